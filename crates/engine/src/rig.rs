@@ -29,6 +29,7 @@ use crate::lcore::context::LcoreContext;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::port::{Health, Port, Receiving, Sending};
+use crate::lcore::state::LcoreState;
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
@@ -82,13 +83,17 @@ impl Rig {
         let stats = shared::<LcoreStats>();
         LcoreContext {
             sinks,
-            many: Vec::new(),
             caches: vec![self.pool.cache(cache).bind()],
             time: TurnTime::new(self.time.clock(), Shared::clone(&stats)),
             stats,
             weights: Weights::default(),
             stage_ended: None,
         }
+    }
+
+    /// The same for its stages; without ports that have many connections.
+    pub(crate) fn lcore_state(&self, sinks: Vec<Sink>, cache: usize) -> LcoreState {
+        LcoreState { ctx: self.lcore_context(sinks, cache), many: Vec::new() }
     }
 
     /// An lcore of one stage, on this thread; with the stage's counters.

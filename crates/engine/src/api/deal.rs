@@ -14,13 +14,13 @@ impl Outputs<'_> {
     pub(super) fn spread(&mut self, spread: &Spread, packet: Packet) -> bool {
         let sink = match spread.by {
             SpreadBy::Key => spread.by_key(&packet),
-            SpreadBy::RoundRobin => spread.in_turn(|sink| self.ctx.sinks[sink].room()),
+            SpreadBy::RoundRobin => spread.in_turn(|sink| self.lcore.ctx.sinks[sink].room()),
             SpreadBy::Copy => {
                 self.copies(spread, &packet);
                 usize::from(spread.places[0])
             }
         };
-        let taken = self.ctx.sinks[sink].push(packet);
+        let taken = self.lcore.ctx.sinks[sink].push(packet);
         self.sent += u64::from(taken);
         taken
     }
@@ -31,7 +31,7 @@ impl Outputs<'_> {
     pub(super) fn spread_batch(&mut self, spread: &Spread, batch: &mut Batch) -> usize {
         let moved = match spread.by {
             SpreadBy::Key => {
-                let (sinks, packets) = (&mut *self.ctx.sinks, batch.len());
+                let (sinks, packets) = (&mut *self.lcore.ctx.sinks, batch.len());
                 // To few places, with room for whatever leads there: no packet is asked for twice.
                 let dealt = match spread.places.len() {
                     2 => spread.deal_by_key::<2>(sinks, batch),
@@ -47,15 +47,15 @@ impl Outputs<'_> {
                 batch.offer(|packet| sinks[spread.by_key(&packet)].offer(packet))
             }
             SpreadBy::RoundRobin => {
-                let sinks = &mut *self.ctx.sinks;
+                let sinks = &mut *self.lcore.ctx.sinks;
                 batch.offer(|packet| sinks[spread.in_turn(|sink| sinks[sink].room())].offer(packet))
             }
             SpreadBy::Copy => batch.offer(|packet| {
-                if spread.room(|sink| self.ctx.sinks[sink].room()) == 0 {
+                if spread.room(|sink| self.lcore.ctx.sinks[sink].room()) == 0 {
                     return Err(packet);
                 }
                 self.copies(spread, &packet);
-                self.ctx.sinks[usize::from(spread.places[0])].offer(packet)
+                self.lcore.ctx.sinks[usize::from(spread.places[0])].offer(packet)
             }),
         };
         self.sent += moved as u64;
@@ -65,7 +65,7 @@ impl Outputs<'_> {
     /// Sends to a ring that drops the oldest.
     #[inline(never)]
     pub(super) fn displace(&mut self, sink: u16, packet: Packet) -> bool {
-        let taken = self.ctx.sinks[usize::from(sink)].push(packet);
+        let taken = self.lcore.ctx.sinks[usize::from(sink)].push(packet);
         self.sent += u64::from(taken);
         taken
     }
@@ -79,7 +79,7 @@ impl Outputs<'_> {
                 self.drop(copy, DropReason::TooLong);
                 continue;
             }
-            self.sent += u64::from(self.ctx.sinks[usize::from(*place)].push(copy));
+            self.sent += u64::from(self.lcore.ctx.sinks[usize::from(*place)].push(copy));
         }
     }
 }

@@ -66,8 +66,7 @@ impl Outputs<'_> {
 
     /// How many operations a connection takes now, of a port that may have many; 0 if it is over.
     pub fn operations_room_over(&self, connection: ConnectionId) -> usize {
-        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
-        port.map_or(0, |port| port.operations_room(connection))
+        self.lcore.port_of(connection).map_or(0, |port| port.operations_room(connection))
     }
 
     /// How many signature keys each queue pair of the port has that the output leads to: as many as
@@ -80,7 +79,7 @@ impl Outputs<'_> {
     #[inline]
     fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else { return None };
-        self.ctx.operations_at(usize::from(*index))
+        self.lcore.operations_at(usize::from(*index))
     }
 }
 
@@ -108,8 +107,8 @@ mod tests {
     #[test]
     fn an_output_that_leads_to_no_port_asks_for_one_operation_at_most_and_declines_it() {
         let (rig, stats) = (Rig::new(1), shared::<StageStats>());
-        let mut ctx = rig.lcore_context(Vec::new(), 0);
-        let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+        let mut state = rig.lcore_state(Vec::new(), 0);
+        let mut out = Outputs { links: &[], stats: &stats, lcore: &mut state, cache: 0, timers: None, sent: 0 };
         for n in [0, 1, 3] {
             let mut asked = 0;
             let accepted = out.operate_each(OutId(0), n, |_| {

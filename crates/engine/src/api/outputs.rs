@@ -11,7 +11,7 @@ use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
 
 use crate::api::acceptor::ConnectionPeer;
 use crate::api::spread::Spread;
-use crate::lcore::context::LcoreContext;
+use crate::lcore::state::LcoreState;
 use crate::stats::clock::Tick;
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
@@ -38,8 +38,8 @@ pub struct OutId(pub u16);
 pub struct Outputs<'a> {
     pub(crate) links: &'a [Output],
     pub(crate) stats: &'a CachePadded<StageStats>,
-    /// What the stages and ports of the lcore share: sinks, caches, time.
-    pub(crate) ctx: &'a mut LcoreContext,
+    /// What the stages of the lcore share.
+    pub(crate) lcore: &'a mut LcoreState,
     /// The place of the stage's pool among the lcore's caches; past the last if it has none.
     pub(crate) cache: usize,
     /// `None` if the plan gives the stage none.
@@ -60,7 +60,7 @@ impl Outputs<'_> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else {
             return self.send_elsewhere(out, packet);
         };
-        let taken = self.ctx.sinks[usize::from(*index)].push(packet);
+        let taken = self.lcore.ctx.sinks[usize::from(*index)].push(packet);
         self.sent += u64::from(taken);
         taken
     }
@@ -93,7 +93,7 @@ impl Outputs<'_> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else {
             return self.send_batch_elsewhere(out, batch);
         };
-        let moved = self.ctx.sinks[usize::from(*index)].batch.append(batch);
+        let moved = self.lcore.ctx.sinks[usize::from(*index)].batch.append(batch);
         self.sent += moved as u64;
         moved
     }
@@ -115,9 +115,9 @@ impl Outputs<'_> {
     #[inline]
     pub fn room(&self, out: OutId) -> usize {
         match self.links.get(usize::from(out.0)) {
-            Some(Output::Sink(index)) => self.ctx.sinks[usize::from(*index)].batch.room(),
+            Some(Output::Sink(index)) => self.lcore.ctx.sinks[usize::from(*index)].batch.room(),
             Some(Output::Drop) => usize::MAX,
-            Some(Output::Spread(spread)) => spread.room(|sink| self.ctx.sinks[sink].room()),
+            Some(Output::Spread(spread)) => spread.room(|sink| self.lcore.ctx.sinks[sink].room()),
             Some(Output::Displacing(_)) => usize::MAX,
             None => 0,
         }
@@ -126,15 +126,13 @@ impl Outputs<'_> {
     /// How many packets a connection takes now, of a port that may have many; 0 if it is over. What
     /// this turn has sent to it already is not taken off.
     pub fn room_to(&self, connection: ConnectionId) -> usize {
-        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
-        port.map_or(0, |port| port.room_to(connection))
+        self.lcore.port_of(connection).map_or(0, |port| port.room_to(connection))
     }
 
     /// Who is at the other end of a connection of a port that may have many, and what it was told
     /// and said as it was made: from the connection's `Opened` on, until it is over.
     pub fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
-        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
-        port.and_then(|port| port.peer(connection))
+        self.lcore.port_of(connection).and_then(|port| port.peer(connection))
     }
 
     /// Closes a connection of a port that may have many, at the end of this turn: what was sent to
@@ -142,8 +140,7 @@ impl Outputs<'_> {
     /// of it ([`Stage::connection_event`](crate::Stage::connection_event)). False if it is over
     /// already.
     pub fn close(&mut self, connection: ConnectionId) -> bool {
-        let port = self.ctx.many.iter_mut().find(|port| port.index() == connection.port());
-        port.is_some_and(|port| port.close(connection))
+        self.lcore.port_of_mut(connection).is_some_and(|port| port.close(connection))
     }
 
     /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool has
@@ -152,7 +149,7 @@ impl Outputs<'_> {
     pub fn alloc(&mut self) -> Option<Packet> {
         let packet = self.cache().and_then(PoolCache::get);
         match &packet {
-            Some(_) => self.ctx.stats.taken.add(1),
+            Some(_) => self.lcore.ctx.stats.taken.add(1),
             None => self.stats.alloc_failed.add(1),
         }
         packet
@@ -163,7 +160,7 @@ impl Outputs<'_> {
     pub fn alloc_bulk(&mut self, batch: &mut Batch, n: usize) -> usize {
         let wanted = n.min(batch.room());
         let taken = self.cache().map_or(0, |cache| cache.get_bulk(batch, wanted));
-        self.ctx.stats.taken.add(taken as u64);
+        self.lcore.ctx.stats.taken.add(taken as u64);
         self.stats.alloc_failed.add((wanted - taken) as u64);
         taken
     }
@@ -185,19 +182,19 @@ impl Outputs<'_> {
     /// cost nothing.
     #[inline]
     pub fn now_ns(&self) -> Tick {
-        self.ctx.time.now_ns()
+        self.lcore.ctx.time.now_ns()
     }
 
     /// The number of this loop of the lcore. Two calls with the same number were in the same loop.
     #[inline]
     pub fn turn(&self) -> u64 {
-        self.ctx.stats.loops.value()
+        self.lcore.ctx.stats.loops.value()
     }
 
     /// The time now, where the time of the loop is too old. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {
-        self.ctx.time.clock().now_ns()
+        self.lcore.ctx.time.clock().now_ns()
     }
 
     /// Arms a timer: [`Stage::timers`](crate::Stage::timers) gets it with `tag` in the loop that
@@ -233,7 +230,7 @@ impl Outputs<'_> {
     /// The cache of the stage's pool.
     #[inline]
     fn cache(&self) -> Option<&PoolCache> {
-        self.ctx.caches.get(self.cache).map(|cache| &**cache)
+        self.lcore.ctx.caches.get(self.cache).map(|cache| &**cache)
     }
 
     /// The same, with timers.
@@ -243,7 +240,7 @@ impl Outputs<'_> {
             cache: self.cache,
             stats: self.stats,
             timers: Some(timers),
-            ctx: &mut *self.ctx,
+            lcore: &mut *self.lcore,
             sent: self.sent,
         }
     }

@@ -1,90 +1,16 @@
-//! What the nodes and ports of an lcore share, and what they ask of a port with many connections.
+//! What the nodes and ports of an lcore share.
 
-use verbline_mem::{BoundCache, ConnectionId};
-use verbline_verbs::Completion;
+use verbline_mem::BoundCache;
 
-use crate::api::acceptor::ConnectionPeer;
-use crate::api::connection::ConnectionChange;
-use crate::api::sink::{Sink, SinkStats};
-use crate::lcore::operation_queue::OperationQueue;
+use crate::api::sink::Sink;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, StageStats};
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// A port with many connections, as its lcore and the stages see it. One dynamic call a port and
-/// turn, on lcores that have such ports; those without make none.
-pub(crate) trait ManyPort: Send {
-    /// Its place among the ports of the plan.
-    fn index(&self) -> u16;
-
-    /// Takes the first completion, which is of this port, and those of its receives behind it.
-    /// Returns how many it took, at least one.
-    fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize;
-
-    /// Sends what is pending, closes what is to be closed, and refills receive queues. True if it
-    /// moved something.
-    fn work(&mut self, ctx: &mut LcoreContext) -> bool;
-
-    /// Whether it has nothing to do in the next turn unless something arrives or is sent.
-    fn is_settled(&self, ctx: &LcoreContext) -> bool;
-
-    /// How many packets a connection takes now; 0 if it is over.
-    fn room_to(&self, connection: ConnectionId) -> usize;
-
-    /// The operations of the port whose packets this sink gathers, if it is this one and carries
-    /// some out.
-    fn operations_at(&mut self, sink: usize) -> Option<&mut OperationQueue>;
-
-    /// How many operations a connection takes now; 0 if it is over.
-    fn operations_room(&self, connection: ConnectionId) -> usize;
-
-    /// Who is at the other end of a connection; `None` if it is over.
-    fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer>;
-
-    /// Closes a connection at the end of the turn. False if it is over.
-    fn close(&mut self, connection: ConnectionId) -> bool;
-
-    /// Takes what the port's host has left: connections that are made, and those that are gone.
-    fn take_messages(&mut self) -> bool;
-
-    /// The next change that the stages have not been told of.
-    fn next_change(&mut self) -> Option<(ConnectionId, ConnectionChange)>;
-
-    /// The device says that a queue pair has failed, which may be one of the port's.
-    fn qp_failed(&mut self, qpn: u32, event: &'static str);
-
-    /// The device has stopped a queue pair behind a bad block, which may be one of the port's.
-    fn sq_stopped(&mut self, qpn: u32);
-
-    /// The lcore acts on the port's notice.
-    fn heard(&self);
-
-    /// Has the lcore called again for what is left to tell.
-    fn tell_later(&self);
-
-    /// The stages know of a connection.
-    fn told_of(&mut self, connection: ConnectionId);
-
-    /// Hands on some of what came of the last connection that the stages were told of, before they
-    /// were. True if there was any.
-    fn hand_on_early(&mut self, ctx: &mut LcoreContext) -> bool;
-
-    /// Signals what is sent from now on, so that the lcore can wait for it.
-    fn drain(&mut self);
-
-    /// Whether a send is out whose completion will come.
-    fn awaits_completion(&self) -> bool;
-
-    /// Counts what is left at the end of a run.
-    fn count_stopped(&mut self);
-}
-
 /// What the nodes and ports of an lcore share.
 pub(crate) struct LcoreContext {
     pub(crate) sinks: Vec<Sink>,
-    /// The ports with many connections; their tags follow those of the other ports.
-    pub(crate) many: Vec<Box<dyn ManyPort>>,
     pub(crate) caches: Vec<BoundCache>,
     pub(crate) time: TurnTime,
     pub(crate) stats: Shared<LcoreStats>,
@@ -96,17 +22,6 @@ pub(crate) struct LcoreContext {
 }
 
 impl LcoreContext {
-    /// The operations of the port that this sink gathers for, and how many packets wait there.
-    #[inline]
-    pub(crate) fn operations_at(&mut self, sink: usize) -> Option<(&mut OperationQueue, usize)> {
-        let Sink { batch, stats, .. } = &mut self.sinks[sink];
-        match stats {
-            SinkStats::Operations(queue) => Some((queue, batch.len())),
-            SinkStats::Port(_) => Some((self.many.iter_mut().find_map(|port| port.operations_at(sink))?, batch.len())),
-            SinkStats::Stage(_) | SinkStats::Ring(_) => None,
-        }
-    }
-
     /// When a stage that is called now began, if that is timed.
     #[inline]
     pub(super) fn stage_begins(&self) -> u64 {
@@ -151,7 +66,6 @@ mod tests {
         let (time, lcore) = (Time::default(), shared::<LcoreStats>());
         let mut ctx = LcoreContext {
             sinks: Vec::new(),
-            many: Vec::new(),
             caches: Vec::new(),
             time: TurnTime::new(time.clock(), Shared::clone(&lcore)),
             stats: lcore,

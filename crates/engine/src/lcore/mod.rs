@@ -15,6 +15,8 @@ pub(crate) mod port;
 mod port_health;
 mod port_operations;
 pub(crate) mod port_reconnect;
+mod posting;
 pub(crate) mod rings;
 mod shutdown;
 mod sleeping;
+pub(crate) mod state;

@@ -11,7 +11,6 @@
 //! holds up another; a stage hears that a connection opened before its first packet, and that it is
 //! over after its last.
 
-mod as_many_port;
 mod changes;
 mod early;
 #[cfg(test)]
@@ -203,21 +202,4 @@ impl MultiPort {
         }
         true
     }
-}
-
-/// Hands completions that belong to none of the ports with one queue pair to where they belong.
-/// Returns how many it took, at least one.
-#[inline(never)]
-pub(crate) fn complete_many(completions: &[Completion], fixed_ports: usize, ctx: &mut LcoreContext) -> usize {
-    let mut many = mem::take(&mut ctx.many);
-    let place = usize::from(completions[0].tag()).checked_sub(fixed_ports);
-    let taken = match place.and_then(|place| many.get_mut(place)) {
-        Some(port) => port.complete_run(completions, ctx),
-        None => {
-            ctx.stats.strays.add(1);
-            1
-        }
-    };
-    ctx.many = many;
-    taken
 }

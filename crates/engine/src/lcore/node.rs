@@ -14,7 +14,7 @@ use crate::api::guarded::Guarded;
 use crate::api::outputs::{Output, Outputs};
 use crate::api::sink::Sink;
 use crate::api::stage::{Next, PortEvent, Stage};
-use crate::lcore::context::LcoreContext;
+use crate::lcore::state::LcoreState;
 use crate::stats::clock::Tick;
 use crate::stats::count::{Count, Shared};
 use crate::stats::counters::StageStats;
@@ -176,13 +176,13 @@ impl Node {
 
     /// Whether the stage has input.
     #[inline]
-    pub(crate) fn has_input(&self, ctx: &LcoreContext) -> bool {
-        !ctx.sinks[self.input].batch.is_empty()
+    pub(crate) fn has_input(&self, lcore: &LcoreState) -> bool {
+        !lcore.ctx.sinks[self.input].batch.is_empty()
     }
 
     /// Tells the stage that the run is stopping. A source is not polled from now on.
-    pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+    pub(crate) fn stop(&mut self, lcore: &mut LcoreState) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
         self.stage.stop(&mut out);
         self.stats.packets_out.add(out.sent);
         match self.source && !self.operates {
@@ -207,8 +207,8 @@ impl Node {
     }
 
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
-    pub(crate) fn port_event(&mut self, event: PortEvent, ctx: &mut LcoreContext) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+    pub(crate) fn port_event(&mut self, event: PortEvent, lcore: &mut LcoreState) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
         self.stage.port_event(event, &mut out);
         self.stats.packets_out.add(out.sent);
         self.poll_soon();
@@ -224,8 +224,8 @@ impl Node {
     }
 
     /// Tells the stage what happened to a connection. What it sends goes on in the next turn.
-    pub(crate) fn connection_event(&mut self, event: ConnectionEvent, ctx: &mut LcoreContext) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+    pub(crate) fn connection_event(&mut self, event: ConnectionEvent, lcore: &mut LcoreState) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
         self.stage.connection_event(event, &mut out);
         self.stats.packets_out.add(out.sent);
         self.poll_soon();
@@ -282,22 +282,22 @@ impl Node {
 
     /// Polls the stage.
     #[inline]
-    pub(crate) fn poll(&mut self, ctx: &mut LcoreContext) -> NodePolled {
+    pub(crate) fn poll(&mut self, lcore: &mut LcoreState) -> NodePolled {
         // Most polls send nothing and are not charged: not worth a look at the clock, which would
         // be half of an empty turn.
-        let began = ctx.stage_ended.unwrap_or(ctx.time.last_cycles());
-        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+        let began = lcore.ctx.stage_ended.unwrap_or(lcore.ctx.time.last_cycles());
+        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
         let next = self.stage.poll(&mut out);
         let sent = out.sent;
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            ctx.stage_ends(began, ctx.weights.polls, &self.stats);
+            lcore.ctx.stage_ends(began, lcore.ctx.weights.polls, &self.stats);
         }
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
         if busy {
-            ctx.time.wake();
+            lcore.ctx.time.wake();
         }
         NodePolled { busy, finished: self.source && next == Next::Done }
     }
@@ -305,18 +305,18 @@ impl Node {
     /// Runs the stage on its input.
     // A part of the one place that calls it, of which there is one in each kind of work.
     #[inline(always)]
-    pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
-        self.work.swap(&mut ctx.sinks[self.input].batch);
+    pub(crate) fn process(&mut self, lcore: &mut LcoreState) {
+        self.work.swap(&mut lcore.ctx.sinks[self.input].batch);
         let (packets, stats) = (self.work.len() as u64, &self.stats);
         // Before the stage has them: also of one that panics it is known what it was given.
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.batch_max.raise_to(packets);
-        let began = ctx.stage_begins();
-        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+        let began = lcore.ctx.stage_begins();
+        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
-        ctx.stage_ends(began, ctx.weights.calls, stats);
+        lcore.ctx.stage_ends(began, lcore.ctx.weights.calls, stats);
         stats.packets_out.add(sent);
         // One question for both: packets are left, or the batch is another one.
         if self.work.room() != self.batch_packets {
@@ -363,7 +363,7 @@ fn outputs<'a>(
     links: &'a [Output],
     stats: &'a CachePadded<StageStats>,
     cache: usize,
-    ctx: &'a mut LcoreContext,
+    lcore: &'a mut LcoreState,
 ) -> Outputs<'a> {
-    Outputs { links, stats, ctx, cache, timers: None, sent: 0 }
+    Outputs { links, stats, lcore, cache, timers: None, sent: 0 }
 }

@@ -9,6 +9,7 @@ use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::Health;
 use crate::lcore::port_reconnect::HandoverStep;
+use crate::lcore::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
 
@@ -31,7 +32,7 @@ impl Lcore {
         match notice {
             Notice::QpFailed { port, qpn, event } => {
                 if let Some(port) = port.checked_sub(self.ports.len()) {
-                    if let Some(port) = self.ctx.many.get_mut(port) {
+                    if let Some(port) = self.state.many.get_mut(port) {
                         port.qp_failed(qpn, event.name());
                     }
                     return Ok(());
@@ -89,8 +90,8 @@ impl Lcore {
             left = left.saturating_sub(found);
         }
         match place.checked_sub(self.ports.len()) {
-            Some(at) => self.ctx.many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn)),
-            None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.ctx)),
+            Some(at) => self.state.many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn)),
+            None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.state.ctx)),
         }
         // What was refused, or waited for the queue pair, goes to its stages in the next turn.
         self.settled = false;
@@ -103,8 +104,8 @@ impl Lcore {
         match port.service_handover() {
             HandoverStep::Nothing => {}
             HandoverStep::Releasing => {
-                let until_ns = self.ctx.time.clock().now_ns().saturating_add(RELEASE_NS);
-                while !self.ports[place].is_drained() && self.ctx.time.clock().now_ns() < until_ns {
+                let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE_NS);
+                while !self.ports[place].is_drained() && self.state.ctx.time.clock().now_ns() < until_ns {
                     self.run_turn();
                 }
                 self.ports[place].finish_release();
@@ -115,16 +116,16 @@ impl Lcore {
 
     /// Opens and ends connections of a port, and tells the stages.
     fn service_connections(&mut self, place: usize) {
-        let Some(at) = place.checked_sub(self.ports.len()).filter(|at| *at < self.ctx.many.len()) else { return };
-        self.ctx.many[at].heard();
+        let Some(at) = place.checked_sub(self.ports.len()).filter(|at| *at < self.state.many.len()) else { return };
+        self.state.many[at].heard();
         // What is left from the turn before goes first, so that what is not told yet is bounded.
         let mut waits = self.tell_changes(at);
         if !waits {
-            self.ctx.many[at].take_messages();
+            self.state.many[at].take_messages();
             waits = self.tell_changes(at);
         }
         if waits {
-            self.ctx.many[at].tell_later();
+            self.state.many[at].tell_later();
         }
         // The next turn sends what the stages sent, and what had waited for a connection goes on.
         self.settled = false;
@@ -133,40 +134,38 @@ impl Lcore {
     /// Tells the stages of the changes of a port's connections. True if some have to wait: what
     /// came of a connection already goes to the stages before they hear more.
     fn tell_changes(&mut self, at: usize) -> bool {
-        let port = self.ctx.many[at].index();
+        let port = self.state.many[at].index;
         let mut waits = self.hand_on_early(at);
-        while !waits && let Some((connection, change)) = self.ctx.many[at].next_change() {
+        while !waits && let Some((connection, change)) = self.state.many[at].next_change() {
             let event = ConnectionEvent { port, connection, change };
             for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
-                self.ctx.stats.calling.set(Call::ConnectionEvent.of(index));
-                node.connection_event(event, &mut self.ctx);
+                self.state.ctx.stats.calling.set(Call::ConnectionEvent.of(index));
+                node.connection_event(event, &mut self.state);
                 self.polling = self.polling.min(node.polling());
             }
             if change == ConnectionChange::Opened {
-                self.ctx.many[at].told_of(connection);
+                self.state.many[at].told_of(connection);
                 waits = self.hand_on_early(at);
             }
         }
-        self.ctx.stats.calling.clear();
+        self.state.ctx.stats.calling.clear();
         waits
     }
 
     fn hand_on_early(&mut self, at: usize) -> bool {
-        let mut many = std::mem::take(&mut self.ctx.many);
-        let any = many[at].hand_on_early(&mut self.ctx);
-        self.ctx.many = many;
-        any
+        let LcoreState { ctx, many } = &mut self.state;
+        many[at].hand_on_early(ctx)
     }
 
     fn notify_stages(&mut self, port: usize, change: PortChange) {
         let Some(port) = self.ports.get(port) else { return };
         let event = PortEvent { port: port.index, change };
         for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(event.port)) {
-            self.ctx.stats.calling.set(Call::PortEvent.of(index));
-            node.port_event(event, &mut self.ctx);
+            self.state.ctx.stats.calling.set(Call::PortEvent.of(index));
+            node.port_event(event, &mut self.state);
             self.polling = self.polling.min(node.polling());
         }
-        self.ctx.stats.calling.clear();
+        self.state.ctx.stats.calling.clear();
         // The next turn sends what the stages sent, whether or not anything else arrives.
         self.settled = false;
     }

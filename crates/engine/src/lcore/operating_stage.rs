@@ -71,7 +71,7 @@ impl OperatingStage {
         let mut any = false;
         for index in 0..self.uses.len() {
             let Use { sink, user } = self.uses[index];
-            let Some((queue, _)) = out.ctx.operations_at(sink).filter(|(queue, _)| queue.has_done(user)) else {
+            let Some((queue, _)) = out.lcore.operations_at(sink).filter(|(queue, _)| queue.has_done(user)) else {
                 continue;
             };
             queue.take_done(user, &mut self.done);
@@ -93,14 +93,14 @@ impl OperatingStage {
 
     fn is_under_way(&self, out: &mut Outputs<'_>) -> bool {
         let has_some =
-            |used: &Use| out.ctx.operations_at(used.sink).is_some_and(|(queue, _)| queue.under_way(used.user) > 0);
+            |used: &Use| out.lcore.operations_at(used.sink).is_some_and(|(queue, _)| queue.under_way(used.user) > 0);
         self.uses.iter().any(has_some)
     }
 
     /// Whether something was accepted that no port has looked at. Packets that wait keep a lcore
     /// from its short turns; operations have to say so.
     fn has_fresh(&self, out: &mut Outputs<'_>) -> bool {
-        self.uses.iter().any(|used| out.ctx.operations_at(used.sink).is_some_and(|(queue, _)| queue.is_fresh))
+        self.uses.iter().any(|used| out.lcore.operations_at(used.sink).is_some_and(|(queue, _)| queue.is_fresh))
     }
 }
 
@@ -116,7 +116,7 @@ impl Stage for OperatingStage {
             self.wake();
         }
         let mut busy = false;
-        if !self.stopped && self.polling.is_due(&out.ctx.time) {
+        if !self.stopped && self.polling.is_due(&out.lcore.ctx.time) {
             let next = self.inner.poll(out);
             busy = next == Next::Busy;
             self.polling = Polling::after(next);

@@ -28,12 +28,13 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
-use crate::lcore::context::{LcoreContext, ManyPort};
+use crate::lcore::context::LcoreContext;
 use crate::lcore::holds::{Hold, update};
-use crate::lcore::multi_port::{MultiPort, complete_many};
+use crate::lcore::multi_port::MultiPort;
 use crate::lcore::node::{Node, Polling};
 use crate::lcore::port::Port;
 use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns};
+use crate::lcore::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::clock::Clock;
 use crate::stats::count::Shared;
@@ -78,7 +79,7 @@ pub(crate) struct Lcore {
     pub(super) index: usize,
     pub(super) drain_ns: u64,
     pub(super) idle: Idle,
-    pub(super) ctx: LcoreContext,
+    pub(super) state: LcoreState,
     pub(super) nodes: Vec<Node>,
     pub(super) ports: Vec<Port>,
     pub(super) rings_in: Vec<RingConsumer>,
@@ -113,7 +114,6 @@ impl Lcore {
     pub(crate) fn bind(parts: LcoreParts, control: Arc<Control>) -> Lcore {
         let ctx = LcoreContext {
             sinks: parts.sinks,
-            many: parts.many.into_iter().map(|port| Box::new(port) as Box<dyn ManyPort>).collect(),
             caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
             time: TurnTime::new(parts.clock, Shared::clone(&parts.stats)),
             stats: parts.stats,
@@ -124,7 +124,7 @@ impl Lcore {
         for port in &mut ports {
             port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
         }
-        let works = if ctx.many.is_empty() { Lcore::work::<false> } else { Lcore::work::<true> };
+        let works = if parts.many.is_empty() { Lcore::work::<false> } else { Lcore::work::<true> };
         Lcore {
             works,
             control,
@@ -133,7 +133,7 @@ impl Lcore {
             index: parts.index,
             drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
             idle: Idle::new(parts.budget),
-            ctx,
+            state: LcoreState { ctx, many: parts.many },
             ports,
             ordered: parts.rings_in.iter().any(|ring| ring.order != PollOrder::default()),
             rings_in: parts.rings_in,
@@ -155,7 +155,7 @@ impl Lcore {
 
     /// The loop: runs until the run drains, and drains.
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        self.ctx.time.restart();
+        self.state.ctx.time.restart();
         loop {
             if self.control.word() != self.seen {
                 self.read_notices()?;
@@ -165,7 +165,7 @@ impl Lcore {
             }
             if self.run_turn() {
                 self.idle.busy();
-            } else if self.eager || self.ctx.weights.polls > 0 {
+            } else if self.eager || self.state.ctx.weights.polls > 0 {
                 self.consider_sleep()?;
             } else {
                 self.idle.pause();
@@ -176,7 +176,7 @@ impl Lcore {
 
     /// The stage that was running when this lcore panicked.
     pub(crate) fn running_stage(&self) -> Option<&str> {
-        let (place, _) = self.ctx.stats.calling.now()?;
+        let (place, _) = self.state.ctx.stats.calling.now()?;
         self.nodes.get(place).map(|node| node.name.as_str())
     }
 
@@ -194,14 +194,14 @@ impl Lcore {
     // and so the time that a packet waits on average.
     #[inline(never)]
     pub(super) fn complete(&mut self) {
-        self.ctx.time.wake();
+        self.state.ctx.time.wake();
         match self.completions.as_slice() {
             // Most messages of a quiet port arrive alone, and each matters for latency.
             [only] => match self.ports.get_mut(usize::from(only.tag())) {
-                Some(port) => port.complete(only, &mut self.ctx),
-                None => _ = complete_many(self.completions.as_slice(), self.ports.len(), &mut self.ctx),
+                Some(port) => port.complete(only, &mut self.state.ctx),
+                None => _ = complete_many(self.completions.as_slice(), self.ports.len(), &mut self.state),
             },
-            many => complete_runs(many, &mut self.ports, &mut self.ctx),
+            many => complete_runs(many, &mut self.ports, &mut self.state),
         }
         self.completions.clear();
     }
@@ -211,9 +211,9 @@ impl Lcore {
     fn poll_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
-            if node.polling().is_due(&self.ctx.time) {
-                self.ctx.stats.calling.set(Call::Poll.of(index));
-                let turn = node.poll(&mut self.ctx);
+            if node.polling().is_due(&self.state.ctx.time) {
+                self.state.ctx.stats.calling.set(Call::Poll.of(index));
+                let turn = node.poll(&mut self.state);
                 busy |= turn.busy;
                 if turn.finished {
                     self.control.update(|progress| progress.sources_done += 1);
@@ -224,7 +224,7 @@ impl Lcore {
             }
             polling = polling.min(node.polling());
         }
-        self.ctx.stats.calling.clear();
+        self.state.ctx.stats.calling.clear();
         (self.polling, self.pollers) = (polling, pollers);
         busy
     }
@@ -234,15 +234,15 @@ impl Lcore {
     fn run_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut called) = (false, self.polling, Call::Process.of(0));
         for node in &mut self.nodes {
-            if node.has_input(&self.ctx) {
-                self.ctx.stats.calling.set(called);
-                node.process(&mut self.ctx);
+            if node.has_input(&self.state) {
+                self.state.ctx.stats.calling.set(called);
+                node.process(&mut self.state);
                 polling = polling.min(node.polling());
                 busy = true;
             }
             called = called.next();
         }
-        self.ctx.stats.calling.clear();
+        self.state.ctx.stats.calling.clear();
         self.polling = polling;
         busy
     }
@@ -252,31 +252,22 @@ impl Lcore {
     fn work<const MANY: bool>(&mut self, arrived: bool) -> bool {
         let mut busy = arrived | self.run_nodes();
         for port in &mut self.ports {
-            busy |= port.work(&mut self.ctx);
+            busy |= port.work(&mut self.state.ctx);
         }
         if MANY {
-            busy |= self.work_many();
+            for port in &mut self.state.many {
+                busy |= port.work(&mut self.state.ctx);
+            }
         }
         busy |= self.publish();
         // One question in a turn that had work: whether any ring of the plan holds back.
-        if !self.holds.is_empty() && update(&mut self.holds, &self.ctx.sinks, &mut self.nodes) {
+        if !self.holds.is_empty() && update(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes) {
             (self.polling, self.pollers, busy) = (Polling::EACH_LOOP, self.nodes.len(), true);
         }
-        self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.ctx.sinks));
+        self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.state.ctx.sinks));
         if MANY {
-            self.settled &= self.ctx.many.iter().all(|port| port.is_settled(&self.ctx));
+            self.settled &= self.state.many.iter().all(|port| port.is_settled(&self.state.ctx));
         }
-        busy
-    }
-
-    /// The same of the ports with many connections.
-    fn work_many(&mut self) -> bool {
-        let mut many = std::mem::take(&mut self.ctx.many);
-        let mut busy = false;
-        for port in &mut many {
-            busy |= port.work(&mut self.ctx);
-        }
-        self.ctx.many = many;
         busy
     }
 
@@ -287,15 +278,15 @@ impl Lcore {
     fn publish(&mut self) -> bool {
         let mut busy = false;
         for ring in &mut self.rings_out {
-            if ring.flush(&mut self.ctx.sinks) > 0 {
+            if ring.flush(&mut self.state.ctx.sinks) > 0 {
                 self.doorbells[ring.doorbell].due = true;
                 busy = true;
             }
-            busy |= !self.ctx.sinks[ring.sink].batch.is_empty();
+            busy |= !self.state.ctx.sinks[ring.sink].batch.is_empty();
         }
         if busy {
             for doorbell in &mut self.doorbells {
-                self.ctx.stats.bells.add(doorbell.ring_if_due().into());
+                self.state.ctx.stats.bells.add(doorbell.ring_if_due().into());
             }
         }
         busy
@@ -308,11 +299,11 @@ impl Lcore {
         let changed = self.sampler.weigh(self.last_busy);
         // A turn whose polls count is never like the one before.
         let at_once = changed.is_some_and(|weights| weights.polls > 0) || self.eager;
-        self.ctx.time.begin(self.last_busy, at_once);
+        self.state.ctx.time.begin(self.last_busy, at_once);
         if let Some(weights) = changed {
-            self.ctx.weights = weights;
-            self.ctx.stage_ended = None;
-            self.ctx.time.weigh(weights.calls > 0);
+            self.state.ctx.weights = weights;
+            self.state.ctx.stage_ended = None;
+            self.state.ctx.time.weigh(weights.calls > 0);
         }
     }
 
@@ -324,9 +315,9 @@ impl Lcore {
             return self.poll_in_order() | arrived;
         }
         for ring in &mut self.rings_in {
-            let popped = ring.poll(&mut self.ctx.sinks);
+            let popped = ring.poll(&mut self.state.ctx.sinks);
             if popped > 0 {
-                if self.ctx.time.wake() {
+                if self.state.ctx.time.wake() {
                     ring.gauge(popped);
                 }
                 arrived = true;
@@ -350,12 +341,12 @@ impl Lcore {
                 at += passed;
                 continue;
             }
-            let popped = ring.poll(&mut self.ctx.sinks);
+            let popped = ring.poll(&mut self.state.ctx.sinks);
             if popped > 0 {
                 arrived = true;
                 // In a timed turn, one of some sixteen under load, the less urgent get a burst too,
                 // and another lane comes first.
-                if self.ctx.time.wake() {
+                if self.state.ctx.time.wake() {
                     ring.gauge(popped);
                     let peers = ring.order.peers;
                     if peers > 0 && at >= turned_to {
@@ -378,7 +369,7 @@ impl Lcore {
     pub(crate) fn run_turn(&mut self) -> bool {
         self.begin();
         let mut arrived = self.poll_inputs();
-        if self.polling.is_due(&self.ctx.time) {
+        if self.polling.is_due(&self.state.ctx.time) {
             arrived |= self.poll_nodes();
         }
         self.last_busy = (arrived || !self.settled) && (self.works)(self, arrived);
@@ -386,13 +377,28 @@ impl Lcore {
     }
 }
 
+/// Hands completions that belong to none of the ports with one queue pair to where they belong.
+/// Returns how many it took, at least one.
+#[inline(never)]
+fn complete_many(completions: &[Completion], fixed_ports: usize, state: &mut LcoreState) -> usize {
+    let LcoreState { ctx, many } = state;
+    let place = usize::from(completions[0].tag()).checked_sub(fixed_ports);
+    match place.and_then(|place| many.get_mut(place)) {
+        Some(port) => port.complete_run(completions, ctx),
+        None => {
+            ctx.stats.strays.add(1);
+            1
+        }
+    }
+}
+
 /// Hands completions to their ports. Consecutive completions of one port go together.
 #[inline(never)]
-pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], ctx: &mut LcoreContext) {
+pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], state: &mut LcoreState) {
     while let Some(first) = completions.first() {
         let taken = match ports.get_mut(usize::from(first.tag())) {
-            Some(port) => port.complete_run(completions, ctx),
-            None => complete_many(completions, ports.len(), ctx),
+            Some(port) => port.complete_run(completions, &mut state.ctx),
+            None => complete_many(completions, ports.len(), state),
         };
         completions = &completions[taken..];
     }

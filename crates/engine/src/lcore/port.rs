@@ -13,7 +13,7 @@
 mod model;
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Transport, WrKind};
+use verbline_verbs::{Completion, PostStop, QueuePair, Transport, WrKind};
 
 use crate::api::operations::mark_of;
 use crate::api::sink::Sink;
@@ -21,15 +21,12 @@ use crate::connection::handover::PortSide;
 use crate::control::run_control::LcoreInbox;
 use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::{Delivery, Operating};
+use crate::lcore::posting::{self, STARVED_RETRY_NS};
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, PortStats};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
-
-/// How long an lcore may sleep while a receive queue waits for its pool: packets that return to a
-/// pool ring no doorbell.
-const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port.
 #[derive(Debug)]
@@ -208,18 +205,16 @@ impl Port {
         let mut refused = false;
         receiving.retry_ns = None;
         while receiving.missing > 0 {
-            let wanted = receiving.missing.min(receiving.refill.capacity()) - receiving.refill.len();
-            // As their last holders left them: posting resets them.
-            let taken = cache.get_bulk_unreset(&mut receiving.refill, wanted);
-            lcore.taken.add(taken as u64);
-            let outcome = self.qp.post_recv(&mut receiving.refill);
-            receiving.missing -= outcome.posted;
-            if taken < wanted {
+            let Receiving { refill, missing, .. } = receiving;
+            let step = posting::refill(cache, refill, *missing, |batch| self.qp.post_recv(batch));
+            lcore.taken.add(step.taken as u64);
+            receiving.missing -= step.posted;
+            if step.is_starved {
                 self.stats.rx_starved.add(1);
                 receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
                 break;
             }
-            if let Some(stop) = outcome.stop {
+            if let Some(stop) = step.stop {
                 if !stop.is_backpressure() {
                     tracing::error!(port = %self.name, %stop, "cannot post receives");
                     refused = true;
@@ -316,56 +311,20 @@ impl Port {
             pending.clear();
             return true;
         }
-        let before = pending.len();
-        let bytes = match pending.as_slice() {
-            [only] => only.len() as u64,
-            _ => bytes_of(pending),
-        };
-        let outcome = match sending.signal_ends {
-            false => self.qp.post_send(pending),
-            true => self.qp.post_send_with(pending, |index, _| SendOptions {
-                signaled: index + 1 == before,
-                ..SendOptions::default()
-            }),
-        };
-        let stats = &self.stats;
-        if outcome.posted > 0 {
-            sending.end_signaled = sending.signal_ends && outcome.posted == before;
-            stats.tx_posts.add(1);
-            stats.tx_packets.add(outcome.posted as u64);
-            stats.tx_bytes.add(bytes - bytes_of(pending));
+        let sent = posting::send(&mut self.qp, pending, sending.signal_ends, &self.stats);
+        if sent.posted > 0 {
+            sending.end_signaled = sent.end_signaled;
         }
-        stats.tx_pending.set(pending.len() as u64);
-        stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
-        match outcome.stop {
+        let is_moved = match sent.stop {
             None => true,
-            Some(PostStop::Full) => outcome.posted > 0,
-            Some(stop) => self.refused(stop, ctx),
-        }
-    }
-
-    /// Drops the packet at the front of the pending batch, which cannot be sent, or all packets if
-    /// none can.
-    #[cold]
-    fn refused(&mut self, stop: PostStop, ctx: &mut LcoreContext) -> bool {
-        let Some(sending) = &self.sending else { return false };
-        let pending = &mut ctx.sinks[sending.sink].batch;
-        let (reason, count) = match stop {
-            PostStop::NotReady(_) => (DropReason::PortDown, pending.len()),
-            PostStop::TooLong { .. } => (DropReason::TooLong, 1),
-            _ => (DropReason::SendError, 1),
+            Some(PostStop::Full) => sent.posted > 0,
+            Some(stop) => {
+                posting::refuse(pending, stop, &self.name, &self.stats);
+                true
+            }
         };
-        // Once a port, not once a packet: the rest is in the counters.
-        if self.stats.drops.count(reason) == 0 {
-            tracing::error!(port = %self.name, %stop, "a packet cannot be sent");
-        }
-        pending.drain_front(count).for_each(drop);
-        self.stats.drops.add(reason, count as u64);
         self.stats.tx_pending.set(pending.len() as u64);
-        true
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        is_moved
     }
-}
-
-fn bytes_of(batch: &Batch) -> u64 {
-    batch.iter().map(|packet| packet.len() as u64).sum()
 }

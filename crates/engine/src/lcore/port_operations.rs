@@ -11,12 +11,10 @@
 #[cfg(test)]
 mod model;
 
-use verbline_verbs::{Completion, PostStop, Transport};
+use verbline_verbs::{Completion, Transport};
 
-use crate::api::operations::OperationError;
 use crate::connection::handover::PortSide;
 use crate::lcore::context::LcoreContext;
-use crate::lcore::operation_queue::posting::refusal;
 use crate::lcore::port::{Health, Port};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
@@ -56,21 +54,12 @@ impl Port {
             if queue.works.is_empty() {
                 break;
             }
-            let outcome = queue.post(ONLY, &mut self.qp);
-            busy |= outcome.posted > 0;
-            match outcome.stop {
-                None => {}
-                Some(PostStop::Full) => break,
-                // The device, not the operation, is at fault: what it took of the list may never be
-                // known to be done.
-                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => failed = Some(stop),
-                Some(stop) => {
-                    busy = true;
-                    if queue.refuse_first(OperationError::refused(stop)) {
-                        operating.sends -= 1;
-                        self.stats.drops.add(refusal(stop), 1);
-                    }
-                }
+            let posted = queue.post(ONLY, &mut self.qp, true);
+            operating.sends -= posted.dropped;
+            busy |= posted.is_moved;
+            failed = posted.lost;
+            if !queue.works.is_empty() {
+                break;
             }
         }
         self.stats.tx_pending.set((batch.len() + queue.sends_waiting()) as u64);

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use crate::api::sink::SinkStats;
 use crate::control::run_control::Phase;
+use crate::lcore::multi_port::MultiPort;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::Port;
+use crate::lcore::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::drop_reason::DropReason;
 
@@ -20,7 +22,7 @@ impl Lcore {
     /// caches are emptied. `failed` is told of each stage that panicked as it was dropped, and what
     /// it said.
     pub(crate) fn tear_down(self, mut failed: impl FnMut(&str, String)) {
-        let Lcore { mut ctx, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        let Lcore { state: LcoreState { mut ctx, mut many }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut ctx.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();
@@ -41,8 +43,8 @@ impl Lcore {
         ctx.stats.calling.clear();
         drop((rings_in, rings_out));
         drop(ports);
-        ctx.many.iter_mut().for_each(|port| port.count_stopped());
-        ctx.many.clear();
+        many.iter_mut().for_each(MultiPort::count_stopped);
+        drop(many);
         drop(wakes);
         drop(ctx);
     }
@@ -50,16 +52,16 @@ impl Lcore {
     /// Stops the sources and runs on until nothing is in flight on any lcore, which control
     /// decides, or the drain budget is spent.
     pub(super) fn drain(&mut self) -> io::Result<()> {
-        let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
+        let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.ctx.stats.calling.set(Call::Stop.of(index));
-            node.stop(&mut self.ctx);
+            self.state.ctx.stats.calling.set(Call::Stop.of(index));
+            node.stop(&mut self.state);
             self.polling = self.polling.min(node.polling());
         }
-        self.ctx.stats.calling.clear();
+        self.state.ctx.stats.calling.clear();
         self.settled = false;
         self.ports.iter_mut().for_each(Port::drain);
-        self.ctx.many.iter_mut().for_each(|port| port.drain());
+        self.state.many.iter_mut().for_each(MultiPort::drain);
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
         // What this lcore sent before it read of the drain, or as its stages stopped, counts as
@@ -67,7 +69,7 @@ impl Lcore {
         // under way.
         pulse.beat(true);
         let (mut is_told, mut was_busy) = (false, false);
-        while self.ctx.time.last_ns() < until_ns {
+        while self.state.ctx.time.last_ns() < until_ns {
             let has_notices = self.control.word() != self.seen;
             if has_notices {
                 self.read_notices()?;
@@ -94,8 +96,8 @@ impl Lcore {
 
     /// Whether something waits to be sent, or for the completion of its send.
     fn has_undelivered(&self) -> bool {
-        self.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
+        self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
             || self.ports.iter().any(Port::awaits_completion)
-            || self.ctx.many.iter().any(|port| port.awaits_completion())
+            || self.state.many.iter().any(MultiPort::awaits_completion)
     }
 }

@@ -35,8 +35,8 @@ impl Lcore {
     }
 
     fn turn_ended(&self, busy: bool, timer_ns: Option<Tick>) -> Turn {
-        let batches = self.ctx.stats.busy_loops.value();
-        Turn { now_ns: self.ctx.time.now_ns(), busy, timer_ns, batches }
+        let batches = self.state.ctx.stats.busy_loops.value();
+        Turn { now_ns: self.state.ctx.time.now_ns(), busy, timer_ns, batches }
     }
 
     fn next_timer_ns(&self) -> Option<Tick> {
@@ -50,10 +50,10 @@ impl Lcore {
         match sleep(self, until_ns)? {
             Outcome::Stayed(_) => {
                 self.idle.stayed();
-                self.ctx.stats.armed_in_vain.add(1);
+                self.state.ctx.stats.armed_in_vain.add(1);
             }
             Outcome::Slept { cause, asleep_ns, rescued } => {
-                let stats = &self.ctx.stats;
+                let stats = &self.state.ctx.stats;
                 stats.sleeps.add(1);
                 stats.asleep_ns.add(asleep_ns);
                 stats.woke(cause);
@@ -85,27 +85,28 @@ impl Sleepable for Lcore {
     fn look(&mut self) -> bool {
         // Taken from the queue, as nobody can look into one otherwise, and handed to no port yet. A
         // ring stays as it is: its producer may wait for room in it.
-        self.wakes.poll(&mut self.completions) > 0 || self.rings_in.iter().any(|ring| ring.has_more(&self.ctx.sinks))
+        self.wakes.poll(&mut self.completions) > 0
+            || self.rings_in.iter().any(|ring| ring.has_more(&self.state.ctx.sinks))
     }
 
     fn act(&mut self) {
         // The next turn looks into the rings, but its poll forgets the completions of this one.
         if !self.completions.is_empty() {
-            self.ctx.time.begin(false, true);
+            self.state.ctx.time.begin(false, true);
             self.complete();
             self.last_busy = (self.works)(self, true);
         }
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
-        self.ctx.time.before_sleep();
+        self.state.ctx.time.before_sleep();
         let woken = self.wakes.block(armed, timeout_ns);
         if self.wakes.take_fd_fired() {
             self.nodes.iter_mut().for_each(Node::wake);
             self.polling = Polling::EACH_LOOP;
         }
         // The time asleep is neither busy nor idle.
-        self.ctx.time.restart();
+        self.state.ctx.time.restart();
         self.last_busy = false;
         woken
     }
@@ -115,7 +116,7 @@ impl Sleepable for Lcore {
     }
 
     fn now_ns(&self) -> Tick {
-        self.ctx.time.clock().now_ns()
+        self.state.ctx.time.clock().now_ns()
     }
 
     fn control_calls(&self) -> bool {

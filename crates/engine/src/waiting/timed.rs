@@ -93,7 +93,7 @@ impl Stage for Timed {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let mut busy = self.expire(out);
-        if self.polling.is_due(&out.ctx.time) {
+        if self.polling.is_due(&out.lcore.ctx.time) {
             let next = self.call(out, |stage, out| stage.poll(out));
             self.polling = Polling::after(next);
             busy |= next == Next::Busy;

@@ -110,7 +110,7 @@ impl Stage for Watching {
         let now_ns = out.now_ns();
         let woken = self.until.take_woken();
         let mut busy = (woken || self.next_look_ns <= now_ns) && self.look(now_ns, out);
-        if self.polling.is_due(&out.ctx.time) {
+        if self.polling.is_due(&out.lcore.ctx.time) {
             let next = self.stage.poll(out);
             self.polling = Polling::after(next);
             busy |= next == Next::Busy;

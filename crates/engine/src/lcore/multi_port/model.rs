@@ -18,7 +18,7 @@ use verbline_verbs::Status;
 use self::oracle::Shape;
 use self::world::World;
 use super::changes::CLOSED_HERE;
-use super::receiving::STARVED_RETRY_NS;
+use crate::lcore::posting::STARVED_RETRY_NS;
 use crate::rig::errors::errors_of;
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{DATA_BYTES, Depths};

@@ -10,7 +10,7 @@
 mod tests;
 
 use verbline_mem::ConnectionId;
-use verbline_verbs::{Completion, PostStop};
+use verbline_verbs::Completion;
 
 use super::{MultiPort, State};
 use crate::api::connection::ConnectionChange;
@@ -19,7 +19,8 @@ use crate::connection::many::exchange::ToHost;
 use crate::lcore::context::LcoreContext;
 use crate::lcore::multi_port::sending::ManySending;
 use crate::lcore::operation_queue::OperationQueue;
-use crate::lcore::operation_queue::posting::{Gathered, refusal};
+use crate::lcore::operation_queue::posting::Gathered;
+use crate::lcore::posting::refusal;
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection whose queue pair the device takes nothing for.
@@ -82,22 +83,17 @@ impl MultiPort {
         self.stats.drops.add(DropReason::TxFull, dropped as u64);
         *slot += sends;
         *outstanding += sends;
-        while !queue.works.is_empty() {
-            let Some(stop) = queue.post(at, qp).stop else { continue };
-            // A queue pair that takes nothing is at fault, and not the operation: what it took of
-            // the list may never be known to be done.
-            let is_lost = matches!(stop, PostStop::Device(_) | PostStop::NotReady(_));
-            let dropped = match is_lost {
-                true => queue.refuse_listed(OperationError::refused(stop)),
-                false => queue.refuse_first(OperationError::refused(stop)).into(),
-            };
+        let mut posted = queue.post(at, qp, false);
+        if let Some(stop) = posted.lost {
+            let dropped = queue.refuse_listed(OperationError::refused(stop));
             self.stats.drops.add(refusal(stop), dropped as u64);
-            *slot -= dropped;
-            *outstanding -= dropped;
-            if is_lost {
-                tracing::error!(port = %self.name, %stop, "operations cannot be posted");
-                return self.lose(at);
-            }
+            posted.dropped += dropped;
+        }
+        *slot -= posted.dropped;
+        *outstanding -= posted.dropped;
+        if let Some(stop) = posted.lost {
+            tracing::error!(port = %self.name, %stop, "operations cannot be posted");
+            self.lose(at);
         }
     }
 

@@ -11,12 +11,9 @@ use super::{MultiPort, Slot, State, slot_of};
 use crate::api::operations::mark_of;
 use crate::api::sink::Link;
 use crate::lcore::context::LcoreContext;
+use crate::lcore::posting::STARVED_RETRY_NS;
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
-
-/// How long a port waits before it looks into an empty pool again, or asks a device again that has
-/// refused receives.
-pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port with many connections.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 use std::mem;
 
 use verbline_mem::{Batch, ConnectionId};
-use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions};
+use verbline_verbs::{Completion, QueuePair};
 
 use super::{MultiPort, Slot, State};
 use crate::api::sink::Sink;
 use crate::lcore::context::LcoreContext;
 use crate::lcore::operation_queue::OperationQueue;
+use crate::lcore::posting;
 use crate::stats::drop_reason::DropReason;
 
 /// The sending half of a port with many connections.
@@ -140,33 +141,13 @@ impl MultiPort {
             run.truncate(room);
         }
         while !run.is_empty() {
-            let count = run.len();
-            let bytes = bytes_of(run);
-            let outcome = match sending.signal_ends {
-                false => qp.post_send(run),
-                true => qp.post_send_with(run, |index, _| SendOptions {
-                    signaled: index + 1 == count,
-                    ..SendOptions::default()
-                }),
-            };
-            if outcome.posted > 0 {
-                slot.end_signaled = sending.signal_ends && outcome.posted == count;
-                self.stats.tx_posts.add(1);
-                self.stats.tx_packets.add(outcome.posted as u64);
-                self.stats.tx_bytes.add(bytes - bytes_of(run));
+            let sent = posting::send(qp, run, sending.signal_ends, &self.stats);
+            if sent.posted > 0 {
+                slot.end_signaled = sent.end_signaled;
             }
-            let Some(stop) = outcome.stop else { continue };
-            let (reason, count) = match stop {
-                PostStop::Full => (DropReason::TxFull, run.len()),
-                PostStop::NotReady(_) => (DropReason::PortDown, run.len()),
-                PostStop::TooLong { .. } => (DropReason::TooLong, 1),
-                _ => (DropReason::SendError, 1),
-            };
-            if self.stats.drops.count(reason) == 0 && !stop.is_backpressure() {
-                tracing::error!(port = %self.name, %stop, "a packet cannot be sent");
+            if let Some(stop) = sent.stop {
+                posting::refuse(run, stop, &self.name, &self.stats);
             }
-            run.drain_front(count).for_each(drop);
-            self.stats.drops.add(reason, count as u64);
         }
         sending.changed(before, qp.sends_outstanding());
     }
@@ -237,10 +218,6 @@ impl MultiPort {
             slot.qp.as_ref().is_some_and(|qp| qp.sends_outstanding() >= least)
         })
     }
-}
-
-fn bytes_of(batch: &Batch) -> u64 {
-    batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
 #[cfg(test)]

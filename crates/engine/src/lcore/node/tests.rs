@@ -20,10 +20,10 @@ impl Stage for Answers {
     }
 }
 
-fn node(next: Next) -> (Node, LcoreContext) {
+fn node(next: Next) -> (Node, LcoreState) {
     let (rig, stats) = (Rig::new(1), shared::<StageStats>());
     let sink = || Sink::new(1, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats)));
-    let ctx = rig.lcore_context(vec![sink(), sink()], 0);
+    let state = rig.lcore_state(vec![sink(), sink()], 0);
     let node = Node::new(NodeSpec {
         name: "stage".into(),
         source: false,
@@ -38,7 +38,7 @@ fn node(next: Next) -> (Node, LcoreContext) {
         watches: false,
         ports: Box::new([0]),
     });
-    (node, ctx)
+    (node, state)
 }
 
 const EVENT: PortEvent = PortEvent { port: 0, change: PortChange::Down };
@@ -59,17 +59,17 @@ fn an_event_has_a_stage_polled_soon_unless_it_is_done_or_held_back() {
     for (next, before, behind) in
         [(Next::At(1_000), later, Polling::EACH_LOOP), (Next::Done, Polling::DONE, Polling::DONE)]
     {
-        let (mut node, mut ctx) = node(next);
-        node.poll(&mut ctx);
+        let (mut node, mut lcore) = node(next);
+        node.poll(&mut lcore);
         assert_eq!(node.polling(), before);
-        node.port_event(EVENT, &mut ctx);
+        node.port_event(EVENT, &mut lcore);
         assert_eq!(node.polling(), behind);
     }
-    let (mut node, mut ctx) = node(Next::At(1_000));
-    node.poll(&mut ctx);
+    let (mut node, mut lcore) = node(Next::At(1_000));
+    node.poll(&mut lcore);
     node.hold(true);
-    node.port_event(EVENT, &mut ctx);
-    assert!(!node.polling().is_due(&ctx.time), "it is held back");
+    node.port_event(EVENT, &mut lcore);
+    assert!(!node.polling().is_due(&lcore.ctx.time), "it is held back");
     assert!(node.hold(false));
     assert_eq!(node.polling(), Polling::EACH_LOOP, "what it heard meanwhile counts");
 }

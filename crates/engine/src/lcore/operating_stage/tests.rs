@@ -10,8 +10,8 @@ use super::*;
 use crate::api::operations::Operation;
 use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::PortChange;
-use crate::lcore::context::LcoreContext;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
+use crate::lcore::state::LcoreState;
 use crate::rig::Rig;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{PortStats, StageStats};
@@ -64,7 +64,7 @@ struct World {
     stage: OperatingStage,
     seen: Arc<Mutex<Seen>>,
     stats: Shared<StageStats>,
-    ctx: LcoreContext,
+    lcore: LcoreState,
     rig: Rig,
 }
 
@@ -85,22 +85,22 @@ impl World {
             keys: Box::new([]),
         });
         let user = queue.add_user(Shared::clone(&stats));
-        let ctx = rig.lcore_context(vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
+        let lcore = rig.lcore_state(vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
         let seen = Arc::new(Mutex::new(Seen { answers: answers.iter().copied().collect(), ..Seen::default() }));
         let inner: Guarded<dyn Stage> = Guarded::new("inner", Box::new(Told(Arc::clone(&seen))));
         let stage = OperatingStage::new(inner, vec![Use { sink: PORT, user }], 4, source, None);
-        World { stage, seen, stats, ctx, rig }
+        World { stage, seen, stats, lcore, rig }
     }
 
     fn call<R>(&mut self, call: impl FnOnce(&mut OperatingStage, &mut Outputs<'_>) -> R) -> R {
-        let World { stage, stats, ctx, .. } = self;
-        call(stage, &mut Outputs { links: &[], stats, ctx, cache: 0, timers: None, sent: 0 })
+        let World { stage, stats, lcore, .. } = self;
+        call(stage, &mut Outputs { links: &[], stats, lcore, cache: 0, timers: None, sent: 0 })
     }
 
     /// A turn of the lcore, in which the node polls. What it is told, and for what the stage was
     /// called.
     fn poll(&mut self) -> (Next, Vec<&'static str>) {
-        self.ctx.time.begin(false, true);
+        self.lcore.ctx.time.begin(false, true);
         let next = self.call(|stage, out| stage.poll(out));
         (next, std::mem::take(&mut self.seen.lock().unwrap().calls))
     }
@@ -108,20 +108,20 @@ impl World {
     /// The stage asks for as many.
     fn ask(&mut self, count: usize) {
         for _ in 0..count {
-            let operation = Operation::write(self.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 });
+            let operation = Operation::write(self.lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 });
             let stats = Shared::clone(&self.stats);
-            let (queue, sends) = self.ctx.operations_at(PORT).unwrap();
+            let (queue, sends) = self.lcore.operations_at(PORT).unwrap();
             queue.accept(&stats, sends, [operation]).unwrap();
         }
     }
 
     /// The port looks at what was asked for; and what it has comes back.
     fn look(&mut self) {
-        self.ctx.operations_at(PORT).unwrap().0.is_fresh = false;
+        self.lcore.operations_at(PORT).unwrap().0.is_fresh = false;
     }
 
     fn give_back(&mut self) {
-        self.ctx.operations_at(PORT).unwrap().0.fail_waiting();
+        self.lcore.operations_at(PORT).unwrap().0.fail_waiting();
     }
 }
 

@@ -8,7 +8,7 @@ use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::api::operations::{Done, OperationError, OperationKind};
 use crate::lcore::lanes::Held;
-use crate::stats::drop_reason::DropReason;
+use crate::lcore::posting::refusal;
 
 /// Whose a completion of listed work requests was.
 #[derive(Debug)]
@@ -25,6 +25,17 @@ pub(crate) struct Gathered {
     pub(crate) sends: usize,
     /// Packets for which there was no room.
     pub(crate) dropped: usize,
+}
+
+/// What became of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Posted {
+    /// Something was posted or given back.
+    pub(crate) is_moved: bool,
+    /// Packets to be sent that were dropped.
+    pub(crate) dropped: usize,
+    /// Why the queue pair takes nothing any more: it is at fault, and no operation.
+    pub(crate) lost: Option<PostStop>,
 }
 
 /// The key that a window has got.
@@ -121,8 +132,32 @@ impl OperationQueue {
         }
     }
 
+    /// Posts the list to a lane's queue pair. What the queue pair refuses comes back to its stage,
+    /// or is dropped and counted; where `keeps`, what finds no room waits. The rest waits as well
+    /// once the device takes nothing: what it took of the list may never be known to be done.
+    pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair, keeps: bool) -> Posted {
+        let mut posted = Posted::default();
+        while !self.works.is_empty() && posted.lost.is_none() {
+            let outcome = self.post_once(lane, qp);
+            posted.is_moved |= outcome.posted > 0;
+            match outcome.stop {
+                None => {}
+                Some(PostStop::Full) if keeps => break,
+                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => posted.lost = Some(stop),
+                Some(stop) => {
+                    posted.is_moved = true;
+                    if self.refuse_first(OperationError::refused(stop)) {
+                        posted.dropped += 1;
+                        self.port.drops.add(refusal(stop), 1);
+                    }
+                }
+            }
+        }
+        posted
+    }
+
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
-    pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
+    fn post_once(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
         let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
         let transport = qp.transport();
         let Some(mut connected) = qp.connected() else {
@@ -143,7 +178,7 @@ impl OperationQueue {
     }
 
     /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
-    pub(crate) fn refuse_first(&mut self, error: OperationError) -> bool {
+    fn refuse_first(&mut self, error: OperationError) -> bool {
         match self.works.pop() {
             Some(Work::Operation { operation, .. }) => {
                 self.finish_oldest(self.listed(), Err(error), operation.into_packet(), &|_| None);
@@ -300,14 +335,6 @@ struct Run {
 impl Default for Run {
     fn default() -> Run {
         Run { kind: OperationKind::Write, operations: 0, bytes: 0 }
-    }
-}
-
-/// Why a packet is dropped that its queue pair refuses for this.
-pub(crate) fn refusal(stop: PostStop) -> DropReason {
-    match stop {
-        PostStop::TooLong { .. } => DropReason::TooLong,
-        _ => DropReason::SendError,
     }
 }
 

@@ -76,7 +76,7 @@ fn batches_of(lanes: &[(&str, u32)], room: usize, is_filled: impl Fn(usize, u64)
     for turn in 0..TURNS {
         for (mark, producer) in (0..).zip(&mut producers).filter(|(mark, _)| is_filled(turn, *mark)) {
             while producer.room() > 0 {
-                let mut packet = lcore.ctx.caches[0].get().expect("the rings hold less than the pool has");
+                let mut packet = lcore.state.ctx.caches[0].get().expect("the rings hold less than the pool has");
                 packet.set_mark(mark);
                 producer.push(packet).expect("there is room");
             }
@@ -142,7 +142,7 @@ fn what_comes_by_a_port_and_by_a_ring_at_once_is_handed_on_at_once() {
     for (by_port, by_ring) in [(true, false), (false, true), (true, true)] {
         assert!(!by_port || rig.script.queues().receive(qpn, 8));
         if by_ring {
-            let mut packet = lcore.ctx.caches[0].get().unwrap();
+            let mut packet = lcore.state.ctx.caches[0].get().unwrap();
             packet.set_mark(1);
             assert!(producers[0].push(packet).is_ok());
         }

@@ -72,10 +72,10 @@ fn a_stage_is_polled_at_the_tick_that_it_asked_for_and_not_a_nanosecond_later() 
         }
     }
     assert_eq!(take(&polls), [vec![0], ticks].concat());
-    let woken = |cause: WakeCause| lcore.ctx.stats.wakes[cause as usize].value();
+    let woken = |cause: WakeCause| lcore.state.ctx.stats.wakes[cause as usize].value();
     // The last one is further away than the longest sleep, four times.
     assert_eq!((woken(WakeCause::Timer), woken(WakeCause::Timeout)), (7, 3));
-    assert_eq!(lcore.ctx.stats.asleep_ns.value(), rig.time.now_ns());
+    assert_eq!(lcore.state.ctx.stats.asleep_ns.value(), rig.time.now_ns());
 }
 
 /// A receive queue that could not be filled is tried again though nothing arrives: neither a pool
@@ -165,7 +165,7 @@ fn a_lost_wake_up_is_a_rescue_though_what_it_sets_off_is_announced() {
             displaced: None,
             order: PollOrder::default(),
         });
-        let (time, packet) = (rig.time.clone(), lcore.ctx.caches[0].get());
+        let (time, packet) = (rig.time.clone(), lcore.state.ctx.caches[0].get());
         let mut packet = Some(packet.expect("the pool has some"));
         rig.script.on_poll(move |queues| {
             if time.now_ns() >= SAFETY_TIMEOUT_NS
@@ -182,7 +182,7 @@ fn a_lost_wake_up_is_a_rescue_though_what_it_sets_off_is_announced() {
                 lcore.consider_sleep().unwrap();
             }
         }
-        let stats = &lcore.ctx.stats;
+        let stats = &lcore.state.ctx.stats;
         assert_eq!((stage.packets_in.value(), stats.rescues.value()), (1, 1), "{way:?}");
     }
 }

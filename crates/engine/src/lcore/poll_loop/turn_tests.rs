@@ -73,8 +73,8 @@ fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
         stats: shared(),
         counts: shared(),
     });
-    lcore.ctx.many.push(Box::new(port));
-    lcore.ctx.caches = vec![rig.pool.cache(0).bind()];
+    lcore.state.many.push(port);
+    lcore.state.ctx.caches = vec![rig.pool.cache(0).bind()];
     lcore.works = Lcore::work::<true>;
 }
 
@@ -104,20 +104,20 @@ fn a_ring_without_room_gets_the_rest_though_nothing_comes() {
         let stats = shared::<RingProducerStats>();
         let mut sink = Sink::new(4, DropReason::RingFull, SinkStats::Ring(Shared::clone(&stats)));
         for _ in 0..3 {
-            assert!(sink.push(lcore.ctx.caches[0].get().unwrap()));
+            assert!(sink.push(lcore.state.ctx.caches[0].get().unwrap()));
         }
-        let at = lcore.ctx.sinks.len();
-        lcore.ctx.sinks.push(sink);
+        let at = lcore.state.ctx.sinks.len();
+        lcore.state.ctx.sinks.push(sink);
         let (producer, mut consumer) = verbline_ring::spsc(2);
         lcore.rings_out.push(RingProducer { producer, sink: at, doorbell: 0, stats, displacer: None });
         lcore.doorbells.push(PeerDoorbell { waker: verbline_ring::doorbell().unwrap().0, due: false });
         for left in [1, 1, 1] {
             assert!(lcore.run_turn(), "it stays awake");
-            assert_eq!(lcore.ctx.sinks[at].batch.len(), left);
+            assert_eq!(lcore.state.ctx.sinks[at].batch.len(), left);
         }
         assert!(consumer.pop().is_some());
         assert!(lcore.run_turn());
-        assert_eq!((lcore.ctx.sinks[at].batch.len(), consumer.len()), (0, 2));
+        assert_eq!((lcore.state.ctx.sinks[at].batch.len(), consumer.len()), (0, 2));
         assert!(!lcore.run_turn(), "nothing is left");
     }
 }
@@ -129,7 +129,7 @@ fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() 
     let (mut lcore, _) = lcore(&rig, u64::MAX);
     let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
     add_many(&rig, &mut lcore, Some(ManyReceiving::new(Some(srq), 0, Link::Drop, 2, 2, 1, [false; 2])));
-    let mut held: Vec<_> = std::iter::from_fn(|| lcore.ctx.caches[0].get()).collect();
+    let mut held: Vec<_> = std::iter::from_fn(|| lcore.state.ctx.caches[0].get()).collect();
     for _ in 0..20 {
         assert!(lcore.run_turn());
     }
@@ -161,7 +161,7 @@ fn an_adaptive_lcore_asks_whether_to_sleep_in_one_idle_turn_of_some_sixteen() {
     });
     lcore.run().unwrap();
     // It has no budget, so it sleeps whenever it asks.
-    let (sleeps, loops) = (lcore.ctx.stats.sleeps.value(), lcore.ctx.stats.loops.value());
+    let (sleeps, loops) = (lcore.state.ctx.stats.sleeps.value(), lcore.state.ctx.stats.loops.value());
     assert!((loops / 32..loops / 8).contains(&sleeps), "{sleeps} sleeps in {loops} turns");
 }
 
@@ -204,7 +204,7 @@ fn an_idle_lcore_reads_the_clock_in_one_turn_of_some_sixteen() {
     for _ in 0..TURNS {
         rig.time.pass(1);
         assert!(!lcore.run_turn());
-        reads += u64::from(lcore.ctx.time.last_ns() == rig.time.now_ns());
+        reads += u64::from(lcore.state.ctx.time.last_ns() == rig.time.now_ns());
     }
     assert!((TURNS * 2 / 3..TURNS * 3 / 2).contains(&(reads * PERIOD)), "{reads} readings in {TURNS} turns");
 }

@@ -21,8 +21,8 @@ use super::{Health, Port, Receiving, STARVED_RETRY_NS, Sending};
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::context::LcoreContext;
 use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::state::LcoreState;
 use crate::rig::errors::errors_of;
 use crate::rig::figures::{Device, FULL, Figures, WRONG};
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
@@ -68,7 +68,7 @@ enum Step {
 struct World {
     oracle: Oracle,
     ports: Vec<Port>,
-    ctx: LcoreContext,
+    lcore: LcoreState,
     stage: Shared<StageStats>,
     cq: CompletionQueue,
     completions: Completions,
@@ -99,7 +99,7 @@ impl World {
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: 0 });
         let stage = shared::<StageStats>();
-        let ctx = rig.lcore_context(
+        let lcore = rig.lcore_state(
             vec![
                 Sink::new(shape.room[STAGE], DropReason::StageFull, SinkStats::Stage(Shared::clone(&stage))),
                 Sink::new(shape.room[PORT], DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats))),
@@ -109,7 +109,7 @@ impl World {
         World {
             oracle: Oracle::new(shape),
             ports: vec![port],
-            ctx,
+            lcore,
             stage,
             cq,
             completions: Completions::with_capacity(shape.burst),
@@ -170,9 +170,9 @@ impl World {
     }
 
     fn offer(&mut self, len: usize) {
-        let Some(mut packet) = self.ctx.caches[0].get() else { return };
+        let Some(mut packet) = self.lcore.ctx.caches[0].get() else { return };
         assert!(packet.set_len(len));
-        self.ctx.sinks[PORT].push(packet);
+        self.lcore.ctx.sinks[PORT].push(packet);
         self.oracle.offer(len);
     }
 
@@ -204,18 +204,18 @@ impl World {
 
     /// As an lcore does.
     fn turn(&mut self) {
-        self.ctx.time.begin(false, true);
+        self.lcore.ctx.time.begin(false, true);
         let now_ns = self.rig.time.now_ns();
         let found = self.cq.poll(&mut self.completions);
         let handed_on = self.oracle.hear(self.coming.drain(..found));
         match self.completions.as_slice() {
-            [only] => self.ports[0].complete(only, &mut self.ctx),
-            many => complete_runs(many, &mut self.ports, &mut self.ctx),
+            [only] => self.ports[0].complete(only, &mut self.lcore.ctx),
+            many => complete_runs(many, &mut self.ports, &mut self.lcore),
         }
         self.completions.clear();
         let stamp = if self.oracle.shape.timestamps { now_ns } else { 0 };
         let mut batch = Batch::with_capacity(self.oracle.shape.room[STAGE]);
-        batch.swap(&mut self.ctx.sinks[STAGE].batch);
+        batch.swap(&mut self.lcore.ctx.sinks[STAGE].batch);
         let brought: Vec<_> = batch.iter().map(|packet| (packet.len(), packet.port(), packet.timestamp())).collect();
         assert_eq!(brought, handed_on.iter().map(|len| (*len as usize, PLACE, stamp)).collect::<Vec<_>>());
         if self.keeps {
@@ -231,7 +231,7 @@ impl World {
         let free = self.rig.pool.packets() as usize - used;
         let mut device = Device { takes: self.rig.script.queues().takes(), errno: self.errno };
         let expected = self.oracle.work(&mut device, free, now_ns);
-        assert_eq!(self.ports[0].work(&mut self.ctx), self.oracle.busy, "whether it moved something");
+        assert_eq!(self.ports[0].work(&mut self.lcore.ctx), self.oracle.busy, "whether it moved something");
         let posts = self.rig.script.queues().posts();
         let signals = |post: &Post| (post.sends, post.taken.iter().map(|posted| posted.signaled).collect::<Vec<_>>());
         assert_eq!(posts.iter().map(signals).collect::<Vec<_>>(), expected, "sends or not, and what is signaled");
@@ -242,9 +242,9 @@ impl World {
         let (port, oracle) = (&self.ports[0], &self.oracle);
         assert_eq!(Figures::of(&port.stats), oracle.figures);
         assert_eq!(port.health, oracle.health);
-        assert_eq!((port.retry_ns(), port.is_settled(&self.ctx.sinks)), (oracle.retry_ns, oracle.is_settled()));
+        assert_eq!((port.retry_ns(), port.is_settled(&self.lcore.ctx.sinks)), (oracle.retry_ns, oracle.is_settled()));
         assert_eq!(self.stage.drops.count(DropReason::StageFull), oracle.stage_full);
-        assert_eq!(self.ctx.stats.taken.value(), oracle.taken);
+        assert_eq!(self.lcore.ctx.stats.taken.value(), oracle.taken);
         if oracle.pending.is_empty() && oracle.health == Health::Up {
             let will_come = oracle.sends.contains(&true);
             assert!(will_come || !port.awaits_completion(), "it waits for a completion that nobody was asked for");
@@ -262,8 +262,8 @@ impl World {
 
     /// Everything comes back to the pool.
     fn end(self) {
-        let World { ports, ctx, kept, rig, .. } = self;
-        drop((ports, kept, ctx));
+        let World { ports, lcore, kept, rig, .. } = self;
+        drop((ports, kept, lcore));
         let account = rig.pool.account();
         assert_eq!((account.free, account.held), (account.packets, 0));
     }

@@ -21,10 +21,10 @@ use crate::api::operations::{Memory, Operation, OperationError, OperationKind, W
 use crate::api::region::Range;
 use crate::api::signature::SignatureKey;
 use crate::api::sink::{Sink, SinkStats};
-use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::Operating;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
 use crate::lcore::port::{Health, Port};
+use crate::lcore::state::LcoreState;
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
@@ -72,7 +72,7 @@ enum Step {
 struct World {
     oracle: Oracle,
     port: Port,
-    ctx: LcoreContext,
+    lcore: LcoreState,
     users: [Shared<StageStats>; 2],
     stats: Shared<OperationStats>,
     cq: CompletionQueue,
@@ -105,14 +105,14 @@ impl World {
             keys,
         });
         users.iter().for_each(|user| _ = queue.add_user(Shared::clone(user)));
-        let ctx = rig
-            .lcore_context(vec![Sink::new(shape.room, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
+        let lcore =
+            rig.lcore_state(vec![Sink::new(shape.room, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
         let completions = Completions::with_capacity(shape.burst);
-        World { oracle: Oracle::new(shape), port, ctx, users, stats, cq, completions, next_tag: 0, rig }
+        World { oracle: Oracle::new(shape), port, lcore, users, stats, cq, completions, next_tag: 0, rig }
     }
 
     fn queue(&mut self) -> (&mut OperationQueue, usize) {
-        self.ctx.operations_at(PORT).expect("the port's operations")
+        self.lcore.operations_at(PORT).expect("the port's operations")
     }
 
     fn step(&mut self, step: Step) {
@@ -139,14 +139,14 @@ impl World {
     }
 
     fn packet(&self, len: usize) -> Packet {
-        let mut packet = self.ctx.caches[0].get().expect("enough packets");
+        let mut packet = self.lcore.ctx.caches[0].get().expect("enough packets");
         assert!(packet.set_len(len));
         packet
     }
 
     fn send(&mut self, len: usize) {
         let packet = self.packet(len);
-        self.ctx.sinks[PORT].push(packet);
+        self.lcore.ctx.sinks[PORT].push(packet);
         self.oracle.send(len);
     }
 
@@ -233,11 +233,11 @@ impl World {
 
     /// As an lcore does.
     fn poll(&mut self) {
-        self.ctx.time.begin(false, true);
+        self.lcore.ctx.time.begin(false, true);
         let found = self.cq.poll(&mut self.completions);
         self.oracle.hear(found);
         for at in 0..found {
-            self.port.complete(&self.completions.as_slice()[at], &mut self.ctx);
+            self.port.complete(&self.completions.as_slice()[at], &mut self.lcore.ctx);
         }
         self.completions.clear();
     }
@@ -247,7 +247,7 @@ impl World {
         let takes = self.rig.script.queues().takes();
         let _ = self.rig.script.queues().posts();
         let busy = self.oracle.work(takes);
-        assert_eq!(self.port.work(&mut self.ctx), busy);
+        assert_eq!(self.port.work(&mut self.lcore.ctx), busy);
         let posts = self.rig.script.queues().posts();
         for post in &posts {
             assert!(post.refused || post.taken.last().is_some_and(|last| last.signaled), "the last is signaled");
@@ -285,7 +285,7 @@ impl World {
             let got = [&stats.posted, &stats.completed, &stats.failed, &stats.bytes].map(|count| count.value());
             assert_eq!(got, oracle.kinds[*kind as usize], "{kind:?}");
         }
-        assert_eq!(port.is_settled(&self.ctx.sinks), oracle.is_settled());
+        assert_eq!(port.is_settled(&self.lcore.ctx.sinks), oracle.is_settled());
         assert_eq!(port.awaits_completion(), oracle.up && !oracle.posted.is_empty());
     }
 
@@ -294,8 +294,8 @@ impl World {
         let packets = self.oracle.abandoned_packets();
         assert_eq!(self.queue().0.abandon(), packets);
         assert_eq!((self.queue().0.room(), self.stats.under_way.value()), (self.oracle.shape.ops_wr, 0));
-        let World { port, ctx, rig, .. } = self;
-        drop((port, ctx));
+        let World { port, lcore, rig, .. } = self;
+        drop((port, lcore));
         let account = rig.pool.account();
         assert_eq!((account.free, account.held), (account.packets, 0));
     }
@@ -378,8 +378,8 @@ fn a_packet_that_cannot_be_sent_is_dropped_and_leaves_its_place_to_the_next() {
     for refused in 1..=3 {
         let mut packet = foreign.cache(0).get().unwrap();
         assert!(packet.set_len(20));
-        assert!(world.ctx.sinks[PORT].push(packet));
-        assert!(world.port.work(&mut world.ctx));
+        assert!(world.lcore.ctx.sinks[PORT].push(packet));
+        assert!(world.port.work(&mut world.lcore.ctx));
         let stats = &world.port.stats;
         assert_eq!((stats.drops.count(DropReason::SendError), stats.tx_outstanding.value()), (refused, 0));
         assert_eq!(foreign.account().held, 0);

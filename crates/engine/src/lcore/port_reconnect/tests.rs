@@ -11,10 +11,10 @@ use crate::api::operations::{Operation, OperationError};
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::connection::handover::{Handover, PortSide};
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::Operating;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
 use crate::lcore::port::{Receiving, Sending};
+use crate::lcore::state::LcoreState;
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
@@ -112,7 +112,7 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
 }
 
 /// A port that has sent so many packets, and three operations behind them.
-fn operating(line: &Line, sends: usize) -> (Port, LcoreContext) {
+fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let mut port = line.port(None);
     port.operating = Some(Box::new(Operating::new(0, 8, 8)));
     let stage = shared::<StageStats>();
@@ -127,24 +127,24 @@ fn operating(line: &Line, sends: usize) -> (Port, LcoreContext) {
         keys: Box::new([]),
     });
     queue.add_user(Shared::clone(&stage));
-    let mut ctx =
-        line.rig.lcore_context(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
+    let mut lcore =
+        line.rig.lcore_state(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
     for _ in 0..sends {
-        let packet = ctx.caches[0].get().unwrap();
-        ctx.sinks[0].push(packet);
+        let packet = lcore.ctx.caches[0].get().unwrap();
+        lcore.ctx.sinks[0].push(packet);
     }
-    let writes = [(); 3].map(|()| Operation::write(ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 }));
-    let (queue, waiting) = ctx.operations_at(0).unwrap();
+    let writes = [(); 3].map(|()| Operation::write(lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 }));
+    let (queue, waiting) = lcore.operations_at(0).unwrap();
     queue.accept(&stage, waiting, writes).unwrap();
-    assert!(port.work(&mut ctx));
+    assert!(port.work(&mut lcore.ctx));
     assert_eq!(port.qp.sends_outstanding(), sends + 3);
-    (port, ctx)
+    (port, lcore)
 }
 
 /// How the operations have ended that are done.
-fn ends(ctx: &mut LcoreContext) -> Vec<Result<(), OperationError>> {
+fn ends(lcore: &mut LcoreState) -> Vec<Result<(), OperationError>> {
     let mut done = std::collections::VecDeque::with_capacity(8);
-    ctx.operations_at(0).unwrap().0.take_done(0, &mut done);
+    lcore.operations_at(0).unwrap().0.take_done(0, &mut done);
     done.iter().map(|done| done.result).collect()
 }
 
@@ -152,16 +152,16 @@ fn ends(ctx: &mut LcoreContext) -> Vec<Result<(), OperationError>> {
 fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among_them_are_counted() {
     for sends in [0, 1, 4] {
         let line = Line::new();
-        let (mut port, mut ctx) = operating(&line, sends);
+        let (mut port, mut lcore) = operating(&line, sends);
         line.release(&mut port);
         assert!(!port.is_drained());
         line.replace(&mut port);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
-        assert!(!port.is_settled(&ctx.sinks), "the next turn gives them back");
-        assert_eq!(ends(&mut ctx), []);
-        port.work(&mut ctx);
-        assert_eq!(ends(&mut ctx), [Err(OperationError::Lost); 3]);
-        assert!(port.is_settled(&ctx.sinks));
+        assert!(!port.is_settled(&lcore.ctx.sinks), "the next turn gives them back");
+        assert_eq!(ends(&mut lcore), []);
+        port.work(&mut lcore.ctx);
+        assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
+        assert!(port.is_settled(&lcore.ctx.sinks));
         // Nothing of the old queue pair is on the new one's account.
         assert_eq!(port.operating.as_ref().map(|operating| operating.sends), Some(0));
     }
@@ -171,23 +171,23 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
 fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
     for sends in [0, 4] {
         let line = Line::new();
-        let (mut port, mut ctx) = operating(&line, sends);
+        let (mut port, mut lcore) = operating(&line, sends);
         line.release(&mut port);
         let (mut cq, mut completions) = (line.cq, Completions::with_capacity(16));
         assert_eq!(line.rig.script.queues().flush(port.qp.qpn()).len(), sends + 3 + 1);
         assert_eq!(cq.poll(&mut completions), sends + 3 + 1);
         for completion in completions.as_slice() {
             assert!(!port.is_drained());
-            port.complete(completion, &mut ctx);
+            port.complete(completion, &mut lcore.ctx);
         }
         assert!(port.is_drained());
         assert_eq!(port.stats.stale.value(), 0);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "the marker is none of them");
-        assert_eq!(ends(&mut ctx).len(), 3);
+        assert_eq!(ends(&mut lcore).len(), 3);
         completions.clear();
         assert!(line.rig.script.queues().repeat());
         assert_eq!(cq.poll(&mut completions), 1);
-        port.complete(&completions.as_slice()[0], &mut ctx);
+        port.complete(&completions.as_slice()[0], &mut lcore.ctx);
         assert_eq!(port.stats.stale.value(), 1, "the marker twice");
     }
 }

@@ -219,7 +219,7 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
 
 /// What the lcore would drop as it ends.
 fn stopped(lcore: &Lcore, faults: &Mutex<Vec<String>>) {
-    for (sink, place) in lcore.ctx.sinks.iter().zip(["stage", "port", "ring"]) {
+    for (sink, place) in lcore.state.ctx.sinks.iter().zip(["stage", "port", "ring"]) {
         if !sink.batch.is_empty() {
             faults.lock().unwrap_or_else(PoisonError::into_inner).push(format!("a packet waits for the {place}"));
         }

@@ -56,8 +56,8 @@ impl Stage for Told {
 #[test]
 fn a_stage_with_timers_hears_of_all_that_others_hear_of_and_is_polled_after_it() {
     let (rig, stats, calls) = (Rig::new(1), shared::<StageStats>(), Calls::default());
-    let mut ctx = rig.lcore_context(Vec::new(), 0);
-    let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+    let mut state = rig.lcore_state(Vec::new(), 0);
+    let mut out = Outputs { links: &[], stats: &stats, lcore: &mut state, cache: 0, timers: None, sent: 0 };
     let (mut stage, _) = Timed::new(Guarded::new("stage", Box::new(Told(Arc::clone(&calls)))), false, 4, 4);
     let said = || std::mem::take(&mut *calls.lock().unwrap());
     stage.poll(&mut out);

@@ -13,8 +13,8 @@ use super::*;
 use crate::api::connection::ConnectionChange;
 use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::PortChange;
-use crate::lcore::context::LcoreContext;
 use crate::lcore::node::{Node, NodeSpec};
+use crate::lcore::state::LcoreState;
 use crate::rig::Rig;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::StageStats;
@@ -39,7 +39,7 @@ impl Stage for Awake {
 }
 
 /// A node whose stage has a descriptor that is ready for ever, to be looked at so often.
-fn node(rig: &Rig, look_every: Option<Duration>) -> (Node, Shared<StageStats>, LcoreContext) {
+fn node(rig: &Rig, look_every: Option<Duration>) -> (Node, Shared<StageStats>, LcoreState) {
     let stats = shared::<StageStats>();
     let ready = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let mut fds = Fds::new().unwrap();
@@ -60,20 +60,20 @@ fn node(rig: &Rig, look_every: Option<Duration>) -> (Node, Shared<StageStats>, L
         ports: Box::new([0]),
     });
     let sink = Sink::new(1, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats)));
-    (node, stats, rig.lcore_context(vec![sink], 0))
+    (node, stats, rig.lcore_state(vec![sink], 0))
 }
 
 #[test]
 fn a_descriptor_is_looked_at_after_a_sleep_that_one_has_ended_and_otherwise_as_often_as_was_asked() {
     for (look_every, looks) in [(None, [0; 3]), (Some(Duration::from_nanos(10)), [0, 1, 2])] {
         let rig = Rig::new(1);
-        let (mut node, stats, mut ctx) = node(&rig, look_every);
+        let (mut node, stats, mut lcore) = node(&rig, look_every);
         let mut looks_in_turns = |node: &mut Node, turns: u32, turn_ns: u64| {
             let before = stats.fd_events.value();
             for _ in 0..turns {
                 rig.time.pass(turn_ns);
-                ctx.time.begin(false, true);
-                node.poll(&mut ctx);
+                lcore.ctx.time.begin(false, true);
+                node.poll(&mut lcore);
             }
             stats.fd_events.value() - before
         };
@@ -139,8 +139,8 @@ fn told(source: bool, closed: bool) -> (Watching, Calls, Option<UnixStream>) {
 #[test]
 fn a_stage_with_descriptors_hears_of_all_that_others_hear_of_and_is_polled_after_it() {
     let (rig, stats) = (Rig::new(1), shared::<StageStats>());
-    let mut ctx = rig.lcore_context(Vec::new(), 0);
-    let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+    let mut state = rig.lcore_state(Vec::new(), 0);
+    let mut out = Outputs { links: &[], stats: &stats, lcore: &mut state, cache: 0, timers: None, sent: 0 };
     let (mut stage, calls, _other) = told(false, false);
     let said = || std::mem::take(&mut *calls.lock().unwrap());
     stage.poll(&mut out);
@@ -160,8 +160,8 @@ fn a_stage_with_descriptors_hears_of_all_that_others_hear_of_and_is_polled_after
 fn the_descriptors_of_a_source_are_watched_until_it_is_stopped() {
     for source in [false, true] {
         let (rig, stats) = (Rig::new(1), shared::<StageStats>());
-        let mut ctx = rig.lcore_context(Vec::new(), 0);
-        let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+        let mut state = rig.lcore_state(Vec::new(), 0);
+        let mut out = Outputs { links: &[], stats: &stats, lcore: &mut state, cache: 0, timers: None, sent: 0 };
         let (mut stage, calls, _other) = told(source, false);
         stage.stop(&mut out);
         stage.poll(&mut out);
@@ -172,8 +172,8 @@ fn the_descriptors_of_a_source_are_watched_until_it_is_stopped() {
 #[test]
 fn a_descriptor_whose_other_end_is_closed_is_told_of_once_though_the_stage_would_watch_it() {
     let (rig, stats) = (Rig::new(1), shared::<StageStats>());
-    let mut ctx = rig.lcore_context(Vec::new(), 0);
-    let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+    let mut state = rig.lcore_state(Vec::new(), 0);
+    let mut out = Outputs { links: &[], stats: &stats, lcore: &mut state, cache: 0, timers: None, sent: 0 };
     let (mut stage, _, _) = told(false, true);
     (0..4).for_each(|_| _ = stage.poll(&mut out));
     assert_eq!((stats.fd_events.value(), stats.fds_closed.value()), (1, 1));

@@ -17,6 +17,7 @@ use crate::connection::many::exchange::Exchange;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::context::LcoreContext;
 use crate::lcore::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec};
+use crate::lcore::state::LcoreState;
 use crate::rig::Rig;
 use crate::rig::figures::{Device, FULL};
 use crate::stats::connection_counters::ConnectionsStats;
@@ -32,7 +33,7 @@ const EVENT: &str = "an event";
 pub(super) struct World {
     oracle: Oracle,
     host: Host,
-    ctx: LcoreContext,
+    lcore: LcoreState,
     stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
     stage: Shared<StageStats>,
@@ -91,7 +92,6 @@ impl World {
                 Sink::new(shape.room[STAGE], DropReason::StageFull, SinkStats::Stage(Shared::clone(&stage))),
                 Sink::new(shape.room[PORT], DropReason::TxFull, SinkStats::Port(Shared::clone(&stats))),
             ],
-            many: vec![Box::new(port)],
             caches: caches.into_iter().map(|cache| cache.bind()).collect(),
             time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
             stats: lcore,
@@ -101,7 +101,7 @@ impl World {
         World {
             oracle,
             host: Host::new(exchange, maker, connections),
-            ctx,
+            lcore: LcoreState { ctx, many: vec![port] },
             stats,
             counts,
             stage,
@@ -155,7 +155,7 @@ impl World {
             Step::Event(which) => {
                 if let Some(qpn) = self.one(which) {
                     self.failed.insert(qpn);
-                    self.ctx.many[0].qp_failed(qpn, EVENT);
+                    self.lcore.many[0].qp_failed(qpn, EVENT);
                     self.oracle.qp_failed(qpn, EVENT);
                 }
             }
@@ -182,7 +182,7 @@ impl World {
                 self.oracle.device.takes = usize::MAX;
             }
             Step::Drain => {
-                self.ctx.many[0].drain();
+                self.lcore.many[0].drain();
                 self.oracle.draining = true;
             }
         }
@@ -215,16 +215,16 @@ impl World {
             }
             To::Nobody => None,
         };
-        let Some(mut packet) = self.ctx.caches[0].get() else { return };
+        let Some(mut packet) = self.lcore.ctx.caches[0].get() else { return };
         assert!(packet.set_len(len));
         packet.set_connection(to);
-        self.ctx.sinks[PORT].push(packet);
+        self.lcore.ctx.sinks[PORT].push(packet);
         self.oracle.offer(to, len as u32);
     }
 
     fn shut(&mut self, which: usize) {
         if let Some(id) = self.id(which) {
-            assert_eq!(self.ctx.many[0].close(id), self.oracle.close(id));
+            assert_eq!(self.lcore.many[0].close(id), self.oracle.close(id));
         }
     }
 

@@ -16,6 +16,7 @@ use crate::connection::many::exchange::{Exchange, ToLcore};
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::operation_queue::OperationsSpec;
 use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::state::LcoreState;
 use crate::rig::figures::WRONG;
 use crate::rig::{Depths, Rig};
 use crate::stats::count::{Shared, shared};
@@ -31,7 +32,7 @@ const BYTES: usize = 8;
 
 /// A port with two connections, the only one of its lcore.
 struct World {
-    ctx: LcoreContext,
+    lcore: LcoreState,
     exchange: Arc<Exchange>,
     maker: QpMaker,
     stage: Shared<StageStats>,
@@ -79,14 +80,13 @@ impl World {
         });
         let ctx = LcoreContext {
             sinks: vec![Sink::new(2 * DEPTH, DropReason::TxFull, SinkStats::Port(Shared::clone(&stats)))],
-            many: vec![Box::new(port)],
             caches: vec![rig.pool.cache(0).bind()],
             time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
             stats: lcore,
             weights: Weights::default(),
             stage_ended: None,
         };
-        World { ctx, exchange, maker, stage, stats, cq, rig }
+        World { lcore: LcoreState { ctx, many: vec![port] }, exchange, maker, stage, stats, cq, rig }
     }
 
     /// Opens a connection. Its handle, and the number of its queue pair.
@@ -99,38 +99,37 @@ impl World {
         let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag: 0 });
         self.exchange.tell_lcore(ToLcore::Expect { connection, qpn });
         self.exchange.tell_lcore(ToLcore::Open { connection, qp: Box::new(qp), peer });
-        assert!(self.ctx.many[0].take_messages());
+        assert!(self.lcore.many[0].take_messages());
         (connection, qpn)
     }
 
     fn send(&mut self, to: impl Into<Option<ConnectionId>>, count: usize) {
         let to = to.into();
         for _ in 0..count {
-            let mut packet = self.ctx.caches[0].get().unwrap();
+            let mut packet = self.lcore.ctx.caches[0].get().unwrap();
             assert!(packet.set_len(BYTES));
             packet.set_connection(to);
-            self.ctx.sinks[PORT].push(packet);
+            self.lcore.ctx.sinks[PORT].push(packet);
         }
     }
 
     fn write(&mut self, to: ConnectionId, count: usize) {
         for _ in 0..count {
-            let operation = Operation::write(self.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 });
+            let operation = Operation::write(self.lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 });
             let stage = Shared::clone(&self.stage);
-            let (queue, sends) = self.ctx.operations_at(PORT).unwrap();
+            let (queue, sends) = self.lcore.operations_at(PORT).unwrap();
             queue.accept(&stage, sends, [operation.over(to)]).unwrap();
         }
     }
 
     /// As an lcore does.
     fn turn(&mut self) {
-        self.ctx.time.begin(false, true);
+        self.lcore.ctx.time.begin(false, true);
         let mut completions = Completions::with_capacity(32);
         self.cq.poll(&mut completions);
-        complete_runs(completions.as_slice(), &mut [], &mut self.ctx);
-        let mut many = std::mem::take(&mut self.ctx.many);
-        many[0].work(&mut self.ctx);
-        self.ctx.many = many;
+        complete_runs(completions.as_slice(), &mut [], &mut self.lcore);
+        let LcoreState { ctx, many } = &mut self.lcore;
+        many[0].work(ctx);
     }
 
     /// The device is done with so many.
@@ -142,17 +141,17 @@ impl World {
 
     fn take(&mut self) -> Vec<Result<(), OperationError>> {
         let mut done = VecDeque::with_capacity(2 * DEPTH);
-        self.ctx.operations_at(PORT).unwrap().0.take_done(0, &mut done);
+        self.lcore.operations_at(PORT).unwrap().0.take_done(0, &mut done);
         done.iter().map(|done| done.result).collect()
     }
 
     fn is_settled(&self) -> bool {
-        self.ctx.many[0].is_settled(&self.ctx)
+        self.lcore.many[0].is_settled(&self.lcore.ctx)
     }
 
     /// Packets that each takes now, and operations.
     fn room(&self, to: ConnectionId) -> [usize; 2] {
-        [self.ctx.many[0].room_to(to), self.ctx.many[0].operations_room(to)]
+        [self.lcore.many[0].room_to(to), self.lcore.many[0].operations_room(to)]
     }
 
     fn out(&self) -> [u64; 2] {
@@ -179,7 +178,7 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
     world.turn();
     assert!(world.is_settled(), "all of it is posted");
     assert_eq!((world.room(first), world.room(second), world.out()), ([2, 2], [4, 3], [2, 0]));
-    assert!(world.ctx.many[0].awaits_completion());
+    assert!(world.lcore.many[0].awaits_completion());
     // What was given in this order is one list a connection, whose last is signaled.
     let posted = |qpn| world.rig.script.queues().sends(qpn).iter().map(|send| send.signaled).collect::<Vec<_>>();
     assert_eq!((posted(of_first), posted(of_second)), (vec![false, false, false, true], vec![true]));
@@ -188,7 +187,7 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
     world.turn();
     assert_eq!(world.take(), [Ok(()); 3]);
     assert_eq!((world.room(first), world.room(second), world.out()), ([4, 4], [4, 4], [0, 0]));
-    assert!(!world.ctx.many[0].awaits_completion());
+    assert!(!world.lcore.many[0].awaits_completion());
     world.write(second, 1);
     assert!(!world.is_settled(), "an operation waits");
     world.turn();
@@ -268,7 +267,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     // vain.
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
     world.exchange.tell_lcore(ToLcore::Force { connection: first });
-    assert!(world.ctx.many[0].take_messages());
+    assert!(world.lcore.many[0].take_messages());
     assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 2]));
 
     let (second, of_second) = world.open(1);
@@ -278,7 +277,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     world.write(second, 1);
     world.turn();
     world.exchange.tell_lcore(ToLcore::Close { connection: second, reason: "left" });
-    assert!(world.ctx.many[0].take_messages());
+    assert!(world.lcore.many[0].take_messages());
     let posted = world.rig.script.queues().flush(of_second);
     assert_eq!(posted.len(), 3 + 1, "and a marker");
     world.turn();
@@ -293,7 +292,7 @@ fn a_marker_that_comes_twice_is_stale_the_second_time() {
     world.write(first, 1);
     world.turn();
     world.exchange.tell_lcore(ToLcore::Close { connection: first, reason: "left" });
-    assert!(world.ctx.many[0].take_messages());
+    assert!(world.lcore.many[0].take_messages());
     for _ in ["the write", "the marker"] {
         assert!(world.rig.script.queues().end_send(of_first, Status::WR_FLUSH_ERR).is_some());
     }
@@ -316,7 +315,7 @@ fn the_packets_of_operations_that_are_under_way_at_the_end_are_counted() {
     world.write(first, 2);
     world.turn();
     world.write(first, 1);
-    world.ctx.many[0].count_stopped();
+    world.lcore.many[0].count_stopped();
     // One done that nobody took, two posted, and one that waits.
     assert_eq!(world.stats.drops.count(DropReason::Stopped), 4);
 }
@@ -329,7 +328,7 @@ fn operations_and_packets_for_a_connection_that_is_over_come_back_and_are_droppe
     world.send(first, 2);
     world.write(second, 1);
     // It closes before they are posted.
-    world.ctx.many[0].qp_failed(of_first, "an event");
+    world.lcore.many[0].qp_failed(of_first, "an event");
     world.turn();
     assert_eq!(world.take(), [Err(OperationError::ConnectionOver); 2]);
     assert_eq!((world.stats.drops.count(DropReason::NoConnection), world.out()), (2, [0, 0]));

@@ -4,6 +4,7 @@ use verbline_mem::PoolCache;
 use verbline_verbs::PostStop;
 
 use super::{ManyReceiving, Slot};
+use crate::lcore::posting::{self, Refilled};
 
 /// What became of an attempt to fill the receive queues.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,9 +17,10 @@ pub(super) struct Filled {
 }
 
 impl Filled {
-    fn note(&mut self, posted: usize, stop: Option<PostStop>) {
-        self.posted += posted;
-        self.refused = self.refused.or(stop.filter(|stop| !stop.is_backpressure()));
+    fn note(&mut self, step: Refilled) {
+        self.taken += step.taken;
+        self.posted += step.posted;
+        self.refused = self.refused.or(step.stop.filter(|stop| !stop.is_backpressure()));
     }
 }
 
@@ -28,14 +30,10 @@ impl ManyReceiving {
         let mut filled = Filled::default();
         while self.missing > 0 {
             let Some(srq) = &mut self.srq else { break };
-            let wanted = self.missing.min(self.refill.capacity()) - self.refill.len();
-            // As their last holders left them: posting resets them.
-            let got = cache.get_bulk_unreset(&mut self.refill, wanted);
-            filled.taken += got;
-            let outcome = srq.post_recv(&mut self.refill);
-            self.missing -= outcome.posted;
-            filled.note(outcome.posted, outcome.stop);
-            if got < wanted || outcome.stop.is_some() {
+            let step = posting::refill(cache, &mut self.refill, self.missing, |batch| srq.post_recv(batch));
+            self.missing -= step.posted;
+            filled.note(step);
+            if step.is_starved || step.stop.is_some() {
                 break;
             }
         }
@@ -45,20 +43,17 @@ impl ManyReceiving {
         {
             let slot = &mut slots[usize::from(*first)];
             let Some(qp) = &mut slot.qp else { break };
-            let wanted = slot.missing.min(self.refill.capacity()) - self.refill.len().min(slot.missing);
-            let got = cache.get_bulk_unreset(&mut self.refill, wanted);
-            filled.taken += got;
-            let outcome = qp.post_recv(&mut self.refill);
-            slot.missing -= outcome.posted;
-            self.posted += outcome.posted;
-            filled.note(outcome.posted, outcome.stop);
-            if got < wanted {
+            let step = posting::refill(cache, &mut self.refill, slot.missing, |batch| qp.post_recv(batch));
+            slot.missing -= step.posted;
+            self.posted += step.posted;
+            filled.note(step);
+            if step.is_starved {
                 break;
             }
             if slot.missing == 0 {
                 slot.is_hungry = false;
                 self.hungry.pop_front();
-            } else if outcome.stop.is_some() {
+            } else if step.stop.is_some() {
                 // The device refuses something of it: it is asked again another time, behind the
                 // others.
                 self.hungry.rotate_left(1);

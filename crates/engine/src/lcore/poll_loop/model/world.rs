@@ -227,9 +227,9 @@ impl World {
 
     /// As the stage would.
     pub(super) fn offer(&mut self) {
-        let Some(mut packet) = self.lcore.ctx.caches[0].get() else { return };
+        let Some(mut packet) = self.lcore.state.ctx.caches[0].get() else { return };
         assert!(packet.set_len(BYTES));
-        self.lcore.ctx.sinks[PORT].push(packet);
+        self.lcore.state.ctx.sinks[PORT].push(packet);
         self.lcore.settled = false;
         self.offered += 1;
     }
@@ -321,7 +321,7 @@ impl World {
             while self.rig.script.queues().end_send(self.live_qpn(), Status::SUCCESS).is_some() {}
         }
         self.turn();
-        let (port, lcore) = (&self.lcore.ports[0], &self.lcore.ctx.stats);
+        let (port, lcore) = (&self.lcore.ports[0], &self.lcore.state.ctx.stats);
         let (stats, drops) = (&port.stats, |reason| port.stats.drops.count(reason));
         assert_eq!((stats.rx_packets.value(), self.stage.packets_in.value()), (self.arrived, self.arrived));
         let refused = drops(DropReason::TxFull) + drops(DropReason::PortDown);

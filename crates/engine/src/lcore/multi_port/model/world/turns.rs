@@ -11,13 +11,14 @@ use super::World;
 use crate::api::connection::ConnectionChange;
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::state::LcoreState;
 use crate::rig::figures::Figures;
 use crate::stats::connection_counters::ConnectionsStats;
 use crate::stats::drop_reason::DropReason;
 
 impl World {
     pub(super) fn turn(&mut self, listens: bool) {
-        self.ctx.time.begin(false, true);
+        self.lcore.ctx.time.begin(false, true);
         self.oracle.now_ns = self.rig.time.now_ns();
         if listens {
             self.listen();
@@ -27,7 +28,7 @@ impl World {
             self.heard = Some(qpn);
             self.oracle.hear(qpn, word);
         }
-        complete_runs(self.completions.as_slice(), &mut [], &mut self.ctx);
+        complete_runs(self.completions.as_slice(), &mut [], &mut self.lcore);
         self.completions.clear();
         self.take_input();
         self.work();
@@ -43,14 +44,14 @@ impl World {
         if notices.is_empty() {
             return;
         }
-        self.ctx.many[0].heard();
+        self.lcore.many[0].heard();
         let mut waits = self.tell();
         if !waits {
-            assert_eq!(self.ctx.many[0].take_messages(), self.oracle.take_messages());
+            assert_eq!(self.lcore.many[0].take_messages(), self.oracle.take_messages());
             waits = self.tell();
         }
         if waits {
-            self.ctx.many[0].tell_later();
+            self.lcore.many[0].tell_later();
         }
     }
 
@@ -58,11 +59,11 @@ impl World {
     fn tell(&mut self) -> bool {
         let mut waits = self.hand_on_early();
         while !waits {
-            let change = self.ctx.many[0].next_change();
+            let change = self.lcore.many[0].next_change();
             assert_eq!(change, self.oracle.changes.pop_front());
             let Some((id, change)) = change else { break };
             if change == ConnectionChange::Opened {
-                self.ctx.many[0].told_of(id);
+                self.lcore.many[0].told_of(id);
                 self.oracle.told_of(id);
                 waits = self.hand_on_early();
             }
@@ -71,9 +72,8 @@ impl World {
     }
 
     fn hand_on_early(&mut self) -> bool {
-        let mut many = mem::take(&mut self.ctx.many);
-        let any = many[0].hand_on_early(&mut self.ctx);
-        self.ctx.many = many;
+        let LcoreState { ctx, many } = &mut self.lcore;
+        let any = many[0].hand_on_early(ctx);
         assert_eq!(any, self.oracle.hand_on_early());
         any
     }
@@ -81,7 +81,7 @@ impl World {
     /// The stage takes what is there.
     fn take_input(&mut self) {
         let mut batch = Batch::with_capacity(self.oracle.shape.room[STAGE]);
-        batch.swap(&mut self.ctx.sinks[STAGE].batch);
+        batch.swap(&mut self.lcore.ctx.sinks[STAGE].batch);
         assert!(batch.iter().all(|packet| packet.port() == PLACE));
         let handed = |packet: &Packet| (packet.connection(), packet.len(), packet.timestamp());
         assert_eq!(batch.iter().map(handed).collect::<Vec<_>>(), mem::take(&mut self.oracle.stage));
@@ -93,9 +93,8 @@ impl World {
     fn work(&mut self) {
         let account = self.rig.pool.account();
         let busy = self.oracle.work((account.free + account.cached) as usize);
-        let mut many = mem::take(&mut self.ctx.many);
-        assert_eq!(many[0].work(&mut self.ctx), busy, "whether there was work");
-        self.ctx.many = many;
+        let LcoreState { ctx, many } = &mut self.lcore;
+        assert_eq!(many[0].work(ctx), busy, "whether there was work");
         let posts = self.rig.script.queues().posts();
         let call = |post: &Post| -> Call {
             (post.qpn, post.sends, post.taken.iter().map(|posted| (posted.signaled, posted.len_bytes)).collect())
@@ -106,15 +105,15 @@ impl World {
     }
 
     fn check(&self) {
-        let (port, oracle) = (&self.ctx.many[0], &self.oracle);
+        let (port, oracle) = (&self.lcore.many[0], &self.oracle);
         assert_eq!(Figures::of(&self.stats), oracle.figures);
         let ConnectionsStats { opened, closed, failed, open, open_max, .. } = &**self.counts;
         let [opened, closed, failed, open, open_max] =
             [opened, closed, failed, open, open_max].map(|count| count.value());
         assert_eq!(Counts { opened, closed, failed, open, open_max }, oracle.counts);
         assert_eq!(self.stage.drops.count(DropReason::StageFull), oracle.stage_full);
-        assert_eq!(self.ctx.stats.taken.value(), oracle.taken);
-        assert_eq!(port.is_settled(&self.ctx), oracle.is_settled());
+        assert_eq!(self.lcore.ctx.stats.taken.value(), oracle.taken);
+        assert_eq!(port.is_settled(&self.lcore.ctx), oracle.is_settled());
         assert_eq!(port.awaits_completion(), oracle.awaits_completion());
         assert!(!port.awaits_completion() || oracle.asked_for_completion(), "nobody was asked for one");
         for id in &self.host.ids {
@@ -126,11 +125,11 @@ impl World {
 
     /// The run ends, and everything comes back to the pool.
     pub(in super::super) fn end(mut self) {
-        self.ctx.many[0].count_stopped();
+        self.lcore.many[0].count_stopped();
         self.oracle.stop();
         assert_eq!(Figures::of(&self.stats), self.oracle.figures);
-        let World { host, ctx, kept, rig, .. } = self;
-        drop((host, kept, ctx));
+        let World { host, lcore, kept, rig, .. } = self;
+        drop((host, kept, lcore));
         let account = rig.pool.account();
         assert_eq!((account.free, account.held), (account.packets, 0));
     }

@@ -1,0 +1,40 @@
+//! What a stage reaches of its lcore: what it shares with the ports, and the ports with many
+//! connections, which it asks about them.
+
+use verbline_mem::ConnectionId;
+
+use crate::api::sink::{Sink, SinkStats};
+use crate::lcore::context::LcoreContext;
+use crate::lcore::multi_port::MultiPort;
+use crate::lcore::operation_queue::OperationQueue;
+
+/// See the top of this file.
+pub(crate) struct LcoreState {
+    pub(crate) ctx: LcoreContext,
+    /// Their tags follow those of the other ports.
+    pub(crate) many: Vec<MultiPort>,
+}
+
+impl LcoreState {
+    /// The operations of the port that this sink gathers for, and how many packets wait there.
+    #[inline]
+    pub(crate) fn operations_at(&mut self, sink: usize) -> Option<(&mut OperationQueue, usize)> {
+        let Sink { batch, stats, .. } = &mut self.ctx.sinks[sink];
+        let queue = match stats {
+            SinkStats::Operations(queue) => &mut **queue,
+            SinkStats::Port(_) => self.many.iter_mut().find_map(|port| port.operations_at(sink))?,
+            SinkStats::Stage(_) | SinkStats::Ring(_) => return None,
+        };
+        Some((queue, batch.len()))
+    }
+
+    /// The port with many connections of which this is one.
+    pub(crate) fn port_of(&self, connection: ConnectionId) -> Option<&MultiPort> {
+        self.many.iter().find(|port| port.index == connection.port())
+    }
+
+    /// The same, to change something of it.
+    pub(crate) fn port_of_mut(&mut self, connection: ConnectionId) -> Option<&mut MultiPort> {
+        self.many.iter_mut().find(|port| port.index == connection.port())
+    }
+}
