@@ -30,6 +30,7 @@ use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::port::{Health, Port, Receiving, Sending};
 use crate::lcore::state::LcoreState;
+use crate::lcore::waits::WaitsFor;
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
@@ -106,14 +107,12 @@ impl Rig {
             source: false,
             stats: Shared::clone(&stats),
             stage: Guarded::new("stage", stage),
-            operates: false,
             // Its only output leads back to it.
             links: Box::new([Output::Sink(0)]),
             input: 0,
             cache: Some(0),
             batch_packets: burst * 4,
-            until: None,
-            watches: false,
+            waits_for: WaitsFor::default(),
             ports: ports.iter().map(|port| port.index).collect(),
         });
         let parts = LcoreParts {

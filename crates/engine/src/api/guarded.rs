@@ -9,7 +9,7 @@ use std::any::Any;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::api::acceptor::{Acceptor, Answer, ConnectionRequest};
@@ -75,51 +75,34 @@ impl Vacancy for dyn FnMut(usize) -> Vec<u8> + Send {
     }
 }
 
-/// What a value said as it was dropped, if it panicked then.
-#[derive(Debug, Default)]
-pub(crate) struct LastWords(Mutex<Option<String>>);
-
-impl LastWords {
-    pub(crate) fn take(&self) -> Option<String> {
-        // A panic leaves the old words or the new.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
 /// A value of the app's, whose `Drop` may panic. What is called costs no more than without.
 pub(crate) struct Guarded<T: ?Sized + Vacancy> {
     value: Box<T>,
     whose: Arc<str>,
-    words: Arc<LastWords>,
 }
 
 impl<T: ?Sized + Vacancy> Guarded<T> {
     /// `whose`: its name in the plan, with its table.
     pub(crate) fn new(whose: &str, value: Box<T>) -> Guarded<T> {
-        Guarded { value, whose: whose.into(), words: Arc::default() }
-    }
-
-    /// Puts something of the engine's around the value, which is dropped with that.
-    pub(crate) fn wrapped(self, wrap: impl FnOnce(Guarded<T>) -> Box<T>) -> Guarded<T> {
-        let (whose, words) = (Arc::clone(&self.whose), Arc::clone(&self.words));
-        Guarded { value: wrap(self), whose, words }
+        Guarded { value, whose: whose.into() }
     }
 
     /// Drops the value. Gives what it said, if it panicked.
-    pub(crate) fn let_go(self) -> Option<String> {
-        let words = Arc::clone(&self.words);
-        drop(self);
-        words.take()
+    pub(crate) fn let_go(mut self) -> Option<String> {
+        self.vacate()
+    }
+
+    fn vacate(&mut self) -> Option<String> {
+        let value = mem::replace(&mut self.value, T::vacant());
+        let said = call(|| drop(value)).err()?;
+        tracing::error!(of = %self.whose, "it panicked as it was dropped: {said}");
+        Some(said)
     }
 }
 
 impl<T: ?Sized + Vacancy> Drop for Guarded<T> {
     fn drop(&mut self) {
-        let value = mem::replace(&mut self.value, T::vacant());
-        if let Err(said) = call(|| drop(value)) {
-            tracing::error!(of = %self.whose, "it panicked as it was dropped: {said}");
-            *self.words.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
-        }
+        self.vacate();
     }
 }
 
@@ -208,12 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_value_shares_its_last_words() {
-        struct Around(#[allow(dead_code, reason = "it is dropped with what is around it")] Guarded<dyn Stage>);
-        impl Stage for Around {}
-        let inner: Guarded<dyn Stage> = Guarded::new("stage.x", Box::new(Bomb(1)));
-        assert!(inner.wrapped(|inner| Box::new(Around(inner))).let_go().is_some());
-        let calm: Guarded<dyn Stage> = Guarded::new("stage.x", Box::new(Bomb(0)));
-        assert_eq!(calm.let_go(), None);
+    fn a_value_that_is_let_go_of_leaves_what_it_said() {
+        let stage = |panics| Guarded::<dyn Stage>::new("stage.x", Box::new(Bomb(panics)));
+        assert_eq!((stage(0).let_go(), stage(1).let_go().is_some()), (None, true));
     }
 }

@@ -233,18 +233,6 @@ impl Outputs<'_> {
         self.lcore.ctx.caches.get(self.cache).map(|cache| &**cache)
     }
 
-    /// The same, with timers.
-    pub(crate) fn with_timers<'b>(&'b mut self, timers: &'b mut Wheel) -> Outputs<'b> {
-        Outputs {
-            links: self.links,
-            cache: self.cache,
-            stats: self.stats,
-            timers: Some(timers),
-            lcore: &mut *self.lcore,
-            sent: self.sent,
-        }
-    }
-
     #[cold]
     fn refuse(&mut self, packet: Packet, reason: DropReason) -> bool {
         self.drop(packet, reason);

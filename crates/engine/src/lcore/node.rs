@@ -1,10 +1,8 @@
 //! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next
-//! poll, and its counters.
+//! poll, its counters, and what it waits for besides packets.
 
 #[cfg(test)]
 mod tests;
-
-use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::Batch;
@@ -14,77 +12,14 @@ use crate::api::guarded::Guarded;
 use crate::api::outputs::{Output, Outputs};
 use crate::api::sink::Sink;
 use crate::api::stage::{Next, PortEvent, Stage};
+use crate::lcore::polling::Polling;
 use crate::lcore::state::LcoreState;
+use crate::lcore::waits::{Waits, WaitsFor};
 use crate::stats::clock::Tick;
-use crate::stats::count::{Count, Shared};
+use crate::stats::count::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::turn_time::TurnTime;
-
-/// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
-/// every loop; or never again. It is one number, since every turn compares it with the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Polling(Tick);
-
-impl Polling {
-    pub(crate) const EACH_LOOP: Polling = Polling(0);
-    /// Once packets arrive: a tick that is never reached.
-    const FED: Polling = Polling(Tick::MAX - 1);
-    pub(crate) const DONE: Polling = Polling(Tick::MAX);
-
-    pub(crate) fn after(next: Next) -> Polling {
-        match next {
-            Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the
-            // end of a source.
-            Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
-            Next::Done => Polling::DONE,
-        }
-    }
-
-    /// Whether the stage is to be polled now. Only a stage that waits for a tick needs the time.
-    #[inline]
-    pub(crate) fn is_due(self, time: &TurnTime) -> bool {
-        match self {
-            Polling::EACH_LOOP => true,
-            Polling::FED | Polling::DONE => false,
-            Polling(tick) => tick <= time.now_ns(),
-        }
-    }
-
-    /// The tick, if it is one.
-    #[inline]
-    pub(crate) fn at(self) -> Option<Tick> {
-        (Polling::EACH_LOOP.0 + 1..Polling::FED.0).contains(&self.0).then_some(self.0)
-    }
-}
-
-/// How long the lcore may sleep, where that is not when the node is to be polled: said by what
-/// stands between node and stage, on the same lcore.
-#[derive(Debug, Default)]
-pub(crate) struct Until {
-    /// 0: until something comes.
-    due_ns: Count,
-    woken: Count,
-}
-
-impl Until {
-    /// `None`: until something comes.
-    pub(crate) fn set(&self, due_ns: Option<Tick>) {
-        self.due_ns.set(due_ns.map_or(0, |due_ns| due_ns.max(1)));
-    }
-
-    pub(crate) fn due_ns(&self) -> Option<Tick> {
-        Some(self.due_ns.value()).filter(|due_ns| *due_ns > 0)
-    }
-
-    /// Whether a descriptor has ended a sleep since this was last asked.
-    pub(crate) fn take_woken(&self) -> bool {
-        let woken = self.woken.value() > 0;
-        self.woken.set(0);
-        woken
-    }
-}
+use crate::waiting::wheel::Wheel;
 
 /// The result of polling a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +35,6 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) source: bool,
     pub(crate) stats: Shared<StageStats>,
-    /// What is between node and stage hands operations back to it, also after it was stopped.
-    operates: bool,
     stage: Guarded<dyn Stage>,
     links: Box<[Output]>,
     /// Index of its input among the lcore's sinks.
@@ -113,10 +46,10 @@ pub(crate) struct Node {
     /// What that and its input hold.
     batch_packets: usize,
     polling: Polling,
-    /// `None`: until it is to be polled.
-    until: Option<Arc<Until>>,
-    /// The stage has descriptors.
-    watches: bool,
+    /// Its timers, which it reaches whenever it is called.
+    timers: Option<Box<Wheel>>,
+    /// What else it waits for besides packets; `None` if the stage has neither this nor timers.
+    waits: Option<Box<Waits>>,
     /// The ports that lead to the stage and those that it leads to, by their places in the plan.
     ports: Box<[u16]>,
     held: Held,
@@ -142,32 +75,30 @@ pub(crate) struct NodeSpec {
     pub(crate) source: bool,
     pub(crate) stats: Shared<StageStats>,
     pub(crate) stage: Guarded<dyn Stage>,
-    pub(crate) operates: bool,
     pub(crate) links: Box<[Output]>,
     pub(crate) input: usize,
     pub(crate) cache: Option<usize>,
     pub(crate) batch_packets: usize,
-    pub(crate) until: Option<Arc<Until>>,
-    pub(crate) watches: bool,
+    pub(crate) waits_for: WaitsFor,
     pub(crate) ports: Box<[u16]>,
 }
 
 impl Node {
     pub(crate) fn new(spec: NodeSpec) -> Node {
+        let (timers, waits) = Waits::new(&spec.name, spec.source, spec.waits_for).unzip();
         Node {
             name: spec.name,
             source: spec.source,
             stats: spec.stats,
             stage: spec.stage,
-            operates: spec.operates,
             links: spec.links,
             input: spec.input,
             cache: spec.cache.unwrap_or(usize::MAX),
             work: Batch::with_capacity(spec.batch_packets),
             batch_packets: spec.batch_packets,
             polling: Polling::EACH_LOOP,
-            until: spec.until,
-            watches: spec.watches,
+            timers: timers.flatten(),
+            waits,
             ports: spec.ports,
             held: Held { rings: 0, input: spec.input, polling: Polling::EACH_LOOP },
             told_of_swap: false,
@@ -180,15 +111,25 @@ impl Node {
         !lcore.ctx.sinks[self.input].batch.is_empty()
     }
 
-    /// Tells the stage that the run is stopping. A source is not polled from now on.
+    /// Tells the stage that the run is stopping. A source is not polled from now on; its operations
+    /// still come back to it.
     pub(crate) fn stop(&mut self, lcore: &mut LcoreState) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
-        self.stage.stop(&mut out);
-        self.stats.packets_out.add(out.sent);
-        match self.source && !self.operates {
+        if let Some(timers) = self.timers.as_mut().filter(|_| self.source) {
+            timers.close();
+        }
+        self.call(lcore, |stage, out| stage.stop(out));
+        let operates = self.waits.as_mut().is_some_and(|waits| waits.stop());
+        match self.source && !operates {
             true => self.polling = Polling::DONE,
             false => self.poll_soon(),
         }
+    }
+
+    /// Calls the stage between two turns.
+    fn call(&mut self, lcore: &mut LcoreState, call: impl FnOnce(&mut dyn Stage, &mut Outputs<'_>)) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
+        call(&mut *self.stage, &mut out);
+        self.stats.packets_out.add(out.sent);
     }
 
     /// Counts what its stage was given and has left, because it panicked.
@@ -208,14 +149,20 @@ impl Node {
 
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
     pub(crate) fn port_event(&mut self, event: PortEvent, lcore: &mut LcoreState) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
-        self.stage.port_event(event, &mut out);
-        self.stats.packets_out.add(out.sent);
+        self.call(lcore, |stage, out| stage.port_event(event, out));
         self.poll_soon();
     }
 
     /// A call of the stage may have changed when it wants to be polled.
     fn poll_soon(&mut self) {
+        if let Some(waits) = &mut self.waits {
+            waits.revive();
+        }
+        self.poll_in_next_turn();
+    }
+
+    /// The node is polled in the next turn, or once no ring holds it back.
+    fn poll_in_next_turn(&mut self) {
         if self.held.rings > 0 {
             self.held.polling = Polling::EACH_LOOP;
         } else if self.polling != Polling::DONE {
@@ -225,9 +172,7 @@ impl Node {
 
     /// Tells the stage what happened to a connection. What it sends goes on in the next turn.
     pub(crate) fn connection_event(&mut self, event: ConnectionEvent, lcore: &mut LcoreState) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
-        self.stage.connection_event(event, &mut out);
-        self.stats.packets_out.add(out.sent);
+        self.call(lcore, |stage, out| stage.connection_event(event, out));
         self.poll_soon();
     }
 
@@ -263,20 +208,17 @@ impl Node {
     /// When the lcore must be awake for it, if that is a tick.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
-        match &self.until {
+        match &self.waits {
             None => self.polling.at(),
-            Some(until) => until.due_ns(),
+            Some(waits) => waits.due_ns,
         }
     }
 
     /// A descriptor has ended a sleep: a stage that has some looks at them in the next turn.
     #[cold]
     pub(crate) fn wake(&mut self) {
-        if let Some(until) = self.until.as_ref().filter(|_| self.watches) {
-            until.woken.set(1);
-            if self.polling != Polling::DONE {
-                self.polling = Polling::EACH_LOOP;
-            }
+        if self.waits.as_mut().is_some_and(|waits| waits.wake()) {
+            self.poll_in_next_turn();
         }
     }
 
@@ -286,8 +228,11 @@ impl Node {
         // Most polls send nothing and are not charged: not worth a look at the clock, which would
         // be half of an empty turn.
         let began = lcore.ctx.stage_ended.unwrap_or(lcore.ctx.time.last_cycles());
-        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
-        let next = self.stage.poll(&mut out);
+        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
+        let next = match &mut self.waits {
+            None => self.stage.poll(&mut out),
+            Some(waits) => waits.poll(&mut *self.stage, &mut out),
+        };
         let sent = out.sent;
         self.stats.polls.add(1);
         if sent > 0 {
@@ -313,7 +258,7 @@ impl Node {
         stats.packets_in.add(packets);
         stats.batch_max.raise_to(packets);
         let began = lcore.ctx.stage_begins();
-        let mut out = outputs(&self.links, &self.stats, self.cache, lcore);
+        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         lcore.ctx.stage_ends(began, lcore.ctx.weights.calls, stats);
@@ -359,11 +304,13 @@ impl std::fmt::Debug for Node {
     }
 }
 
+#[inline]
 fn outputs<'a>(
     links: &'a [Output],
     stats: &'a CachePadded<StageStats>,
     cache: usize,
+    timers: &'a mut Option<Box<Wheel>>,
     lcore: &'a mut LcoreState,
 ) -> Outputs<'a> {
-    Outputs { links, stats, lcore, cache, timers: None, sent: 0 }
+    Outputs { links, stats, lcore, cache, timers: timers.as_deref_mut(), sent: 0 }
 }

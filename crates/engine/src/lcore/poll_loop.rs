@@ -31,7 +31,8 @@ use crate::idle::wake_set::WakeSet;
 use crate::lcore::context::LcoreContext;
 use crate::lcore::holds::{Hold, update};
 use crate::lcore::multi_port::MultiPort;
-use crate::lcore::node::{Node, Polling};
+use crate::lcore::node::Node;
+use crate::lcore::polling::Polling;
 use crate::lcore::port::Port;
 use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns};
 use crate::lcore::state::LcoreState;
@@ -199,7 +200,7 @@ impl Lcore {
             // Most messages of a quiet port arrive alone, and each matters for latency.
             [only] => match self.ports.get_mut(usize::from(only.tag())) {
                 Some(port) => port.complete(only, &mut self.state.ctx),
-                None => _ = complete_many(self.completions.as_slice(), self.ports.len(), &mut self.state),
+                None => _ = self.state.complete_many(self.completions.as_slice(), self.ports.len()),
             },
             many => complete_runs(many, &mut self.ports, &mut self.state),
         }
@@ -377,28 +378,13 @@ impl Lcore {
     }
 }
 
-/// Hands completions that belong to none of the ports with one queue pair to where they belong.
-/// Returns how many it took, at least one.
-#[inline(never)]
-fn complete_many(completions: &[Completion], fixed_ports: usize, state: &mut LcoreState) -> usize {
-    let LcoreState { ctx, many } = state;
-    let place = usize::from(completions[0].tag()).checked_sub(fixed_ports);
-    match place.and_then(|place| many.get_mut(place)) {
-        Some(port) => port.complete_run(completions, ctx),
-        None => {
-            ctx.stats.strays.add(1);
-            1
-        }
-    }
-}
-
 /// Hands completions to their ports. Consecutive completions of one port go together.
 #[inline(never)]
 pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], state: &mut LcoreState) {
     while let Some(first) = completions.first() {
         let taken = match ports.get_mut(usize::from(first.tag())) {
             Some(port) => port.complete_run(completions, &mut state.ctx),
-            None => complete_many(completions, ports.len(), state),
+            None => state.complete_many(completions, ports.len()),
         };
         completions = &completions[taken..];
     }

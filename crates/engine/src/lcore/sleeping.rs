@@ -7,8 +7,9 @@ use crate::control::notice::Notice;
 use crate::idle::policy::{Step, Turn};
 use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
 use crate::idle::wake_set::Armed;
-use crate::lcore::node::{Node, Polling};
+use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
+use crate::lcore::polling::Polling;
 use crate::lcore::port::Port;
 use crate::stats::clock::Tick;
 

@@ -2,6 +2,7 @@
 //! connections, which it asks about them.
 
 use verbline_mem::ConnectionId;
+use verbline_verbs::Completion;
 
 use crate::api::sink::{Sink, SinkStats};
 use crate::lcore::context::LcoreContext;
@@ -26,6 +27,20 @@ impl LcoreState {
             SinkStats::Stage(_) | SinkStats::Ring(_) => return None,
         };
         Some((queue, batch.len()))
+    }
+
+    /// Hands completions that belong to none of the ports with one queue pair to where they belong.
+    /// Returns how many it took, at least one.
+    #[inline(never)]
+    pub(super) fn complete_many(&mut self, completions: &[Completion], fixed_ports: usize) -> usize {
+        let place = usize::from(completions[0].tag()).checked_sub(fixed_ports);
+        match place.and_then(|place| self.many.get_mut(place)) {
+            Some(port) => port.complete_run(completions, &mut self.ctx),
+            None => {
+                self.ctx.stats.strays.add(1);
+                1
+            }
+        }
     }
 
     /// The port with many connections of which this is one.

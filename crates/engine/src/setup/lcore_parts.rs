@@ -25,9 +25,10 @@ use crate::lcore::operating::{Delivery, Operating};
 use crate::lcore::poll_loop::LcoreParts;
 use crate::lcore::port::{Health, Port, Receiving, Sending};
 use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer};
+use crate::lcore::waits::WaitsFor;
 use crate::setup::devices::{Devices, Pools};
 use crate::setup::many_ports::{ManyPorts, every_of};
-use crate::setup::operating::{HandedBack, many_operation_queue, operating_stage, operation_queue};
+use crate::setup::operating::{many_operation_queue, operation_ports, operation_queue};
 use crate::setup::queue_pairs::QueuePairs;
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
 use crate::setup::stages::StageAndFds;
@@ -35,8 +36,6 @@ use crate::stats::clock::Clock;
 use crate::stats::count::shared;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::snapshot::{LaneEntry, RunStats};
-use crate::waiting::timed::Timed;
-use crate::waiting::watching::Watching;
 
 /// Puts the lcores together, from what was made for all of them.
 pub(crate) struct LcoreBuilder<'a> {
@@ -283,39 +282,25 @@ impl LcoreBuilder<'_> {
         let stats = &self.stats.stages[id.index()].stats;
         let links: Box<[Output]> = stage.outputs.iter().map(|target| sinks.output(*target, self.plan)).collect();
         let (made, fds, ports) = stages[id.index()].take().expect("a stage is on one lcore");
-        let mut until = None;
-        let made = match stage.timers_max {
-            0 => made,
-            timers => made.wrapped(|made| {
-                let (timed, due) = Timed::new(made, source, timers, lcore.burst_packets as usize);
-                until = Some(due);
-                Box::new(timed)
-            }),
-        };
-        let handed = HandedBack { stage: made, source, until };
         let asks = links.iter().zip(&stage.operates).filter(|(_, asks)| **asks).map(|(link, _)| link);
-        let (made, operates, mut until) = operating_stage(handed, stats, asks, &mut sinks.sinks, many);
-        let watches = fds.is_some();
-        let made = match fds {
-            None => made,
-            Some(fds) => made.wrapped(|made| {
-                let (watching, woken) = Watching::new(&stage.name, made, source, fds, until.take());
-                until = Some(woken);
-                Box::new(watching)
-            }),
+        let (operation_ports, operations_at_once) = operation_ports(stats, asks, &mut sinks.sinks, many);
+        let waits_for = WaitsFor {
+            timers: stage.timers_max,
+            timers_at_once: lcore.burst_packets as usize,
+            ports: operation_ports,
+            operations_at_once,
+            fds,
         };
         Node::new(NodeSpec {
             name: stage.name.clone(),
             source,
             stats: stats.clone(),
             stage: made,
-            operates,
             links,
             input: sinks.index(Target::Stage(id)),
             cache: stage.pool.map(|pool| self.cache_of(lcore, pool)),
             batch_packets: stage.batch_packets as usize,
-            until,
-            watches,
+            waits_for,
             ports,
         })
     }

@@ -1,6 +1,4 @@
-//! Sets up what carries out the operations of a port, and what hands them back to a stage.
-
-use std::sync::Arc;
+//! Sets up what carries out the operations of a port, and which stages may ask for them.
 
 use verbline_plan::{Connections, Plan, Port};
 use verbline_verbs::expert::WindowKind;
@@ -8,15 +6,12 @@ use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, PeerMr};
 use verbline_verbs::{PostStop, QpMaker, QueuePair};
 
 use crate::api::error::{Cause, EngineError, place};
-use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
 use crate::api::region::Region;
 use crate::api::sink::{Sink, SinkStats};
-use crate::api::stage::Stage;
 use crate::lcore::multi_port::MultiPort;
-use crate::lcore::node::Until;
-use crate::lcore::operating_stage::{OperatingStage, Use};
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
+use crate::lcore::waits::OperationPort;
 use crate::setup::devices::Opened;
 use crate::setup::queue_pairs::signature_keys;
 use crate::stats::count::Shared;
@@ -121,25 +116,15 @@ fn refused(plan: &Plan, port: &Port) -> impl Fn(Cause) -> EngineError {
     move |source| EngineError::QueuePair { at: at.clone(), port: port.clone(), source }
 }
 
-/// A stage that may be handed operations back.
-pub(crate) struct HandedBack {
-    pub(crate) stage: Guarded<dyn Stage>,
-    pub(crate) source: bool,
-    /// What says how long the lcore may sleep, if something does already.
-    pub(crate) until: Option<Arc<Until>>,
-}
-
-/// The stage, with what hands its operations back to it if it asks for any: whether it does, and
-/// what says how long the lcore may sleep. `links`: where operations are asked for, as the stage's
-/// kind says; a port accepts none that come another way.
-pub(crate) fn operating_stage<'a>(
-    handed: HandedBack,
+/// The ports that a stage may ask for operations, and the most that one of them carries out at once.
+/// `links`: where operations are asked for, as the stage's kind says; a port accepts none that come
+/// another way.
+pub(crate) fn operation_ports<'a>(
     stats: &Shared<StageStats>,
     links: impl Iterator<Item = &'a Output>,
     sinks: &mut [Sink],
     many: &mut [MultiPort],
-) -> (Guarded<dyn Stage>, bool, Option<Arc<Until>>) {
-    let HandedBack { stage, source, until } = handed;
+) -> (Vec<OperationPort>, usize) {
     let sink = |link: &Output| match link {
         Output::Sink(place) => Some(*place),
         // An operation goes to one port, and no spread chooses for it.
@@ -148,7 +133,7 @@ pub(crate) fn operating_stage<'a>(
     let mut places: Vec<u16> = links.filter_map(sink).collect();
     places.sort_unstable();
     places.dedup();
-    let (mut uses, mut depth) = (Vec::new(), 0);
+    let (mut ports, mut depth) = (Vec::new(), 0);
     for place in places {
         let sink = usize::from(place);
         let queue = match &mut sinks[sink].stats {
@@ -156,14 +141,9 @@ pub(crate) fn operating_stage<'a>(
             _ => many.iter_mut().find_map(|port| port.operations_at(sink)),
         };
         if let Some(queue) = queue {
-            uses.push(Use { sink, user: queue.add_user(Shared::clone(stats)) });
+            ports.push(OperationPort { sink, user: queue.add_user(Shared::clone(stats)) });
             depth = depth.max(queue.depth());
         }
     }
-    if uses.is_empty() {
-        return (stage, false, until);
-    }
-    let own = until.is_none().then(|| Arc::new(Until::default()));
-    let operating = |stage| Box::new(OperatingStage::new(stage, uses, depth, source, own.clone())) as Box<dyn Stage>;
-    (stage.wrapped(operating), true, until.or(own))
+    (ports, depth)
 }

@@ -29,13 +29,11 @@ fn node(next: Next) -> (Node, LcoreState) {
         source: false,
         stats,
         stage: Guarded::new("stage", Box::new(Answers(next))),
-        operates: false,
         links: Box::new([]),
         input: 1,
         cache: None,
         batch_packets: 1,
-        until: None,
-        watches: false,
+        waits_for: WaitsFor::default(),
         ports: Box::new([0]),
     });
     (node, state)

@@ -28,6 +28,7 @@ use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::{Receiving, Sending};
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
+use crate::lcore::waits::WaitsFor;
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::RingProducerStats;
@@ -183,7 +184,6 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
     let parts = Parts { budget, ports, sinks, stage, source: Some(source), doorbell, burst: BURST };
     let (mut lcore, stats) = rig.lcore(&control, parts);
     lcore.nodes = vec![Node::new(NodeSpec {
-        operates: false,
         name: "relay".into(),
         source: false,
         stats,
@@ -192,8 +192,7 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
         input: 0,
         cache: Some(0),
         batch_packets: BURST * 4,
-        until: None,
-        watches: false,
+        waits_for: WaitsFor::default(),
         ports: Box::new([0]),
     })];
     lcore.doorbells.push(PeerDoorbell { waker: second, due: false });
