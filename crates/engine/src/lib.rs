@@ -17,8 +17,11 @@
 mod api;
 mod connection;
 mod control;
+mod errors;
 mod idle;
 mod lcore;
+mod operations;
+mod ports;
 #[cfg(test)]
 mod rig;
 mod run;
@@ -26,27 +29,27 @@ mod setup;
 mod stats;
 mod waiting;
 
-pub use api::acceptor::{
+pub use api::context::StageContext;
+pub use api::injector::{Injector, Refused};
+pub use api::opening::Opening;
+pub use api::outputs::{OutId, Outputs};
+pub use api::registry::{Registry, RequestData};
+pub use api::spread::place_of_key;
+pub use api::stage::{Next, PortChange, PortEvent, Stage};
+pub use connection::acceptor::{
     Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
 };
-pub use api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
-pub use api::context::{StageContext, StageError};
-pub use api::error::{Cause, EngineError, Place};
-pub use api::opening::Opening;
-pub use api::operations::{
+pub use connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
+pub use errors::error::{Cause, EngineError, Place, StageError};
+pub use errors::stuck::Stuck;
+pub use idle::simulation;
+pub use operations::operation::{
     Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, Word,
     immediate, invalidated_key,
 };
-pub use api::outputs::{OutId, Outputs};
-pub use api::region::{Range, Region, RegionAccessError};
-pub use api::registry::{Registry, RequestData};
-pub use api::signature;
-pub use api::spread::place_of_key;
-pub use api::stage::{Next, PortChange, PortEvent, Stage};
-pub use api::stuck::Stuck;
 pub use control::panic_hook::panic_hook_is_prompt;
-pub use idle::simulation;
-pub use run::injector::{Injector, Refused};
+pub use operations::region::{Range, Region, RegionAccessError};
+pub use operations::signature;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::{Ended, STOP_LIMIT};
 pub use setup::select_device::gid as preferred_gid;

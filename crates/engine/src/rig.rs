@@ -17,20 +17,20 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY},
 };
 
-use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
-use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::Stage;
 use crate::connection::handover::PortSide;
 use crate::control::run_control::Control;
+use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::{CqSource, WakeSet};
-use crate::lcore::context::LcoreContext;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
-use crate::lcore::port::{Health, Port, Receiving, Sending};
-use crate::lcore::state::LcoreState;
 use crate::lcore::waits::WaitsFor;
+use crate::ports::context::LcoreContext;
+use crate::ports::port::{Health, Port, Receiving, Sending};
+use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::state::LcoreState;
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};

@@ -1,19 +1,15 @@
 //! What a stage is described with: its place in the plan, and what the plan says to it.
 
 use std::cell::RefCell;
-use std::error::Error;
 
 use serde::de::DeserializeOwned;
 use verbline_plan::{Diagnostic, Params, Plan, StageSpec};
 
 use crate::api::outputs::OutId;
-use crate::api::region::Region;
+use crate::errors::error::StageError;
+use crate::operations::region::Region;
 use crate::stats::clock::Clock;
 use crate::stats::count::Counter;
-
-/// Why a factory could not make its stage. A [`Diagnostic`] (from [`StageContext::params`] or
-/// [`Params::refuse`]) keeps its place in the plan.
-pub type StageError = Box<dyn Error + Send + Sync>;
 
 /// What a factory is given: the stage's place in the plan.
 #[derive(Debug)]

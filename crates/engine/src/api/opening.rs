@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use verbline_mem::Pool;
 
-use crate::api::context::{StageContext, StageError};
-use crate::api::guarded::Guarded;
+use crate::api::context::StageContext;
 use crate::api::stage::Stage;
+use crate::errors::error::StageError;
+use crate::errors::guarded::Guarded;
 use crate::stats::count::Counter;
 use crate::waiting::fds::{FdId, FdInterest, Fds};
 

@@ -2,11 +2,11 @@
 
 use verbline_mem::ConnectionId;
 
-use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
 use crate::api::outputs::{OutId, Output, Outputs};
-use crate::api::region::Range;
-use crate::api::signature::{BlockSignature, SignatureKey};
-use crate::lcore::operation_queue::OperationQueue;
+use crate::operations::operation::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
+use crate::operations::queue::OperationQueue;
+use crate::operations::region::Range;
+use crate::operations::signature::{BlockSignature, SignatureKey};
 
 impl Outputs<'_> {
     /// Hands an operation to the port that the output leads to. It is posted at the end of the

@@ -1,5 +1,5 @@
 //! Where packets go within one lcore. [`Outputs`] is a stage's view of the sinks
-//! ([`crate::api::sink::Sink`]) that it may send to.
+//! ([`crate::ports::sink::Sink`]) that it may send to.
 //!
 //! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port,
 //! or the pending batch of a ring.
@@ -9,9 +9,9 @@ use std::fmt;
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
 
-use crate::api::acceptor::ConnectionPeer;
 use crate::api::spread::Spread;
-use crate::lcore::state::LcoreState;
+use crate::connection::acceptor::ConnectionPeer;
+use crate::ports::state::LcoreState;
 use crate::stats::clock::Tick;
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;

@@ -26,11 +26,12 @@ use std::sync::Arc;
 
 use verbline_plan::{Catalog, NeedsFn, Plan, StageKind, StageSpec};
 
-use crate::api::acceptor::{Acceptor, AcceptorContext};
-use crate::api::context::{StageContext, StageError};
-use crate::api::guarded::{Guarded, Untaken};
+use crate::api::context::StageContext;
 use crate::api::opening::{Open, Opening};
 use crate::api::stage::Stage;
+use crate::connection::acceptor::{Acceptor, AcceptorContext};
+use crate::errors::error::StageError;
+use crate::errors::guarded::{Guarded, Untaken};
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
 
 type Factory = dyn Fn(&StageContext<'_>) -> Result<Open, StageError> + Send + Sync;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use verbline_mem::{Batch, Packet};
 use verbline_plan::SpreadBy;
 
-use crate::api::sink::Sink;
+use crate::ports::sink::Sink;
 
 /// Which of so many places a key belongs to, from 0.
 ///

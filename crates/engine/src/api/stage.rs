@@ -6,9 +6,10 @@
 
 use verbline_mem::Batch;
 
-use crate::api::connection::ConnectionEvent;
-use crate::api::operations::Completed;
 use crate::api::outputs::Outputs;
+use crate::connection::event::ConnectionEvent;
+use crate::errors::guarded::Vacancy;
+use crate::operations::operation::Completed;
 use crate::stats::clock::Tick;
 use crate::waiting::fds::{FdNext, FdReady};
 use crate::waiting::wheel::DueTimer;
@@ -83,6 +84,17 @@ pub trait Stage: Send {
     /// [`ConnectionEvent::port`]: slots are each port's own.
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
+    }
+}
+
+/// What takes the place of a stage that is dropped.
+struct Gone;
+
+impl Stage for Gone {}
+
+impl Vacancy for dyn Stage {
+    fn vacant() -> Box<dyn Stage> {
+        Box::new(Gone)
     }
 }
 

@@ -9,8 +9,6 @@ use std::time::Instant;
 
 use verbline_verbs::connection::Connection;
 
-use crate::api::guarded;
-use crate::api::stuck::Stuck;
 use crate::connection::many::gate::Gate;
 use crate::connection::many::host::{Host, HostSpec, Left};
 use crate::connection::spec::{Established, Reconnect, Role};
@@ -18,6 +16,8 @@ use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags
 use crate::control::event_fd::StopFlag;
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
+use crate::errors::guarded;
+use crate::errors::stuck::Stuck;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
 

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve};
 use verbline_verbs::{Provider, QpState, QueuePair};
 
-use crate::api::error::EngineError;
 use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
+use crate::errors::error::EngineError;
 
 /// How often the owner is asked whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

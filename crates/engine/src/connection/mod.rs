@@ -1,8 +1,10 @@
 //! Connections by address: established before the lcores run, and established again when they are
-//! lost.
+//! lost; who may connect, and what stages hear of it.
 
+pub(crate) mod acceptor;
 pub(crate) mod connections;
 pub(crate) mod connector;
+pub(crate) mod event;
 pub(crate) mod handover;
 pub(crate) mod many;
 pub(crate) mod spec;

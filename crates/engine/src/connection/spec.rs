@@ -7,8 +7,8 @@ use std::time::Duration;
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
 use verbline_verbs::{InitSpec, Provider, QpMaker};
 
-use crate::api::error::Place;
 use crate::connection::handover::Handover;
+use crate::errors::error::Place;
 
 /// A connection that is still to be made.
 #[derive(Debug)]

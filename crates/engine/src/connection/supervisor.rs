@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use verbline_verbs::connection::{Connection, ConnectionError};
 use verbline_verbs::{QpMaker, QueuePair};
 
-use crate::api::error::EngineError;
 use crate::connection::connector::{Connector, Failure, PAUSE_MAX, PAUSE_MIN};
 use crate::connection::handover::Handover;
 use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
+use crate::errors::error::EngineError;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;

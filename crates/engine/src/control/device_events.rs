@@ -17,7 +17,7 @@ use verbline_ring::{Sleeper, Waker, doorbell};
 use verbline_verbs::VerbError;
 use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
-use crate::api::stuck::Stuck;
+use crate::errors::stuck::Stuck;
 use crate::control::joining::{Joined, join_until};
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;

@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::api::guarded;
+use crate::errors::guarded;
 
 /// The standard library joins without a limit, so the end of a thread is looked for this often.
 const LOOK_EVERY: Duration = Duration::from_micros(200);

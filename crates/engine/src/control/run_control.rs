@@ -12,8 +12,8 @@ use crossbeam_utils::CachePadded;
 pub(crate) use verbline_ring::Word;
 use verbline_ring::{Notices, Pulse, Waker};
 
-use crate::api::error::EngineError;
 use crate::control::notice::Notice;
+use crate::errors::error::EngineError;
 use crate::stats::report::FailureReport;
 
 /// Where a run is. Only ever moves to a later one.

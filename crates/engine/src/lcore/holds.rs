@@ -4,8 +4,8 @@
 //! The plan has proved that the batch before the ring takes all that they send in one turn, that no
 //! port feeds them, and that the wait ends. So nothing is dropped on the way to the ring.
 
-use crate::api::sink::Sink;
 use crate::lcore::node::Node;
+use crate::ports::sink::Sink;
 
 /// One lane that holds back.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ mod tests;
 use crossbeam_utils::CachePadded;
 use verbline_mem::Batch;
 
-use crate::api::connection::ConnectionEvent;
-use crate::api::guarded::Guarded;
 use crate::api::outputs::{Output, Outputs};
-use crate::api::sink::Sink;
 use crate::api::stage::{Next, PortEvent, Stage};
+use crate::connection::event::ConnectionEvent;
+use crate::errors::guarded::Guarded;
 use crate::lcore::polling::Polling;
-use crate::lcore::state::LcoreState;
 use crate::lcore::waits::{Waits, WaitsFor};
+use crate::ports::sink::Sink;
+use crate::ports::state::LcoreState;
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
 use crate::stats::counters::StageStats;

@@ -3,13 +3,13 @@
 
 use std::io;
 
-use crate::api::connection::{ConnectionChange, ConnectionEvent};
 use crate::api::stage::{PortChange, PortEvent};
+use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
-use crate::lcore::port::Health;
-use crate::lcore::port_reconnect::HandoverStep;
-use crate::lcore::state::LcoreState;
+use crate::ports::port::Health;
+use crate::ports::reconnect::HandoverStep;
+use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
 

@@ -3,7 +3,7 @@
 use verbline_mem::Packet;
 use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker};
 
-use crate::api::sink::Sink;
+use crate::ports::sink::Sink;
 use crate::stats::count::Shared;
 use crate::stats::counters::{RingConsumerStats, RingProducerStats};
 
@@ -157,7 +157,7 @@ mod tests {
     use verbline_mem::Batch;
 
     use super::*;
-    use crate::api::sink::SinkStats;
+    use crate::ports::sink::SinkStats;
     use crate::rig::Rig;
     use crate::stats::count::shared;
     use crate::stats::drop_reason::DropReason;

@@ -6,13 +6,13 @@ mod model;
 use std::io;
 use std::sync::Arc;
 
-use crate::api::sink::SinkStats;
 use crate::control::run_control::Phase;
-use crate::lcore::multi_port::MultiPort;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
-use crate::lcore::port::Port;
-use crate::lcore::state::LcoreState;
+use crate::ports::multi_port::MultiPort;
+use crate::ports::port::Port;
+use crate::ports::sink::SinkStats;
+use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::drop_reason::DropReason;
 

@@ -10,7 +10,7 @@ use crate::idle::wake_set::Armed;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::polling::Polling;
-use crate::lcore::port::Port;
+use crate::ports::port::Port;
 use crate::stats::clock::Tick;
 
 impl Lcore {

@@ -11,11 +11,11 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use crate::api::operations::{Completed, Done};
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, Stage};
-use crate::lcore::operation_queue::OperationQueue;
 use crate::lcore::polling::Polling;
+use crate::operations::operation::{Completed, Done};
+use crate::operations::queue::OperationQueue;
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
 use crate::waiting::fds::Fds;

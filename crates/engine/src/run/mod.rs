@@ -1,6 +1,5 @@
 //! A run as its owner sees it: started, watched, waited for and stopped.
 
-pub(crate) mod injector;
 #[cfg(test)]
 mod random_steps;
 pub(crate) mod runtime;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use verbline_plan::{Diagnostics, Note, Plan};
 
-use crate::api::error::EngineError;
+use crate::api::injector::Injector;
 use crate::api::registry::Registry;
 use crate::control::run_control::Control;
-use crate::run::injector::Injector;
+use crate::errors::error::EngineError;
 use crate::run::stop::{Ended, STOP_LIMIT};
 use crate::stats::report::Report;
 

@@ -6,8 +6,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::api::error::{EngineError, Place};
 use crate::control::run_control::Control;
+use crate::errors::error::{EngineError, Place};
 use crate::stats::report::FailureReport;
 
 pub(crate) struct Seat {
@@ -70,7 +70,7 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::guarded;
+    use crate::errors::guarded;
 
     fn counts(control: &Control) -> [usize; 4] {
         control.with(|it| [it.ready, it.refused.len(), it.ended, it.failures.len()])

@@ -9,12 +9,12 @@ use std::time::Instant;
 use core_affinity::CoreId;
 use verbline_plan::IdlePolicy;
 
-use crate::api::error::{EngineError, Place};
-use crate::api::guarded;
 use crate::control::device_events::Watch;
 use crate::control::joining::join_until;
 use crate::control::panic_hook;
 use crate::control::run_control::{Control, Phase};
+use crate::errors::error::{EngineError, Place};
+use crate::errors::guarded;
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::seat::Seat;
 use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use verbline_ring::Quiet;
 
-use crate::api::error::EngineError;
-use crate::api::stuck::Stuck;
+use crate::api::injector::Injectors;
 use crate::connection::connections::Connections;
 use crate::connection::supervisor::REASON_WAIT;
 use crate::control::device_events::Watch;
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::{Control, Phase, Progress};
-use crate::run::injector::Injectors;
+use crate::errors::error::EngineError;
+use crate::errors::stuck::Stuck;
 use crate::stats::calling::Call;
 use crate::stats::clock::Tick;
 use crate::stats::failures::failure;

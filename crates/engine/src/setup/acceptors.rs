@@ -2,10 +2,10 @@
 
 use verbline_plan::{Plan, Port};
 
-use crate::api::acceptor::{Acceptor, AcceptorContext};
-use crate::api::error::{EngineError, place};
-use crate::api::guarded::Guarded;
 use crate::api::registry::Registry;
+use crate::connection::acceptor::{Acceptor, AcceptorContext};
+use crate::errors::error::{EngineError, place};
+use crate::errors::guarded::Guarded;
 use crate::stats::clock::Clock;
 
 /// One for each port of the plan, in order; `None` where all peers come in.

@@ -10,8 +10,8 @@ use verbline_verbs::{
     attr::{DeviceAttr, PortAttr, PortState},
 };
 
-use crate::api::error::{Cause, EngineError, place};
 use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
+use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::setup::select_device::{self, Candidate, PickError};
 use crate::stats::count::Shared;

@@ -7,8 +7,6 @@ use verbline_plan::{Connections, Destination, Lcore, Plan, Port, PortId};
 use verbline_verbs::connection::Listener;
 use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
-use crate::api::error::{EngineError, place};
-use crate::api::guarded::Guarded;
 use crate::api::registry::Registry;
 use crate::connection::many::entrances::{Entrance, Entrances};
 use crate::connection::many::exchange::Exchange;
@@ -17,8 +15,10 @@ use crate::connection::many::host::{Admitted, BACKLOG, HostRole, HostSpec};
 use crate::connection::many::intake::Intake;
 use crate::connection::spec::LocalPort;
 use crate::control::run_control::{Control, LcoreInbox};
+use crate::errors::error::{EngineError, place};
+use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
-use crate::lcore::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
+use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
 use crate::setup::acceptors::Acceptors;
 use crate::setup::devices::{Devices, provider};
 use crate::setup::queue_pairs::{connect_options, init_spec, own_address, spec};
@@ -97,7 +97,7 @@ impl<'a> ManyPorts<'a> {
         Ok(())
     }
 
-    fn refused(&self, port: &Port, source: crate::api::error::Cause) -> EngineError {
+    fn refused(&self, port: &Port, source: crate::errors::error::Cause) -> EngineError {
         EngineError::QueuePair { at: place(self.plan, port.span), port: port.name.clone(), source }
     }
 

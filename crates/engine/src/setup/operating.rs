@@ -5,13 +5,13 @@ use verbline_verbs::expert::WindowKind;
 use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, PeerMr};
 use verbline_verbs::{PostStop, QpMaker, QueuePair};
 
-use crate::api::error::{Cause, EngineError, place};
 use crate::api::outputs::Output;
-use crate::api::region::Region;
-use crate::api::sink::{Sink, SinkStats};
-use crate::lcore::multi_port::MultiPort;
-use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
+use crate::errors::error::{Cause, EngineError, place};
 use crate::lcore::waits::OperationPort;
+use crate::operations::queue::{OperationQueue, OperationsSpec};
+use crate::operations::region::Region;
+use crate::ports::multi_port::MultiPort;
+use crate::ports::sink::{Sink, SinkStats};
 use crate::setup::devices::Opened;
 use crate::setup::queue_pairs::signature_keys;
 use crate::stats::count::Shared;

@@ -15,10 +15,10 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
 };
 
-use crate::api::error::{Cause, EngineError, place};
 use crate::connection::connector::BACKLOG;
 use crate::connection::handover::Handovers;
 use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
+use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
 use crate::setup::devices::{Devices, Opened, provider};

@@ -6,9 +6,9 @@ use verbline_plan::{DeviceId, Pages, Plan, Provider, Rights};
 use verbline_verbs::Access;
 use verbline_verbs::expert::MrOptions;
 
-use crate::api::error::{EngineError, place};
-use crate::api::region::Region;
-use crate::lcore::operation_queue::access;
+use crate::errors::error::{EngineError, place};
+use crate::operations::queue::access;
+use crate::operations::region::Region;
 use crate::setup::devices::{Devices, Opened, Shortfall, map_locked, page_choice};
 
 /// All of the plan's regions, without memory yet.

@@ -5,7 +5,7 @@ use verbline_mem::Packet;
 use verbline_plan::{Lane, Plan, WhenFull};
 use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker, displacement};
 
-use crate::run::injector::{Injector, Injectors};
+use crate::api::injector::{Injector, Injectors};
 use crate::setup::devices::Pools;
 use crate::stats::snapshot::RunStats;
 

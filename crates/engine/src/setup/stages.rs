@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 use verbline_mem::Pool;
 use verbline_plan::{Diagnostics, Lcore, Plan};
 
-use crate::api::context::{StageContext, StageError};
-use crate::api::error::{EngineError, place};
-use crate::api::guarded::Guarded;
+use crate::api::context::StageContext;
 use crate::api::opening::{Described, Opening};
-use crate::api::region::Region;
 use crate::api::registry::Registry;
 use crate::api::stage::Stage;
+use crate::errors::error::{EngineError, StageError, place};
+use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::WatchedFds;
+use crate::operations::region::Region;
 use crate::setup::acceptors::make_acceptor;
 use crate::setup::devices::Pools;
 use crate::setup::regions;

@@ -1,8 +1,8 @@
 //! The counters of the operations of a port.
 
 use serde::Serialize;
+use verbline_plan::OperationKind;
 
-use crate::api::operations::OperationKind;
 use crate::stats::count::Count;
 use crate::stats::counted::counted;
 

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbline_mem::ConnectionId;
 use verbline_verbs::QueuePair;
 
-use crate::api::acceptor::ConnectionPeer;
+use crate::connection::acceptor::ConnectionPeer;
 use crate::control::event_fd::EventFd;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};

@@ -8,8 +8,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::api::acceptor::{Acceptor, Answer, ConnectionRequest};
-use crate::api::guarded::{self, Guarded};
+use crate::connection::acceptor::{Acceptor, Answer, ConnectionRequest};
+use crate::errors::guarded::{self, Guarded};
 
 /// The acceptor of a port.
 pub(crate) struct Gate {

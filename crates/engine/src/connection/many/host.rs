@@ -23,8 +23,7 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request};
 use verbline_verbs::{Provider, QpError, QpMaker, QueuePair};
 
-use crate::api::acceptor::ConnectionPeer;
-use crate::api::guarded::Guarded;
+use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::many::entrances::Entrances;
 use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
@@ -35,6 +34,7 @@ use crate::connection::many::place::Places;
 use crate::connection::many::targets::Targets;
 use crate::connection::spec::LocalPort;
 use crate::connection::supervisor::StopFlags;
+use crate::errors::guarded::Guarded;
 use crate::stats::connection_counters::{HostStats, LastError};
 use crate::stats::count::Shared;
 

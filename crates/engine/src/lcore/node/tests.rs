@@ -1,9 +1,9 @@
 //! When a node is polled, whatever calls it or holds it back meanwhile.
 
 use super::*;
-use crate::api::guarded::Guarded;
-use crate::api::sink::SinkStats;
 use crate::api::stage::PortChange;
+use crate::errors::guarded::Guarded;
+use crate::ports::sink::SinkStats;
 use crate::rig::Rig;
 use crate::stats::count::shared;
 

@@ -9,12 +9,12 @@ use verbline_verbs::Transport;
 
 use super::Lcore;
 use crate::api::outputs::Outputs;
-use crate::api::sink::Link;
 use crate::api::stage::Stage;
 use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
-use crate::lcore::port::Receiving;
 use crate::lcore::rings::{PollOrder, RingConsumer};
+use crate::ports::port::Receiving;
+use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::count::shared;
 

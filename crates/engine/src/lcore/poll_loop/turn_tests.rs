@@ -8,15 +8,15 @@ use verbline_verbs::{SrqSpec, Transport};
 
 use super::Lcore;
 use crate::api::outputs::{OutId, Outputs};
-use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::stage::{Next, Stage};
 use crate::connection::many::exchange::Exchange;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
-use crate::lcore::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
-use crate::lcore::port::Receiving;
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
+use crate::ports::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
+use crate::ports::port::Receiving;
+use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};

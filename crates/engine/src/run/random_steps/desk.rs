@@ -8,10 +8,10 @@ use verbline_verbs::rdma::Remote;
 
 use super::Kind;
 use super::memory::second;
-use crate::api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
-use crate::api::operations::{Completed, DeclineReason, Done, Operation};
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::Stage;
+use crate::connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
+use crate::operations::operation::{Completed, DeclineReason, Done, Operation};
 
 /// Bytes of a message: who sends it, its number, its kind, the memory that it lends.
 pub(super) const MESSAGE_BYTES: usize = 9 + Remote::BYTES;

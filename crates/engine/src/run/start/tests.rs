@@ -11,11 +11,12 @@ use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, StageSpec};
 
 use super::{STOP_LIMIT, start_with};
-use crate::api::context::{StageContext, StageError};
+use crate::api::context::StageContext;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::registry::Registry;
 use crate::api::spread::place_of_key;
 use crate::api::stage::{Next, Stage};
+use crate::errors::error::StageError;
 use crate::setup::assemble::build;
 use crate::stats::clock::Tick;
 use crate::stats::count::Counter;

@@ -7,7 +7,7 @@ use rustix::event::epoll;
 use verbline_verbs::connection::{ConnectOptions, REJECT_PRIVATE_BYTES, Request};
 
 use super::{Admitted, Host, HostRole};
-use crate::api::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
+use crate::connection::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
 use crate::connection::many::entrances::NoPlace;
 use crate::connection::many::exchange::ToLcore;
 use crate::connection::many::held::Held;

@@ -9,10 +9,10 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{ConnectionError, resolve};
 
 use super::{Host, HostRole};
-use crate::api::error::Cause;
 use crate::connection::many::exchange::ToLcore;
 use crate::connection::many::held::Held;
 use crate::connection::many::targets::Picked;
+use crate::errors::error::Cause;
 
 /// The longest that one attempt looks for the path to an address.
 const RESOLVE: Duration = Duration::from_secs(1);

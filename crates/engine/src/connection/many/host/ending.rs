@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::event::epoll;
 
 use super::{Host, HostRole};
-use crate::api::guarded::Guarded;
+use crate::errors::guarded::Guarded;
 use crate::stats::report::FailureReport;
 
 impl Host {

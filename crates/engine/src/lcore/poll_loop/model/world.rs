@@ -13,7 +13,6 @@ use verbline_verbs::script::Queues;
 use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKind};
 
 use crate::api::outputs::Outputs;
-use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::stage::{PortChange, PortEvent, Stage};
 use crate::connection::connector::{PAUSE_MAX, PAUSE_MIN};
 use crate::connection::handover::{Handover, PortSide};
@@ -23,7 +22,8 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::idle::policy::Budget;
 use crate::lcore::poll_loop::Lcore;
-use crate::lcore::port::{Health, Receiving, Sending};
+use crate::ports::port::{Health, Receiving, Sending};
+use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;

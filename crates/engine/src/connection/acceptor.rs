@@ -1,0 +1,228 @@
+//! The [`Acceptor`] of a server: what an app writes to decide who may connect to a port of many
+//! connections, and what the app and its stages are told of a peer.
+//!
+//! Guarantees: an acceptor runs on the threads that make the connections of its port and of those
+//! that share its listener, one at a time, beside the lcores. Every connection that it accepted
+//! ends once for it ([`Acceptor::ended`]), whether or not it was ever opened, unless the run ends
+//! before. Private data that does not fit its message is refused where it is given, and reaches no
+//! peer.
+
+use std::net::SocketAddr;
+
+use serde::de::DeserializeOwned;
+use verbline_plan::{Diagnostic, Params, Plan};
+use verbline_verbs::connection::{ACCEPT_PRIVATE_BYTES, ConnParam, REJECT_PRIVATE_BYTES};
+
+use crate::errors::guarded::Vacancy;
+use crate::stats::clock::Clock;
+
+/// Decides about the peers that ask to be connected to a port (`acceptor = "…"` in the plan).
+///
+/// It may take its time, since no lcore waits for it; but while it decides, its port opens and ends
+/// no connection, nor do those that share its listener, and a peer gives up after some seconds. A
+/// port without a free place rejects before its acceptor is asked.
+pub trait Acceptor: Send {
+    /// A peer asks to be connected. A panic ends the run, in order, and the run has failed.
+    fn decide(&mut self, request: &ConnectionRequest<'_>) -> Answer;
+
+    /// A connection that was accepted under this tag is over: it closed or failed, or its peer did
+    /// not finish the handshake.
+    fn ended(&mut self, tag: u64) {
+        let _ = tag;
+    }
+}
+
+/// What takes the place of an acceptor that is dropped.
+struct Gone;
+
+impl Acceptor for Gone {
+    fn decide(&mut self, _: &ConnectionRequest<'_>) -> Answer {
+        Answer::reject()
+    }
+}
+
+impl Vacancy for dyn Acceptor {
+    fn vacant() -> Box<dyn Acceptor> {
+        Box::new(Gone)
+    }
+}
+
+/// What is known of a peer that asks to be connected.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionRequest<'a> {
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What it sent with its request: the bytes as they came, of any content, at most
+    /// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES). The CM of a
+    /// kernel device delivers that many always, zeros behind what was sent.
+    pub private_data: &'a [u8],
+    /// The depths of its queues, and what else it said of itself.
+    pub param: ConnParam,
+    /// The device that it came by.
+    pub device: &'a str,
+    /// The port that listens, and behind it those that share its listener (`listen_with`), in the
+    /// plan's order.
+    pub places: &'a [AcceptorPlace<'a>],
+}
+
+impl ConnectionRequest<'_> {
+    /// How many connections there are now, those that are being made or let go of included.
+    pub fn connections(&self) -> usize {
+        self.places.iter().map(|place| place.connections).sum()
+    }
+
+    /// How many there may be.
+    pub fn connections_max(&self) -> usize {
+        self.places.iter().map(|place| place.connections_max).sum()
+    }
+}
+
+/// A port that a connection may be given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptorPlace<'a> {
+    /// Its name in the plan.
+    pub port: &'a str,
+    /// Its device: only who comes by that can be placed here.
+    pub device: &'a str,
+    /// How many connections it has, those that are being made or let go of included.
+    pub connections: usize,
+    /// How many it may have (`connections_max`).
+    pub connections_max: usize,
+}
+
+/// What an acceptor answers.
+///
+/// ```
+/// use verbline_engine::{Answer, AnswerError};
+///
+/// let welcome = Answer::accept().tag(7).private_data(b"welcome")?;
+/// let go_away = Answer::reject().private_data(b"no such account")?;
+/// assert!(Answer::reject().private_data(&[0; 149]).is_err());
+/// # Ok::<(), AnswerError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Answer(pub(crate) Decision);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Accept { private_data: Vec<u8>, tag: u64, place: Option<usize> },
+    Reject { private_data: Vec<u8> },
+}
+
+impl Answer {
+    /// The peer is to be connected.
+    pub fn accept() -> Answer {
+        Answer(Decision::Accept { private_data: Vec::new(), tag: 0, place: None })
+    }
+
+    /// The peer is not to be connected.
+    pub fn reject() -> Answer {
+        Answer(Decision::Reject { private_data: Vec::new() })
+    }
+
+    /// With bytes for the peer, which hears them with the acceptance or as the reason of the
+    /// rejection.
+    ///
+    /// # Errors
+    /// [`AnswerError`]: the message has less room.
+    pub fn private_data(mut self, bytes: &[u8]) -> Result<Answer, AnswerError> {
+        let (what, max_bytes, private_data) = match &mut self.0 {
+            Decision::Accept { private_data, .. } => ("an acceptance", ACCEPT_PRIVATE_BYTES, private_data),
+            Decision::Reject { private_data } => ("a rejection", REJECT_PRIVATE_BYTES, private_data),
+        };
+        if bytes.len() > max_bytes {
+            return Err(AnswerError { what, len_bytes: bytes.len(), max_bytes });
+        }
+        *private_data = bytes.to_vec();
+        Ok(self)
+    }
+
+    /// Under a number of the acceptor's own, e.g. that of an account: the stages learn it with the
+    /// connection ([`ConnectionPeer::tag`]), and the acceptor when that is over
+    /// ([`Acceptor::ended`]). 0 if none is given; a rejection has none.
+    pub fn tag(mut self, number: u64) -> Answer {
+        if let Decision::Accept { tag, .. } = &mut self.0 {
+            *tag = number;
+        }
+        self
+    }
+
+    /// At this of [`ConnectionRequest::places`], and not as the plan's `placement` says. A peer
+    /// whose place is taken, or that can't be reached by its device, is rejected, and counted.
+    pub fn place(mut self, index: usize) -> Answer {
+        if let Decision::Accept { place, .. } = &mut self.0 {
+            *place = Some(index);
+        }
+        self
+    }
+}
+
+/// Private data of an answer is longer than its message has room for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len_bytes} bytes of private data; {what} has room for {max_bytes}: send the rest as a message")]
+pub struct AnswerError {
+    /// Which message.
+    pub what: &'static str,
+    /// What was given.
+    pub len_bytes: usize,
+    /// The room.
+    pub max_bytes: usize,
+}
+
+/// Who is at the other end of a connection ([`Outputs::peer`](crate::Outputs::peer)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionPeer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The address of this side: of a port that listens on every address, the one that the peer
+    /// called.
+    pub local: SocketAddr,
+    /// What it sent with its request, or, of a port that connects, with its acceptance. On kernel
+    /// devices zeros follow.
+    pub private_data: Box<[u8]>,
+    /// What the acceptor calls the connection ([`Answer::tag`]); 0 without one.
+    pub tag: u64,
+}
+
+/// What the factory of an acceptor is given: the port's place in the plan.
+#[derive(Debug)]
+pub struct AcceptorContext<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) port: &'a verbline_plan::Port,
+    pub(crate) acceptor: &'a verbline_plan::Acceptor,
+    pub(crate) clock: &'a Clock,
+}
+
+impl<'a> AcceptorContext<'a> {
+    /// The name of the port.
+    pub fn port(&self) -> &'a str {
+        &self.port.name
+    }
+
+    /// How many connections the port may have.
+    pub fn connections_max(&self) -> usize {
+        self.port.connections.as_ref().map_or(0, |connections| connections.max as usize)
+    }
+
+    /// The port's `acceptor_params`, as the app's own type. An error says which key is wrong, and
+    /// where.
+    pub fn params<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        self.acceptor.params.parse()
+    }
+
+    /// The `acceptor_params` themselves, e.g. to refuse a value that only the app can judge.
+    pub fn raw_params(&self) -> &'a Params {
+        &self.acceptor.params
+    }
+
+    /// The whole plan, the app's own sections included.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// The runtime's clock, e.g. for a limit by time.
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+}

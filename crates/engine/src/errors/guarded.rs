@@ -1,0 +1,174 @@
+//! The one place where the app's values are dropped, and where panics of the app's code end.
+//!
+//! Guarantees: a panic in the `Drop` of a stage, of an acceptor or of a panic's own payload goes no
+//! further than the value: what lies beside it is dropped all the same, and what the panic said is
+//! kept. A destructor that panics while another unwinds aborts the process, so two such values must
+//! never be dropped in one go.
+
+use std::any::Any;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Runs code of the app's. `Err`: it panicked, and what it said.
+///
+/// Unwind safety: what the code had in hand is not called again by those who learn of the panic.
+pub(crate) fn call<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(said)
+}
+
+/// Waits for a thread, and gives what it gave. `Err`: it panicked, and what it said.
+pub(crate) fn joined<T>(thread: JoinHandle<T>) -> Result<T, String> {
+    thread.join().map_err(said)
+}
+
+/// What a panic said. Its payload is the app's: the payload may panic as it is dropped.
+fn said(panic: Box<dyn Any + Send>) -> String {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a message".to_owned(),
+    };
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // Dropped, it could panic with the next one, and so on: it stays where it is.
+        mem::forget(another);
+    }
+    text
+}
+
+/// What takes the place of a value of the app's that is dropped.
+pub(crate) trait Vacancy {
+    /// Allocates nothing.
+    fn vacant() -> Box<Self>;
+}
+
+impl Vacancy for dyn FnMut(usize) -> Vec<u8> + Send {
+    fn vacant() -> Box<Self> {
+        Box::new(|_| Vec::new())
+    }
+}
+
+/// A value of the app's, whose `Drop` may panic. What is called costs no more than without.
+pub(crate) struct Guarded<T: ?Sized + Vacancy> {
+    value: Box<T>,
+    whose: Arc<str>,
+}
+
+impl<T: ?Sized + Vacancy> Guarded<T> {
+    /// `whose`: its name in the plan, with its table.
+    pub(crate) fn new(whose: &str, value: Box<T>) -> Guarded<T> {
+        Guarded { value, whose: whose.into() }
+    }
+
+    /// Drops the value. Gives what it said, if it panicked.
+    pub(crate) fn let_go(mut self) -> Option<String> {
+        self.vacate()
+    }
+
+    fn vacate(&mut self) -> Option<String> {
+        let value = mem::replace(&mut self.value, T::vacant());
+        let said = call(|| drop(value)).err()?;
+        tracing::error!(of = %self.whose, "it panicked as it was dropped: {said}");
+        Some(said)
+    }
+}
+
+impl<T: ?Sized + Vacancy> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        self.vacate();
+    }
+}
+
+/// A value of the app's until it is taken. Where it is not, its `Drop` may panic.
+pub(crate) struct Untaken<T> {
+    value: Option<T>,
+    whose: String,
+}
+
+impl<T> Untaken<T> {
+    /// `whose`: its name in the plan, with its table.
+    pub(crate) fn new(whose: String, value: T) -> Untaken<T> {
+        Untaken { value: Some(value), whose }
+    }
+
+    /// Gives the value away: its new owner drops it.
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.value.take()
+    }
+}
+
+impl<T> Drop for Untaken<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if let Err(said) = call(|| drop(value)) {
+            tracing::error!(of = %self.whose, "its description panicked as it was dropped: {said}");
+        }
+    }
+}
+
+impl<T: ?Sized + Vacancy> Deref for Guarded<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized + Vacancy> DerefMut for Guarded<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::stage::Stage;
+
+    /// Panics as it is dropped, with something that does the same.
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+
+    impl Stage for Bomb {}
+
+    #[test]
+    fn a_payload_that_panics_as_it_is_dropped_goes_no_further() {
+        assert_eq!(call(|| 7), Ok(7));
+        assert_eq!(call(|| -> u8 { panic!("a {}", 1) }), Err("a 1".to_owned()));
+        for depth in 0..4 {
+            let said = call(|| std::panic::panic_any(Bomb(depth)));
+            assert_eq!(said, Err("a panic without a message".to_owned()), "{depth} deep");
+        }
+        let thread = std::thread::spawn(|| std::panic::panic_any(Bomb(2)));
+        assert!(joined::<()>(thread).is_err());
+    }
+
+    #[test]
+    fn values_that_panic_as_they_are_dropped_are_dropped_side_by_side_and_while_a_panic_unwinds() {
+        let stages =
+            || -> Vec<Guarded<dyn Stage>> { (0..3).map(|_| Guarded::new("stage.x", Box::new(Bomb(3)) as _)).collect() };
+        drop(stages());
+        let said = call(|| {
+            let _held = stages();
+            panic!("meanwhile");
+        });
+        assert_eq!(said, Err::<(), _>("meanwhile".to_owned()));
+    }
+
+    #[test]
+    fn a_value_that_is_let_go_of_leaves_what_it_said() {
+        let stage = |panics| Guarded::<dyn Stage>::new("stage.x", Box::new(Bomb(panics)));
+        assert_eq!((stage(0).let_go(), stage(1).let_go().is_some()), (None, true));
+    }
+}

@@ -1,0 +1,354 @@
+//! What waits, on its way to a queue pair and back: listed with the packets that are sent, posted,
+//! and done.
+
+use verbline_mem::{Batch, ConnectionId, Packet};
+use verbline_verbs::rdma::{KeptWindow, Remote, Work};
+use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
+
+use super::{Named, OperationQueue, UnderWay, Waiting};
+use crate::operations::lanes::Held;
+use crate::operations::operation::{Done, OperationError, OperationKind};
+use crate::stats::drop_reason::DropReason;
+
+/// Whose a completion of listed work requests was.
+#[derive(Debug)]
+pub(crate) struct ListDone {
+    /// How many sends are done by it.
+    pub(crate) sends: usize,
+    /// It is of an operation; else of a send.
+    pub(crate) of_operation: bool,
+}
+
+/// What was moved on its way to a queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) sends: usize,
+    /// Packets for which there was no room.
+    pub(crate) dropped: usize,
+}
+
+/// What became of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Posted {
+    /// Something was posted or given back.
+    pub(crate) is_moved: bool,
+    /// Packets to be sent that were dropped.
+    pub(crate) dropped: usize,
+    /// Why the queue pair takes nothing any more: it is at fault, and no operation.
+    pub(crate) lost: Option<PostStop>,
+}
+
+/// The key that a window has got.
+pub(crate) type KeyOf<'a> = &'a dyn Fn(KeptWindow) -> Option<Remote>;
+
+impl OperationQueue {
+    /// Whether something waits to be posted, packets in the sink aside.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.works.is_empty()
+    }
+
+    /// How many packets wait, those in the sink aside.
+    #[inline]
+    pub(crate) fn sends_waiting(&self) -> usize {
+        self.works.sends()
+    }
+
+    /// Moves what is to be posted next into [`OperationQueue::works`], sends and operations in the
+    /// order in which they were given: as far as the queue pair has room, and at most so many
+    /// sends. Gives how many of these.
+    pub(crate) fn gather(&mut self, batch: &mut Batch, room: usize, sends: usize) -> usize {
+        let mut taken = 0;
+        self.is_fresh = false;
+        while self.works.len() < room && self.works.room() > 0 {
+            let is_send = !self.operation_is_next();
+            if is_send && taken == sends {
+                break;
+            }
+            let Some((work, held)) = self.take_next(batch) else { break };
+            taken += usize::from(is_send);
+            self.list(work, held);
+        }
+        taken
+    }
+
+    /// The same for the stretch of what comes next that goes over one connection. Sends beyond so
+    /// many are dropped.
+    pub(crate) fn gather_over(
+        &mut self,
+        batch: &mut Batch,
+        connection: Option<ConnectionId>,
+        sends: usize,
+    ) -> Gathered {
+        let mut gathered = Gathered::default();
+        while self.works.room() > 0 && self.next_over(batch) == Some(connection) {
+            match self.take_next(batch) {
+                Some((Work::Send(packet), _)) if gathered.sends == sends => {
+                    drop(packet);
+                    gathered.dropped += 1;
+                }
+                Some((work, held)) => {
+                    gathered.sends += usize::from(held.is_none());
+                    self.list(work, held);
+                }
+                None => break,
+            }
+        }
+        gathered
+    }
+
+    /// Over which connection the next goes, if that is known; `None` if nothing waits.
+    pub(crate) fn next_over(&self, batch: &Batch) -> Option<Option<ConnectionId>> {
+        match self.waiting.front().filter(|_| self.operation_is_next()) {
+            Some(first) => Some(first.connection),
+            None => batch.as_slice().first().map(Packet::connection),
+        }
+    }
+
+    /// Whether an operation was given before the packets that wait.
+    #[inline]
+    fn operation_is_next(&self) -> bool {
+        self.waiting.front().is_some_and(|first| first.behind <= self.sends_taken)
+    }
+
+    #[inline]
+    fn take_next(&mut self, batch: &mut Batch) -> Option<(Work, Option<Held>)> {
+        if self.operation_is_next() {
+            let Waiting { work, held, .. } = self.waiting.pop_front()?;
+            return Some((work, Some(held)));
+        }
+        let packet = batch.take_first()?;
+        self.sends_taken += 1;
+        Some((Work::Send(packet), None))
+    }
+
+    /// Puts one behind the others that are posted next; the caller has seen that there is room.
+    #[inline]
+    fn list(&mut self, work: Work, held: Option<Held>) {
+        if self.works.push(work).is_ok()
+            && let Some(held) = held
+        {
+            self.accepted.push(self.listed(), held);
+        }
+    }
+
+    /// Posts the list to a lane's queue pair. What the queue pair refuses comes back to its stage,
+    /// or is dropped and counted; where `keeps`, what finds no room waits. The rest waits as well
+    /// once the device takes nothing: what it took of the list may never be known to be done.
+    pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair, keeps: bool) -> Posted {
+        let mut posted = Posted::default();
+        while !self.works.is_empty() && posted.lost.is_none() {
+            let outcome = self.post_once(lane, qp);
+            posted.is_moved |= outcome.posted > 0;
+            match outcome.stop {
+                None => {}
+                Some(PostStop::Full) if keeps => break,
+                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => posted.lost = Some(stop),
+                Some(stop) => {
+                    posted.is_moved = true;
+                    if self.refuse_first(OperationError::refused(stop)) {
+                        posted.dropped += 1;
+                        self.port.drops.add(refusal(stop), 1);
+                    }
+                }
+            }
+        }
+        posted
+    }
+
+    /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
+    fn post_once(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
+        let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
+        let transport = qp.transport();
+        let Some(mut connected) = qp.connected() else {
+            let stop = Some(PostStop::NotOn(transport, "lists of work requests"));
+            return SendOutcome { stop, ..SendOutcome::default() };
+        };
+        let outcome = connected.post_works(&mut self.works);
+        if outcome.posted > 0 {
+            let sent = sends - self.works.sends();
+            let kinds = &self.stats.kinds;
+            let posted = |what: &UnderWay| kinds[what.kind as usize].posted.add(1);
+            self.accepted.shift(self.lanes.len(), lane, outcome.posted - sent, posted);
+            self.port.tx_posts.add(1);
+            self.port.tx_packets.add(sent as u64);
+            self.port.tx_bytes.add(bytes - self.works.send_bytes());
+        }
+        outcome
+    }
+
+    /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
+    fn refuse_first(&mut self, error: OperationError) -> bool {
+        match self.works.pop() {
+            Some(Work::Operation { operation, .. }) => {
+                self.finish_oldest(self.listed(), Err(error), operation.into_packet(), &|_| None);
+                false
+            }
+            Some(Work::Send(packet)) => {
+                drop(packet);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the completion of listed work requests of a lane's queue pair: the operations that are
+    /// done by it go to their stages, the packets of sends to `freed`, or to their pools.
+    pub(crate) fn completed(
+        &mut self,
+        lane: usize,
+        qp: &mut QueuePair,
+        completion: &Completion,
+        freed: &mut Batch,
+    ) -> Result<ListDone, Stale> {
+        // The one that the completion is of waits until the queue pair can be asked.
+        let (mut own, mut operations, mut run) = (None, 0, Run::default());
+        let done = qp.works_done(completion, freed, |packet, is_own| {
+            operations += 1;
+            match is_own {
+                true => own = Some(packet),
+                false => self.carried_out(lane, packet, &mut run),
+            }
+        })?;
+        self.count(lane, run);
+        if let Some(packet) = own {
+            let result = if completion.is_ok() { Ok(()) } else { Err(OperationError::Status(completion.status())) };
+            self.finish_oldest(lane, result, packet, &|window| qp.window_remote(window));
+        }
+        Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
+    }
+
+    /// The oldest operation of a lane is done, and more are by the same completion: what there is
+    /// to count is counted a run of one kind.
+    #[inline]
+    fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
+        let Some(what) = self.accepted.pop(lane) else { return };
+        if run.kind != what.kind {
+            self.count(lane, std::mem::take(run));
+            if what.kind == OperationKind::Respond {
+                // It may have been cancelled.
+                return self.finish(what, Ok(()), packet, &|_| None);
+            }
+            run.kind = what.kind;
+        }
+        run.operations += 1;
+        run.bytes += u64::from(what.bytes);
+        let UnderWay { tag, user, kind, bytes, connection, .. } = what;
+        let done = &mut self.users[usize::from(user)].done;
+        done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
+    }
+
+    /// Operations of a lane that were carried out are no longer under way there.
+    #[inline]
+    fn count(&mut self, lane: usize, run: Run) {
+        self.lanes[lane].accepted -= run.operations;
+        let counts = &self.stats.kinds[run.kind as usize];
+        counts.completed.add(run.operations as u64);
+        counts.bytes.add(run.bytes);
+    }
+
+    /// The oldest operation of a lane is done, with this packet.
+    #[inline]
+    fn finish_oldest(
+        &mut self,
+        lane: usize,
+        result: Result<(), OperationError>,
+        packet: Option<Packet>,
+        key: KeyOf<'_>,
+    ) {
+        let Some(what) = self.accepted.pop(lane) else { return };
+        self.finish(what, result, packet, key);
+    }
+
+    #[inline]
+    fn finish(&mut self, what: UnderWay, result: Result<(), OperationError>, packet: Option<Packet>, key: KeyOf<'_>) {
+        let UnderWay { tag, user, kind, bytes, named, connection, .. } = what;
+        self.lanes[what.lane()].accepted -= 1;
+        let (result, key) = match named {
+            Named::Nothing | Named::Key(_) => (result, None),
+            Named::Window(window) => (result, if result.is_ok() { key(window) } else { None }),
+            Named::Bad(bad) => (Err(OperationError::BadBlock(bad)), None),
+        };
+        let counts = &self.stats.kinds[kind as usize];
+        match result {
+            Ok(()) => {
+                counts.completed.add(1);
+                counts.bytes.add(bytes.into());
+            }
+            Err(_) => counts.failed.add(1),
+        }
+        let user = &mut self.users[usize::from(user)];
+        user.done.push_back(Done { tag, kind, result, bytes, packet, key, connection });
+    }
+
+    /// What is on its way to a queue pair comes back with this, and its packets to be sent are
+    /// dropped. Gives how many these are.
+    pub(crate) fn refuse_listed(&mut self, error: OperationError) -> usize {
+        let mut dropped = 0;
+        while !self.works.is_empty() {
+            dropped += usize::from(self.refuse_first(error));
+        }
+        dropped
+    }
+
+    /// Nothing more is posted: what waits comes back, and its packets to be sent are dropped. Gives
+    /// how many these are.
+    pub(crate) fn fail_waiting(&mut self) -> usize {
+        self.is_fresh = false;
+        let dropped = self.refuse_listed(OperationError::PortDown);
+        while let Some(Waiting { work, held, .. }) = self.waiting.pop_front() {
+            let Some(what) = self.accepted.take(held) else { continue };
+            self.finish(what, Err(OperationError::PortDown), packet_of(work), &|_| None);
+        }
+        dropped
+    }
+
+    /// A lane's queue pair is gone, with what was posted to it.
+    pub(crate) fn lose_posted(&mut self, lane: usize) {
+        while let Some(what) = self.accepted.pop(lane) {
+            self.finish(what, Err(OperationError::Lost), None, &|_| None);
+        }
+    }
+
+    /// The run ends: what is under way is nobody's any more. Gives how many packets were.
+    pub(crate) fn abandon(&mut self) -> usize {
+        // Those of posted ones are still in the queue pair, and go back with it.
+        let mut packets = self.fail_waiting() + self.accepted.iter().filter(|what| what.has_packet).count();
+        (0..self.lanes.len()).for_each(|lane| self.lose_posted(lane));
+        for user in &mut self.users {
+            packets += user.done.drain(..).filter(|done| done.packet.is_some()).count();
+            user.under_way = 0;
+        }
+        self.under_way = 0;
+        self.gauge();
+        packets
+    }
+}
+
+/// Operations of one kind that were carried out.
+struct Run {
+    kind: OperationKind,
+    operations: usize,
+    bytes: u64,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { kind: OperationKind::Write, operations: 0, bytes: 0 }
+    }
+}
+
+/// Why a packet is dropped that its queue pair refuses for this.
+pub(crate) fn refusal(stop: PostStop) -> DropReason {
+    match stop {
+        PostStop::TooLong { .. } => DropReason::TooLong,
+        _ => DropReason::SendError,
+    }
+}
+
+fn packet_of(work: Work) -> Option<Packet> {
+    match work {
+        Work::Send(packet) => Some(packet),
+        Work::Operation { operation, .. } => operation.into_packet(),
+    }
+}

@@ -1,0 +1,44 @@
+//! Blocks that the device checks while an operation moves them, and responses that wait for that.
+//!
+//! A port with `signature_keys` has so many keys a queue pair. A stage that answers a read of
+//! protected blocks hands over three operations at once:
+//!
+//! - [`sign`](crate::Operation::sign) lets a key stand for the blocks where they lie in a region,
+//!   with what lies behind each;
+//! - a [`write`](crate::Operation::write) of the key's [`Blocks`] moves them to the peer, checked
+//!   and stripped on the way;
+//! - [`respond`](crate::Operation::respond) is the good response.
+//!
+//! All three are posted as one list, and the stage waits for nothing between them.
+//!
+//! If a block is bad, the device stops the queue pair in front of the response. The engine hears of
+//! it (IBV_EVENT_SQ_DRAINED), polls the completion queue until it is empty, looks at every key of
+//! the queue pair, cancels the responses that wait for bad blocks, and lets the queue pair go on
+//! (`operations/queue/stops.rs`). The response then comes back to its stage with
+//! [`BadBlock`](crate::OperationError::BadBlock) and its packet, and the stage sends
+//! another. Other connections notice nothing.
+//!
+//! Guarantee: a response that waits for a bad block never reaches the peer, also when it was not
+//! posted yet as the block was found. For that, a key is signed anew only when its response has
+//! come back; earlier it is refused.
+//!
+//! A device without signature offload gives its ports no keys
+//! ([`signature_keys`](crate::Outputs::signature_keys)).
+
+pub use verbline_verbs::signature::{
+    BadBlock, BlockSignature, BlockSize, Domain, Escape, Mask, Part, Seed, T10Dif, T10Guard,
+};
+
+/// A signature key of a port, by its number from 0: a queue pair has as many as the plan's
+/// `signature_keys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SignatureKey(pub u16);
+
+/// The blocks that a key stands for, from the first on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Blocks {
+    /// The key.
+    pub key: SignatureKey,
+    /// Bytes of their data, without what lies behind each: whole blocks.
+    pub data_bytes: u32,
+}

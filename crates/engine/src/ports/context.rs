@@ -1,0 +1,94 @@
+//! What the nodes and ports of an lcore share.
+
+use verbline_mem::BoundCache;
+
+use crate::ports::sink::Sink;
+use crate::stats::count::Shared;
+use crate::stats::counters::{LcoreStats, StageStats};
+use crate::stats::sampling::Weights;
+use crate::stats::turn_time::TurnTime;
+
+/// What the nodes and ports of an lcore share.
+pub(crate) struct LcoreContext {
+    pub(crate) sinks: Vec<Sink>,
+    pub(crate) caches: Vec<BoundCache>,
+    pub(crate) time: TurnTime,
+    pub(crate) stats: Shared<LcoreStats>,
+    /// What the time of this turn's stages counts for.
+    pub(crate) weights: Weights,
+    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that
+    /// a timed turn of n stages reads the clock n + 1 times.
+    pub(crate) stage_ended: Option<u64>,
+}
+
+impl LcoreContext {
+    /// When a stage that is called now began, if that is timed.
+    #[inline]
+    pub(crate) fn stage_begins(&self) -> u64 {
+        match self.weights.calls {
+            0 => 0,
+            _ => self.stage_ended.unwrap_or_else(|| self.time.clock().cycles()),
+        }
+    }
+
+    /// Ends a stage that began at `began`; charges it with its cycles, if they count for something.
+    #[inline]
+    pub(crate) fn stage_ends(&mut self, began: u64, weight: u64, stats: &StageStats) {
+        if weight > 0 {
+            self.charge(began, weight, stats);
+        }
+    }
+
+    // Not inlined: of the turns of an lcore that has work, few are timed.
+    #[cold]
+    fn charge(&mut self, began: u64, weight: u64, stats: &StageStats) {
+        let now = self.time.clock().cycles();
+        self.stage_ended = Some(now);
+        let ran = self.time.ran_cycles(now.wrapping_sub(began));
+        stats.cycles.add(ran * weight);
+        stats.timed.add(1);
+        // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson
+        // estimate it.
+        stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::clock::told::Time;
+    use crate::stats::count::shared;
+
+    /// Two stages of a turn that stands for sixteen, the second behind the first; then one that is
+    /// not timed.
+    #[test]
+    fn a_timed_stage_is_charged_for_the_turns_that_it_stands_for() {
+        let (time, lcore) = (Time::default(), shared::<LcoreStats>());
+        let mut ctx = LcoreContext {
+            sinks: Vec::new(),
+            caches: Vec::new(),
+            time: TurnTime::new(time.clock(), Shared::clone(&lcore)),
+            stats: lcore,
+            weights: Weights { calls: 16, polls: 0 },
+            stage_ended: None,
+        };
+        let stages = [shared::<StageStats>(), shared::<StageStats>()];
+        time.pass(1_000);
+        for (stage, ran_ns) in stages.iter().zip([100, 30]) {
+            let began = ctx.stage_begins();
+            time.pass(ran_ns);
+            ctx.stage_ends(began, 16, stage);
+            // Behind the stage: the next one's.
+            time.pass(7);
+        }
+        let charged = |stage: &StageStats| (stage.cycles.value(), stage.timed.value(), stage.variance.value());
+        assert_eq!(charged(&stages[0]), (1_600, 1, 100.0 * 100.0 * 16.0 * 15.0));
+        assert_eq!(charged(&stages[1]), (37 * 16, 1, 37.0 * 37.0 * 16.0 * 15.0));
+
+        ctx.weights = Weights::default();
+        assert_eq!(ctx.stage_begins(), 0, "no clock is read for what is not timed");
+        time.pass(500);
+        ctx.stage_ends(0, 0, &stages[1]);
+        assert_eq!(charged(&stages[1]), (37 * 16, 1, 37.0 * 37.0 * 16.0 * 15.0));
+    }
+}

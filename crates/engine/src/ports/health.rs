@@ -1,0 +1,68 @@
+//! How a port goes out of service: by a completion with an error, by an event of its device, or
+//! because its device refuses what is posted.
+
+#[cfg(test)]
+mod tests;
+
+use verbline_verbs::{Status, event::AsyncEventKind};
+
+use crate::control::notice::Notice;
+use crate::ports::port::{Health, Port};
+use crate::stats::down_reason::DownReason;
+use crate::stats::drop_reason::DropReason;
+
+impl Port {
+    /// Handles a completion with an error. Every work request behind it in its queue is flushed.
+    #[cold]
+    pub(super) fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
+        // A receive that is flushed is an empty buffer, and no message.
+        if (status, reason) != (Status::WR_FLUSH_ERR, DropReason::RecvError) {
+            self.stats.drops.add(reason, 1);
+        }
+        self.failed_with(status, left);
+    }
+
+    /// The same where no packet is lost by it.
+    #[cold]
+    pub(super) fn failed_with(&mut self, status: Status, left: Health) {
+        self.stats.count_status(status);
+        if self.health == Health::Up {
+            tracing::error!(port = %self.name, %status, "the port is down");
+        }
+        self.go_down(left, DownReason::of_status(status));
+    }
+
+    /// Handles a device event that says that the queue pair has failed.
+    pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
+        if self.health < Health::Down {
+            tracing::error!(port = %self.name, %event, "the port is down");
+            // What the device has not flushed by itself comes back now; a device that is in no
+            // state to do so refuses.
+            if let Err(error) = self.qp.to_err() {
+                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
+            }
+        }
+        self.go_down(Health::Down, DownReason::of_event(event));
+    }
+
+    /// Takes half or all of the port out of service. The stages of its lcore are told in the next
+    /// turn.
+    #[cold]
+    pub(crate) fn go_down(&mut self, left: Health, reason: DownReason) {
+        if DownReason::is_vague(self.stats.down_reason.value()) {
+            self.stats.down_reason.set(reason.number());
+        }
+        let before = self.health;
+        self.health = before.max(left);
+        let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
+        if before == Health::Up {
+            self.stats.down.set(1);
+            inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
+            // The other end of a port without an address is a port of the same plan, or none: it
+            // cannot come back.
+            if !self.by_address {
+                inbox.control.lose_port(self.index.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A port with many connections, each a queue pair on the lcore's completion queue. They receive
+//! from one shared queue, or from queues of their own where the device has no shared ones.
+//!
+//! All of them complete under the port's one tag; the queue pair's number says whose a completion
+//! is ([`table`]). A packet carries the handle of the connection that it came by, and goes out by
+//! the one that it carries.
+//!
+//! Guarantees: nothing is allocated after the start, whatever comes and goes; a packet for a
+//! connection that is gone is dropped and counted (`no_connection`), never sent to another; one for
+//! a connection whose send queue is full is dropped and counted (`tx_full`), so that no connection
+//! holds up another; a stage hears that a connection opened before its first packet, and that it is
+//! over after its last.
+
+mod changes;
+mod early;
+#[cfg(test)]
+mod model;
+mod operations;
+mod receiving;
+mod sending;
+mod table;
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use verbline_mem::ConnectionId;
+use verbline_verbs::{Completion, QueuePair, WrKind};
+
+use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::event::ConnectionChange;
+use crate::connection::many::exchange::{Exchange, TAKEN_MAX, ToLcore};
+use crate::ports::context::LcoreContext;
+pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
+pub(crate) use crate::ports::multi_port::sending::{ManySending, signal_every};
+use crate::ports::multi_port::table::QpnTable;
+use crate::stats::connection_counters::ConnectionsStats;
+use crate::stats::count::Shared;
+use crate::stats::counters::PortStats;
+
+/// A port with many connections.
+#[derive(Debug)]
+pub(crate) struct MultiPort {
+    pub(crate) name: String,
+    /// Its place among the ports of the plan.
+    pub(crate) index: u16,
+    pub(crate) receiving: Option<ManyReceiving>,
+    pub(crate) sending: Option<ManySending>,
+    /// A packet without a connection goes to each in turn.
+    any: bool,
+    slots: Box<[Slot]>,
+    by_qpn: QpnTable,
+    /// The slots that are open.
+    open: Vec<u16>,
+    /// What the stages are still to be told.
+    changes: VecDeque<(ConnectionId, ConnectionChange)>,
+    /// Connections that a stage wants closed at the end of the turn.
+    closes: Vec<ConnectionId>,
+    /// What was taken from the exchange; empty between turns.
+    taken: Vec<ToLcore>,
+    exchange: Arc<Exchange>,
+    pub(crate) stats: Shared<PortStats>,
+    counts: Shared<ConnectionsStats>,
+}
+
+/// The place of one connection at a time.
+#[derive(Debug, Default)]
+struct Slot {
+    state: State,
+    connection: Option<ConnectionId>,
+    qpn: u32,
+    qp: Option<Box<QueuePair>>,
+    /// Made by the host, and given back to it.
+    peer: Option<Box<ConnectionPeer>>,
+    /// Its place in [`MultiPort::open`].
+    open_at: usize,
+    /// The stages know of it.
+    is_told: bool,
+    /// Its queue pair has failed while the host had it.
+    failed_early: Option<&'static str>,
+    /// Why it is over.
+    over: Option<ConnectionChange>,
+    /// The last send is a marker, which carries no packet.
+    is_marked: bool,
+    /// Of a port with operations: sends that are posted, or about to be, and not done.
+    sends: usize,
+    /// The last send is signaled, so that everything outstanding will complete.
+    end_signaled: bool,
+    /// Of its own receive queue: receives short of its depth, and whether it is among
+    /// [`ManyReceiving::hungry`].
+    missing: usize,
+    is_hungry: bool,
+    close_asked: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// Its queue pair is with the host, and may receive.
+    Expected,
+    Open,
+    /// Its queue pair is in the error state, and its completions are to come.
+    Closing,
+}
+
+/// What a [`MultiPort`] is made of.
+#[derive(Debug)]
+pub(crate) struct MultiPortSpec {
+    pub(crate) name: String,
+    pub(crate) index: u16,
+    pub(crate) connections: usize,
+    pub(crate) receiving: Option<ManyReceiving>,
+    pub(crate) sending: Option<ManySending>,
+    pub(crate) any: bool,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) stats: Shared<PortStats>,
+    pub(crate) counts: Shared<ConnectionsStats>,
+}
+
+/// The slot of a connection, if it is still that one's.
+#[inline]
+fn slot_of(slots: &[Slot], connection: ConnectionId) -> Option<&Slot> {
+    slots.get(connection.slot()).filter(|slot| slot.connection == Some(connection))
+}
+
+impl MultiPort {
+    pub(crate) fn new(spec: MultiPortSpec) -> MultiPort {
+        let MultiPortSpec { name, index, connections, receiving, sending, any, exchange, stats, counts } = spec;
+        MultiPort {
+            name,
+            index,
+            receiving,
+            sending,
+            any,
+            slots: (0..connections).map(|_| Slot::default()).collect(),
+            by_qpn: QpnTable::new(connections),
+            open: Vec::with_capacity(connections),
+            // A connection may open and be over before the stages hear of either.
+            changes: VecDeque::with_capacity(connections * 2),
+            closes: Vec::with_capacity(connections),
+            taken: Vec::with_capacity(TAKEN_MAX),
+            exchange,
+            stats,
+            counts,
+        }
+    }
+
+    /// Takes the first completion, which is of this port, and those behind it that go with it.
+    /// Returns how many it took, at least one.
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
+        let first = &completions[0];
+        match first.kind() {
+            WrKind::SrqRecv => return self.received_run(completions, ctx),
+            WrKind::Recv => self.received_own(first, ctx),
+            WrKind::Send => self.sent(first),
+            WrKind::Op => self.operated(first),
+        }
+        1
+    }
+
+    /// Sends what is pending, closes what stages want closed, and refills the receive queues. True
+    /// if it moved something, or waits for packets of a pool, which ring no doorbell.
+    pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
+        let flushed = self.flush(ctx);
+        let closed = !self.closes.is_empty();
+        if closed {
+            self.close_asked();
+        }
+        flushed | closed | self.refill_if_due(ctx)
+    }
+
+    /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
+    pub(crate) fn is_settled(&self, ctx: &LcoreContext) -> bool {
+        let sent = self.sending.as_ref().is_none_or(|sending| sending.is_settled(&ctx.sinks));
+        sent && self.receiving.as_ref().is_none_or(ManyReceiving::is_settled)
+    }
+
+    /// The slot of a connection that is open.
+    #[inline]
+    fn open_slot(&self, connection: ConnectionId) -> Option<usize> {
+        self.find(connection, State::Open)
+    }
+
+    /// How many packets a connection takes now; 0 if it is not open.
+    pub(crate) fn room_to(&self, connection: ConnectionId) -> usize {
+        let (Some(at), Some(sending)) = (self.open_slot(connection), &self.sending) else { return 0 };
+        let slot = &self.slots[at];
+        slot.qp.as_ref().map_or(0, |qp| sending.room_of(slot, qp))
+    }
+
+    /// Who is at the other end of a connection; `None` if it is over.
+    pub(crate) fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
+        slot_of(&self.slots, connection)?.peer.as_deref()
+    }
+
+    /// Closes a connection at the end of the turn. False if it is not open.
+    pub(crate) fn close(&mut self, connection: ConnectionId) -> bool {
+        let Some(at) = self.open_slot(connection) else { return false };
+        if !mem::replace(&mut self.slots[at].close_asked, true) {
+            self.closes.push(connection);
+        }
+        true
+    }
+}

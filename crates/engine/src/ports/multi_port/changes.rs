@@ -1,0 +1,195 @@
+//! How connections of a port open and end: the lcore's side of [`crate::connection::many`].
+
+use std::mem;
+
+use verbline_mem::ConnectionId;
+
+use super::{MultiPort, Slot, State, slot_of};
+use crate::connection::event::ConnectionChange;
+use crate::connection::many::exchange::{ToHost, ToLcore};
+use crate::stats::drop_reason::DropReason;
+
+/// Said of a connection that a stage closed.
+pub(crate) const CLOSED_HERE: &str = "closed here";
+
+impl MultiPort {
+    /// Does some of what the host asked for. False if there was nothing.
+    pub(crate) fn take_messages(&mut self) -> bool {
+        let mut taken = mem::take(&mut self.taken);
+        self.exchange.take_for_lcore(&mut taken);
+        let any = !taken.is_empty();
+        taken.drain(..).for_each(|message| self.take_message(message));
+        self.taken = taken;
+        if !self.changes.is_empty() {
+            self.exchange.call_again();
+        }
+        any
+    }
+
+    /// The next change that the stages are to be told of.
+    pub(crate) fn next_change(&mut self) -> Option<(ConnectionId, ConnectionChange)> {
+        self.changes.pop_front()
+    }
+
+    /// The lcore acts on the port's notice.
+    pub(crate) fn heard(&self) {
+        self.exchange.heard();
+    }
+
+    /// The stages are told of the rest in the next turn.
+    pub(crate) fn tell_later(&self) {
+        self.exchange.call_again();
+    }
+
+    fn take_message(&mut self, message: ToLcore) {
+        match message {
+            ToLcore::Expect { connection, qpn } => {
+                let Some(slot) = self.slots.get_mut(connection.slot()) else { return };
+                *slot = Slot { state: State::Expected, connection: Some(connection), qpn, ..Slot::default() };
+                self.by_qpn.insert(qpn, connection.slot());
+            }
+            ToLcore::Open { connection, qp, peer } => {
+                let Some(at) = self.find(connection, State::Expected) else { return };
+                let slot = &mut self.slots[at];
+                (slot.state, slot.qp, slot.open_at) = (State::Open, Some(qp), self.open.len());
+                slot.peer = Some(peer);
+                self.open.push(at as u16);
+                if let Some(queue) = self.sending.as_mut().and_then(|sending| sending.operations.as_mut()) {
+                    queue.open(connection);
+                }
+                self.feed(at);
+                self.counts.opened.add(1);
+                let open = self.counts.open.value() + 1;
+                self.counts.open.set(open);
+                self.counts.open_max.raise_to(open);
+                self.changes.push_back((connection, ConnectionChange::Opened));
+                if let Some(reason) = self.slots[at].failed_early {
+                    self.fail(at, reason);
+                }
+            }
+            ToLcore::Forget { connection, qp } => {
+                let Some(at) = self.find(connection, State::Expected) else { return };
+                self.slots[at].qp = Some(qp);
+                self.start_release(at);
+            }
+            ToLcore::Close { connection, reason } => {
+                let Some(at) = self.find(connection, State::Open) else { return };
+                self.begin_close(at, ConnectionChange::Closed { reason });
+            }
+            ToLcore::Force { connection } => {
+                let Some(at) = self.find(connection, State::Closing) else { return };
+                self.release(at);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, connection: ConnectionId, state: State) -> Option<usize> {
+        slot_of(&self.slots, connection).filter(|slot| slot.state == state).map(|_| connection.slot())
+    }
+
+    /// The device says that a queue pair has failed, e.g. since its peer reached for memory that is
+    /// not its own. Nothing that is posted need complete for that.
+    pub(crate) fn qp_failed(&mut self, qpn: u32, event: &'static str) {
+        if let Some(connection) = self.look_again(qpn) {
+            self.fail(connection.slot(), event);
+        }
+    }
+
+    /// A connection failed, which may be one that is not open yet.
+    pub(super) fn fail(&mut self, at: usize, reason: &'static str) {
+        let slot = &mut self.slots[at];
+        match (slot.state, slot.connection) {
+            (State::Expected, _) => slot.failed_early = Some(reason),
+            (State::Open, Some(connection)) => {
+                tracing::debug!(port = %self.name, %connection, %reason, "a connection failed");
+                self.exchange.tell_host(ToHost::Over { connection });
+                self.begin_close(at, ConnectionChange::Failed { reason });
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes what stages want closed.
+    pub(super) fn close_asked(&mut self) {
+        while let Some(connection) = self.closes.pop() {
+            if let Some(at) = self.open_slot(connection) {
+                self.exchange.tell_host(ToHost::Over { connection });
+                self.begin_close(at, ConnectionChange::Closed { reason: CLOSED_HERE });
+            }
+        }
+    }
+
+    /// A connection that is open is so no more.
+    pub(super) fn begin_close(&mut self, at: usize, over: ConnectionChange) {
+        let slot = &mut self.slots[at];
+        slot.over = Some(over);
+        self.open.swap_remove(slot.open_at);
+        if let Some(moved) = self.open.get(slot.open_at) {
+            self.slots[usize::from(*moved)].open_at = self.slots[at].open_at;
+        }
+        self.starve(at);
+        self.start_release(at);
+    }
+
+    /// Brings a queue pair to ERR: whatever is posted completes, behind what has completed already.
+    fn start_release(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.state = State::Closing;
+        let Some(qp) = &mut slot.qp else { return };
+        let before = qp.sends_outstanding();
+        if let Err(error) = qp.start_drain() {
+            tracing::error!(port = %self.name, %error, "a queue pair cannot be released");
+        }
+        let after = qp.sends_outstanding();
+        self.slots[at].is_marked = after > before;
+        if let Some(sending) = &mut self.sending {
+            match &mut sending.operations {
+                None => sending.changed(before, after),
+                Some(queue) => self.slots[at].connection.into_iter().for_each(|connection| queue.close(connection)),
+            }
+        }
+        self.gauge_sends();
+        self.release_if_drained(at);
+    }
+
+    pub(super) fn release_if_drained(&mut self, at: usize) {
+        let slot = &self.slots[at];
+        if slot.state == State::Closing && slot.qp.as_ref().is_some_and(|qp| qp.is_drained()) {
+            self.release(at);
+        }
+    }
+
+    /// Gives a queue pair back to the host, and frees its slot. What never completed goes with it.
+    fn release(&mut self, at: usize) {
+        let slot = mem::take(&mut self.slots[at]);
+        self.by_qpn.remove(slot.qpn);
+        let (Some(connection), Some(qp)) = (slot.connection, slot.qp) else { return };
+        let mut unanswered = qp.sends_outstanding();
+        let mut lost = unanswered.saturating_sub(slot.is_marked.into());
+        if let Some(sending) = &mut self.sending {
+            if let Some(queue) = &mut sending.operations {
+                queue.lose_posted(at);
+                (unanswered, lost) = (slot.sends, slot.sends);
+            }
+            sending.changed(unanswered, 0);
+        }
+        self.stats.drops.add(DropReason::SendError, lost as u64);
+        self.gauge_sends();
+        self.forget_receives(qp.recvs_outstanding());
+        self.exchange.tell_host(ToHost::Released { connection, qp, peer: slot.peer });
+        let Some(over) = slot.over else {
+            // The stages have not heard of it, and will not.
+            let lost = self.take_early(connection, usize::MAX, drop);
+            return self.stats.drops.add(DropReason::NoConnection, lost as u64);
+        };
+        // Until here it counts as open: what was opened is over or open, whenever the run ends.
+        self.counts.open.set(self.counts.open.value().saturating_sub(1));
+        match over {
+            ConnectionChange::Failed { .. } => self.counts.failed.add(1),
+            _ => self.counts.closed.add(1),
+        }
+        self.changes.push_back((connection, over));
+        self.exchange.call_again();
+    }
+}

@@ -1,0 +1,69 @@
+//! What came of a connection before the stages knew of it.
+
+use verbline_mem::{ConnectionId, Packet};
+
+use super::MultiPort;
+use crate::ports::context::LcoreContext;
+use crate::ports::sink::Link;
+use crate::stats::drop_reason::DropReason;
+
+impl MultiPort {
+    /// The stages know of a connection: what came of it before goes on to them
+    /// ([`MultiPort::hand_on_early`]).
+    pub(crate) fn told_of(&mut self, connection: ConnectionId) {
+        match &mut self.receiving {
+            Some(receiving) if !receiving.early.is_empty() => receiving.opening = Some(connection),
+            _ => self.told_all_of(connection),
+        }
+    }
+
+    /// What comes of a connection from now on goes to the stages at once.
+    fn told_all_of(&mut self, connection: ConnectionId) {
+        if let Some(slot) = self.slots.get_mut(connection.slot()).filter(|slot| slot.connection == Some(connection)) {
+            slot.is_told = true;
+        }
+    }
+
+    /// Hands on what came of a connection before the stages were told of it: a burst a turn, for
+    /// which the plan has made room behind what the turn itself brings. True if it did.
+    pub(crate) fn hand_on_early(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(receiving) = &self.receiving else { return false };
+        let (next, burst) = (receiving.next, receiving.burst);
+        let Some(connection) = receiving.opening else { return false };
+        let moved = self.take_early(connection, burst, |packet| {
+            if let Link::Sink(sink) = next {
+                ctx.sinks[usize::from(sink)].push(packet);
+            }
+        });
+        if next == Link::Drop {
+            self.stats.drops.add(DropReason::Planned, moved as u64);
+        }
+        let Some(receiving) = &mut self.receiving else { return false };
+        if !receiving.early.iter().any(|packet| packet.connection() == Some(connection)) {
+            receiving.opening = None;
+            self.told_all_of(connection);
+        }
+        moved > 0
+    }
+
+    /// Takes some of what came of a connection before the stages knew of it, in order. Gives how
+    /// many that were.
+    pub(super) fn take_early(&mut self, connection: ConnectionId, most: usize, mut take: impl FnMut(Packet)) -> usize {
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| !receiving.early.is_empty()) else {
+            return 0;
+        };
+        let mut taken = 0;
+        for packet in receiving.early.drain_front(receiving.early.len()) {
+            if taken < most && packet.connection() == Some(connection) {
+                taken += 1;
+                take(packet);
+            } else {
+                // As roomy as `early`.
+                receiving.later.push_iter([packet]);
+            }
+        }
+        std::mem::swap(&mut receiving.early, &mut receiving.later);
+        receiving.missing += taken;
+        taken
+    }
+}

@@ -1,0 +1,143 @@
+//! The host of the model's connections: it makes queue pairs and destroys what it gets back.
+
+use std::sync::Arc;
+
+use verbline_mem::ConnectionId;
+use verbline_verbs::{QpMaker, QueuePair};
+
+use super::PLACE;
+use super::oracle::{Answer, Message};
+use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
+use crate::rig::Rig;
+
+/// Said of a connection whose peer has left.
+const LEFT: &str = "left";
+
+pub(super) struct Host {
+    exchange: Arc<Exchange>,
+    maker: QpMaker,
+    /// Those that have a queue pair, wherever that is.
+    pub(super) all: Vec<Made>,
+    /// Connections that each place has had.
+    generations: Vec<u32>,
+    /// Every connection that there was.
+    pub(super) ids: Vec<ConnectionId>,
+}
+
+/// A connection that has a queue pair.
+pub(super) struct Made {
+    pub(super) id: ConnectionId,
+    pub(super) qpn: u32,
+    /// While the host has it.
+    qp: Option<Box<QueuePair>>,
+    is_open: bool,
+    is_given_up: bool,
+    is_closed: bool,
+    is_forced: bool,
+    is_back: bool,
+}
+
+impl Host {
+    pub(super) fn new(exchange: Arc<Exchange>, maker: QpMaker, connections: usize) -> Host {
+        Host { exchange, maker, all: Vec::new(), generations: vec![0; connections], ids: Vec::new() }
+    }
+
+    /// Makes a queue pair, if there is a place.
+    pub(super) fn expect(&mut self, rig: &Rig) -> Option<Message> {
+        let taken = |at: &usize| self.all.iter().any(|made| made.id.slot() == *at);
+        let at = (0..self.generations.len()).find(|at| !taken(at))?;
+        self.generations[at] += 1;
+        let id = ConnectionId::new(PLACE, at as u16, self.generations[at])?;
+        let mut qp = self.maker.make().unwrap();
+        rig.bring_up(&mut qp);
+        rig.script.queues().know(&qp);
+        let qpn = qp.qpn();
+        self.ids.push(id);
+        self.all.push(Made {
+            id,
+            qpn,
+            qp: Some(Box::new(qp)),
+            is_open: false,
+            is_given_up: false,
+            is_closed: false,
+            is_forced: false,
+            is_back: false,
+        });
+        self.exchange.tell_lcore(ToLcore::Expect { connection: id, qpn });
+        Some(Message::Expect(id, qpn))
+    }
+
+    /// One of those of which this is so.
+    fn pick(&mut self, which: usize, is_so: impl Fn(&Made) -> bool) -> Option<&mut Made> {
+        let mut some: Vec<_> = self.all.iter_mut().filter(|made| is_so(made)).collect();
+        let count = some.len();
+        (count > 0).then(|| some.swap_remove(which % count))
+    }
+
+    pub(super) fn open(&mut self, which: usize) -> Option<Message> {
+        let made = self.pick(which, |made| !made.is_open && !made.is_given_up)?;
+        let (connection, qp) = (made.id, made.qp.take()?);
+        made.is_open = true;
+        let address = ([127, 0, 0, 1], 4791).into();
+        let tag = u64::from(connection.generation());
+        let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag });
+        self.exchange.tell_lcore(ToLcore::Open { connection, qp, peer });
+        Some(Message::Open(connection))
+    }
+
+    pub(super) fn forget(&mut self, which: usize) -> Option<Message> {
+        let made = self.pick(which, |made| !made.is_open && !made.is_given_up)?;
+        let (connection, qp) = (made.id, made.qp.take()?);
+        made.is_given_up = true;
+        self.exchange.tell_lcore(ToLcore::Forget { connection, qp });
+        Some(Message::Forget(connection))
+    }
+
+    pub(super) fn close(&mut self, which: usize) -> Option<Message> {
+        let made = self.pick(which, |made| made.is_open && !made.is_closed)?;
+        made.is_closed = true;
+        let connection = made.id;
+        self.exchange.tell_lcore(ToLcore::Close { connection, reason: LEFT });
+        Some(Message::Close(connection, LEFT))
+    }
+
+    pub(super) fn force(&mut self, which: usize) -> Option<Message> {
+        let made = self.pick(which, |made| (made.is_closed || made.is_given_up) && !made.is_forced)?;
+        made.is_forced = true;
+        let connection = made.id;
+        self.exchange.tell_lcore(ToLcore::Force { connection });
+        Some(Message::Force(connection))
+    }
+
+    /// What the lcore has said.
+    pub(super) fn answers(&mut self) -> Vec<Answer> {
+        let mut said = Vec::new();
+        self.exchange.take_for_host(&mut said);
+        said.into_iter().map(|said| self.answer(said)).collect()
+    }
+
+    fn answer(&mut self, said: ToHost) -> Answer {
+        match said {
+            ToHost::Over { connection } => {
+                // Then it will wait for its completions.
+                self.all.iter_mut().filter(|made| made.id == connection).for_each(|made| made.is_closed = true);
+                Answer::Over(connection)
+            }
+            ToHost::Released { connection, qp, peer } => {
+                let made = self.all.iter_mut().find(|made| made.id == connection).expect("one that is not back");
+                assert!(peer.as_ref().is_none_or(|peer| peer.tag == u64::from(connection.generation())));
+                let qpn = qp.qpn();
+                (made.qp, made.is_back) = (Some(qp), true);
+                Answer::Released(connection, qpn, peer.is_some())
+            }
+        }
+    }
+
+    /// Destroys what is back; gives the numbers of the queue pairs.
+    pub(super) fn destroy(&mut self) -> Vec<u32> {
+        let back = self.all.iter().filter(|made| made.is_back).map(|made| made.qpn).collect();
+        self.all.retain(|made| !made.is_back);
+        back
+    }
+}

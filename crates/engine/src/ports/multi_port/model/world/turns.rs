@@ -1,0 +1,149 @@
+//! The turns of the model, as an lcore takes them, and what is compared after each.
+
+use std::mem;
+
+use verbline_mem::{Batch, Packet};
+use verbline_verbs::script::Post;
+
+use super::super::oracle::{Call, Counts};
+use super::super::{PLACE, STAGE};
+use super::World;
+use crate::connection::event::ConnectionChange;
+use crate::control::notice::Notice;
+use crate::lcore::poll_loop::complete_runs;
+use crate::ports::state::LcoreState;
+use crate::rig::figures::Figures;
+use crate::stats::connection_counters::ConnectionsStats;
+use crate::stats::drop_reason::DropReason;
+
+impl World {
+    pub(super) fn turn(&mut self, listens: bool) {
+        self.lcore.ctx.time.begin(false, true);
+        self.oracle.now_ns = self.rig.time.now_ns();
+        if listens {
+            self.listen();
+        }
+        let found = self.cq.poll(&mut self.completions);
+        for (qpn, word) in self.coming.drain(..found) {
+            self.heard = Some(qpn);
+            self.oracle.hear(qpn, word);
+        }
+        complete_runs(self.completions.as_slice(), &mut [], &mut self.lcore);
+        self.completions.clear();
+        self.take_input();
+        self.work();
+        self.check();
+    }
+
+    /// As an lcore does that has a notice of the port's.
+    fn listen(&mut self) {
+        let mut notices = Vec::new();
+        self.control.read_notices(0, &mut notices);
+        assert!(notices.iter().all(|notice| *notice == Notice::Connections { port: 0 }), "{notices:?}");
+        assert!(!self.oracle.has_news() || !notices.is_empty(), "nobody calls the lcore for {:?}", self.oracle);
+        if notices.is_empty() {
+            return;
+        }
+        self.lcore.many[0].heard();
+        let mut waits = self.tell();
+        if !waits {
+            assert_eq!(self.lcore.many[0].take_messages(), self.oracle.take_messages());
+            waits = self.tell();
+        }
+        if waits {
+            self.lcore.many[0].tell_later();
+        }
+    }
+
+    /// Tells the stages what they are to be told. True if more has to wait.
+    fn tell(&mut self) -> bool {
+        let mut waits = self.hand_on_early();
+        while !waits {
+            let change = self.lcore.many[0].next_change();
+            assert_eq!(change, self.oracle.changes.pop_front());
+            let Some((id, change)) = change else { break };
+            if change == ConnectionChange::Opened {
+                self.lcore.many[0].told_of(id);
+                self.oracle.told_of(id);
+                waits = self.hand_on_early();
+            }
+        }
+        waits
+    }
+
+    fn hand_on_early(&mut self) -> bool {
+        let LcoreState { ctx, many } = &mut self.lcore;
+        let any = many[0].hand_on_early(ctx);
+        assert_eq!(any, self.oracle.hand_on_early());
+        any
+    }
+
+    /// The stage takes what is there.
+    fn take_input(&mut self) {
+        let mut batch = Batch::with_capacity(self.oracle.shape.room[STAGE]);
+        batch.swap(&mut self.lcore.ctx.sinks[STAGE].batch);
+        assert!(batch.iter().all(|packet| packet.port() == PLACE));
+        let handed = |packet: &Packet| (packet.connection(), packet.len(), packet.timestamp());
+        assert_eq!(batch.iter().map(handed).collect::<Vec<_>>(), mem::take(&mut self.oracle.stage));
+        if self.keeps {
+            self.kept.extend(std::iter::from_fn(|| batch.take_first()));
+        }
+    }
+
+    fn work(&mut self) {
+        let account = self.rig.pool.account();
+        let busy = self.oracle.work((account.free + account.cached) as usize);
+        let LcoreState { ctx, many } = &mut self.lcore;
+        assert_eq!(many[0].work(ctx), busy, "whether there was work");
+        let posts = self.rig.script.queues().posts();
+        let call = |post: &Post| -> Call {
+            (post.qpn, post.sends, post.taken.iter().map(|posted| (posted.signaled, posted.len_bytes)).collect())
+        };
+        let calls = mem::take(&mut self.oracle.calls);
+        assert_eq!(joined(posts.iter().map(call)), joined(calls.into_iter()), "what is posted");
+        assert_eq!(self.host.answers(), mem::take(&mut self.oracle.answers), "what the host is told");
+    }
+
+    fn check(&self) {
+        let (port, oracle) = (&self.lcore.many[0], &self.oracle);
+        assert_eq!(Figures::of(&self.stats), oracle.figures);
+        let ConnectionsStats { opened, closed, failed, open, open_max, .. } = &**self.counts;
+        let [opened, closed, failed, open, open_max] =
+            [opened, closed, failed, open, open_max].map(|count| count.value());
+        assert_eq!(Counts { opened, closed, failed, open, open_max }, oracle.counts);
+        assert_eq!(self.stage.drops.count(DropReason::StageFull), oracle.stage_full);
+        assert_eq!(self.lcore.ctx.stats.taken.value(), oracle.taken);
+        assert_eq!(port.is_settled(&self.lcore.ctx), oracle.is_settled());
+        assert_eq!(port.awaits_completion(), oracle.awaits_completion());
+        assert!(!port.awaits_completion() || oracle.asked_for_completion(), "nobody was asked for one");
+        for id in &self.host.ids {
+            assert_eq!(port.room_to(*id), oracle.room_to(*id), "{id}");
+            let peer = port.peer(*id).map(|peer| peer.tag);
+            assert_eq!(peer, oracle.knows(*id).then_some(u64::from(id.generation())), "{id}");
+        }
+    }
+
+    /// The run ends, and everything comes back to the pool.
+    pub(in super::super) fn end(mut self) {
+        self.lcore.many[0].count_stopped();
+        self.oracle.stop();
+        assert_eq!(Figures::of(&self.stats), self.oracle.figures);
+        let World { host, lcore, kept, rig, .. } = self;
+        drop((host, kept, lcore));
+        let account = rig.pool.account();
+        assert_eq!((account.free, account.held), (account.packets, 0));
+    }
+}
+
+/// Receives for one queue behind one another as one call: where some were overtaken, a list may be
+/// two.
+fn joined(calls: impl Iterator<Item = Call>) -> Vec<Call> {
+    let mut all: Vec<Call> = Vec::new();
+    for call in calls {
+        match all.last_mut() {
+            Some(last) if !call.1 && (last.0, last.1) == (call.0, call.1) => last.2.extend(call.2),
+            _ => all.push(call),
+        }
+    }
+    all
+}

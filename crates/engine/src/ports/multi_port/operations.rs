@@ -1,0 +1,163 @@
+//! The operations of a port with many connections: posted in order with what is sent over the same
+//! connection, and taken back.
+//!
+//! Guarantees: whatever was accepted comes back to its stage, once, and says over which connection
+//! it went; what is under way over a connection that ends comes back as failed before the slot is
+//! free, so that a later connection there is credited with nothing; a stretch of sends and
+//! operations over one connection is one list, whose last work request is signaled.
+
+#[cfg(test)]
+mod tests;
+
+use verbline_mem::ConnectionId;
+use verbline_verbs::Completion;
+
+use super::{MultiPort, State};
+use crate::connection::event::ConnectionChange;
+use crate::connection::many::exchange::ToHost;
+use crate::operations::operation::OperationError;
+use crate::operations::queue::OperationQueue;
+use crate::operations::queue::posting::{Gathered, refusal};
+use crate::ports::context::LcoreContext;
+use crate::ports::multi_port::sending::ManySending;
+use crate::stats::drop_reason::DropReason;
+
+/// Said of a connection whose queue pair the device takes nothing for.
+const REFUSED: &str = "the device takes nothing";
+
+/// Said of a connection whose queue pair stopped for a bad block and can't go on.
+const STOPPED: &str = "it stopped, and cannot go on";
+
+impl MultiPort {
+    /// The operations, if the sink is the one that gathers for this port.
+    pub(crate) fn operations_at(&mut self, sink: usize) -> Option<&mut OperationQueue> {
+        let sending = self.sending.as_mut().filter(|sending| sending.sink == sink)?;
+        sending.operations.as_deref_mut()
+    }
+
+    /// How many operations a connection takes now; 0 if it is over.
+    pub(crate) fn operations_room(&self, connection: ConnectionId) -> usize {
+        let queue = self.sending.as_ref().and_then(|sending| sending.operations.as_ref());
+        queue.map_or(0, |queue| queue.room_over(connection))
+    }
+
+    /// Posts what waits: packets from the sink and operations, in order. True if there was
+    /// something.
+    pub(super) fn flush_with_operations(&mut self, ctx: &mut LcoreContext) -> bool {
+        let mut any = false;
+        while let Some(ManySending { sink, operations: Some(queue), .. }) = &mut self.sending
+            && let Some(over) = queue.next_over(&ctx.sinks[*sink].batch)
+        {
+            any = true;
+            // Only a packet has none: one that goes to any connection.
+            let to = if over.is_none() && self.any { self.next_open() } else { over };
+            let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
+            self.post_stretch(over, at, ctx);
+        }
+        if let Some(sending) = &mut self.sending {
+            self.stats.tx_outstanding.set(sending.outstanding as u64);
+            if let Some(queue) = &mut sending.operations {
+                queue.is_fresh = false;
+            }
+        }
+        any
+    }
+
+    /// Posts what comes next over one connection, and leaves nothing of it; where the connection is
+    /// gone, it all comes back, or is dropped.
+    fn post_stretch(&mut self, over: Option<ConnectionId>, at: Option<usize>, ctx: &mut LcoreContext) {
+        let Some(ManySending { sink, operations: Some(queue), depth_wr, most_wr, outstanding, .. }) = &mut self.sending
+        else {
+            return;
+        };
+        let batch = &mut ctx.sinks[*sink].batch;
+        let slot = at.map(|at| (at, &mut self.slots[at]));
+        let Some((at, slot, qp)) = slot.and_then(|(at, slot)| Some((at, &mut slot.sends, slot.qp.as_mut()?))) else {
+            queue.gather_over(batch, over, usize::MAX);
+            let dropped = queue.refuse_listed(OperationError::ConnectionOver);
+            return self.stats.drops.add(DropReason::NoConnection, dropped as u64);
+        };
+        let room = depth_wr.saturating_sub(*slot).min(most_wr.saturating_sub(*outstanding));
+        let Gathered { sends, dropped } = queue.gather_over(batch, over, room);
+        self.stats.drops.add(DropReason::TxFull, dropped as u64);
+        *slot += sends;
+        *outstanding += sends;
+        let mut posted = queue.post(at, qp, false);
+        if let Some(stop) = posted.lost {
+            let dropped = queue.refuse_listed(OperationError::refused(stop));
+            self.stats.drops.add(refusal(stop), dropped as u64);
+            posted.dropped += dropped;
+        }
+        *slot -= posted.dropped;
+        *outstanding -= posted.dropped;
+        if let Some(stop) = posted.lost {
+            tracing::error!(port = %self.name, %stop, "operations cannot be posted");
+            self.lose(at);
+        }
+    }
+
+    /// Ends a connection whose queue pair takes nothing.
+    fn lose(&mut self, at: usize) {
+        if let Some(connection) = self.slots[at].connection {
+            self.exchange.tell_host(ToHost::Over { connection });
+            self.begin_close(at, ConnectionChange::Failed { reason: REFUSED });
+        }
+    }
+
+    /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes
+    /// back, and the rest goes on. One that is closing is flushed.
+    pub(crate) fn sq_stopped(&mut self, qpn: u32) {
+        let Some(at) = self.by_qpn.slot(qpn).filter(|at| self.slots[*at].state == State::Open) else { return };
+        let Some(ManySending { operations: Some(queue), .. }) = &mut self.sending else { return };
+        let Some(qp) = &mut self.slots[at].qp else { return };
+        if let Err(error) = queue.settle_stop(at, qp) {
+            tracing::error!(port = %self.name, %error, "a queue pair that stopped cannot go on");
+            self.fail(at, STOPPED);
+        }
+    }
+
+    /// Takes the completion of listed work requests.
+    pub(super) fn operated(&mut self, completion: &Completion) {
+        let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
+        let Some(ManySending { operations: Some(queue), freed, outstanding, .. }) = &mut self.sending else {
+            return self.stats.stale.add(1);
+        };
+        let slot = &mut self.slots[at];
+        let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
+        let done = queue.completed(at, qp, completion, freed);
+        freed.clear();
+        let Ok(done) = done else { return self.stats.stale.add(1) };
+        slot.sends -= done.sends;
+        *outstanding -= done.sends;
+        self.stats.tx_outstanding.set(*outstanding as u64);
+        if !completion.is_ok() {
+            if !done.of_operation {
+                self.stats.drops.add(DropReason::SendError, 1);
+            }
+            if slot.state != State::Closing {
+                self.stats.count_status(completion.status());
+            }
+            self.fail(at, completion.status().name());
+        }
+        self.release_if_drained(at);
+    }
+
+    /// A completion of a send, of which there is but the marker behind everything of a queue pair
+    /// that is let go of. What it covers and has not completed is lost.
+    pub(super) fn marker_done(&mut self, at: usize, completion: &Completion) {
+        let (slot, Some(sending)) = (&mut self.slots[at], &mut self.sending) else { return };
+        let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
+        let done = qp.send_done(completion, &mut sending.freed);
+        sending.freed.clear();
+        if done.is_err() || !slot.is_marked {
+            return self.stats.stale.add(1);
+        }
+        if let Some(queue) = &mut sending.operations {
+            queue.lose_posted(at);
+        }
+        let unanswered = std::mem::take(&mut slot.sends);
+        sending.changed(unanswered, 0);
+        self.stats.drops.add(DropReason::SendError, unanswered as u64);
+        self.release_if_drained(at);
+    }
+}

@@ -1,0 +1,329 @@
+//! How a port with many connections receives: from one shared queue, or from a queue a connection.
+
+mod filling;
+
+use std::collections::VecDeque;
+
+use verbline_mem::{Batch, ConnectionId, Packet};
+use verbline_verbs::{Completion, SharedReceiveQueue, Status};
+
+use super::{MultiPort, Slot, State, slot_of};
+use crate::operations::operation::mark_of;
+use crate::ports::context::LcoreContext;
+use crate::ports::posting::STARVED_RETRY_NS;
+use crate::ports::sink::Link;
+use crate::stats::clock::Tick;
+use crate::stats::drop_reason::DropReason;
+
+/// The receiving half of a port with many connections.
+#[derive(Debug)]
+pub(crate) struct ManyReceiving {
+    /// `None`: each connection has a queue of its own.
+    pub(crate) srq: Option<SharedReceiveQueue>,
+    /// Index of the pool's cache among the lcore's.
+    pub(crate) cache: usize,
+    pub(super) next: Link,
+    /// Of the shared queue, or of each.
+    depth_wr: usize,
+    timestamps: bool,
+    /// Each packet carries the immediate data that came with it.
+    immediates: bool,
+    /// How many missing work requests of a queue are worth a call.
+    worth_wr: usize,
+    /// Packets to be posted. Packets that a queue refused stay here.
+    refill: Batch,
+    /// Receives short of the shared queue's depth, those in `refill` included. Those in `early` are
+    /// not: they hold a receive each until the stages have them.
+    pub(super) missing: usize,
+    /// Packets of connections that the stages do not know of yet, in order.
+    pub(super) early: Batch,
+    /// Those of them that stay, while others are taken.
+    pub(super) later: Batch,
+    /// The connection that the stages were told of last, for as long as some of that is its.
+    pub(super) opening: Option<ConnectionId>,
+    /// The most that goes on to the stages of it in one turn.
+    pub(super) burst: usize,
+    /// What came with packets that the stages are not to have yet, or at all.
+    sorted: Batch,
+    /// Slots whose own queues are to be refilled, first come, first served. They are open.
+    hungry: VecDeque<u16>,
+    /// Receives posted to queues of their own.
+    posted: usize,
+    /// When to look into an empty pool again.
+    retry_ns: Option<Tick>,
+    /// It was said that the device refuses receives, which it may do for good.
+    is_refusal_told: bool,
+}
+
+impl ManyReceiving {
+    /// `depth_wr`: of the shared queue, or of each connection's own.
+    pub(crate) fn new(
+        srq: Option<SharedReceiveQueue>,
+        cache: usize,
+        next: Link,
+        depth_wr: usize,
+        burst: usize,
+        connections: usize,
+        [timestamps, immediates]: [bool; 2],
+    ) -> ManyReceiving {
+        let refill = Batch::with_capacity(burst.min(depth_wr));
+        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
+        let of_all = if srq.is_some() { depth_wr } else { 0 };
+        ManyReceiving {
+            missing: of_all,
+            early: Batch::with_capacity(of_all),
+            later: Batch::with_capacity(of_all),
+            hungry: VecDeque::with_capacity(if srq.is_some() { 0 } else { connections }),
+            srq,
+            cache,
+            next,
+            depth_wr,
+            timestamps,
+            immediates,
+            worth_wr,
+            refill,
+            sorted: Batch::with_capacity(burst),
+            opening: None,
+            burst,
+            posted: 0,
+            retry_ns: None,
+            is_refusal_told: false,
+        }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.retry_ns.is_none() && self.missing < self.worth_wr && self.hungry.is_empty()
+    }
+}
+
+impl MultiPort {
+    /// Takes the completions of the shared queue at the front. Returns how many, at least one.
+    pub(super) fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
+        let Some(receiving) = &mut self.receiving else {
+            self.stats.stale.add(1);
+            return 1;
+        };
+        let (Some(srq), Link::Sink(sink), false) = (&mut receiving.srq, receiving.next, receiving.immediates) else {
+            self.received_one(&completions[0], ctx);
+            return 1;
+        };
+        let batch = &mut ctx.sinks[usize::from(sink)].batch;
+        let before = batch.len();
+        let count = srq.recv_run(completions, batch);
+        if count == 0 {
+            self.received_one(&completions[0], ctx);
+            return 1;
+        }
+        receiving.missing += count;
+        let timestamp_ns = if receiving.timestamps { ctx.time.now_ns() } else { 0 };
+        let (mut bytes, mut all_told) = (0, true);
+        for (packet, completion) in batch.as_mut_slice()[before..].iter_mut().zip(completions) {
+            bytes += packet.len() as u64;
+            packet.set_port(self.index);
+            packet.set_timestamp(timestamp_ns);
+            let slot = self.by_qpn.slot(completion.qp_num()).map(|at| &self.slots[at]);
+            packet.set_connection(slot.and_then(|slot| slot.connection));
+            all_told &= slot.is_some_and(|slot| slot.is_told);
+        }
+        self.stats.rx_packets.add(count as u64);
+        self.stats.rx_bytes.add(bytes);
+        if !all_told {
+            self.sort_out(usize::from(sink), before, completions, ctx);
+        }
+        count
+    }
+
+    /// Takes back what was put into a sink and is not for the stages yet, or at all.
+    #[cold]
+    fn sort_out(&mut self, sink: usize, before: usize, completions: &[Completion], ctx: &mut LcoreContext) {
+        let Some(receiving) = &mut self.receiving else { return };
+        let batch = &mut ctx.sinks[sink].batch;
+        let mut sorted = std::mem::replace(&mut receiving.sorted, Batch::with_capacity(0));
+        while batch.len() > before {
+            sorted.push_iter(batch.pop());
+        }
+        for completion in completions {
+            let Some(mut packet) = sorted.pop() else { break };
+            if packet.connection().is_none() {
+                packet.set_connection(self.look_again(completion.qp_num()));
+            }
+            self.hand_on(packet, ctx);
+        }
+        if let Some(receiving) = &mut self.receiving {
+            receiving.sorted = sorted;
+        }
+    }
+
+    /// The connection of a queue pair that the lcore knows nothing of. The host has told of it
+    /// before the peer could send, and the lcore may not have listened since.
+    #[cold]
+    pub(super) fn look_again(&mut self, qpn: u32) -> Option<ConnectionId> {
+        while self.by_qpn.slot(qpn).is_none() && self.take_messages() {}
+        self.slots[self.by_qpn.slot(qpn)?].connection
+    }
+
+    /// A packet with its connection, if that is known: to the stages, to those that wait until the
+    /// stages know of their connection, or away.
+    fn hand_on(&mut self, packet: Packet, ctx: &mut LcoreContext) {
+        let Some(receiving) = &mut self.receiving else { return };
+        // It may have gone since the packet was found: another one of the same poll had the lcore
+        // listen to the host.
+        let slot = packet.connection().and_then(|connection| slot_of(&self.slots, connection));
+        match (slot, receiving.next) {
+            (None, _) => self.stats.drops.add(DropReason::NoConnection, 1),
+            (Some(slot), _) if !slot.is_told => match receiving.early.push(packet) {
+                Ok(()) => receiving.missing -= 1,
+                // There is room for every receive of the shared queue; queues of their own have
+                // none before the stages know of their connection.
+                Err(_) => self.stats.drops.add(DropReason::NoConnection, 1),
+            },
+            (Some(_), Link::Sink(sink)) => _ = ctx.sinks[usize::from(sink)].push(packet),
+            (Some(_), Link::Drop) => self.stats.drops.add(DropReason::Planned, 1),
+        }
+    }
+
+    /// The completion of a shared receive that is no ordinary message, or does not fit.
+    #[cold]
+    fn received_one(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        let srq = self.receiving.as_mut().and_then(|receiving| receiving.srq.as_mut());
+        let Some(Ok(packet)) = srq.map(|srq| srq.recv_done(completion)) else { return self.stats.stale.add(1) };
+        if let Some(receiving) = &mut self.receiving {
+            receiving.missing += 1;
+        }
+        self.received_alone(packet, completion, ctx);
+    }
+
+    /// A receive of a connection's own queue.
+    pub(super) fn received_own(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
+        let slot = &mut self.slots[at];
+        let (Some(qp), Some(receiving)) = (&mut slot.qp, &mut self.receiving) else { return self.stats.stale.add(1) };
+        let Ok(packet) = qp.recv_done(completion) else { return self.stats.stale.add(1) };
+        slot.missing += 1;
+        receiving.posted -= 1;
+        if slot.state == State::Open && slot.missing >= receiving.worth_wr && !slot.is_hungry {
+            slot.is_hungry = true;
+            receiving.hungry.push_back(at as u16);
+        }
+        self.received_alone(packet, completion, ctx);
+        self.release_if_drained(at);
+    }
+
+    fn received_alone(&mut self, mut packet: Packet, completion: &Completion, ctx: &mut LcoreContext) {
+        let at = self.by_qpn.slot(completion.qp_num());
+        if !completion.is_ok() {
+            drop(packet);
+            return self.receive_failed(at, completion.qp_num(), completion.status());
+        }
+        self.stats.rx_packets.add(1);
+        self.stats.rx_bytes.add(packet.len() as u64);
+        packet.set_port(self.index);
+        if let Some(receiving) = &self.receiving {
+            if receiving.timestamps {
+                packet.set_timestamp(ctx.time.now_ns());
+            }
+            if receiving.immediates {
+                packet.set_mark(mark_of(completion.imm(), completion.invalidated_rkey()));
+            }
+        }
+        let known = at.and_then(|at| self.slots[at].connection);
+        packet.set_connection(known.or_else(|| self.look_again(completion.qp_num())));
+        self.hand_on(packet, ctx);
+    }
+
+    /// A receive that is flushed is an empty buffer, and no message.
+    #[cold]
+    fn receive_failed(&mut self, at: Option<usize>, qpn: u32, status: Status) {
+        let is_closing = at.is_some_and(|at| self.slots[at].state == State::Closing);
+        if !(is_closing && status == Status::WR_FLUSH_ERR) {
+            self.stats.count_status(status);
+        }
+        if status != Status::WR_FLUSH_ERR {
+            self.stats.drops.add(DropReason::RecvError, 1);
+        }
+        // The host may have told of it and the lcore not have listened since.
+        if let Some(at) = at.or_else(|| self.look_again(qpn).map(ConnectionId::slot)) {
+            self.fail(at, status.name());
+        }
+    }
+
+    /// An open connection with a queue of its own is to be given receives.
+    pub(super) fn feed(&mut self, at: usize) {
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
+        let slot = &mut self.slots[at];
+        slot.missing = receiving.depth_wr;
+        if !std::mem::replace(&mut slot.is_hungry, true) {
+            receiving.hungry.push_back(at as u16);
+        }
+    }
+
+    /// A connection that is over is given no more receives.
+    pub(super) fn starve(&mut self, at: usize) {
+        let Some(receiving) = self.receiving.as_mut().filter(|_| self.slots[at].is_hungry) else { return };
+        self.slots[at].is_hungry = false;
+        receiving.hungry.retain(|hungry| usize::from(*hungry) != at);
+    }
+
+    /// What a queue pair of its own takes along, since it never completed.
+    pub(super) fn forget_receives(&mut self, count: usize) {
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
+        receiving.posted -= count;
+        self.gauge_receives();
+    }
+
+    pub(super) fn refill_if_due(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(receiving) = &self.receiving else { return false };
+        match receiving.retry_ns {
+            Some(retry_ns) if retry_ns > ctx.time.now_ns() => return true,
+            None if receiving.is_settled() => return false,
+            _ => {}
+        }
+        self.refill(ctx);
+        true
+    }
+
+    /// Fills the receive queues, as far as the pool goes.
+    pub(crate) fn refill(&mut self, ctx: &LcoreContext) {
+        let Some(receiving) = &mut self.receiving else { return };
+        let cache = &ctx.caches[receiving.cache];
+        let filled = receiving.fill(cache, &mut self.slots);
+        receiving.tell_refusal(&self.name, filled.refused);
+        self.stats.rx_posted.add(filled.posted as u64);
+        ctx.stats.taken.add(filled.taken as u64);
+        let starved = receiving.missing >= receiving.worth_wr || !receiving.hungry.is_empty();
+        receiving.retry_ns = starved.then(|| ctx.time.last_ns() + STARVED_RETRY_NS);
+        self.stats.rx_starved.add(starved.into());
+        self.gauge_receives();
+    }
+
+    /// As [`MultiPort::refill`], before the lcore is on its thread.
+    pub(crate) fn fill_first(
+        &mut self,
+        caches: &[verbline_mem::PoolCache],
+        stats: &crate::stats::counters::LcoreStats,
+    ) {
+        let Some(receiving) = &mut self.receiving else { return };
+        let cache = &caches[receiving.cache];
+        let filled = receiving.fill(cache, &mut self.slots);
+        receiving.tell_refusal(&self.name, filled.refused);
+        self.stats.rx_posted.add(filled.posted as u64);
+        stats.taken.add(filled.taken as u64);
+        self.gauge_receives();
+    }
+
+    /// Counts what waits for its connection to open, and the packets of operations, as the run
+    /// ends.
+    pub(crate) fn count_stopped(&mut self) {
+        let early = self.receiving.as_ref().map_or(0, |receiving| receiving.early.len());
+        let queue = self.sending.as_mut().and_then(|sending| sending.operations.as_mut());
+        let abandoned = queue.map_or(0, |queue| queue.abandon());
+        self.stats.drops.add(DropReason::Stopped, (early + abandoned) as u64);
+    }
+
+    fn gauge_receives(&self) {
+        let Some(receiving) = &self.receiving else { return };
+        let shared = receiving.srq.as_ref().map_or(0, SharedReceiveQueue::recvs_outstanding);
+        let held = shared + receiving.posted + receiving.refill.len() + receiving.early.len();
+        self.stats.rx_outstanding.set(held as u64);
+    }
+}

@@ -1,0 +1,80 @@
+//! Posting what is missing of receives: to the shared queue, or to those of connections that wait.
+
+use verbline_mem::PoolCache;
+use verbline_verbs::PostStop;
+
+use super::{ManyReceiving, Slot};
+use crate::ports::posting::{self, Refilled};
+
+/// What became of an attempt to fill the receive queues.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Filled {
+    /// Packets that were taken from the pool.
+    pub(super) taken: usize,
+    pub(super) posted: usize,
+    /// Why the device refused something that it has room for.
+    pub(super) refused: Option<PostStop>,
+}
+
+impl Filled {
+    fn note(&mut self, step: Refilled) {
+        self.taken += step.taken;
+        self.posted += step.posted;
+        self.refused = self.refused.or(step.stop.filter(|stop| !stop.is_backpressure()));
+    }
+}
+
+impl ManyReceiving {
+    /// Posts what is missing.
+    pub(super) fn fill(&mut self, cache: &PoolCache, slots: &mut [Slot]) -> Filled {
+        let mut filled = Filled::default();
+        while self.missing > 0 {
+            let Some(srq) = &mut self.srq else { break };
+            let step = posting::refill(cache, &mut self.refill, self.missing, |batch| srq.post_recv(batch));
+            self.missing -= step.posted;
+            filled.note(step);
+            if step.is_starved || step.stop.is_some() {
+                break;
+            }
+        }
+        let mut left = self.hungry.len();
+        while left > 0
+            && let Some(first) = self.hungry.front()
+        {
+            let slot = &mut slots[usize::from(*first)];
+            let Some(qp) = &mut slot.qp else { break };
+            let step = posting::refill(cache, &mut self.refill, slot.missing, |batch| qp.post_recv(batch));
+            slot.missing -= step.posted;
+            self.posted += step.posted;
+            filled.note(step);
+            if step.is_starved {
+                break;
+            }
+            if slot.missing == 0 {
+                slot.is_hungry = false;
+                self.hungry.pop_front();
+            } else if step.stop.is_some() {
+                // The device refuses something of it: it is asked again another time, behind the
+                // others.
+                self.hungry.rotate_left(1);
+            } else {
+                continue;
+            }
+            left -= 1;
+        }
+        filled
+    }
+
+    /// Says, once, that the device refuses receives that it has room for.
+    pub(super) fn tell_refusal(&mut self, port: &str, refused: Option<PostStop>) {
+        if let Some(stop) = refused
+            && !std::mem::replace(&mut self.is_refusal_told, true)
+        {
+            tracing::error!(
+                %port, %stop,
+                "cannot post receives, which is tried again every millisecond; peers wait as long, or lose what they \
+                 send: if `rx_starved` of the port goes on rising, see the kernel's log of the device, and start again"
+            );
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! How a port with many connections sends.
+
+use std::mem;
+
+use verbline_mem::{Batch, ConnectionId};
+use verbline_verbs::{Completion, QueuePair};
+
+use super::{MultiPort, Slot, State};
+use crate::operations::queue::OperationQueue;
+use crate::ports::context::LcoreContext;
+use crate::ports::posting;
+use crate::ports::sink::Sink;
+use crate::stats::drop_reason::DropReason;
+
+/// The sending half of a port with many connections.
+#[derive(Debug)]
+pub(crate) struct ManySending {
+    /// Index of the sink that gathers for it.
+    pub(crate) sink: usize,
+    signal_every_wr: usize,
+    /// Sends of one connection that may be outstanding.
+    pub(super) depth_wr: usize,
+    /// What it carries out beside the sends, if something: then both go the same way.
+    pub(super) operations: Option<Box<OperationQueue>>,
+    /// Sends of all connections that may be outstanding, and those that are.
+    pub(super) most_wr: usize,
+    pub(super) outstanding: usize,
+    /// What was pending, while it is sent; and the stretch of it that goes to one connection.
+    work: Batch,
+    run: Batch,
+    /// Packets that a completion gave back, on their way to their pool.
+    pub(super) freed: Batch,
+    /// The turn of those packets that go to any connection.
+    turn: usize,
+    /// Whether the last send of every list is signaled, as while a run drains.
+    signal_ends: bool,
+}
+
+impl ManySending {
+    /// `depth_wr`: of one connection, and of all. `pending`: room of the sink.
+    pub(crate) fn new(
+        sink: usize,
+        signal_every_wr: u32,
+        [depth_wr, most_wr]: [usize; 2],
+        pending: usize,
+        operations: Option<OperationQueue>,
+    ) -> ManySending {
+        ManySending {
+            sink,
+            signal_every_wr: signal_every_wr as usize,
+            depth_wr,
+            operations: operations.map(Box::new),
+            most_wr,
+            outstanding: 0,
+            work: Batch::with_capacity(pending),
+            run: Batch::with_capacity(pending),
+            freed: Batch::with_capacity(depth_wr),
+            turn: 0,
+            signal_ends: false,
+        }
+    }
+
+    /// Sends that fit the bound on all connections together.
+    pub(super) fn room(&self) -> usize {
+        self.most_wr.saturating_sub(self.outstanding)
+    }
+
+    /// How many sends a connection takes now.
+    pub(super) fn room_of(&self, slot: &Slot, qp: &QueuePair) -> usize {
+        let own = match self.operations {
+            None => qp.send_room(),
+            Some(_) => self.depth_wr.saturating_sub(slot.sends),
+        };
+        own.min(self.room())
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_settled(&self, sinks: &[Sink]) -> bool {
+        sinks[self.sink].batch.is_empty() && self.operations.as_ref().is_none_or(|queue| !queue.is_waiting())
+    }
+
+    /// One connection had so many sends outstanding, and has so many now.
+    pub(super) fn changed(&mut self, before: usize, after: usize) {
+        self.outstanding = self.outstanding + after - before;
+    }
+}
+
+/// With which every send would be signaled on its own, one in how many is for a port of so many
+/// connections: those that no completion has covered yet must not use up what all may have
+/// outstanding.
+pub(crate) fn signal_every(signal_every_wr: u32, most_wr: u32, connections: u32) -> u32 {
+    (most_wr / connections.max(1) / 2).clamp(1, signal_every_wr.max(1))
+}
+
+impl MultiPort {
+    /// Posts what is pending: each stretch for one connection as one list. True if there was
+    /// something.
+    pub(super) fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        if sending.operations.is_some() {
+            return self.flush_with_operations(ctx);
+        }
+        let pending = &mut ctx.sinks[sending.sink].batch;
+        if pending.is_empty() {
+            return false;
+        }
+        mem::swap(&mut sending.work, pending);
+        let mut work = mem::replace(&mut sending.work, Batch::with_capacity(0));
+        let mut run = mem::replace(&mut sending.run, Batch::with_capacity(0));
+        let mut to = None;
+        for packet in work.drain_front(work.len()) {
+            let connection = packet.connection();
+            if connection != to && !run.is_empty() {
+                self.send_run(to, &mut run);
+            }
+            to = connection;
+            // As roomy as `work`.
+            run.push_iter([packet]);
+        }
+        self.send_run(to, &mut run);
+        if let Some(sending) = &mut self.sending {
+            (sending.work, sending.run) = (work, run);
+        }
+        self.gauge_sends();
+        true
+    }
+
+    /// Sends packets to one connection, and leaves none.
+    fn send_run(&mut self, to: Option<ConnectionId>, run: &mut Batch) {
+        let to = if to.is_none() && self.any { self.next_open() } else { to };
+        let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
+        let (Some(at), Some(sending)) = (at, &mut self.sending) else {
+            return self.refuse(run, DropReason::NoConnection);
+        };
+        let slot = &mut self.slots[at];
+        let Some(qp) = &mut slot.qp else { return self.refuse(run, DropReason::NoConnection) };
+        let before = qp.sends_outstanding();
+        let room = qp.send_room().min(sending.room());
+        if run.len() > room {
+            self.stats.drops.add(DropReason::TxFull, (run.len() - room) as u64);
+            run.truncate(room);
+        }
+        while !run.is_empty() {
+            let sent = posting::send(qp, run, sending.signal_ends, &self.stats);
+            if sent.posted > 0 {
+                slot.end_signaled = sent.end_signaled;
+            }
+            if let Some(stop) = sent.stop {
+                posting::refuse(run, stop, &self.name, &self.stats);
+            }
+        }
+        sending.changed(before, qp.sends_outstanding());
+    }
+
+    pub(super) fn gauge_sends(&self) {
+        self.stats.tx_outstanding.set(self.sending.as_ref().map_or(0, |sending| sending.outstanding) as u64);
+    }
+
+    fn refuse(&self, run: &mut Batch, reason: DropReason) {
+        self.stats.drops.add(reason, run.len() as u64);
+        run.clear();
+    }
+
+    /// The connection whose turn it is.
+    pub(super) fn next_open(&mut self) -> Option<ConnectionId> {
+        let sending = self.sending.as_mut()?;
+        sending.turn = if sending.turn + 1 < self.open.len() { sending.turn + 1 } else { 0 };
+        let at = *self.open.get(sending.turn)?;
+        self.slots[usize::from(at)].connection
+    }
+
+    /// The completion of a send.
+    pub(super) fn sent(&mut self, completion: &Completion) {
+        let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
+        let slot = &mut self.slots[at];
+        let (Some(qp), Some(sending)) = (&mut slot.qp, &mut self.sending) else { return self.stats.stale.add(1) };
+        if sending.operations.is_some() {
+            return self.marker_done(at, completion);
+        }
+        let before = qp.sends_outstanding();
+        let done = qp.send_done(completion, &mut sending.freed);
+        sending.freed.clear();
+        sending.changed(before, qp.sends_outstanding());
+        self.stats.tx_outstanding.set(sending.outstanding as u64);
+        if done.is_err() {
+            return self.stats.stale.add(1);
+        }
+        if !completion.is_ok() {
+            let is_marker = slot.is_marked && qp.sends_outstanding() == 0;
+            if !is_marker {
+                self.stats.drops.add(DropReason::SendError, 1);
+            }
+            if slot.state != State::Closing {
+                self.stats.count_status(completion.status());
+            }
+            self.fail(at, completion.status().name());
+        }
+        if self.slots[at].state == State::Closing {
+            self.release_if_drained(at);
+        }
+    }
+
+    /// Signals the last send of every list from now on.
+    pub(crate) fn drain(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.signal_ends = true;
+        }
+    }
+
+    /// Whether a send is out whose completion will come.
+    pub(crate) fn awaits_completion(&self) -> bool {
+        let out = |sending: &&ManySending| sending.outstanding > 0 || sending.operations.is_some();
+        let Some(sending) = self.sending.as_ref().filter(out) else { return false };
+        self.open.iter().map(|at| &self.slots[usize::from(*at)]).any(|slot| {
+            // The last of every list with operations is signaled.
+            let all_told = slot.end_signaled || sending.operations.is_some();
+            let least = if all_told { 1 } else { sending.signal_every_wr };
+            slot.qp.as_ref().is_some_and(|qp| qp.sends_outstanding() >= least)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_completion_covers_leaves_each_connection_half_of_its_share() {
+        // As asked for; half of 64 / 8; no less than one; and without connections.
+        for (asked, most, connections, expected) in
+            [(3, 64, 8, 3), (16, 64, 8, 4), (16, 64, 64, 1), (16, 8, 0, 4), (0, 8, 1, 1)]
+        {
+            assert_eq!(signal_every(asked, most, connections), expected, "{asked} {most} {connections}");
+        }
+    }
+}

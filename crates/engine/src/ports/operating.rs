@@ -1,0 +1,79 @@
+//! What a port that carries out operations has in place of a sending half, and where a port's
+//! packets go.
+
+use verbline_mem::Batch;
+
+use crate::operations::queue::OperationQueue;
+use crate::ports::sink::{Link, Sink, SinkStats};
+
+/// Where received packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// A run of them at once.
+    Sink(u16),
+    /// One by one: each carries the immediate data that came with it.
+    WithImmediate(u16),
+    Drop,
+}
+
+impl From<Link> for Delivery {
+    fn from(link: Link) -> Delivery {
+        match link {
+            Link::Sink(sink) => Delivery::Sink(sink),
+            Link::Drop => Delivery::Drop,
+        }
+    }
+}
+
+impl Delivery {
+    /// With the immediate data of each.
+    pub(crate) fn with_immediate(self) -> Delivery {
+        match self {
+            Delivery::Sink(sink) | Delivery::WithImmediate(sink) => Delivery::WithImmediate(sink),
+            Delivery::Drop => Delivery::Drop,
+        }
+    }
+}
+
+/// The sending half of a port that carries out operations.
+#[derive(Debug)]
+pub(crate) struct Operating {
+    /// Index of the sink that gathers for it, and that has its [`OperationQueue`].
+    pub(crate) sink: usize,
+    /// `tx_depth_wr`.
+    pub(super) sends_max: usize,
+    /// Sends that are posted, or about to be, and not done.
+    pub(super) sends: usize,
+    /// Packets that a completion gave back, on their way to their pool.
+    pub(super) freed: Batch,
+    /// The queue pair was replaced with something posted to it.
+    pub(super) lost: bool,
+}
+
+impl Operating {
+    pub(crate) fn new(sink: usize, tx_depth_wr: usize, ops_depth_wr: usize) -> Operating {
+        let freed = Batch::with_capacity(tx_depth_wr + ops_depth_wr);
+        Operating { sink, sends_max: tx_depth_wr, sends: 0, freed, lost: false }
+    }
+
+    pub(super) fn queue<'c>(&self, sinks: &'c mut [Sink]) -> Option<(&'c mut OperationQueue, &'c mut Batch)> {
+        let sink = &mut sinks[self.sink];
+        match &mut sink.stats {
+            SinkStats::Operations(queue) => Some((queue, &mut sink.batch)),
+            SinkStats::Stage(_) | SinkStats::Port(_) | SinkStats::Ring(_) => None,
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_settled(&self, sinks: &[Sink]) -> bool {
+        let sink = &sinks[self.sink];
+        let waits = matches!(&sink.stats, SinkStats::Operations(queue) if queue.is_waiting());
+        sink.batch.is_empty() && !waits && !self.lost
+    }
+
+    /// The queue pair was replaced. Gives how many sends went with it.
+    pub(super) fn replaced(&mut self) -> usize {
+        self.lost = true;
+        std::mem::take(&mut self.sends)
+    }
+}

@@ -1,0 +1,330 @@
+//! A port: one queue pair, the packets that wait to be sent through it, and the packets that refill
+//! its receive queue.
+//!
+//! A port with an address may be given another queue pair after its connection was lost
+//! ([`crate::connection::handover`]). Until then the port drops what it is asked to send and counts
+//! it (`port_down`): a peer that comes back does not want old messages first.
+//!
+//! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and
+//! packets that do not fit there are dropped and counted (`tx_full`); receives are reposted in
+//! batches; every packet that a completion gives back is handed on or counted.
+
+#[cfg(test)]
+mod model;
+
+use verbline_mem::{Batch, PoolCache};
+use verbline_verbs::{Completion, PostStop, QueuePair, Transport, WrKind};
+
+use crate::connection::handover::PortSide;
+use crate::control::run_control::LcoreInbox;
+use crate::operations::operation::mark_of;
+use crate::ports::context::LcoreContext;
+use crate::ports::operating::{Delivery, Operating};
+use crate::ports::posting::{self, STARVED_RETRY_NS};
+use crate::ports::sink::Sink;
+use crate::stats::clock::Tick;
+use crate::stats::count::Shared;
+use crate::stats::counters::{LcoreStats, PortStats};
+use crate::stats::down_reason::DownReason;
+use crate::stats::drop_reason::DropReason;
+
+/// The receiving half of a port.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    /// Index of the pool's cache among the lcore's.
+    pub(crate) cache: usize,
+    pub(crate) next: Delivery,
+    pub(crate) depth_wr: usize,
+    /// Whether received packets are stamped with the time of the turn.
+    timestamps: bool,
+    /// How many missing work requests are worth a call: a quarter of the queue, or a burst if that
+    /// is less.
+    worth_wr: usize,
+    /// Packets to be posted to the receive queue. Packets that the queue refused stay here.
+    pub(crate) refill: Batch,
+    /// Work requests short of `depth_wr`, those in `refill` included.
+    pub(crate) missing: usize,
+    /// When to look into an empty pool again.
+    pub(super) retry_ns: Option<Tick>,
+}
+
+impl Receiving {
+    /// A receive queue with nothing posted yet.
+    pub(crate) fn new(
+        cache: usize,
+        next: impl Into<Delivery>,
+        depth_wr: usize,
+        burst: usize,
+        timestamps: bool,
+    ) -> Receiving {
+        let refill = Batch::with_capacity(burst.min(depth_wr));
+        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
+        let next = next.into();
+        Receiving { cache, next, depth_wr, timestamps, worth_wr, refill, missing: depth_wr, retry_ns: None }
+    }
+}
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Index of the sink that gathers for it.
+    pub(crate) sink: usize,
+    pub(crate) signal_every_wr: u32,
+    /// Packets that a completion gave back, on their way to their pool.
+    pub(crate) freed: Batch,
+    /// Whether the last send of every batch is signaled. It is while a run drains, so that the
+    /// lcore can wait for its sends.
+    signal_ends: bool,
+    /// Whether the last send that was posted is signaled, so that everything outstanding will
+    /// complete.
+    pub(super) end_signaled: bool,
+}
+
+impl Sending {
+    pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
+        Sending {
+            sink,
+            signal_every_wr,
+            freed: Batch::with_capacity(depth_wr),
+            signal_ends: false,
+            end_signaled: false,
+        }
+    }
+}
+
+/// A port of an lcore.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    /// Its place among the ports of the plan.
+    pub(crate) index: u16,
+    pub(crate) qp: QueuePair,
+    pub(crate) receiving: Option<Receiving>,
+    /// `None` also where the port carries out operations.
+    pub(crate) sending: Option<Sending>,
+    pub(crate) operating: Option<Box<Operating>>,
+    pub(crate) stats: Shared<PortStats>,
+    pub(crate) health: Health,
+    /// Whether the port has an address, so that it can be connected again.
+    pub(crate) by_address: bool,
+    /// Where to report that the port is down; `None` before the lcore has begun.
+    pub(crate) inbox: Option<LcoreInbox>,
+    /// `None`: a connection that is lost stays lost.
+    pub(crate) reconnect: Option<PortSide>,
+}
+
+/// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both
+/// out of service (state ERR); one in a send of UC or UD only the sending half (state SQE;
+/// InfiniBand Architecture Specification, 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Health {
+    Up,
+    SendsDown,
+    Down,
+}
+
+impl Port {
+    /// Takes a completion: hands on a received packet, or frees the packets that were sent.
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        match completion.kind() {
+            WrKind::Recv => self.received(completion, ctx),
+            WrKind::Send => self.sent(completion),
+            WrKind::Op => self.operated(completion, ctx),
+            WrKind::SrqRecv => self.stats.stale.add(1),
+        }
+    }
+
+    /// Takes the first completion, which is of this port, and the consecutive receives of this port
+    /// behind it. Returns how many it took, at least one.
+    #[inline]
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
+        let first = &completions[0];
+        let count = if first.kind() == WrKind::Recv { self.received_run(completions, ctx) } else { 0 };
+        if count == 0 {
+            self.complete(first, ctx);
+        }
+        count.max(1)
+    }
+
+    /// Sends what is pending and refills the receive queue. True if it moved something.
+    // Always a part of its callers, which are the two kinds of `Lcore::work`.
+    #[inline(always)]
+    pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
+        let flushed = match &self.sending {
+            Some(sending) => !ctx.sinks[sending.sink].batch.is_empty() && self.flush(ctx),
+            None => self.operating.is_some() && self.flush_operations(ctx),
+        };
+        let Some(receiving) = &self.receiving else { return flushed };
+        let due = match receiving.retry_ns {
+            Some(retry_ns) => retry_ns <= ctx.time.now_ns(),
+            None => receiving.missing >= receiving.worth_wr,
+        };
+        let cache = receiving.cache;
+        (due && self.refill(&ctx.caches[cache], &ctx.stats, ctx.time.last_ns())) | flushed
+    }
+
+    /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
+    pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
+        let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
+        let operated = self.operating.as_ref().is_none_or(|operating| operating.is_settled(sinks));
+        sent && operated
+            && self
+                .receiving
+                .as_ref()
+                .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
+    }
+
+    /// When the port wants a turn though nothing arrives.
+    pub(crate) fn retry_ns(&self) -> Option<Tick> {
+        self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
+    }
+
+    /// Signals the last send of every batch from now on.
+    pub(crate) fn drain(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.signal_ends = true;
+        }
+    }
+
+    /// Whether a send is out whose completion will come. Between two signaled sends there are
+    /// `signal_every_wr` - 1 that are not; so many outstanding ones, and a completion is due.
+    pub(crate) fn awaits_completion(&self) -> bool {
+        let surely = match &self.sending {
+            Some(sending) if !sending.end_signaled => sending.signal_every_wr as usize,
+            // The last of every list of operations is signaled.
+            _ => 1,
+        };
+        self.health == Health::Up && self.qp.sends_outstanding() >= surely
+    }
+
+    /// Fills the receive queue, as far as the pool goes. True if it posted something.
+    pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
+        let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
+        let before = receiving.missing;
+        let mut refused = false;
+        receiving.retry_ns = None;
+        while receiving.missing > 0 {
+            let Receiving { refill, missing, .. } = receiving;
+            let step = posting::refill(cache, refill, *missing, |batch| self.qp.post_recv(batch));
+            lcore.taken.add(step.taken as u64);
+            receiving.missing -= step.posted;
+            if step.is_starved {
+                self.stats.rx_starved.add(1);
+                receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
+                break;
+            }
+            if let Some(stop) = step.stop {
+                if !stop.is_backpressure() {
+                    tracing::error!(port = %self.name, %stop, "cannot post receives");
+                    refused = true;
+                }
+                break;
+            }
+        }
+        self.stats.rx_posted.add((before - receiving.missing) as u64);
+        self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
+        let posted = receiving.missing < before;
+        if refused {
+            self.go_down(Health::Down, DownReason::REFUSED);
+        }
+        posted
+    }
+
+    /// Hands on the packets of the completions at the front, as far as they are this port's next
+    /// receives, succeeded, and fit their sink. Returns how many.
+    #[inline]
+    fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
+        let Some(receiving) = &mut self.receiving else { return 0 };
+        let Delivery::Sink(sink) = receiving.next else { return 0 };
+        let batch = &mut ctx.sinks[usize::from(sink)].batch;
+        let before = batch.len();
+        let count = self.qp.recv_run(completions, batch);
+        receiving.missing += count;
+        let timestamp_ns = if receiving.timestamps { ctx.time.now_ns() } else { 0 };
+        let mut bytes = 0;
+        for packet in &mut batch.as_mut_slice()[before..] {
+            bytes += packet.len() as u64;
+            packet.set_port(self.index);
+            packet.set_timestamp(timestamp_ns);
+        }
+        self.stats.rx_packets.add(count as u64);
+        self.stats.rx_bytes.add(bytes);
+        count
+    }
+
+    #[inline]
+    fn received(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
+        let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
+        receiving.missing += 1;
+        if !completion.is_ok() {
+            return self.failed(completion.status(), DropReason::RecvError, Health::Down);
+        }
+        self.stats.rx_packets.add(1);
+        self.stats.rx_bytes.add(packet.len() as u64);
+        packet.set_port(self.index);
+        if receiving.timestamps {
+            packet.set_timestamp(ctx.time.now_ns());
+        }
+        match receiving.next {
+            Delivery::Sink(sink) => {
+                ctx.sinks[usize::from(sink)].push(packet);
+            }
+            Delivery::WithImmediate(sink) => {
+                packet.set_mark(mark_of(completion.imm(), completion.invalidated_rkey()));
+                ctx.sinks[usize::from(sink)].push(packet);
+            }
+            Delivery::Drop => self.stats.drops.add(DropReason::Planned, 1),
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, completion: &Completion) {
+        let Some(sending) = &mut self.sending else { return self.marker_done(completion) };
+        let done = self.qp.send_done(completion, &mut sending.freed);
+        sending.freed.clear();
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        if done.is_err() {
+            return self.stats.stale.add(1);
+        }
+        if !completion.is_ok() {
+            // The last completion of a queue pair that is being released is its marker, which
+            // carries no packet.
+            if self.reconnect.as_ref().is_some_and(PortSide::is_marked) && self.qp.sends_outstanding() == 0 {
+                return;
+            }
+            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+            self.failed(completion.status(), DropReason::SendError, left);
+        }
+    }
+
+    /// Posts what is pending, which is something, as one list where it fits. True if something was
+    /// posted or dropped.
+    #[inline]
+    fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let pending = &mut ctx.sinks[sending.sink].batch;
+        if self.health != Health::Up {
+            self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
+            self.stats.tx_pending.set(0);
+            pending.clear();
+            return true;
+        }
+        let sent = posting::send(&mut self.qp, pending, sending.signal_ends, &self.stats);
+        if sent.posted > 0 {
+            sending.end_signaled = sent.end_signaled;
+        }
+        let is_moved = match sent.stop {
+            None => true,
+            Some(PostStop::Full) => sent.posted > 0,
+            Some(stop) => {
+                posting::refuse(pending, stop, &self.name, &self.stats);
+                true
+            }
+        };
+        self.stats.tx_pending.set(pending.len() as u64);
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        is_moved
+    }
+}

@@ -1,0 +1,93 @@
+//! How a port gives packets to a queue pair, to be sent or to be received into, whether it has one
+//! queue pair or a thousand.
+
+use verbline_mem::{Batch, PoolCache};
+use verbline_verbs::{PostStop, QueuePair, RecvOutcome, SendOptions, SendOutcome};
+
+use crate::operations::queue::posting::refusal;
+use crate::stats::counters::PortStats;
+use crate::stats::drop_reason::DropReason;
+
+/// How long an lcore may sleep while a receive queue waits for its pool, and how long it waits
+/// before it asks a device again that has refused receives: packets that return to a pool ring no
+/// doorbell.
+pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
+
+/// What became of a list of packets to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) posted: usize,
+    /// The last packet of the list was posted, and is signaled.
+    pub(super) end_signaled: bool,
+    /// Why the rest stayed in the batch, if some did.
+    pub(super) stop: Option<PostStop>,
+}
+
+/// Posts packets as one list where it fits, and counts what was posted. `signal_ends`: the last of
+/// the list is signaled.
+#[inline]
+pub(super) fn send(qp: &mut QueuePair, batch: &mut Batch, signal_ends: bool, stats: &PortStats) -> Sent {
+    let before = batch.len();
+    let bytes = match batch.as_slice() {
+        [only] => only.len() as u64,
+        _ => bytes_of(batch),
+    };
+    let SendOutcome { posted, stop, .. } = match signal_ends {
+        false => qp.post_send(batch),
+        true => {
+            qp.post_send_with(batch, |index, _| SendOptions { signaled: index + 1 == before, ..SendOptions::default() })
+        }
+    };
+    if posted > 0 {
+        stats.tx_posts.add(1);
+        stats.tx_packets.add(posted as u64);
+        stats.tx_bytes.add(bytes - bytes_of(batch));
+    }
+    Sent { posted, end_signaled: signal_ends && posted == before, stop }
+}
+
+/// Drops the packet at the front, which cannot be sent, or all packets if none can.
+#[cold]
+pub(super) fn refuse(batch: &mut Batch, stop: PostStop, port: &str, stats: &PortStats) {
+    let (reason, count) = match stop {
+        PostStop::Full => (DropReason::TxFull, batch.len()),
+        PostStop::NotReady(_) => (DropReason::PortDown, batch.len()),
+        stop => (refusal(stop), 1),
+    };
+    // Once a port, not once a packet: the rest is in the counters.
+    if stats.drops.count(reason) == 0 && !stop.is_backpressure() {
+        tracing::error!(%port, %stop, "a packet cannot be sent");
+    }
+    batch.drain_front(count).for_each(drop);
+    stats.drops.add(reason, count as u64);
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    batch.iter().map(|packet| packet.len() as u64).sum()
+}
+
+/// What became of packets to be received into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refilled {
+    /// Packets that were taken from the pool, which is empty if they are fewer than were wanted.
+    pub(super) taken: usize,
+    pub(super) is_starved: bool,
+    pub(super) posted: usize,
+    pub(super) stop: Option<PostStop>,
+}
+
+/// Takes packets from a pool and posts them to a receive queue that misses so many: as many as
+/// `refill` holds at once. Those that the queue refuses stay there, and are among the missing.
+#[inline]
+pub(super) fn refill(
+    cache: &PoolCache,
+    refill: &mut Batch,
+    missing: usize,
+    post: impl FnOnce(&mut Batch) -> RecvOutcome,
+) -> Refilled {
+    let wanted = missing.min(refill.capacity()) - refill.len().min(missing);
+    // As their last holders left them: posting resets them.
+    let taken = cache.get_bulk_unreset(refill, wanted);
+    let RecvOutcome { posted, stop } = post(refill);
+    Refilled { taken, is_starved: taken < wanted, posted, stop }
+}

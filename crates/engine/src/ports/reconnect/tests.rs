@@ -1,0 +1,193 @@
+//! A queue pair that is released and replaced, with something posted to it.
+
+use std::sync::Arc;
+
+use verbline_mem::Batch;
+use verbline_verbs::rdma::Remote;
+use verbline_verbs::{CompletionQueue, Completions, Transport};
+
+use super::*;
+use crate::connection::handover::{Handover, PortSide};
+use crate::control::run_control::{Control, LcoreInbox};
+use crate::operations::operation::{Operation, OperationError};
+use crate::operations::queue::{OperationQueue, OperationsSpec};
+use crate::ports::operating::Operating;
+use crate::ports::port::{Receiving, Sending};
+use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::state::LcoreState;
+use crate::rig::figures::{FULL, WRONG};
+use crate::rig::{Depths, Rig, port};
+use crate::stats::count::{Shared, shared};
+use crate::stats::counters::{LcoreStats, StageStats};
+use crate::stats::operations::OperationStats;
+
+const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
+
+/// A device that completes nothing of itself, and what the supervisor has.
+struct Line {
+    rig: Rig,
+    cq: CompletionQueue,
+    inbox: LcoreInbox,
+    handover: Arc<Handover>,
+}
+
+impl Line {
+    fn new() -> Line {
+        let rig = Rig::new(256);
+        let cq = rig.context.create_cq(256, None).unwrap();
+        let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
+        let inbox = LcoreInbox { control, lcore: 0 };
+        let handover = Arc::new(Handover::new(inbox.clone(), 0).unwrap());
+        Line { rig, cq, inbox, handover }
+    }
+
+    fn qp(&self) -> QueuePair {
+        let mut qp = self.rig.pd.create_qp(&Rig::spec(&self.cq, Transport::Rc, DEPTHS, 0)).unwrap();
+        self.rig.bring_up(&mut qp);
+        qp
+    }
+
+    fn port(&self, sending: Option<Sending>) -> Port {
+        let mut port = port(0, self.qp(), None, sending, Some(PortSide::new(Arc::clone(&self.handover))));
+        port.inbox = Some(self.inbox.clone());
+        port
+    }
+
+    fn release(&self, port: &mut Port) {
+        assert!(self.handover.lose().is_none());
+        assert_eq!(port.service_handover(), HandoverStep::Releasing);
+    }
+
+    fn replace(&self, port: &mut Port) {
+        port.finish_release();
+        assert!(self.handover.take_for_supervisor().drained);
+        self.handover.give(self.qp());
+        assert_eq!(port.service_handover(), HandoverStep::Replaced);
+        let stats = &port.stats;
+        assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
+        assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
+        assert!(self.handover.take_for_supervisor().retired.is_some(), "the supervisor destroys the old one");
+    }
+}
+
+#[test]
+fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_there() {
+    let cases = [0, 1, 5, DEPTHS.tx_wr as usize].map(|sends| [(sends, true), (sends, false)]);
+    for (sends, takes_marker) in cases.concat() {
+        let line = Line::new();
+        let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize)));
+        let mut batch = Batch::with_capacity(DEPTHS.tx_wr as usize);
+        assert_eq!(line.rig.pool.cache(0).get_bulk_of_len(&mut batch, sends, 8), sends);
+        assert_eq!(port.qp.post_send(&mut batch).posted, sends);
+        if !takes_marker {
+            line.rig.script.queues().take_only(0, WRONG);
+        }
+        line.release(&mut port);
+        // The lcore waits for the completions, in vain.
+        assert_eq!(port.is_drained(), sends == 0);
+        line.replace(&mut port);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
+    }
+}
+
+#[test]
+fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_refused() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
+    line.rig.script.queues().take_only(3, FULL);
+    assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
+    line.release(&mut port);
+    // Nobody flushes them; nor does the device take a marker.
+    port.finish_release();
+    assert_eq!(port.stats.rx_outstanding.value(), 3 + 1);
+    line.rig.script.queues().flush(port.qp.qpn());
+    let (mut cq, mut completions) = (line.cq, Completions::with_capacity(4));
+    assert_eq!(cq.poll(&mut completions), 3);
+    for completion in completions.as_slice() {
+        assert!(port.qp.recv_done(completion).is_ok());
+    }
+    port.finish_release();
+    assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
+}
+
+/// A port that has sent so many packets, and three operations behind them.
+fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
+    let mut port = line.port(None);
+    port.operating = Some(Box::new(Operating::new(0, 8, 8)));
+    let stage = shared::<StageStats>();
+    let mut queue = OperationQueue::new(OperationsSpec {
+        port: Shared::clone(&port.stats),
+        stats: shared::<OperationStats>(),
+        sends: 8,
+        depth: 8,
+        many: None,
+        regions: Box::new([]),
+        windows: Box::new([]),
+        keys: Box::new([]),
+    });
+    queue.add_user(Shared::clone(&stage));
+    let mut lcore =
+        line.rig.lcore_state(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
+    for _ in 0..sends {
+        let packet = lcore.ctx.caches[0].get().unwrap();
+        lcore.ctx.sinks[0].push(packet);
+    }
+    let writes = [(); 3].map(|()| Operation::write(lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 }));
+    let (queue, waiting) = lcore.operations_at(0).unwrap();
+    queue.accept(&stage, waiting, writes).unwrap();
+    assert!(port.work(&mut lcore.ctx));
+    assert_eq!(port.qp.sends_outstanding(), sends + 3);
+    (port, lcore)
+}
+
+/// How the operations have ended that are done.
+fn ends(lcore: &mut LcoreState) -> Vec<Result<(), OperationError>> {
+    let mut done = std::collections::VecDeque::with_capacity(8);
+    lcore.operations_at(0).unwrap().0.take_done(0, &mut done);
+    done.iter().map(|done| done.result).collect()
+}
+
+#[test]
+fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among_them_are_counted() {
+    for sends in [0, 1, 4] {
+        let line = Line::new();
+        let (mut port, mut lcore) = operating(&line, sends);
+        line.release(&mut port);
+        assert!(!port.is_drained());
+        line.replace(&mut port);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
+        assert!(!port.is_settled(&lcore.ctx.sinks), "the next turn gives them back");
+        assert_eq!(ends(&mut lcore), []);
+        port.work(&mut lcore.ctx);
+        assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
+        assert!(port.is_settled(&lcore.ctx.sinks));
+        // Nothing of the old queue pair is on the new one's account.
+        assert_eq!(port.operating.as_ref().map(|operating| operating.sends), Some(0));
+    }
+}
+
+#[test]
+fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
+    for sends in [0, 4] {
+        let line = Line::new();
+        let (mut port, mut lcore) = operating(&line, sends);
+        line.release(&mut port);
+        let (mut cq, mut completions) = (line.cq, Completions::with_capacity(16));
+        assert_eq!(line.rig.script.queues().flush(port.qp.qpn()).len(), sends + 3 + 1);
+        assert_eq!(cq.poll(&mut completions), sends + 3 + 1);
+        for completion in completions.as_slice() {
+            assert!(!port.is_drained());
+            port.complete(completion, &mut lcore.ctx);
+        }
+        assert!(port.is_drained());
+        assert_eq!(port.stats.stale.value(), 0);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "the marker is none of them");
+        assert_eq!(ends(&mut lcore).len(), 3);
+        completions.clear();
+        assert!(line.rig.script.queues().repeat());
+        assert_eq!(cq.poll(&mut completions), 1);
+        port.complete(&completions.as_slice()[0], &mut lcore.ctx);
+        assert_eq!(port.stats.stale.value(), 1, "the marker twice");
+    }
+}

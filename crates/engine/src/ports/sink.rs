@@ -1,0 +1,102 @@
+//! Where packets wait within one lcore: a [`Sink`] is a bounded batch that gathers packets for a
+//! stage, a port or a ring.
+//!
+//! A sink never grows. A packet that does not fit is dropped, and counted with the sink's drop
+//! reason.
+
+use verbline_mem::{Batch, Packet};
+
+use crate::operations::queue::OperationQueue;
+use crate::stats::count::{Drops, Shared};
+use crate::stats::counters::{PortStats, RingProducerStats, StageStats};
+use crate::stats::drop_reason::DropReason;
+
+/// The counters of the place that a sink belongs to.
+#[derive(Debug)]
+pub(crate) enum SinkStats {
+    Stage(Shared<StageStats>),
+    Port(Shared<PortStats>),
+    Ring(Shared<RingProducerStats>),
+    /// A port that carries out operations: they wait beside the packets.
+    Operations(Box<OperationQueue>),
+}
+
+impl SinkStats {
+    pub(crate) fn drops(&self) -> &Drops {
+        match self {
+            SinkStats::Stage(stats) => &stats.drops,
+            SinkStats::Port(stats) => &stats.drops,
+            SinkStats::Ring(stats) => &stats.drops,
+            SinkStats::Operations(queue) => queue.drops(),
+        }
+    }
+}
+
+/// A bounded batch on its way to a stage, a port or a ring of the same lcore.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) batch: Batch,
+    pub(crate) full: DropReason,
+    pub(crate) stats: SinkStats,
+}
+
+impl Sink {
+    /// The index of a sink that nobody fills, of an lcore some of whose stages may be held back.
+    pub(crate) const EMPTY: usize = 0;
+
+    pub(crate) fn new(capacity: usize, full: DropReason, stats: SinkStats) -> Sink {
+        Sink { batch: Batch::with_capacity(capacity), full, stats }
+    }
+
+    /// Takes the packet, or drops it and counts that.
+    #[inline]
+    pub(crate) fn push(&mut self, packet: Packet) -> bool {
+        match self.batch.push(packet) {
+            Ok(()) => true,
+            Err(refused) => self.overflow(refused),
+        }
+    }
+
+    /// Of a ring that drops the oldest, one of those goes in place of the packet.
+    #[cold]
+    fn overflow(&mut self, packet: Packet) -> bool {
+        self.stats.drops().add(self.full, 1);
+        if self.displaces() {
+            drop(self.batch.take_first());
+            return self.batch.push(packet).is_ok();
+        }
+        drop(packet);
+        false
+    }
+
+    #[inline]
+    pub(crate) fn displaces(&self) -> bool {
+        self.full == DropReason::Displaced
+    }
+
+    /// How many packets it takes.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        match self.batch.room() {
+            0 if self.displaces() => usize::MAX,
+            room => room,
+        }
+    }
+
+    /// Takes the packet, or gives it back.
+    #[inline]
+    pub(crate) fn offer(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.displaces() {
+            self.push(packet);
+            return Ok(());
+        }
+        self.batch.push(packet)
+    }
+}
+
+/// Where the `next` of a port leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Sink(u16),
+    Drop,
+}
