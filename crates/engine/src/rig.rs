@@ -20,6 +20,7 @@ use verbline_verbs::{
 use crate::api::outputs::Output;
 use crate::api::stage::Stage;
 use crate::connection::handover::PortSide;
+use crate::connection::port_qp::PortQp;
 use crate::control::run_control::Control;
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
@@ -27,6 +28,7 @@ use crate::idle::wake_set::{CqSource, WakeSet};
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::waits::WaitsFor;
+use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::ports::context::LcoreContext;
 use crate::ports::port::{Health, Port, Receiving, Sending};
 use crate::ports::sink::{Sink, SinkStats};
@@ -249,7 +251,7 @@ pub(crate) fn port(
     Port {
         name: format!("port{place}"),
         index: place,
-        qp,
+        qp: PortQp::new(qp),
         receiving,
         sending,
         operating: None,
@@ -259,4 +261,19 @@ pub(crate) fn port(
         inbox: None,
         reconnect,
     }
+}
+
+/// The operations of a port with one queue pair, which names no region: so many sends and
+/// operations.
+pub(crate) fn operation_queue(port: Shared<PortStats>, depth: usize) -> OperationQueue {
+    OperationQueue::new(OperationsSpec {
+        port,
+        stats: shared(),
+        sends: depth,
+        depth,
+        many: None,
+        regions: Box::new([]),
+        windows: Box::new([]),
+        keys: Box::new([]),
+    })
 }

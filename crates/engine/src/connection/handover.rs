@@ -149,31 +149,13 @@ impl AsFd for Handover {
 #[derive(Debug)]
 pub(crate) struct PortSide {
     pub(crate) handover: Arc<Handover>,
-    pub(crate) release: Release,
-}
-
-/// How far a port has released its queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
-    InUse,
-    /// The queue pair is in the error state, and its completions are to come. `marked`: the last
-    /// send is a marker, which carries no packet.
-    Releasing {
-        marked: bool,
-    },
-    /// Nothing of the queue pair is outstanding, or was waited for in vain.
-    Released {
-        marked: bool,
-    },
+    /// The queue pair is in the error state, and its completions are to come; or they have, or were
+    /// waited for in vain.
+    pub(crate) is_releasing: bool,
 }
 
 impl PortSide {
     pub(crate) fn new(handover: Arc<Handover>) -> PortSide {
-        PortSide { handover, release: Release::InUse }
-    }
-
-    /// Whether the last completion of the send queue is that of a marker.
-    pub(crate) fn is_marked(&self) -> bool {
-        matches!(self.release, Release::Releasing { marked: true } | Release::Released { marked: true })
+        PortSide { handover, is_releasing: false }
     }
 }

@@ -7,5 +7,6 @@ pub(crate) mod connector;
 pub(crate) mod event;
 pub(crate) mod handover;
 pub(crate) mod many;
+pub(crate) mod port_qp;
 pub(crate) mod spec;
 pub(crate) mod supervisor;

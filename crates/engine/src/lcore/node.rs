@@ -13,6 +13,7 @@ use crate::connection::event::ConnectionEvent;
 use crate::errors::guarded::Guarded;
 use crate::lcore::polling::Polling;
 use crate::lcore::waits::{Waits, WaitsFor};
+use crate::ports::context::LcoreContext;
 use crate::ports::sink::Sink;
 use crate::ports::state::LcoreState;
 use crate::stats::clock::Tick;
@@ -127,7 +128,7 @@ impl Node {
 
     /// Calls the stage between two turns.
     fn call(&mut self, lcore: &mut LcoreState, call: impl FnOnce(&mut dyn Stage, &mut Outputs<'_>)) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
+        let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);
         call(&mut *self.stage, &mut out);
         self.stats.packets_out.add(out.sent);
     }
@@ -225,15 +226,32 @@ impl Node {
     /// Polls the stage.
     #[inline]
     pub(crate) fn poll(&mut self, lcore: &mut LcoreState) -> NodePolled {
-        // Most polls send nothing and are not charged: not worth a look at the clock, which would
-        // be half of an empty turn.
-        let began = lcore.ctx.stage_ended.unwrap_or(lcore.ctx.time.last_cycles());
-        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
+        if self.waits.is_some() {
+            return self.poll_waits(lcore);
+        }
+        let began = poll_begins(&lcore.ctx);
+        let mut out = outputs(&self.links, &self.stats, self.cache, None, lcore);
+        let next = self.stage.poll(&mut out);
+        let sent = out.sent;
+        self.polled(next, sent, began, lcore)
+    }
+
+    /// The same of a stage that waits for more than packets.
+    // Apart, so that another stage's poll is what it would be without.
+    #[inline(never)]
+    fn poll_waits(&mut self, lcore: &mut LcoreState) -> NodePolled {
+        let began = poll_begins(&lcore.ctx);
+        let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);
         let next = match &mut self.waits {
-            None => self.stage.poll(&mut out),
             Some(waits) => waits.poll(&mut *self.stage, &mut out),
+            None => Next::Idle,
         };
         let sent = out.sent;
+        self.polled(next, sent, began, lcore)
+    }
+
+    #[inline]
+    fn polled(&mut self, next: Next, sent: u64, began: u64, lcore: &mut LcoreState) -> NodePolled {
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
@@ -258,7 +276,7 @@ impl Node {
         stats.packets_in.add(packets);
         stats.batch_max.raise_to(packets);
         let began = lcore.ctx.stage_begins();
-        let mut out = outputs(&self.links, &self.stats, self.cache, &mut self.timers, lcore);
+        let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         lcore.ctx.stage_ends(began, lcore.ctx.weights.calls, stats);
@@ -304,13 +322,20 @@ impl std::fmt::Debug for Node {
     }
 }
 
+/// When a poll that begins now began. Most polls send nothing and are not charged: not worth a look
+/// at the clock, which would be half of an empty turn.
+#[inline]
+fn poll_begins(ctx: &LcoreContext) -> u64 {
+    ctx.stage_ended.unwrap_or(ctx.time.last_cycles())
+}
+
 #[inline]
 fn outputs<'a>(
     links: &'a [Output],
     stats: &'a CachePadded<StageStats>,
     cache: usize,
-    timers: &'a mut Option<Box<Wheel>>,
+    timers: Option<&'a mut Wheel>,
     lcore: &'a mut LcoreState,
 ) -> Outputs<'a> {
-    Outputs { links, stats, lcore, cache, timers: timers.as_deref_mut(), sent: 0 }
+    Outputs { links, stats, lcore, cache, timers, sent: 0 }
 }

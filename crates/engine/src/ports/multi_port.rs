@@ -25,11 +25,12 @@ use std::mem;
 use std::sync::Arc;
 
 use verbline_mem::ConnectionId;
-use verbline_verbs::{Completion, QueuePair, WrKind};
+use verbline_verbs::{Completion, WrKind};
 
 use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::event::ConnectionChange;
 use crate::connection::many::exchange::{Exchange, TAKEN_MAX, ToLcore};
+use crate::connection::port_qp::PortQp;
 use crate::ports::context::LcoreContext;
 pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
 pub(crate) use crate::ports::multi_port::sending::{ManySending, signal_every};
@@ -69,7 +70,7 @@ struct Slot {
     state: State,
     connection: Option<ConnectionId>,
     qpn: u32,
-    qp: Option<Box<QueuePair>>,
+    qp: Option<Box<PortQp>>,
     /// Made by the host, and given back to it.
     peer: Option<Box<ConnectionPeer>>,
     /// Its place in [`MultiPort::open`].
@@ -80,12 +81,6 @@ struct Slot {
     failed_early: Option<&'static str>,
     /// Why it is over.
     over: Option<ConnectionChange>,
-    /// The last send is a marker, which carries no packet.
-    is_marked: bool,
-    /// Of a port with operations: sends that are posted, or about to be, and not done.
-    sends: usize,
-    /// The last send is signaled, so that everything outstanding will complete.
-    end_signaled: bool,
     /// Of its own receive queue: receives short of its depth, and whether it is among
     /// [`ManyReceiving::hungry`].
     missing: usize,
@@ -186,7 +181,7 @@ impl MultiPort {
     pub(crate) fn room_to(&self, connection: ConnectionId) -> usize {
         let (Some(at), Some(sending)) = (self.open_slot(connection), &self.sending) else { return 0 };
         let slot = &self.slots[at];
-        slot.qp.as_ref().map_or(0, |qp| sending.room_of(slot, qp))
+        slot.qp.as_ref().map_or(0, |qp| sending.room_of(qp))
     }
 
     /// Who is at the other end of a connection; `None` if it is over.

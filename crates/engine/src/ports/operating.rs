@@ -42,8 +42,6 @@ pub(crate) struct Operating {
     pub(crate) sink: usize,
     /// `tx_depth_wr`.
     pub(super) sends_max: usize,
-    /// Sends that are posted, or about to be, and not done.
-    pub(super) sends: usize,
     /// Packets that a completion gave back, on their way to their pool.
     pub(super) freed: Batch,
     /// The queue pair was replaced with something posted to it.
@@ -53,7 +51,7 @@ pub(crate) struct Operating {
 impl Operating {
     pub(crate) fn new(sink: usize, tx_depth_wr: usize, ops_depth_wr: usize) -> Operating {
         let freed = Batch::with_capacity(tx_depth_wr + ops_depth_wr);
-        Operating { sink, sends_max: tx_depth_wr, sends: 0, freed, lost: false }
+        Operating { sink, sends_max: tx_depth_wr, freed, lost: false }
     }
 
     pub(super) fn queue<'c>(&self, sinks: &'c mut [Sink]) -> Option<(&'c mut OperationQueue, &'c mut Batch)> {
@@ -69,11 +67,5 @@ impl Operating {
         let sink = &sinks[self.sink];
         let waits = matches!(&sink.stats, SinkStats::Operations(queue) if queue.is_waiting());
         sink.batch.is_empty() && !waits && !self.lost
-    }
-
-    /// The queue pair was replaced. Gives how many sends went with it.
-    pub(super) fn replaced(&mut self) -> usize {
-        self.lost = true;
-        std::mem::take(&mut self.sends)
     }
 }

@@ -13,7 +13,6 @@ mod model;
 
 use verbline_verbs::{Completion, Transport};
 
-use crate::connection::handover::PortSide;
 use crate::ports::context::LcoreContext;
 use crate::ports::port::{Health, Port};
 use crate::stats::down_reason::DownReason;
@@ -39,23 +38,23 @@ impl Port {
         if queue.is_down {
             // What was listed and not posted is not out any more: it is dropped here, not with the
             // queue pair.
-            operating.sends -= queue.sends_waiting();
+            self.qp.sends -= queue.sends_waiting();
             let dropped = batch.len() + queue.fail_waiting();
             batch.clear();
             self.stats.drops.add(DropReason::PortDown, dropped as u64);
             self.stats.tx_pending.set(0);
-            self.stats.tx_outstanding.set(operating.sends as u64);
+            self.stats.tx_outstanding.set(self.qp.sends as u64);
             return true;
         }
         let (mut busy, mut failed) = (false, None);
         while failed.is_none() {
-            let left = operating.sends_max.saturating_sub(operating.sends);
-            operating.sends += queue.gather(batch, self.qp.send_room(), left);
+            let left = operating.sends_max.saturating_sub(self.qp.sends);
+            self.qp.sends += queue.gather(batch, self.qp.send_room(), left);
             if queue.works.is_empty() {
                 break;
             }
             let posted = queue.post(ONLY, &mut self.qp, true);
-            operating.sends -= posted.dropped;
+            self.qp.sends -= posted.dropped;
             busy |= posted.is_moved;
             failed = posted.lost;
             if !queue.works.is_empty() {
@@ -63,7 +62,7 @@ impl Port {
             }
         }
         self.stats.tx_pending.set((batch.len() + queue.sends_waiting()) as u64);
-        self.stats.tx_outstanding.set(operating.sends as u64);
+        self.stats.tx_outstanding.set(self.qp.sends as u64);
         if let Some(stop) = failed {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
             if let Err(error) = self.qp.to_err() {
@@ -101,8 +100,8 @@ impl Port {
         let done = queue.completed(ONLY, &mut self.qp, completion, &mut operating.freed);
         operating.freed.clear();
         let Ok(done) = done else { return self.stats.stale.add(1) };
-        operating.sends = operating.sends.saturating_sub(done.sends);
-        self.stats.tx_outstanding.set(operating.sends as u64);
+        self.qp.sends = self.qp.sends.saturating_sub(done.sends);
+        self.stats.tx_outstanding.set(self.qp.sends as u64);
         let (status, failed) = (completion.status(), !completion.is_ok());
         queue.is_down |= failed;
         if failed {
@@ -119,10 +118,7 @@ impl Port {
     #[cold]
     pub(super) fn marker_done(&mut self, completion: &Completion) {
         let Some(operating) = &mut self.operating else { return self.stats.stale.add(1) };
-        let is_marker = self.reconnect.as_ref().is_some_and(PortSide::is_marked);
-        let done = self.qp.send_done(completion, &mut operating.freed);
-        operating.freed.clear();
-        if done.is_err() || !is_marker {
+        if self.qp.sent(completion, &mut operating.freed).is_err() || !self.qp.is_marked() {
             self.stats.stale.add(1);
         }
     }

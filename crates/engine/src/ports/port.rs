@@ -13,9 +13,10 @@
 mod model;
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, QueuePair, Transport, WrKind};
+use verbline_verbs::{Completion, PostStop, Transport, WrKind};
 
 use crate::connection::handover::PortSide;
+use crate::connection::port_qp::{PortQp, SendDone};
 use crate::control::run_control::LcoreInbox;
 use crate::operations::operation::mark_of;
 use crate::ports::context::LcoreContext;
@@ -75,20 +76,11 @@ pub(crate) struct Sending {
     /// Whether the last send of every batch is signaled. It is while a run drains, so that the
     /// lcore can wait for its sends.
     signal_ends: bool,
-    /// Whether the last send that was posted is signaled, so that everything outstanding will
-    /// complete.
-    pub(super) end_signaled: bool,
 }
 
 impl Sending {
     pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
-        Sending {
-            sink,
-            signal_every_wr,
-            freed: Batch::with_capacity(depth_wr),
-            signal_ends: false,
-            end_signaled: false,
-        }
+        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false }
     }
 }
 
@@ -98,7 +90,7 @@ pub(crate) struct Port {
     pub(crate) name: String,
     /// Its place among the ports of the plan.
     pub(crate) index: u16,
-    pub(crate) qp: QueuePair,
+    pub(crate) qp: PortQp,
     pub(crate) receiving: Option<Receiving>,
     /// `None` also where the port carries out operations.
     pub(crate) sending: Option<Sending>,
@@ -187,15 +179,10 @@ impl Port {
         }
     }
 
-    /// Whether a send is out whose completion will come. Between two signaled sends there are
-    /// `signal_every_wr` - 1 that are not; so many outstanding ones, and a completion is due.
+    /// Whether a send is out whose completion will come.
     pub(crate) fn awaits_completion(&self) -> bool {
-        let surely = match &self.sending {
-            Some(sending) if !sending.end_signaled => sending.signal_every_wr as usize,
-            // The last of every list of operations is signaled.
-            _ => 1,
-        };
-        self.health == Health::Up && self.qp.sends_outstanding() >= surely
+        let every_wr = self.sending.as_ref().map_or(1, |sending| sending.signal_every_wr as usize);
+        self.health == Health::Up && self.qp.awaits_completion(every_wr, self.sending.is_none())
     }
 
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
@@ -282,20 +269,15 @@ impl Port {
     #[inline]
     fn sent(&mut self, completion: &Completion) {
         let Some(sending) = &mut self.sending else { return self.marker_done(completion) };
-        let done = self.qp.send_done(completion, &mut sending.freed);
-        sending.freed.clear();
+        let done = self.qp.sent(completion, &mut sending.freed);
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
-        if done.is_err() {
-            return self.stats.stale.add(1);
-        }
-        if !completion.is_ok() {
-            // The last completion of a queue pair that is being released is its marker, which
-            // carries no packet.
-            if self.reconnect.as_ref().is_some_and(PortSide::is_marked) && self.qp.sends_outstanding() == 0 {
-                return;
+        match done {
+            Ok(SendDone::Sent | SendDone::Marker) => {}
+            Ok(SendDone::Failed) => {
+                let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+                self.failed(completion.status(), DropReason::SendError, left);
             }
-            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
-            self.failed(completion.status(), DropReason::SendError, left);
+            Err(_) => self.stats.stale.add(1),
         }
     }
 
@@ -303,7 +285,7 @@ impl Port {
     /// posted or dropped.
     #[inline]
     fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
-        let Some(sending) = &mut self.sending else { return false };
+        let Some(sending) = &self.sending else { return false };
         let pending = &mut ctx.sinks[sending.sink].batch;
         if self.health != Health::Up {
             self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
@@ -312,9 +294,6 @@ impl Port {
             return true;
         }
         let sent = posting::send(&mut self.qp, pending, sending.signal_ends, &self.stats);
-        if sent.posted > 0 {
-            sending.end_signaled = sent.end_signaled;
-        }
         let is_moved = match sent.stop {
             None => true,
             Some(PostStop::Full) => sent.posted > 0,

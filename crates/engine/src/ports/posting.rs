@@ -2,8 +2,9 @@
 //! queue pair or a thousand.
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{PostStop, QueuePair, RecvOutcome, SendOptions, SendOutcome};
+use verbline_verbs::{PostStop, RecvOutcome, SendOptions, SendOutcome};
 
+use crate::connection::port_qp::PortQp;
 use crate::operations::queue::posting::refusal;
 use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
@@ -13,37 +14,28 @@ use crate::stats::drop_reason::DropReason;
 /// doorbell.
 pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
 
-/// What became of a list of packets to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    pub(super) posted: usize,
-    /// The last packet of the list was posted, and is signaled.
-    pub(super) end_signaled: bool,
-    /// Why the rest stayed in the batch, if some did.
-    pub(super) stop: Option<PostStop>,
-}
-
 /// Posts packets as one list where it fits, and counts what was posted. `signal_ends`: the last of
 /// the list is signaled.
 #[inline]
-pub(super) fn send(qp: &mut QueuePair, batch: &mut Batch, signal_ends: bool, stats: &PortStats) -> Sent {
+pub(super) fn send(qp: &mut PortQp, batch: &mut Batch, signal_ends: bool, stats: &PortStats) -> SendOutcome {
     let before = batch.len();
     let bytes = match batch.as_slice() {
         [only] => only.len() as u64,
         _ => bytes_of(batch),
     };
-    let SendOutcome { posted, stop, .. } = match signal_ends {
+    let outcome = match signal_ends {
         false => qp.post_send(batch),
         true => {
             qp.post_send_with(batch, |index, _| SendOptions { signaled: index + 1 == before, ..SendOptions::default() })
         }
     };
-    if posted > 0 {
+    if outcome.posted > 0 {
+        qp.end_signaled = signal_ends && outcome.posted == before;
         stats.tx_posts.add(1);
-        stats.tx_packets.add(posted as u64);
+        stats.tx_packets.add(outcome.posted as u64);
         stats.tx_bytes.add(bytes - bytes_of(batch));
     }
-    Sent { posted, end_signaled: signal_ends && posted == before, stop }
+    outcome
 }
 
 /// Drops the packet at the front, which cannot be sent, or all packets if none can.

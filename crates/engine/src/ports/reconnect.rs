@@ -12,7 +12,8 @@ use std::mem;
 
 use verbline_verbs::QueuePair;
 
-use crate::connection::handover::{ForLcore, PortSide, Release};
+use crate::connection::handover::ForLcore;
+use crate::connection::port_qp::PortQp;
 use crate::ports::port::{Health, Port};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
@@ -37,7 +38,7 @@ impl Port {
             self.replace_qp(replacement);
             return HandoverStep::Replaced;
         }
-        if side.release == Release::InUse && (lost || self.health == Health::Down) {
+        if !side.is_releasing && (lost || self.health == Health::Down) {
             self.begin_release(lost);
             return HandoverStep::Releasing;
         }
@@ -53,16 +54,12 @@ impl Port {
     /// already. `lost`: the supervisor knows the reason.
     fn begin_release(&mut self, lost: bool) {
         self.go_down(Health::Down, DownReason::LOST);
-        let before = self.qp.sends_outstanding();
-        if let Err(error) = self.qp.start_drain() {
-            tracing::error!(port = %self.name, %error, "the queue pair cannot be released");
-        }
-        let marked = self.qp.sends_outstanding() > before;
+        self.qp.start_drain(&self.name);
         if let Some(receiving) = &mut self.receiving {
             receiving.retry_ns = None;
         }
         let Some(side) = &mut self.reconnect else { return };
-        side.release = Release::Releasing { marked };
+        side.is_releasing = true;
         if !lost {
             side.handover.report_down(self.stats.down_reason.value());
         }
@@ -74,36 +71,31 @@ impl Port {
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         let refill = self.receiving.as_ref().map_or(0, |receiving| receiving.refill.len());
         self.stats.rx_outstanding.set((self.qp.recvs_outstanding() + refill) as u64);
-        if let Some(side) = &mut self.reconnect {
-            side.release = Release::Released { marked: side.is_marked() };
+        if let Some(side) = &self.reconnect {
             side.handover.report_drained();
         }
     }
 
     /// Takes another queue pair, which is connected. Its receives are posted in this turn.
     fn replace_qp(&mut self, replacement: QueuePair) {
-        let old = mem::replace(&mut self.qp, replacement);
-        // What the device never completed goes with the queue pair. A marker among it is no packet.
-        let marker = usize::from(self.reconnect.as_ref().is_some_and(PortSide::is_marked));
-        let unanswered = match &mut self.operating {
-            Some(operating) => operating.replaced(),
-            None => old.sends_outstanding().saturating_sub(marker),
-        };
+        let old = mem::replace(&mut self.qp, PortQp::new(replacement));
+        // What the device never completed goes with the queue pair.
+        let unanswered = old.lost_sends(self.operating.is_some());
+        if let Some(operating) = &mut self.operating {
+            operating.lost = true;
+        }
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.stats.qpn.set(self.qp.qpn().into());
         if let Some(receiving) = &mut self.receiving {
             receiving.missing = receiving.depth_wr;
-        }
-        if let Some(sending) = &mut self.sending {
-            sending.end_signaled = false;
         }
         self.stats.tx_outstanding.set(0);
         self.stats.down.set(0);
         self.stats.down_reason.set(0);
         self.health = Health::Up;
         if let Some(side) = &mut self.reconnect {
-            side.release = Release::InUse;
-            side.handover.retire(old);
+            side.is_releasing = false;
+            side.handover.retire(old.into_inner());
         }
     }
 }

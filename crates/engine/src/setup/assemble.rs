@@ -208,7 +208,7 @@ impl Built {
         };
         let stop_connecting = Arc::new(StopFlag::new().map_err(refused)?);
         let ports = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports);
-        let qps = ports.map(|port| (usize::from(port.index), &mut port.qp)).collect();
+        let qps = ports.map(|port| (usize::from(port.index), &mut *port.qp)).collect();
         let established = connector::connect(std::mem::take(&mut self.to_connect), qps, &stop_connecting, stop)?;
         // What an attempt that failed half-way has cost. A peer that is quicker than this waits and
         // sends again (RNR).

@@ -13,6 +13,7 @@ use crate::api::outputs::Output;
 use crate::api::registry::Registry;
 use crate::api::spread::Spread;
 use crate::connection::handover::{Handovers, PortSide};
+use crate::connection::port_qp::PortQp;
 use crate::errors::error::EngineError;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::WakeSet;
@@ -227,7 +228,7 @@ impl LcoreBuilder<'_> {
         Ok(Port {
             name: port.name.clone(),
             index: id.index() as u16,
-            qp,
+            qp: PortQp::new(qp),
             receiving,
             sending,
             operating,

@@ -22,9 +22,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbline_mem::ConnectionId;
-use verbline_verbs::QueuePair;
 
 use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::port_qp::PortQp;
 use crate::control::event_fd::EventFd;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
@@ -40,10 +40,10 @@ pub(crate) enum ToLcore {
     /// A queue pair of this number is about to be connected: it may receive before it is open.
     Expect { connection: ConnectionId, qpn: u32 },
     /// It is connected.
-    Open { connection: ConnectionId, qp: Box<QueuePair>, peer: Box<ConnectionPeer> },
+    Open { connection: ConnectionId, qp: Box<PortQp>, peer: Box<ConnectionPeer> },
     /// It will not be connected. Its peer may have sent something all the same, which would vanish
     /// with the queue pair. So it is released as an open one is.
-    Forget { connection: ConnectionId, qp: Box<QueuePair> },
+    Forget { connection: ConnectionId, qp: Box<PortQp> },
     /// The connection is over.
     Close { connection: ConnectionId, reason: &'static str },
     /// Its completions do not come.
@@ -57,7 +57,7 @@ pub(crate) enum ToHost {
     Over { connection: ConnectionId },
     /// Nothing of the queue pair is outstanding, or was waited for in vain. What the host has
     /// allocated it frees.
-    Released { connection: ConnectionId, qp: Box<QueuePair>, peer: Option<Box<ConnectionPeer>> },
+    Released { connection: ConnectionId, qp: Box<PortQp>, peer: Option<Box<ConnectionPeer>> },
 }
 
 /// Shared by a port and its host.

@@ -1,6 +1,6 @@
 //! What the host of a port has of a connection.
 
-use verbline_verbs::QueuePair;
+use crate::connection::port_qp::PortQp;
 use verbline_verbs::connection::{Connecting, Connection};
 
 /// A connection, as the host keeps it.
@@ -9,12 +9,12 @@ pub(super) enum Held {
     /// The listener was asked, and is to answer.
     Asked {
         connecting: Connecting,
-        qp: Box<QueuePair>,
+        qp: Box<PortQp>,
     },
     /// The peer was accepted, and is to finish.
     Accepted {
         connection: Connection,
-        qp: Box<QueuePair>,
+        qp: Box<PortQp>,
     },
     Open {
         connection: Connection,

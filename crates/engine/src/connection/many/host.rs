@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request};
-use verbline_verbs::{Provider, QpError, QpMaker, QueuePair};
+use verbline_verbs::{Provider, QpError, QpMaker};
 
 use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::many::entrances::Entrances;
@@ -32,6 +32,7 @@ use crate::connection::many::intake::Intake;
 use crate::connection::many::own_time::OwnTime;
 use crate::connection::many::place::Places;
 use crate::connection::many::targets::Targets;
+use crate::connection::port_qp::PortQp;
 use crate::connection::spec::LocalPort;
 use crate::connection::supervisor::StopFlags;
 use crate::errors::guarded::Guarded;
@@ -208,10 +209,10 @@ impl Host {
         Ok(())
     }
 
-    fn make(&self) -> Result<Box<QueuePair>, QpError> {
+    fn make(&self) -> Result<Box<PortQp>, QpError> {
         let mut qp = self.spec.maker.make()?;
         qp.to_init(&self.spec.port.init)?;
-        Ok(Box::new(qp))
+        Ok(Box::new(PortQp::new(qp)))
     }
 
     /// The connection in a place may have news.
@@ -257,7 +258,7 @@ impl Host {
         }
     }
 
-    fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<QueuePair>) {
+    fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<PortQp>) {
         let peer = Box::new(ConnectionPeer {
             address: made.peer_addr(),
             local: made.local_addr(),
@@ -274,7 +275,7 @@ impl Host {
     }
 
     /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
-    fn forget(&mut self, connection: ConnectionId, qp: Box<QueuePair>, why: &dyn std::fmt::Display) {
+    fn forget(&mut self, connection: ConnectionId, qp: Box<PortQp>, why: &dyn std::fmt::Display) {
         self.not_made(connection, why);
         self.spec.exchange.tell_lcore(ToLcore::Forget { connection, qp });
         self.begin_close(connection, false);

@@ -17,13 +17,11 @@ use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::errors::guarded::Guarded;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::operations::operation::Operation;
-use crate::operations::queue::OperationsSpec;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
-use crate::rig::Rig;
+use crate::rig::{Rig, operation_queue};
 use crate::stats::count::{Shared, shared};
-use crate::stats::counters::{PortStats, StageStats};
-use crate::stats::operations::OperationStats;
+use crate::stats::counters::StageStats;
 use crate::waiting::fds::{FdInterest, FdNext, FdReady};
 
 /// What the stage was called for, and what it does.
@@ -127,16 +125,7 @@ fn at(tick: Tick) -> (bool, Polling) {
 impl World {
     fn new(has: Has, answers: &[Next]) -> World {
         let (rig, stats) = (Rig::new(8), shared::<StageStats>());
-        let mut queue = OperationQueue::new(OperationsSpec {
-            port: shared::<PortStats>(),
-            stats: shared::<OperationStats>(),
-            sends: 4,
-            depth: 4,
-            many: None,
-            regions: Box::new([]),
-            windows: Box::new([]),
-            keys: Box::new([]),
-        });
+        let mut queue = operation_queue(shared(), 4);
         let user = queue.add_user(Shared::clone(&stats));
         let sinks = vec![
             Sink::new(4, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats))),
@@ -406,10 +395,6 @@ fn a_descriptor_whose_other_end_is_closed_is_told_of_once_though_the_stage_would
 }
 
 #[test]
-fn a_stage_that_waits_for_nothing_has_no_timers_and_costs_its_node_no_state() {
+fn a_node_whose_stage_waits_for_nothing_has_none_of_this() {
     assert!(Waits::new("stage", false, WaitsFor::default()).is_none());
-    let mut world = World::new(Has::default(), &[Next::Idle]);
-    world.arm(10);
-    assert_eq!(world.turn(), (IDLE, vec!["poll"]));
-    assert_eq!(world.seen.lock().unwrap().refused, 1);
 }

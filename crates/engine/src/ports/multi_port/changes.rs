@@ -3,6 +3,7 @@
 use std::mem;
 
 use verbline_mem::ConnectionId;
+use verbline_verbs::Status;
 
 use super::{MultiPort, Slot, State, slot_of};
 use crate::connection::event::ConnectionChange;
@@ -110,6 +111,14 @@ impl MultiPort {
         }
     }
 
+    /// A connection failed by a completion with this status. One that is closing is flushed.
+    pub(super) fn failed_with(&mut self, at: usize, status: Status) {
+        if self.slots[at].state != State::Closing {
+            self.stats.count_status(status);
+        }
+        self.fail(at, status.name());
+    }
+
     /// Closes what stages want closed.
     pub(super) fn close_asked(&mut self) {
         while let Some(connection) = self.closes.pop() {
@@ -138,11 +147,8 @@ impl MultiPort {
         slot.state = State::Closing;
         let Some(qp) = &mut slot.qp else { return };
         let before = qp.sends_outstanding();
-        if let Err(error) = qp.start_drain() {
-            tracing::error!(port = %self.name, %error, "a queue pair cannot be released");
-        }
+        qp.start_drain(&self.name);
         let after = qp.sends_outstanding();
-        self.slots[at].is_marked = after > before;
         if let Some(sending) = &mut self.sending {
             match &mut sending.operations {
                 None => sending.changed(before, after),
@@ -165,16 +171,18 @@ impl MultiPort {
         let slot = mem::take(&mut self.slots[at]);
         self.by_qpn.remove(slot.qpn);
         let (Some(connection), Some(qp)) = (slot.connection, slot.qp) else { return };
-        let mut unanswered = qp.sends_outstanding();
-        let mut lost = unanswered.saturating_sub(slot.is_marked.into());
         if let Some(sending) = &mut self.sending {
-            if let Some(queue) = &mut sending.operations {
-                queue.lose_posted(at);
-                (unanswered, lost) = (slot.sends, slot.sends);
-            }
+            let unanswered = match &mut sending.operations {
+                None => qp.sends_outstanding(),
+                Some(queue) => {
+                    queue.lose_posted(at);
+                    qp.sends
+                }
+            };
             sending.changed(unanswered, 0);
+            let lost = qp.lost_sends(sending.operations.is_some());
+            self.stats.drops.add(DropReason::SendError, lost as u64);
         }
-        self.stats.drops.add(DropReason::SendError, lost as u64);
         self.gauge_sends();
         self.forget_receives(qp.recvs_outstanding());
         self.exchange.tell_host(ToHost::Released { connection, qp, peer: slot.peer });

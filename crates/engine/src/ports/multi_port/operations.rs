@@ -72,15 +72,15 @@ impl MultiPort {
         };
         let batch = &mut ctx.sinks[*sink].batch;
         let slot = at.map(|at| (at, &mut self.slots[at]));
-        let Some((at, slot, qp)) = slot.and_then(|(at, slot)| Some((at, &mut slot.sends, slot.qp.as_mut()?))) else {
+        let Some((at, qp)) = slot.and_then(|(at, slot)| Some((at, slot.qp.as_mut()?))) else {
             queue.gather_over(batch, over, usize::MAX);
             let dropped = queue.refuse_listed(OperationError::ConnectionOver);
             return self.stats.drops.add(DropReason::NoConnection, dropped as u64);
         };
-        let room = depth_wr.saturating_sub(*slot).min(most_wr.saturating_sub(*outstanding));
+        let room = depth_wr.saturating_sub(qp.sends).min(most_wr.saturating_sub(*outstanding));
         let Gathered { sends, dropped } = queue.gather_over(batch, over, room);
         self.stats.drops.add(DropReason::TxFull, dropped as u64);
-        *slot += sends;
+        qp.sends += sends;
         *outstanding += sends;
         let mut posted = queue.post(at, qp, false);
         if let Some(stop) = posted.lost {
@@ -88,7 +88,7 @@ impl MultiPort {
             self.stats.drops.add(refusal(stop), dropped as u64);
             posted.dropped += dropped;
         }
-        *slot -= posted.dropped;
+        qp.sends -= posted.dropped;
         *outstanding -= posted.dropped;
         if let Some(stop) = posted.lost {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
@@ -127,17 +127,14 @@ impl MultiPort {
         let done = queue.completed(at, qp, completion, freed);
         freed.clear();
         let Ok(done) = done else { return self.stats.stale.add(1) };
-        slot.sends -= done.sends;
+        qp.sends -= done.sends;
         *outstanding -= done.sends;
         self.stats.tx_outstanding.set(*outstanding as u64);
         if !completion.is_ok() {
             if !done.of_operation {
                 self.stats.drops.add(DropReason::SendError, 1);
             }
-            if slot.state != State::Closing {
-                self.stats.count_status(completion.status());
-            }
-            self.fail(at, completion.status().name());
+            self.failed_with(at, completion.status());
         }
         self.release_if_drained(at);
     }
@@ -147,15 +144,13 @@ impl MultiPort {
     pub(super) fn marker_done(&mut self, at: usize, completion: &Completion) {
         let (slot, Some(sending)) = (&mut self.slots[at], &mut self.sending) else { return };
         let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
-        let done = qp.send_done(completion, &mut sending.freed);
-        sending.freed.clear();
-        if done.is_err() || !slot.is_marked {
+        if qp.sent(completion, &mut sending.freed).is_err() || !qp.is_marked() {
             return self.stats.stale.add(1);
         }
         if let Some(queue) = &mut sending.operations {
             queue.lose_posted(at);
         }
-        let unanswered = std::mem::take(&mut slot.sends);
+        let unanswered = std::mem::take(&mut qp.sends);
         sending.changed(unanswered, 0);
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.release_if_drained(at);

@@ -3,9 +3,10 @@
 use std::mem;
 
 use verbline_mem::{Batch, ConnectionId};
-use verbline_verbs::{Completion, QueuePair};
+use verbline_verbs::Completion;
 
-use super::{MultiPort, Slot, State};
+use super::{MultiPort, State};
+use crate::connection::port_qp::{PortQp, SendDone};
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting;
@@ -66,10 +67,10 @@ impl ManySending {
     }
 
     /// How many sends a connection takes now.
-    pub(super) fn room_of(&self, slot: &Slot, qp: &QueuePair) -> usize {
+    pub(super) fn room_of(&self, qp: &PortQp) -> usize {
         let own = match self.operations {
             None => qp.send_room(),
-            Some(_) => self.depth_wr.saturating_sub(slot.sends),
+            Some(_) => self.depth_wr.saturating_sub(qp.sends),
         };
         own.min(self.room())
     }
@@ -141,11 +142,7 @@ impl MultiPort {
             run.truncate(room);
         }
         while !run.is_empty() {
-            let sent = posting::send(qp, run, sending.signal_ends, &self.stats);
-            if sent.posted > 0 {
-                slot.end_signaled = sent.end_signaled;
-            }
-            if let Some(stop) = sent.stop {
+            if let Some(stop) = posting::send(qp, run, sending.signal_ends, &self.stats).stop {
                 posting::refuse(run, stop, &self.name, &self.stats);
             }
         }
@@ -178,22 +175,16 @@ impl MultiPort {
             return self.marker_done(at, completion);
         }
         let before = qp.sends_outstanding();
-        let done = qp.send_done(completion, &mut sending.freed);
-        sending.freed.clear();
+        let done = qp.sent(completion, &mut sending.freed);
         sending.changed(before, qp.sends_outstanding());
         self.stats.tx_outstanding.set(sending.outstanding as u64);
-        if done.is_err() {
-            return self.stats.stale.add(1);
-        }
-        if !completion.is_ok() {
-            let is_marker = slot.is_marked && qp.sends_outstanding() == 0;
-            if !is_marker {
+        match done {
+            Ok(SendDone::Sent | SendDone::Marker) => {}
+            Ok(SendDone::Failed) => {
                 self.stats.drops.add(DropReason::SendError, 1);
+                self.failed_with(at, completion.status());
             }
-            if slot.state != State::Closing {
-                self.stats.count_status(completion.status());
-            }
-            self.fail(at, completion.status().name());
+            Err(_) => return self.stats.stale.add(1),
         }
         if self.slots[at].state == State::Closing {
             self.release_if_drained(at);
@@ -211,12 +202,9 @@ impl MultiPort {
     pub(crate) fn awaits_completion(&self) -> bool {
         let out = |sending: &&ManySending| sending.outstanding > 0 || sending.operations.is_some();
         let Some(sending) = self.sending.as_ref().filter(out) else { return false };
-        self.open.iter().map(|at| &self.slots[usize::from(*at)]).any(|slot| {
-            // The last of every list with operations is signaled.
-            let all_told = slot.end_signaled || sending.operations.is_some();
-            let least = if all_told { 1 } else { sending.signal_every_wr };
-            slot.qp.as_ref().is_some_and(|qp| qp.sends_outstanding() >= least)
-        })
+        let (every_wr, operates) = (sending.signal_every_wr, sending.operations.is_some());
+        let mut qps = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_ref());
+        qps.any(|qp| qp.awaits_completion(every_wr, operates))
     }
 }
 

@@ -10,16 +10,14 @@ use super::*;
 use crate::connection::handover::{Handover, PortSide};
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::operations::operation::{Operation, OperationError};
-use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::ports::operating::Operating;
 use crate::ports::port::{Receiving, Sending};
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::figures::{FULL, WRONG};
-use crate::rig::{Depths, Rig, port};
+use crate::rig::{Depths, Rig, operation_queue, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
-use crate::stats::operations::OperationStats;
 
 const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
 
@@ -116,16 +114,7 @@ fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let mut port = line.port(None);
     port.operating = Some(Box::new(Operating::new(0, 8, 8)));
     let stage = shared::<StageStats>();
-    let mut queue = OperationQueue::new(OperationsSpec {
-        port: Shared::clone(&port.stats),
-        stats: shared::<OperationStats>(),
-        sends: 8,
-        depth: 8,
-        many: None,
-        regions: Box::new([]),
-        windows: Box::new([]),
-        keys: Box::new([]),
-    });
+    let mut queue = operation_queue(Shared::clone(&port.stats), 8);
     queue.add_user(Shared::clone(&stage));
     let mut lcore =
         line.rig.lcore_state(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
@@ -163,7 +152,7 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
         assert!(port.is_settled(&lcore.ctx.sinks));
         // Nothing of the old queue pair is on the new one's account.
-        assert_eq!(port.operating.as_ref().map(|operating| operating.sends), Some(0));
+        assert_eq!(port.qp.sends, 0);
     }
 }
 

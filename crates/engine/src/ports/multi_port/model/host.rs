@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use verbline_mem::ConnectionId;
-use verbline_verbs::{QpMaker, QueuePair};
+use verbline_verbs::QpMaker;
 
 use super::PLACE;
 use super::oracle::{Answer, Message};
 use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
+use crate::connection::port_qp::PortQp;
 use crate::rig::Rig;
 
 /// Said of a connection whose peer has left.
@@ -30,7 +31,7 @@ pub(super) struct Made {
     pub(super) id: ConnectionId,
     pub(super) qpn: u32,
     /// While the host has it.
-    qp: Option<Box<QueuePair>>,
+    qp: Option<Box<PortQp>>,
     is_open: bool,
     is_given_up: bool,
     is_closed: bool,
@@ -57,7 +58,7 @@ impl Host {
         self.all.push(Made {
             id,
             qpn,
-            qp: Some(Box::new(qp)),
+            qp: Some(Box::new(PortQp::new(qp))),
             is_open: false,
             is_given_up: false,
             is_closed: false,

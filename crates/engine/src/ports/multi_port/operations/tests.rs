@@ -11,6 +11,7 @@ use super::super::{ManyReceiving, MultiPort, MultiPortSpec};
 use super::*;
 use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::many::exchange::{Exchange, ToLcore};
+use crate::connection::port_qp::PortQp;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::poll_loop::complete_runs;
 use crate::operations::operation::Operation;
@@ -98,7 +99,7 @@ impl World {
         let address = ([127, 0, 0, 1], 4791).into();
         let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag: 0 });
         self.exchange.tell_lcore(ToLcore::Expect { connection, qpn });
-        self.exchange.tell_lcore(ToLcore::Open { connection, qp: Box::new(qp), peer });
+        self.exchange.tell_lcore(ToLcore::Open { connection, qp: Box::new(PortQp::new(qp)), peer });
         assert!(self.lcore.many[0].take_messages());
         (connection, qpn)
     }
