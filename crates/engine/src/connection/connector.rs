@@ -4,7 +4,7 @@
 //! Guarantees: at the start every port connects at the same time, on a thread of its own, within
 //! its `connect_timeout`. An attempt is repeated if waiting may help (nobody listens yet, there is
 //! no route yet, the other end went away during the attempt), with pauses that double up to
-//! [`PAUSE_MAX`]. The start fails at once if waiting cannot help (a wrong device, a listener that
+//! [`PAUSE_MAX`](crate::connection::handshake::PAUSE_MAX). The start fails at once if waiting cannot help (a wrong device, a listener that
 //! rejects with a reason). The first port that gives up, or a request to stop, ends the other
 //! attempts at once or, during an address lookup, within [`RESOLVE`].
 //!
@@ -19,20 +19,13 @@ use std::time::{Duration, Instant};
 use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve};
 use verbline_verbs::{Provider, QpState, QueuePair};
 
+use crate::connection::handshake::{ANSWER, Pauses, RESOLVE, reject, wrong_device};
 use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
 
 /// How often the owner is asked whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The pause after the first failed attempt, and the longest pause.
-pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(10);
-pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The longest that one attempt looks for the path to an address.
-const RESOLVE: Duration = Duration::from_secs(1);
-/// The longest wait for the other end to finish a handshake.
-const ANSWER: Duration = Duration::from_secs(5);
-
 /// One more than a port accepts, so that a second peer is refused and not left waiting.
 pub(crate) const BACKLOG: u32 = 2;
 
@@ -148,14 +141,14 @@ impl<'a> Connector<'a> {
         from: Option<SocketAddr>,
         deadline: Instant,
     ) -> Result<Connection, Failure> {
-        let mut pause = PAUSE_MIN;
+        let mut pauses = Pauses::START;
         loop {
             self.attempts += 1;
             match self.attempt(provider, to, from, deadline) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => self.failed(error, || format!("connect to {to}"))?,
             }
-            self.pause(&mut pause, deadline)?;
+            self.pause(&mut pauses, deadline)?;
             if Instant::now() >= deadline {
                 return Err(self.late(provider, format!("connects to {to}")));
             }
@@ -180,13 +173,13 @@ impl<'a> Connector<'a> {
 
     /// Listens again, once the address is free.
     fn bind(&mut self, provider: Provider, at: SocketAddr, deadline: Instant) -> Result<Listener, Failure> {
-        let mut pause = PAUSE_MIN;
+        let mut pauses = Pauses::START;
         loop {
             match Listener::bind(provider, at, BACKLOG) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => self.failed(error, || format!("listen at {at}"))?,
             }
-            self.pause(&mut pause, deadline)?;
+            self.pause(&mut pauses, deadline)?;
         }
     }
 
@@ -223,10 +216,10 @@ impl<'a> Connector<'a> {
     fn accept(&mut self, request: Request, deadline: Instant) -> Result<Connection, ConnectionError> {
         let (device, came_by) = (&self.port.device, request.device_name());
         if came_by != device {
-            let reason = format!("port.{} is on {device}, this came by {came_by}", self.port.name);
+            let reason = wrong_device(&self.port.name, device, came_by);
             tracing::warn!(peer = %request.peer_addr(), %reason, "a connection is rejected");
             let error = ConnectionError::WrongDevice { qp: device.clone(), route: came_by.to_owned() };
-            request.reject(&reason.as_bytes()[..reason.len().min(REASON_BYTES)])?;
+            reject(request, reason.as_bytes())?;
             return Err(error);
         }
         let mut connection = request.accept(self.qp, &self.port.options)?;
@@ -256,10 +249,9 @@ impl<'a> Connector<'a> {
         }
     }
 
-    /// Waits for `pause`, and doubles it.
-    fn pause(&self, pause: &mut Duration, deadline: Instant) -> Result<(), Failure> {
-        rest(self.stop, (Instant::now() + *pause).min(deadline));
-        *pause = (*pause * 2).min(PAUSE_MAX);
+    /// Waits before the next attempt.
+    fn pause(&self, pauses: &mut Pauses, deadline: Instant) -> Result<(), Failure> {
+        rest(self.stop, (Instant::now() + pauses.take()).min(deadline));
         self.check_stop()
     }
 
@@ -327,9 +319,6 @@ fn rest(stop: &StopFlag, until: Instant) {
         event_fd::wait([stop.as_fd()], Some(until));
     }
 }
-
-/// The longest reason that a rejection carries.
-const REASON_BYTES: usize = verbline_verbs::connection::REJECT_PRIVATE_BYTES;
 
 /// Whether the same attempt may succeed later. A listener that rejects with a reason has decided; a
 /// listener that rejects without one may have been shutting down.

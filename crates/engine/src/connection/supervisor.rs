@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use verbline_verbs::connection::{Connection, ConnectionError};
 use verbline_verbs::{QpMaker, QueuePair};
 
-use crate::connection::connector::{Connector, Failure, PAUSE_MAX, PAUSE_MIN};
+use crate::connection::connector::{Connector, Failure};
 use crate::connection::handover::Handover;
+use crate::connection::handshake::{PAUSE_MAX, Pauses};
 use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
@@ -117,7 +118,7 @@ impl<M: ConnectionManager> Supervisor<M> {
     /// Runs until a flag stops it. Returns the connection that there is then; of a port that does
     /// not reconnect, the lost one.
     pub(crate) fn run(mut self, mut connection: M::Connection) -> Option<M::Connection> {
-        let mut pause = PAUSE_MIN;
+        let mut pauses = Pauses::START;
         loop {
             let since = self.manager.now();
             let reason = match self.watch(&mut connection) {
@@ -134,10 +135,9 @@ impl<M: ConnectionManager> Supervisor<M> {
             }
             // Two ends that can connect but not talk would otherwise reconnect without a pause.
             if self.manager.now() < since + PAUSE_MAX {
-                self.rest(pause);
-                pause = (pause * 2).min(PAUSE_MAX);
+                self.rest(pauses.take());
             } else {
-                pause = PAUSE_MIN;
+                pauses = Pauses::START;
             }
             connection = self.connect(&handover)?;
         }

@@ -5,6 +5,7 @@ use std::io;
 
 use crate::api::stage::{PortChange, PortEvent};
 use crate::connection::event::{ConnectionChange, ConnectionEvent};
+use crate::connection::handshake::RELEASE;
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
 use crate::ports::port::Health;
@@ -12,10 +13,6 @@ use crate::ports::reconnect::HandoverStep;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
-
-/// How long the lcore waits for the completions of a queue pair that is being released. A working
-/// device delivers them at once.
-const RELEASE_NS: u64 = 1_000_000_000;
 
 impl Lcore {
     /// Handles every notice that has been posted. After an error the lcore cannot run on.
@@ -104,7 +101,7 @@ impl Lcore {
         match port.service_handover() {
             HandoverStep::Nothing => {}
             HandoverStep::Releasing => {
-                let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE_NS);
+                let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE.as_nanos() as u64);
                 while !self.ports[place].is_drained() && self.state.ctx.time.clock().now_ns() < until_ns {
                     self.run_turn();
                 }

@@ -24,13 +24,13 @@ use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request}
 use verbline_verbs::{Provider, QpError, QpMaker};
 
 use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::handshake::{ANSWER, RELEASE};
 use crate::connection::many::entrances::Entrances;
 use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
-use crate::connection::many::held::Held;
 use crate::connection::many::intake::Intake;
 use crate::connection::many::own_time::OwnTime;
-use crate::connection::many::place::Places;
+use crate::connection::many::place::{Held, Places};
 use crate::connection::many::targets::Targets;
 use crate::connection::port_qp::PortQp;
 use crate::connection::spec::LocalPort;
@@ -39,11 +39,6 @@ use crate::errors::guarded::Guarded;
 use crate::stats::connection_counters::{HostStats, LastError};
 use crate::stats::count::Shared;
 
-/// The longest wait for the other end to finish a handshake.
-const ANSWER: Duration = Duration::from_secs(5);
-/// How long the lcore waits for the completions of a queue pair that is being released. A working
-/// device delivers them at once.
-const RELEASE: Duration = Duration::from_secs(1);
 /// Requests that may wait for the host.
 pub(crate) const BACKLOG: u32 = 1024;
 

@@ -3,7 +3,6 @@
 pub(crate) mod entrances;
 pub(crate) mod exchange;
 pub(crate) mod gate;
-mod held;
 pub(crate) mod host;
 pub(crate) mod intake;
 mod own_time;

@@ -1,8 +1,36 @@
-//! The places of a port's connections, as its host keeps them.
+//! The places of a port's connections, as its host keeps them, and what it has of each.
 
 use std::collections::VecDeque;
 
 use verbline_mem::ConnectionId;
+use verbline_verbs::connection::{Connecting, Connection};
+
+use crate::connection::port_qp::PortQp;
+
+/// A connection, as the host keeps it.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// The listener was asked, and is to answer.
+    Asked {
+        connecting: Connecting,
+        qp: Box<PortQp>,
+    },
+    /// The peer was accepted, and is to finish.
+    Accepted {
+        connection: Connection,
+        qp: Box<PortQp>,
+    },
+    Open {
+        connection: Connection,
+    },
+    /// The lcore is to release its queue pair.
+    Closing {
+        was_open: bool,
+    },
+    /// The lcore has released it. It was open, and is not to be made again: nobody else gets its
+    /// place.
+    Over,
+}
 
 /// The places of a port: each has at most one connection at a time.
 #[derive(Debug)]

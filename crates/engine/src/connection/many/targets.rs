@@ -4,9 +4,9 @@
 //! and the others are asked meanwhile; one that answers rests no more than the shortest time again.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::connection::connector::{PAUSE_MAX, PAUSE_MIN};
+use crate::connection::handshake::Pauses;
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Target {
     /// Those that are made or asked for.
     connections: usize,
     rests_until: Option<Instant>,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 /// An address that is to be asked.
@@ -44,7 +44,7 @@ impl Targets {
             from: *from,
             connections: 0,
             rests_until: None,
-            pause: PAUSE_MIN,
+            pauses: Pauses::START,
         };
         Targets { all: list.iter().map(target).collect(), of_slot: vec![None; slots] }
     }
@@ -73,7 +73,7 @@ impl Targets {
     /// The connection of a slot was made.
     pub(crate) fn made(&mut self, slot: usize) {
         if let Some(index) = self.of_slot[slot] {
-            self.all[index].pause = PAUSE_MIN;
+            self.all[index].pauses = Pauses::START;
         }
     }
 
@@ -81,8 +81,7 @@ impl Targets {
     pub(crate) fn failed(&mut self, slot: usize, now: Instant) {
         if let Some(index) = self.over(slot) {
             let target = &mut self.all[index];
-            target.rests_until = Some(now + target.pause);
-            target.pause = (target.pause * 2).min(PAUSE_MAX);
+            target.rests_until = Some(now + target.pauses.take());
         }
     }
 
@@ -97,6 +96,7 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::handshake::PAUSE_MIN;
 
     fn three() -> Targets {
         let list = [1, 2, 3].map(|port| (SocketAddr::from(([10, 9, 9, 1], port)), None));

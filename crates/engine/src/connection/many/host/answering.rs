@@ -4,13 +4,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::epoll;
-use verbline_verbs::connection::{ConnectOptions, REJECT_PRIVATE_BYTES, Request};
+use verbline_verbs::connection::{ConnectOptions, Request};
 
 use super::{Admitted, Host, HostRole};
 use crate::connection::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
+use crate::connection::handshake::{self, wrong_device};
 use crate::connection::many::entrances::NoPlace;
 use crate::connection::many::exchange::ToLcore;
-use crate::connection::many::held::Held;
+use crate::connection::many::place::Held;
 
 /// Requests that are taken before anything else is looked at.
 const REQUESTS_MAX: usize = 64;
@@ -64,7 +65,7 @@ impl Host {
         let reason = match no {
             NoPlace::Device => {
                 counts.rejected_device.add(1);
-                format!("port.{name} is on {}, this came by {device}", self.spec.port.device)
+                wrong_device(name, &self.spec.port.device, device)
             }
             NoPlace::Full => {
                 counts.rejected_full.add(1);
@@ -168,11 +169,10 @@ impl Host {
     }
 }
 
-/// Says no. A reason that the message has no room for is cut.
 fn reject(request: Request, reason: &[u8]) {
     let peer = request.peer_addr();
     tracing::debug!(%peer, reason = %String::from_utf8_lossy(reason), "a connection is rejected");
-    if let Err(error) = request.reject(&reason[..reason.len().min(REJECT_PRIVATE_BYTES)]) {
+    if let Err(error) = handshake::reject(request, reason) {
         tracing::debug!(%peer, %error, "the peer does not hear that it is rejected");
     }
 }

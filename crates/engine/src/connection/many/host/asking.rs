@@ -2,20 +2,18 @@
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use rustix::event::epoll;
 use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{ConnectionError, resolve};
 
 use super::{Host, HostRole};
+use crate::connection::handshake::RESOLVE;
 use crate::connection::many::exchange::ToLcore;
-use crate::connection::many::held::Held;
+use crate::connection::many::place::Held;
 use crate::connection::many::targets::Picked;
 use crate::errors::error::Cause;
 
-/// The longest that one attempt looks for the path to an address.
-const RESOLVE: Duration = Duration::from_secs(1);
 /// Listeners that are asked at once: one is given time to answer.
 const ASKED_MAX: usize = 64;
 

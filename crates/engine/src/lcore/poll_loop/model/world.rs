@@ -14,8 +14,8 @@ use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKin
 
 use crate::api::outputs::Outputs;
 use crate::api::stage::{PortChange, PortEvent, Stage};
-use crate::connection::connector::{PAUSE_MAX, PAUSE_MIN};
 use crate::connection::handover::{Handover, PortSide};
+use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
 use crate::connection::supervisor::{SharedStatus, Status as ConnectionStatus, StopFlags, lock};
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
