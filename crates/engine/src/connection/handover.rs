@@ -12,32 +12,22 @@
 //!                       ── retire ─────────────▶ destroys the old queue pair
 //! ```
 //!
-//! Guarantees: the hot path never looks here. The lcore takes the lock only after a notice
-//! ([`crate::control::run_control`]) told it to, and no holder keeps the lock for longer than it
-//! takes to move a value. What either side said of a queue pair is forgotten once the next queue
-//! pair is given.
+//! Guarantees, beside those of the [`Mailbox`]: what either side said of a queue pair is forgotten
+//! once the next queue pair is given.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use verbline_verbs::QueuePair;
 
-use crate::control::event_fd::EventFd;
-use crate::control::notice::Notice;
+use crate::connection::mailbox::Mailbox;
 use crate::control::run_control::LcoreInbox;
 
 /// Shared by a port and its supervisor.
 #[derive(Debug)]
-pub(crate) struct Handover {
-    slots: Mutex<Slots>,
-    /// Signaled for the supervisor.
-    event: EventFd,
-    /// The lcore's inbox, and the port's place on the lcore.
-    inbox: LcoreInbox,
-    place: usize,
-}
+pub(crate) struct Handover(Mailbox<Slots>);
 
 /// One for each port of the plan, in order; `None` for ports that do not reconnect.
 pub(crate) type Handovers = [Option<Arc<Handover>>];
@@ -70,39 +60,39 @@ pub(crate) struct ForSupervisor {
 
 impl Handover {
     pub(crate) fn new(inbox: LcoreInbox, place: usize) -> io::Result<Handover> {
-        Ok(Handover { slots: Mutex::default(), event: EventFd::new()?, inbox, place })
+        Ok(Handover(Mailbox::new(Slots::default(), inbox, place)?))
     }
 
     /// The lcore: takes what the supervisor has said.
     pub(crate) fn take_for_lcore(&self) -> ForLcore {
-        mem::take(&mut self.lock().for_lcore)
+        mem::take(&mut self.0.lock().for_lcore)
     }
 
     /// The lcore: the queue pair is in the error state, for this reason.
     pub(crate) fn report_down(&self, reason: u64) {
-        self.lock().for_supervisor.down = Some(reason);
-        self.event.signal();
+        self.0.lock().for_supervisor.down = Some(reason);
+        self.0.call_thread();
     }
 
     /// The lcore: no completion of the queue pair is outstanding any more.
     pub(crate) fn report_drained(&self) {
-        self.lock().for_supervisor.drained = true;
-        self.event.signal();
+        self.0.lock().for_supervisor.drained = true;
+        self.0.call_thread();
     }
 
     /// The lcore: gives back a queue pair that was replaced.
     pub(crate) fn retire(&self, old: QueuePair) {
-        let before = self.lock().for_supervisor.retired.replace(old);
+        let before = self.0.lock().for_supervisor.retired.replace(old);
         // The supervisor takes each before it gives the next, so there is none; if there were, it
         // would go outside of the lock.
         drop(before);
-        self.event.signal();
+        self.0.call_thread();
     }
 
     /// The supervisor: the connection is over. Returns a queue pair that was given and not taken
     /// yet.
     pub(crate) fn lose(&self) -> Option<QueuePair> {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         let back = slots.for_lcore.replacement.take();
         match back {
             // The queue pair before it was drained, and still is.
@@ -110,38 +100,33 @@ impl Handover {
             None => slots.for_lcore.lost = true,
         }
         drop(slots);
-        self.inbox.post(Notice::Connection { port: self.place });
+        self.0.call_lcore();
         back
     }
 
     /// The supervisor: gives a connected queue pair. What was said of the one before is forgotten.
     pub(crate) fn give(&self, replacement: QueuePair) {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         slots.for_lcore = ForLcore { lost: false, replacement: Some(replacement) };
         (slots.for_supervisor.down, slots.for_supervisor.drained) = (None, false);
         drop(slots);
-        self.inbox.post(Notice::Connection { port: self.place });
+        self.0.call_lcore();
     }
 
     /// The supervisor: takes what the lcore has said. `drained` stays true until the next queue
     /// pair is given.
     pub(crate) fn take_for_supervisor(&self) -> ForSupervisor {
-        self.event.clear();
-        let mut slots = self.lock();
+        self.0.heard();
+        let mut slots = self.0.lock();
         let said = &mut slots.for_supervisor;
         ForSupervisor { down: said.down.take(), drained: said.drained, retired: said.retired.take() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        // Every change is a few assignments that do not panic.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AsFd for Handover {
     /// Readable when the lcore has said something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.0.as_fd()
     }
 }
 

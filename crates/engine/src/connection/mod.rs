@@ -7,6 +7,7 @@ pub(crate) mod connector;
 pub(crate) mod event;
 pub(crate) mod handover;
 pub(crate) mod handshake;
+pub(crate) mod mailbox;
 pub(crate) mod many;
 pub(crate) mod port_qp;
 pub(crate) mod spec;

@@ -250,16 +250,18 @@ impl Node {
         self.polled(next, sent, began, lcore)
     }
 
-    #[inline]
+    /// Notes what a poll came to.
+    // Always a part of its callers: a call of its own costs 20 instructions an empty turn.
+    #[inline(always)]
     fn polled(&mut self, next: Next, sent: u64, began: u64, lcore: &mut LcoreState) -> NodePolled {
         self.stats.polls.add(1);
-        if sent > 0 {
-            self.stats.packets_out.add(sent);
-            lcore.ctx.stage_ends(began, lcore.ctx.weights.polls, &self.stats);
-        }
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
         if busy {
+            if sent > 0 {
+                self.stats.packets_out.add(sent);
+                lcore.ctx.stage_ends(began, lcore.ctx.weights.polls, &self.stats);
+            }
             lcore.ctx.time.wake();
         }
         NodePolled { busy, finished: self.source && next == Next::Done }

@@ -44,7 +44,7 @@ impl Lcore {
                 self.notify_stages(port, PortChange::Down);
                 self.service_handover(port);
             }
-            Notice::Connection { port } => self.service_handover(port),
+            Notice::Connections { port } if port < self.ports.len() => self.service_handover(port),
             Notice::Connections { port } => self.service_connections(port),
             Notice::LinkChanged { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };

@@ -14,19 +14,18 @@
 //!
 //! Guarantees: nothing is allocated on the lcore, since a slot has at most one of each message
 //! under way; the lcore is told by one notice, however many messages there are, and takes a few of
-//! them a turn; no holder keeps the lock for longer than it takes to move so many.
+//! them a turn. [`Mailbox`] says the rest.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use verbline_mem::ConnectionId;
 
 use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::mailbox::Mailbox;
 use crate::connection::port_qp::PortQp;
-use crate::control::event_fd::EventFd;
-use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 
 /// The most messages that an lcore takes a turn: the other ports' packets wait meanwhile.
@@ -62,14 +61,7 @@ pub(crate) enum ToHost {
 
 /// Shared by a port and its host.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    boxes: Mutex<Boxes>,
-    /// Signaled for the host.
-    event: EventFd,
-    inbox: LcoreInbox,
-    /// The port's place on the lcore.
-    place: usize,
-}
+pub(crate) struct Exchange(Mailbox<Boxes>);
 
 #[derive(Debug)]
 struct Boxes {
@@ -86,24 +78,24 @@ impl Exchange {
             for_host: Vec::with_capacity(connections * 2),
             announced: false,
         };
-        Ok(Exchange { boxes: Mutex::new(boxes), event: EventFd::new()?, inbox, place })
+        Ok(Exchange(Mailbox::new(boxes, inbox, place)?))
     }
 
     /// The host: tells the lcore.
     pub(crate) fn tell_lcore(&self, message: ToLcore) {
-        let mut boxes = self.lock();
+        let mut boxes = self.0.lock();
         boxes.for_lcore.push_back(message);
         self.announce(boxes);
     }
 
     /// The lcore: acts on its notice. Another one comes if it is to act again.
     pub(crate) fn heard(&self) {
-        self.lock().announced = false;
+        self.0.lock().announced = false;
     }
 
     /// The lcore: wants another notice, for the next turn.
     pub(crate) fn call_again(&self) {
-        self.announce(self.lock());
+        self.announce(self.0.lock());
     }
 
     /// Posts a notice, unless there is one. So the lcore acts once a turn.
@@ -111,13 +103,13 @@ impl Exchange {
         let is_first = !std::mem::replace(&mut boxes.announced, true);
         drop(boxes);
         if is_first {
-            self.inbox.post(Notice::Connections { port: self.place });
+            self.0.call_lcore();
         }
     }
 
     /// The lcore: takes some messages, in order; another notice comes if there are more.
     pub(crate) fn take_for_lcore(&self, taken: &mut Vec<ToLcore>) {
-        let mut boxes = self.lock();
+        let mut boxes = self.0.lock();
         let count = boxes.for_lcore.len().min(TAKEN_MAX);
         taken.extend(boxes.for_lcore.drain(..count));
         if !boxes.for_lcore.is_empty() {
@@ -127,35 +119,30 @@ impl Exchange {
 
     /// The lcore: tells the host.
     pub(crate) fn tell_host(&self, message: ToHost) {
-        self.lock().for_host.push(message);
-        self.event.signal();
+        self.0.lock().for_host.push(message);
+        self.0.call_thread();
     }
 
     /// The host: takes all messages, into an empty vector of the same room.
     pub(crate) fn take_for_host(&self, taken: &mut Vec<ToHost>) {
-        self.event.clear();
-        std::mem::swap(&mut self.lock().for_host, taken);
+        self.0.heard();
+        std::mem::swap(&mut self.0.lock().for_host, taken);
     }
 
     /// How many connections opened that the lcore has not heard of.
     pub(crate) fn unheard(&self) -> usize {
-        self.lock().for_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
+        self.0.lock().for_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
     }
 
     /// What ends the run.
     pub(crate) fn control(&self) -> Arc<Control> {
-        Arc::clone(&self.inbox.control)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Boxes> {
-        // Every change is a few moves that do not panic.
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.0.inbox.control)
     }
 }
 
 impl AsFd for Exchange {
     /// Readable when the lcore has said something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.0.as_fd()
     }
 }
