@@ -22,15 +22,6 @@ use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::waiting::wheel::Wheel;
 
-/// The result of polling a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodePolled {
-    /// It sent some packets, or says that there is more to do.
-    pub(crate) busy: bool,
-    /// It is a source and has finished now.
-    pub(crate) finished: bool,
-}
-
 /// A stage in its place on an lcore.
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -200,6 +191,12 @@ impl Node {
         false
     }
 
+    /// Whether it is a source and has finished.
+    #[inline]
+    pub(crate) fn has_finished(&self) -> bool {
+        self.source && self.polling == Polling::DONE
+    }
+
     /// When the stage wants to be polled.
     #[inline]
     pub(crate) fn polling(&self) -> Polling {
@@ -223,9 +220,9 @@ impl Node {
         }
     }
 
-    /// Polls the stage.
+    /// Polls the stage. True if it sent some packets, or says that there is more to do.
     #[inline]
-    pub(crate) fn poll(&mut self, lcore: &mut LcoreState) -> NodePolled {
+    pub(crate) fn poll(&mut self, lcore: &mut LcoreState) -> bool {
         if self.waits.is_some() {
             return self.poll_waits(lcore);
         }
@@ -239,7 +236,7 @@ impl Node {
     /// The same of a stage that waits for more than packets.
     // Apart, so that another stage's poll is what it would be without.
     #[inline(never)]
-    fn poll_waits(&mut self, lcore: &mut LcoreState) -> NodePolled {
+    fn poll_waits(&mut self, lcore: &mut LcoreState) -> bool {
         let began = poll_begins(&lcore.ctx);
         let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);
         let next = match &mut self.waits {
@@ -253,7 +250,7 @@ impl Node {
     /// Notes what a poll came to.
     // Always a part of its callers: a call of its own costs 20 instructions an empty turn.
     #[inline(always)]
-    fn polled(&mut self, next: Next, sent: u64, began: u64, lcore: &mut LcoreState) -> NodePolled {
+    fn polled(&mut self, next: Next, sent: u64, began: u64, lcore: &mut LcoreState) -> bool {
         self.stats.polls.add(1);
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
@@ -264,7 +261,7 @@ impl Node {
             }
             lcore.ctx.time.wake();
         }
-        NodePolled { busy, finished: self.source && next == Next::Done }
+        busy
     }
 
     /// Runs the stage on its input.

@@ -214,9 +214,8 @@ impl Lcore {
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
             if node.polling().is_due(&self.state.ctx.time) {
                 self.state.ctx.stats.calling.set(Call::Poll.of(index));
-                let turn = node.poll(&mut self.state);
-                busy |= turn.busy;
-                if turn.finished {
+                busy |= node.poll(&mut self.state);
+                if node.has_finished() {
                     self.control.update(|progress| progress.sources_done += 1);
                 }
             }

@@ -170,7 +170,7 @@ impl World {
         self.lcore.ctx.time.begin(false, true);
         let mut busy = false;
         if self.node.polling().is_due(&self.lcore.ctx.time) {
-            busy = self.node.poll(&mut self.lcore).busy;
+            busy = self.node.poll(&mut self.lcore);
         }
         ((busy, self.node.polling()), std::mem::take(&mut self.seen.lock().unwrap().calls))
     }
