@@ -4,7 +4,7 @@
 //! Guarantees: at the start every port connects at the same time, on a thread of its own, within
 //! its `connect_timeout`. An attempt is repeated if waiting may help (nobody listens yet, there is
 //! no route yet, the other end went away during the attempt), with pauses that double up to
-//! [`PAUSE_MAX`](crate::connection::handshake::PAUSE_MAX). The start fails at once if waiting cannot help (a wrong device, a listener that
+//! a second. The start fails at once if waiting cannot help (a wrong device, a listener that
 //! rejects with a reason). The first port that gives up, or a request to stop, ends the other
 //! attempts at once or, during an address lookup, within [`RESOLVE`].
 //!

@@ -18,9 +18,9 @@ pub(crate) enum Notice {
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to
     /// know.
     PortDown { port: usize },
-    /// The thread that makes the port's connections, or the port itself, has something to say: their
-    /// [`crate::connection::mailbox`] has what. Ports with many connections have their places behind
-    /// the others.
+    /// The thread that makes the port's connections, or the port itself, has something to say:
+    /// their [`crate::connection::mailbox`] has what. Ports with many connections have their places
+    /// behind the others.
     Connections { port: usize },
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },

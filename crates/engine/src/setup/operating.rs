@@ -117,8 +117,8 @@ fn refused(plan: &Plan, port: &Port) -> impl Fn(Cause) -> EngineError {
 }
 
 /// The ports that a stage may ask for operations, and the most that one of them carries out at
-/// once. `links`: where operations are asked for, as the stage's kind says; a port accepts none that
-/// come another way.
+/// once. `links`: where operations are asked for, as the stage's kind says; a port accepts none
+/// that come another way.
 pub(crate) fn operation_ports<'a>(
     stats: &Shared<StageStats>,
     links: impl Iterator<Item = &'a Output>,
