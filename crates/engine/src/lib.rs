@@ -40,6 +40,7 @@ pub use connection::acceptor::{
     Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
 };
 pub use connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
+pub use control::panic_hook::panic_hook_is_prompt;
 pub use errors::error::{Cause, EngineError, Place, StageError};
 pub use errors::stuck::Stuck;
 pub use idle::simulation;
@@ -47,7 +48,6 @@ pub use operations::operation::{
     Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, Word,
     immediate, invalidated_key,
 };
-pub use control::panic_hook::panic_hook_is_prompt;
 pub use operations::region::{Range, Region, RegionAccessError};
 pub use operations::signature;
 pub use run::runtime::{Interrupter, Running, Runtime};

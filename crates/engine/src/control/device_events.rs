@@ -17,11 +17,11 @@ use verbline_ring::{Sleeper, Waker, doorbell};
 use verbline_verbs::VerbError;
 use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
-use crate::errors::stuck::Stuck;
 use crate::control::joining::{Joined, join_until};
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;
 use crate::control::run_control::Control;
+use crate::errors::stuck::Stuck;
 use crate::stats::count::Shared;
 use crate::stats::counters::PortStats;
 use crate::stats::report::EventReport;
