@@ -29,9 +29,22 @@ pub enum WrKind {
     SrqRecv = 3,
 }
 
-/// A work request that was posted, by its number.
+/// A work request that was posted, by its number: no other of the process has the same. Several
+/// that belong together are several numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WrNumber(pub(crate) u64);
+pub struct WrNumber(u64);
+
+impl WrNumber {
+    /// The work request that has this `wr_id`, of whichever kind it is.
+    pub(crate) fn of(wr_id: u64) -> WrNumber {
+        WrNumber(wr_id & !(3 << KIND_SHIFT))
+    }
+
+    /// The `wr_id` that it has if it was posted as this kind.
+    pub(crate) fn wr_id(self, kind: WrKind) -> u64 {
+        self.0 | kind_bits(kind)
+    }
+}
 
 const SEQUENCE_BITS: u32 = 46;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;

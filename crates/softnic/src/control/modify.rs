@@ -22,16 +22,29 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{FLUSHING, WAITING};
 
-/// `ibv_modify_qp(3)`. `EINVAL` for a transition, mask or value that can't be.
+/// `ibv_modify_qp(3)`. `EINVAL` for a transition, mask or value that can't be. A mask of 0 is taken
+/// in every state.
+///
+/// With `IBV_QP_CUR_STATE` the table is asked for the way from the state that the caller assumes,
+/// like mlx5_ib and rdma_rxe ask it. The queue pair itself goes the way from the state that it is
+/// in, which must exist: a card's firmware refuses the rest too.
 pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
     let mask = AttrMask(mask as u32);
+    if mask.is_empty() {
+        return Ok(());
+    }
     let mut control = fabric::control();
     loop {
         let from = this.state();
-        let to = if mask.contains(AttrMask::STATE) { State::from_raw(attr.qp_state) } else { Some(from) };
-        let Some(to) = to else { return Err(libc::EINVAL) };
-        let refused = qp_table::check(this.transport, from, to, mask).is_err()
-            || (mask.contains(AttrMask::CUR_STATE) && attr.cur_qp_state != from.raw())
+        let named = |bit, raw| if mask.contains(bit) { State::from_raw(raw) } else { Some(from) };
+        let (Some(to), Some(assumed)) =
+            (named(AttrMask::STATE, attr.qp_state), named(AttrMask::CUR_STATE, attr.cur_qp_state))
+        else {
+            return Err(libc::EINVAL);
+        };
+        let goal = if mask.contains(AttrMask::STATE) { to } else { assumed };
+        let refused = qp_table::check(this.transport, assumed, goal, mask).is_err()
+            || (from != to && qp_table::transition(from, to).is_none())
             || !is_valid(this.device(), attr, mask);
         if refused {
             return Err(libc::EINVAL);
@@ -142,7 +155,11 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
             }
             progress::progress_under(control, &[qp.qpn]);
         }
-        (State::Rts, State::Sqd) => drain(qp),
+        (State::Rts, State::Sqd) => {
+            drain(qp);
+            // A caller that assumed SQD may have given another path.
+            reroute(qp);
+        }
         (State::Sqd, State::Sqd) => reroute(qp),
         _ => {}
     }

@@ -3,7 +3,8 @@
 //!
 //! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok`
 //! accepts for RC, UC, UD and RAW_PACKET queue pairs (`qp_state_table` in Linux
-//! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`). It is a
+//! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`), and a
+//! mask of 0 in every state: by that page it is valid and modifies nothing. It is a
 //! `const`: the software RNIC refuses by it, and a caller can ask it before a call to any device to
 //! learn *which* attribute is missing where a device only answers `EINVAL`.
 //!
@@ -461,11 +462,14 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// Whether a queue pair of `transport` that is in `from` may be moved to `to` with the attributes
-/// of `mask`.
+/// of `mask`. With `IBV_QP_CUR_STATE`, `from` is the state that the caller assumes.
 ///
 /// `mask` may or may not contain `IBV_QP_STATE`: a modification without it is a transition from a
 /// state to itself. `IBV_QP_CUR_STATE` is taken only in RTR, RTS, SQD and SQE, as in the kernel.
 pub fn check(transport: Transport, from: State, to: State, mask: AttrMask) -> Result<(), Refusal> {
+    if mask.is_empty() && from == to {
+        return Ok(());
+    }
     let refused = |exists, missing, not_allowed| Refusal { transport, from, to, exists, missing, not_allowed };
     let Some(row) = transition(from, to) else {
         return Err(refused(false, AttrMask::NONE, AttrMask::NONE));

@@ -147,7 +147,7 @@ fn handle_stop(target: &mut End, open: &mut [Transaction]) -> Outcome<usize> {
             transaction.block, fault.part, fault.actual, fault.expected
         );
         // Of a response that had gone out nothing could be taken back.
-        if target.qp.cancel_posted_sends(response)? != 1 {
+        if target.qp.cancel_posted_sends([response])? != 1 {
             return Err(format!("the good response of block {} has gone out", transaction.block).into());
         }
         let bad = target.message(transaction.block, false)?;

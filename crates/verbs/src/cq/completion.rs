@@ -11,7 +11,7 @@ use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode};
 
 pub use status::{Status, WcOpcode};
 
-use crate::wr_id::{self, WrKind};
+use crate::wr_id::{self, WrKind, WrNumber};
 
 /// One completion. The device's own record, read through methods; it cannot be made or copied, only
 /// polled.
@@ -133,6 +133,12 @@ impl Completion {
     #[inline]
     pub fn wr_id(&self) -> u64 {
         self.raw.wr_id
+    }
+
+    /// Which work request it is: what [`crate::QueuePair::last_posted`] gave.
+    #[inline]
+    pub fn number(&self) -> WrNumber {
+        WrNumber::of(self.raw.wr_id)
     }
 
     #[inline]

@@ -36,7 +36,7 @@ pub enum CqError {
         max: u32,
     },
     /// Armed without a channel to deliver the event to.
-    #[error("CQ {id} has no completion channel to wake anyone by; pass one to create_cq")]
+    #[error("CQ {id} has no completion channel to sleep on; pass one to create_cq, or ask by request_notify")]
     NoChannel {
         /// The CQ.
         id: u64,
@@ -196,14 +196,23 @@ impl CompletionQueue {
     /// value is the right to sleep, taken by [`CompletionChannel::wait`] or
     /// [`CompletionChannel::take_events`]; if the poll found work, give it up with
     /// [`ArmedCq::disarm`]. An event may come all the same, and the next `take_events` takes it.
+    ///
+    /// Refused without a channel: there is nothing to sleep on.
     pub fn arm(&mut self, notify: Notify) -> Result<ArmedCq, CqError> {
         if self.inner.channel.is_none() {
             return Err(CqError::NoChannel { id: self.inner.id });
         }
+        self.request_notify(notify)?;
+        Ok(ArmedCq { cqs: 1 })
+    }
+
+    /// Asks for an event when a completion comes from now on (ibv_req_notify_cq), without the right
+    /// to sleep. Every CQ may be asked; one without a channel tells nobody.
+    pub fn request_notify(&mut self, notify: Notify) -> Result<(), CqError> {
         // SAFETY: the CQ is alive; `&mut self` keeps arming and polling to one thread.
         let ret = unsafe { rdma_sys::ibv_req_notify_cq(self.inner.as_ptr(), (notify == Notify::Solicited).into()) };
         VerbError::check("ibv_req_notify_cq", ret, || self.inner.describe())?;
-        Ok(ArmedCq { cqs: 1 })
+        Ok(())
     }
 
     /// Completions that it holds: at least what was asked.

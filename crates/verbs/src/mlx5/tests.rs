@@ -21,6 +21,7 @@ use crate::transport::Transport;
 use crate::wr::operation::{KeyPart, Local, Operation};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::wr_queue::{Work, WorkList};
+use crate::wr_id::WrKind;
 
 const DIF: Domain = Domain::T10Dif(
     BlockSize::B512,
@@ -158,11 +159,11 @@ fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
     assert!(key.check().unwrap().is_some_and(|fault| fault.part == Part::Guard));
     assert!(rig.qp.is_stopped().unwrap());
     calls();
-    assert_eq!(rig.qp.cancel_posted_sends(response).unwrap(), 1);
-    assert_eq!(calls(), [Call::Cancel(response.0)]);
+    assert_eq!(rig.qp.cancel_posted_sends([response]).unwrap(), 1);
+    assert_eq!(calls(), [Call::Cancel(response.wr_id(WrKind::Op))]);
     rig.qp.resume().unwrap();
     assert_eq!((rig.ends(), rig.read(8192, 8)), (vec![Status::SUCCESS], vec![0; 8]));
-    let error = rig.qp.cancel_posted_sends(response).unwrap_err().to_string();
+    let error = rig.qp.cancel_posted_sends([response]).unwrap_err().to_string();
     assert!(error.contains("EINVAL") && error.contains("wait for the event SqDrained"), "{error}");
 }
 

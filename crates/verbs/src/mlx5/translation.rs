@@ -10,6 +10,7 @@ use crate::block_signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, Es
 use crate::memory::mr::Access;
 use crate::signature::{KeyConfig, KeyLayout, KeySpec, QpSignature, Strip};
 use crate::wr::post::SendOptions;
+use crate::wr_id::WrKind;
 
 const SIZES: [BlockSize; 5] = [BlockSize::B512, BlockSize::B520, BlockSize::B4048, BlockSize::B4096, BlockSize::B4160];
 const CRCS: [CrcKind; 3] = [CrcKind::Crc32, CrcKind::Crc32c, CrcKind::Crc64Xp10];
@@ -158,7 +159,7 @@ proptest! {
             let options = SendOptions { fence, ..SendOptions::default() };
             rig.qp.rc().unwrap().configure_key(&mut key, config, options).unwrap();
             let configure = Call::Configure {
-                wr_id: rig.qp.last_posted().unwrap().0,
+                wr_id: rig.qp.last_posted().unwrap().wr_id(WrKind::Op),
                 // IBV_SEND_FENCE, SIGNALED and INLINE.
                 wr_flags: u32::from(fence) | 0b10 | 0b1000,
                 mkey: key.inner.as_ptr() as usize,

@@ -12,14 +12,20 @@ use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::operation::KeptKey;
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::send::RefusedKey;
-use crate::wr_id::WrNumber;
+use crate::wr_id::{WrKind, WrNumber};
 
 impl QueuePair {
-    /// The work request that was posted last, if it was posted by [`QueuePair::rc`]: what
-    /// [`QueuePair::cancel_posted_sends`] takes, and its completion's
-    /// [`wr_id`](crate::Completion::wr_id).
+    /// The work request that was posted last, whichever way, unless all that was posted is known to
+    /// be done: what [`QueuePair::cancel_posted_sends`] takes, and what its completion tells by
+    /// [`Completion::number`](crate::Completion::number).
     pub fn last_posted(&self) -> Option<WrNumber> {
-        self.send.last_op().map(WrNumber)
+        self.last_posted_list(1).next()
+    }
+
+    /// The last `count` work requests that were posted, newest first, of those that are not known
+    /// to be done: a transaction's, of which all are to be cancelled together.
+    pub fn last_posted_list(&self, count: u32) -> impl Iterator<Item = WrNumber> + use<'_> {
+        (1..=count.min(self.send.outstanding())).map(|ago| WrNumber::of(self.send.taken(ago)))
     }
 
     /// Whether the device has stopped the send queue: it is in SQD. The state is noted, so that
@@ -28,17 +34,33 @@ impl QueuePair {
         Ok(self.query(AttrMask::STATE)?.state == QpState::Sqd)
     }
 
-    /// Makes a work request that was posted and not carried out do nothing: it completes as if it
-    /// had been, or is flushed in ERR. Gives how many that were, 0 or 1; of one that was carried
+    /// Makes work requests that were posted and not carried out do nothing: they complete as if
+    /// they had been, or are flushed in ERR. Gives how many that were; of those that were carried
     /// out already nothing is taken back. Refused outside SQD, and while what was begun before SQD
     /// is not finished; EOPNOTSUPP on devices without signature offload.
-    pub fn cancel_posted_sends(&mut self, number: WrNumber) -> Result<u32, QpError> {
+    ///
+    /// mlx5dv_qp_cancel_posted_send_wrs(3) cancels all that have one `wr_id`. Here no two have the
+    /// same, so that those that belong together are named one by one.
+    pub fn cancel_posted_sends(&mut self, numbers: impl IntoIterator<Item = WrNumber>) -> Result<u32, QpError> {
+        let mut cancelled = 0;
+        for number in numbers {
+            // Operations and lists have another kind in their `wr_id` than sends.
+            cancelled += match self.cancel_wr_id(number.wr_id(WrKind::Op))? {
+                0 => self.cancel_wr_id(number.wr_id(WrKind::Send))?,
+                some => some,
+            };
+        }
+        Ok(cancelled)
+    }
+
+    /// 1, or 0 if no work request that waits has it.
+    fn cancel_wr_id(&mut self, wr_id: u64) -> Result<u32, QpError> {
         let call = "mlx5dv_qp_cancel_posted_send_wrs";
         let count = match (&self.keep().extended, self.keep().pd.provider()) {
             // SAFETY: the QP is live.
-            (Some(extended), _) => unsafe { extended.cancel(number.0) },
+            (Some(extended), _) => unsafe { extended.cancel(wr_id) },
             // SAFETY: the QP is live, and the software RNIC's.
-            (None, Provider::Soft) => unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), number.0) },
+            (None, Provider::Soft) => unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), wr_id) },
             (None, Provider::Kernel) => -libc::EOPNOTSUPP,
         };
         // A card makes several of a work request that configures a key.
@@ -64,7 +86,7 @@ impl QueuePair {
             kept.found(&fault);
             // One that is not posted yet is refused when it is to be.
             if let Some(number) = kept.response() {
-                gone += 1 - self.cancel_posted_sends(WrNumber(number))?.min(1);
+                gone += 1 - self.cancel_wr_id(number)?;
             }
             each(KeptKey(place as u16), &fault);
         }

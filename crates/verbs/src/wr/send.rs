@@ -169,6 +169,12 @@ impl SendQueue {
         self.outstanding
     }
 
+    /// The number, without its kind, of the work request that was posted `ago` posts ago, 1 being
+    /// the last; at most as many as are outstanding.
+    pub(crate) fn taken(&self, ago: u32) -> u64 {
+        self.sequence.taken(ago)
+    }
+
     /// Work requests that fit now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {

@@ -187,10 +187,17 @@ fn destroying_with_an_event_unread_does_not_hang() {
 }
 
 #[test]
-fn a_cq_without_a_channel_cannot_be_armed() {
-    let (mut a, _b) = pair(&Options::new(Transport::Rc));
-    let error = a.cq.arm(Notify::Next).unwrap_err();
-    assert!(matches!(error, CqError::NoChannel { .. }), "{error}");
+fn a_cq_without_a_channel_may_be_asked_and_gives_no_right_to_sleep() {
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    for notify in [Notify::Next, Notify::Solicited] {
+        a.cq.request_notify(notify).unwrap();
+        let error = a.cq.arm(notify).unwrap_err();
+        assert!(matches!(error, CqError::NoChannel { .. }), "{error}");
+    }
+    // Nobody is told, and nothing is lost.
+    assert_eq!(b.post_recvs(1), 1);
+    a.send(b"asked");
+    assert_eq!(b.receive(1).len(), 1);
     let other = open("soft1").create_comp_channel().unwrap();
     let error = a.context.create_cq(8, Some(&other)).unwrap_err();
     let (theirs, ours) = (crate::common::device("soft1"), crate::common::device("soft0"));

@@ -203,14 +203,14 @@ fn a_bad_block_stops_the_queue_before_the_response() {
     a.qp.rc().unwrap().write(key.range(0, 512), theirs.remote(0), SendOptions::default()).unwrap();
     let good = a.packet(b"good");
     a.qp.rc().unwrap().send(good, fenced).unwrap();
-    let number = a.qp.last_posted().expect("it was posted by rc()");
+    let number = a.qp.last_posted().expect("it was just posted");
     assert_eq!(events.try_next().unwrap().map(|event| event.kind), Some(AsyncEventKind::SqDrained));
     // Until it gives nothing once.
     assert_eq!(done(&mut a).0, Status::SUCCESS);
     assert_eq!(a.poll(|_, _, completion| panic!("{completion:?}")), 0);
     assert!(key.check().unwrap().is_some_and(|fault| fault.part == Part::Guard));
     assert!(a.qp.is_stopped().unwrap());
-    assert_eq!(a.qp.cancel_posted_sends(number).unwrap(), 1);
+    assert_eq!(a.qp.cancel_posted_sends([number]).unwrap(), 1);
     let bad = a.packet(b"bad");
     a.qp.rc().unwrap().send(bad, fenced).unwrap();
     a.qp.resume().unwrap();
@@ -225,8 +225,38 @@ fn a_bad_block_stops_the_queue_before_the_response() {
     }
     assert_eq!(ends, [Status::SUCCESS; 2], "the cancelled one too");
     assert_eq!(a.qp.state(), QpState::Rts);
-    let error = a.qp.cancel_posted_sends(number).unwrap_err().to_string();
+    let error = a.qp.cancel_posted_sends([number]).unwrap_err().to_string();
     assert!(error.contains("EINVAL") && error.contains("wait for the event SqDrained"), "{error}");
+}
+
+/// A transaction's answers, posted the usual way: by a batch, alone, and by a handle.
+#[test]
+fn all_of_a_transaction_are_cancelled_however_they_were_posted() {
+    only_soft!("of kernel devices only mlx5 cards have signature offload");
+    let (mut a, mut b) = pair(QpSignature::Pipelined);
+    assert_eq!(b.post_recvs(6), 6);
+    a.qp.to_sqd(false).unwrap();
+    assert_eq!(a.qp.last_posted(), None);
+    let mut batch = a.batch([&b"before"[..], b"one", b"two"]);
+    assert_eq!(a.qp.post_send(&mut batch).posted, 3);
+    let alone = a.packet(b"three");
+    a.qp.post_send_one(alone).unwrap();
+    let by_handle = a.packet(b"four");
+    a.qp.rc().unwrap().send(by_handle, SendOptions { signaled: true, ..SendOptions::default() }).unwrap();
+    let transaction: Vec<_> = a.qp.last_posted_list(4).collect();
+    assert_eq!(a.qp.last_posted(), Some(transaction[0]));
+    assert_eq!(a.qp.last_posted_list(u32::MAX).count(), 5, "no more than were posted");
+    let mut batch = a.batch([&b"behind"[..]]);
+    assert_eq!(a.qp.post_send(&mut batch).posted, 1);
+    assert_eq!(a.qp.cancel_posted_sends(transaction.iter().copied()).unwrap(), 4);
+    a.qp.resume().unwrap();
+    let received: Vec<Vec<u8>> = b.receive(2).iter().map(|packet| packet.data().to_vec()).collect();
+    assert_eq!(received, [b"before".to_vec(), b"behind".to_vec()]);
+    let ended = a.wait_for(WrKind::Op, |qp, freed, completion| {
+        drop(qp.op_done(completion, freed).unwrap());
+        completion.number()
+    });
+    assert_eq!(ended, transaction[0], "the cancelled one that was signaled");
 }
 
 #[test]

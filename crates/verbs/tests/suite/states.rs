@@ -106,6 +106,57 @@ fn a_refused_step_changes_nothing() {
     assert_eq!(side.qp.endpoint().qpn, side.qp.qpn());
 }
 
+#[test]
+fn an_empty_mask_modifies_nothing_in_every_state() {
+    let options = Options::new(Transport::Uc);
+    let (mut a, b) = pair(&options);
+    let everything = AttrMask(u32::MAX >> 11);
+    let unchanged = |qp: &mut verbline_verbs::QueuePair, state| {
+        let before = qp.query(everything).unwrap();
+        assert_eq!(before.state, state);
+        // The state is not in the mask, so that nobody looks at it.
+        qp.modify(&QpAttr::to_state(QpState::Err), AttrMask::NONE).unwrap();
+        assert_eq!(qp.query(everything).unwrap(), before);
+        assert_eq!(qp.state(), state);
+    };
+    a.qp.to_reset().unwrap();
+    unchanged(&mut a.qp, QpState::Reset);
+    a.qp.to_init(&crate::common::init_spec()).unwrap();
+    unchanged(&mut a.qp, QpState::Init);
+    let rtr = RtrSpec::connected(b.qp.endpoint()).mtu(a.context.query_port(1).unwrap().active_mtu);
+    a.qp.to_rtr(&rtr).unwrap();
+    unchanged(&mut a.qp, QpState::Rtr);
+    a.qp.to_rts(&RtsSpec::default()).unwrap();
+    unchanged(&mut a.qp, QpState::Rts);
+    a.qp.to_sqd(false).unwrap();
+    unchanged(&mut a.qp, QpState::Sqd);
+    a.qp.to_err().unwrap();
+    unchanged(&mut a.qp, QpState::Err);
+}
+
+#[test]
+fn the_state_that_the_caller_assumes_takes_the_place_of_the_known_one() {
+    let (mut a, _b) = pair(&Options::new(Transport::Rc));
+    let stop = QpAttr::to_state(QpState::Sqd);
+    a.qp.modify(&stop, AttrMask::STATE).unwrap();
+    // In SQD; the way is judged from RTS, which takes a timer and no path.
+    let assumes = QpAttr { cur_state: QpState::Rts, min_rnr_timer: 9, ..QpAttr::to_state(QpState::Rts) };
+    let error = a.qp.modify(&assumes, AttrMask::STATE | AttrMask::CUR_STATE | AttrMask::TIMEOUT).unwrap_err();
+    assert!(error.to_string().contains("RTS -> RTS: not allowed here IBV_QP_TIMEOUT"), "{error}");
+    a.qp.modify(&assumes, AttrMask::STATE | AttrMask::CUR_STATE | AttrMask::MIN_RNR_TIMER).unwrap();
+    let now = a.qp.query(AttrMask(u32::MAX >> 11)).unwrap();
+    assert_eq!((now.state, now.min_rnr_timer), (QpState::Rts, 9));
+    // There is no way from where the QP is: assuming another place makes none. (rdma_rxe goes by
+    // what is assumed alone.)
+    if crate::common::provider() != verbline_verbs::Provider::Soft {
+        return;
+    }
+    a.qp.to_err().unwrap();
+    let error = a.qp.modify(&assumes, AttrMask::STATE | AttrMask::CUR_STATE).unwrap_err();
+    assert!(matches!(error, QpError::Verb(_)), "{error}");
+    assert_eq!(a.qp.query(AttrMask::NONE).unwrap().state, QpState::Err);
+}
+
 /// A QP and a completion buffer move between threads; a QP is not shared. Checked when this
 /// compiles: were `QueuePair` `Sync`, both impls would apply and `some` would be ambiguous.
 #[test]

@@ -23,6 +23,8 @@ pub(crate) struct Context {
     target: Target,
     attr: ibv_device_attr,
     odp: ibv_odp_caps,
+    /// `packet_pacing_caps.supported_qpts`.
+    paced_transports: u32,
     port: PortFacts,
     /// Where its asynchronous events come.
     pub(super) async_fd: RawFd,
@@ -35,6 +37,8 @@ pub(crate) struct Context {
 pub(crate) enum Cap {
     RawPacket,
     ResizeQp,
+    /// Packet pacing on this transport.
+    RateLimit(Transport),
     AlternatePath,
     Srq,
     SrqResize,
@@ -79,6 +83,10 @@ impl Cap {
             Cap::Srq => count("max_srq", attr.max_srq),
             Cap::Multicast => count("max_mcast_grp", attr.max_mcast_grp),
             Cap::Atomics => (attr.atomic_cap == 0).then(|| "the device says atomic_cap = IBV_ATOMIC_NONE".to_owned()),
+            Cap::RateLimit(transport) => {
+                let paced = context.paced_transports & 1 << transport.raw();
+                (paced == 0).then(|| format!("{transport} is not in the device's packet_pacing_caps.supported_qpts"))
+            }
             Cap::ResizeQp => flag("IBV_DEVICE_RESIZE_MAX_WR", bit::IBV_DEVICE_RESIZE_MAX_WR),
             Cap::AlternatePath => flag("IBV_DEVICE_AUTO_PATH_MIG", bit::IBV_DEVICE_AUTO_PATH_MIG).or_else(|| {
                 let limit = "kernel limit: ib_modify_qp() takes alternate paths on InfiniBand ports only";
@@ -114,14 +122,15 @@ impl Context {
         let async_fd = unsafe { (*raw).async_fd };
         patience::set_nonblocking(async_fd, true).map_err(|error| Failure::new(format!("async_fd: {error}")))?;
         let attr = query_device(provider, raw)?;
-        let odp = query_odp(raw)?;
+        let more = query_device_ex(raw)?;
         let port = port_facts(provider, raw)?;
         Ok(Rc::new(Context {
             raw,
             provider,
             target: target.clone(),
             attr,
-            odp,
+            odp: more.odp_caps,
+            paced_transports: more.packet_pacing_caps.supported_qpts,
             port,
             async_fd,
             memories: RefCell::default(),
@@ -226,9 +235,8 @@ fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_
     Refused::check("ibv_query_device", value).map(|()| attr)
 }
 
-/// What `ibv_query_device_ex(3)` says of on-demand paging; nothing where the driver hasn't that
-/// verb.
-fn query_odp(raw: *mut ibv_context) -> Result<ibv_odp_caps, Refused> {
+/// What `ibv_query_device_ex(3)` says; zeros where the driver hasn't that verb.
+fn query_device_ex(raw: *mut ibv_context) -> Result<ibv_device_attr_ex, Refused> {
     type Query = Option<
         unsafe extern "C" fn(
             *mut ibv_context,
@@ -247,19 +255,19 @@ fn query_odp(raw: *mut ibv_context) -> Result<ibv_odp_caps, Refused> {
     // may be written.
     let value = unsafe {
         if (*raw).abi_compat.addr() != usize::MAX {
-            return Ok(attr.odp_caps);
+            return Ok(attr);
         }
         let sz = *raw.byte_sub(behind(offset_of!(verbs_context, sz))).cast::<usize>();
         let field = offset_of!(verbs_context, query_device_ex);
         if sz < size_of::<verbs_context>() - field {
-            return Ok(attr.odp_caps);
+            return Ok(attr);
         }
-        let Some(query) = *raw.byte_sub(behind(field)).cast::<Query>() else { return Ok(attr.odp_caps) };
+        let Some(query) = *raw.byte_sub(behind(field)).cast::<Query>() else { return Ok(attr) };
         query(raw, std::ptr::null(), &raw mut attr, size_of_val(&attr))
     };
     match value {
-        libc::EOPNOTSUPP | libc::ENOSYS => Ok(attr.odp_caps),
-        value => Refused::check("ibv_query_device_ex", value).map(|()| attr.odp_caps),
+        libc::EOPNOTSUPP | libc::ENOSYS => Ok(attr),
+        value => Refused::check("ibv_query_device_ex", value).map(|()| attr),
     }
 }
 

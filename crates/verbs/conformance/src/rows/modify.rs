@@ -66,7 +66,8 @@ pub(super) fn rows(transport: Transport, page: &Page) -> Vec<Row> {
         rows.push(others_row(transport, transition));
     }
     let from = State::ALL.into_iter().filter(|&from| reachable(transport, from));
-    rows.extend(from.map(|from| absent_row(transport, from)));
+    rows.extend(from.clone().map(|from| absent_row(transport, from)));
+    rows.extend(from.map(|from| mask_0_row(transport, from)));
     rows
 }
 
@@ -100,7 +101,7 @@ fn declared(row: Row, transport: Transport, from: State) -> Row {
 }
 
 fn required_row(transport: Transport, from: State, to: State, required: &'static [AttrMask]) -> Row {
-    let list = required.iter().fold(AttrMask::NONE, |all, &bit| all | bit);
+    let list = required.iter().fold(AttrMask::STATE, |all, &bit| all | bit);
     let says = format!(
         "{transport}, {from} to {to}: {list} must be given: without any one of them it is refused and nothing changes"
     );
@@ -123,8 +124,8 @@ fn optional_row(transport: Transport, transition: &'static Transition) -> Row {
 fn others_row(transport: Transport, transition: &'static Transition) -> Row {
     let Transition { from, to, .. } = *transition;
     let says = format!(
-        "{transport}, {from} to {to}: any attribute beside the required and the optional ones is refused and nothing \
-         changes; without them it is done"
+        "{transport}, {from} to {to}: any attribute beside the required and the optional ones, and those that the \
+         device has a capability for, is refused and nothing changes; without them it is done"
     );
     let row = Row::new(rule(transport, from, to, "refuses-others"), page::MODIFY_QP, says, move |rig| {
         refuses_others(rig, transport, transition)
@@ -137,6 +138,26 @@ fn absent_row(transport: Transport, from: State) -> Row {
     let says = format!("{transport}: from {from} there is no way to {absent:?}: refused, and nothing changes");
     let rule = format!("modify_{}/{}-goes-nowhere-else", name(transport), from.to_string().to_lowercase());
     let row = Row::new(rule, page::MODIFY_QP, says, move |rig| goes_nowhere_else(rig, transport, from, &absent));
+    declared(row, transport, from)
+}
+
+fn mask_0_row(transport: Transport, from: State) -> Row {
+    let says = format!("{transport} in {from}: attr_mask may be 0, and nothing is modified");
+    let rule = format!("modify_{}/{}-mask-0-changes-nothing", name(transport), from.to_string().to_lowercase());
+    let row = Row::new(rule, page::MODIFY_QP, says, move |rig| {
+        let side = at(rig, transport, from)?;
+        let before = side.qp.query()?;
+        side.qp.modify(&side.qp.attr(0).to(State::Err).masked(AttrMask::NONE)).during("a mask of 0")?;
+        same("changed attributes", before.changes(&side.qp.query()?), vec![])
+    });
+    let row = match from {
+        State::Rtr => row.rxe(
+            "a mask of 0: ibv_modify_qp answered EINVAL",
+            "a mask of 0 is refused in RTR",
+            "kernel limit: qp_state_table has no way from RTR to RTR, and ib_modify_qp_is_ok() looks for one",
+        ),
+        _ => row,
+    };
     declared(row, transport, from)
 }
 
@@ -203,6 +224,13 @@ fn needs_each(rig: &Rig, transport: Transport, from: State, to: State, required:
     for &bit in required {
         is_refused(&side.qp, format_args!("without {bit}"), &request(&side, from, to, all.without(bit)))?;
     }
+    let stays = request(&side, from, to, all).masked(all);
+    match required {
+        // A mask of 0, which has rows of its own.
+        [] => drop(side.qp.modify(&stays)),
+        _ => drop(is_refused(&side.qp, "without IBV_QP_STATE", &stays)?),
+    }
+    side.qp.expect_state(from)?;
     is_taken(&side.qp, "with all", &request(&side, from, to, all), to)
 }
 
@@ -232,7 +260,14 @@ fn takes_optional(rig: &Rig, transport: Transport, transition: &Transition) -> O
 fn refuses_others(rig: &Rig, transport: Transport, transition: &Transition) -> Outcome {
     let (from, to, attributes) = (transition.from, transition.to, transition.attributes(transport));
     let side = at(rig, transport, from)?;
-    let allowed = attributes.required | attributes.optional;
+    let mut allowed = attributes.required | attributes.optional;
+    // By a capability alone, whatever the table says: the device may take them, on some way or on
+    // all, or refuse them.
+    for (cap, bit) in [(Cap::ResizeQp, AttrMask::CAP), (Cap::RateLimit(transport), AttrMask::RATE_LIMIT)] {
+        if rig.context().has(cap) {
+            allowed |= bit;
+        }
+    }
     for bit in ATTRIBUTES.into_iter().filter(|&bit| !allowed.contains(bit)) {
         is_refused(&side.qp, format_args!("with {bit}"), &request(&side, from, to, attributes.required | bit))?;
     }

@@ -25,7 +25,6 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = modify::rows(RC, &PAGE);
     rows.extend(values());
     rows.extend([
-        row("modify_rc/mask-0-changes-nothing", "attr_mask may be 0: nothing is modified", mask_0_changes_nothing),
         row(
             "modify_rc/without-state-stays",
             "Without IBV_QP_STATE attributes change and the state doesn't",
@@ -184,13 +183,6 @@ fn invalid(rig: &Rig, from: State, spoil: fn(&Rig, Attr) -> Attr) -> Outcome {
     // It was that value alone.
     side.qp.modify(&side.qp.attr(side.qp.number()).to(to).masked(mask)).during("with a valid value")?;
     side.qp.expect_state(to)
-}
-
-fn mask_0_changes_nothing(rig: &Rig) -> Outcome {
-    let side = at(rig, RC, State::Rts)?;
-    let before = side.qp.query()?;
-    side.qp.modify(&side.qp.attr(0).to(State::Err).masked(AttrMask::NONE))?;
-    same("changed attributes", before.changes(&side.qp.query()?), vec![])
 }
 
 fn without_state_stays(rig: &Rig) -> Outcome {

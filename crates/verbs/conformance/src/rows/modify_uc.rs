@@ -2,7 +2,7 @@
 
 use super::common::*;
 use super::modify::{self, Page, at, is_refused};
-use crate::check::{Outcome, same};
+use crate::check::{During, Outcome, same};
 use crate::rig::{Access, Attr, AttrMask, Rig, Side, State};
 use crate::suite::Row;
 
@@ -18,14 +18,9 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = modify::rows(UC, &PAGE);
     rows.extend([
         row(
-            "modify_uc/cur-state-that-is-wrong",
-            "cur_qp_state is checked against the state: another one is refused and nothing changes",
-            cur_state_that_is_wrong,
-        )
-        .rxe(
-            "expected a refusal",
-            "the transition is judged from cur_qp_state, whatever the state is",
-            "rxe_qp_chk_attr() takes cur_qp_state for the state when it is given",
+            "modify_uc/cur-state-is-assumed",
+            "cur_qp_state is assumed to be the state: what may be given on the way is judged from it",
+            cur_state_is_assumed,
         ),
         sqe_row("modify_uc/sqe-to-rts-takes-access-flags", "UC, SQE to RTS: qp_access_flags may be given", |side| {
             side.qp.attr(0).to(State::Rts).access(Access::REMOTE_READ)
@@ -60,9 +55,21 @@ fn sqe_row(rule: &str, says: &str, attr: fn(&Side) -> Attr) -> Row {
     Row::new(rule, page::MODIFY_QP, says, test).rxe(seen, does, why)
 }
 
-fn cur_state_that_is_wrong(rig: &Rig) -> Outcome {
+/// In RTS, of which another idea is given. mlx5_ib_modify_qp() and rxe_qp_chk_attr() go by it.
+fn cur_state_is_assumed(rig: &Rig) -> Outcome {
     let side = at(rig, UC, State::Rts)?;
-    is_refused(&side.qp, "SQD, in RTS", &side.qp.attr(0).to(State::Rts).cur_state(State::Sqd)).map(drop)
+    let assumed = |state| side.qp.attr(0).to(State::Rts).cur_state(state);
+    // From SQE no path_mig_state may be given, and from RTR sq_psn must be.
+    let too_much = assumed(State::Sqe).access(Access::REMOTE_READ).with(AttrMask::PATH_MIG_STATE);
+    is_refused(&side.qp, "path_mig_state as from SQE", &too_much)?;
+    is_refused(&side.qp, "no sq_psn as from RTR", &assumed(State::Rtr))?;
+    is_refused(&side.qp, "as from INIT, where no idea may be given", &assumed(State::Init))?;
+    for (state, access) in [(State::Sqe, Access::REMOTE_READ), (State::Sqd, Access::REMOTE_WRITE)] {
+        side.qp.modify(&assumed(state).access(access)).during(format_args!("as from {state}"))?;
+        side.qp.expect_state(State::Rts)?;
+        same("qp_access_flags", side.qp.query()?.field("qp_access_flags"), access.0.into())?;
+    }
+    Ok(())
 }
 
 fn sqd_to_sqd_takes_av(rig: &Rig) -> Outcome {

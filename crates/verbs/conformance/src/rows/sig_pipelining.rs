@@ -22,7 +22,13 @@ pub(super) fn rows() -> Vec<Row> {
         row("sig_pipelining/several-of-one-wr-id", "All that have the wr_id are cancelled", several),
         row("sig_pipelining/signaled-completes", "A cancelled request that is signaled completes well", signaled),
         row("sig_pipelining/unsignaled-is-silent", "One that isn't completes without a word", unsignaled),
-        row("sig_pipelining/keeps-its-opcode", "The completion has the opcode that was posted", opcode),
+        // The page says "NOPs" and is silent about the opcode. rdma-core's providers/mlx5/qp.c
+        // keeps the one that was posted for the completion, whatever it puts into the queue.
+        row(
+            "sig_pipelining/keeps-its-opcode",
+            "The completion has the opcode that was posted (mlx5dv_qp_cancel_wr() in rdma-core)",
+            opcode,
+        ),
         row("sig_pipelining/flushed-in-err", "In ERR a cancelled request is flushed", flushed_in_err),
         row("sig_pipelining/not-outside-sqd", "Outside SQD cancelling is -EINVAL", not_outside),
         row("sig_pipelining/not-while-draining", "Nor may it be while the queue drains", not_draining),

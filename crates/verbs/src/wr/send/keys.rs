@@ -7,7 +7,7 @@ use crate::wr::buffer::{Buffer, Given, Refused};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::Request;
-use crate::wr_id::{self, WrKind};
+use crate::wr_id::WrKind;
 
 /// A configuration that was not posted; it comes back.
 #[derive(Debug, thiserror::Error)]
@@ -20,15 +20,6 @@ pub struct RefusedKey {
 }
 
 impl SendQueue {
-    /// The number of the work request that was posted last, if its slot keeps something.
-    pub(crate) fn last_op(&self) -> Option<u64> {
-        if self.outstanding == 0 {
-            return None;
-        }
-        let number = self.sequence.taken(1);
-        self.ops[self.packets.slot(number)].as_ref().map(|_| number | wr_id::kind_bits(WrKind::Op))
-    }
-
     /// Configures a key. The slot keeps it until the completion.
     ///
     /// # Safety
