@@ -153,19 +153,27 @@ impl RegionKey {
 }
 
 /// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of
-/// `pd`. Needs a guard.
+/// `pd`; and the key of the region that they are in, which is another than a window's. Needs a
+/// guard.
 #[inline]
-pub(crate) fn check_remote(pd: u32, qpn: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {
+pub(crate) fn check_remote(
+    pd: u32,
+    qpn: u32,
+    key: u32,
+    addr: u64,
+    len: u64,
+    need: u32,
+) -> Result<(*mut u8, u32), Denied> {
     let grant = grant(key).ok_or(Denied)?;
     let inside = addr.wrapping_sub(grant.start) <= grant.len && len <= grant.len - addr.wrapping_sub(grant.start);
     if !inside || grant.access & need != need || grant.pd != pd || (grant.qpn != 0 && grant.qpn != qpn) {
         return Err(Denied);
     }
     if grant.access & WINDOW == 0 {
-        return Ok(addr.wrapping_add(grant.offset) as *mut u8);
+        return Ok((addr.wrapping_add(grant.offset) as *mut u8, key));
     }
     // The window may have been bound anew since; what its region covers stays true.
-    check_local(pd, grant.parent, addr, len, 0)
+    check_local(pd, grant.parent, addr, len, 0).map(|at| (at, grant.parent))
 }
 
 /// What `key` stands for now.

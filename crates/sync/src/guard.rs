@@ -54,6 +54,13 @@ impl Holds {
         self
     }
 
+    /// Both sets.
+    #[must_use]
+    pub fn and(mut self, other: Holds) -> Holds {
+        self.0.iter_mut().zip(other.0).for_each(|(word, others)| *word |= others);
+        self
+    }
+
     /// False only if `number` isn't in it.
     pub fn may_have(&self, number: u64) -> bool {
         let bit = number % Self::NUMBERS;

@@ -293,12 +293,14 @@ impl BlockSignature {
         })
     }
 
-    /// How many bytes `data_bytes` of data are in memory, if they are whole blocks.
+    /// How many bytes `data_bytes` of data are in memory, if they are whole blocks, and not more
+    /// than 64 bits hold.
     pub fn memory_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.memory, data_bytes)
     }
 
-    /// How many bytes `data_bytes` of data are on the wire, if they are whole blocks.
+    /// How many bytes `data_bytes` of data are on the wire, if they are whole blocks, and not more
+    /// than 64 bits hold.
     pub fn wire_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.wire, data_bytes)
     }
@@ -314,6 +316,6 @@ fn with_domain<T>(domain: Option<Domain>, f: impl FnOnce(*const mlx5dv_sig_block
 fn bytes(domain: Option<Domain>, data_bytes: u64) -> Option<u64> {
     let Some(domain) = domain else { return Some(data_bytes) };
     let block_bytes = u64::from(domain.block_size().bytes());
-    let whole = data_bytes.is_multiple_of(block_bytes);
-    whole.then(|| data_bytes + data_bytes / block_bytes * u64::from(domain.protection_bytes()))
+    let blocks = data_bytes.is_multiple_of(block_bytes).then(|| data_bytes / block_bytes)?;
+    blocks.checked_mul(block_bytes + u64::from(domain.protection_bytes()))
 }

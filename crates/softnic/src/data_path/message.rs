@@ -64,11 +64,13 @@ pub(crate) unsafe fn place(
 ) -> Result<(), Fault> {
     let wqe = peer.receives().wqe(index);
     if wqe.bytes() < skip + bytes {
-        return indirect::place(peer, pinned, index, source, skip, TOO_SHORT);
+        // SAFETY: `held` is the caller's, who answers for it.
+        return unsafe { indirect::place(peer, pinned, index, source, skip, TOO_SHORT, held) };
     }
     let mut target = Targets::new(pinned);
     if target.add_wqe(peer.receives_pd(), wqe, skip, bytes).is_err() {
-        return indirect::place(peer, pinned, index, source, skip, PROTECTION);
+        // SAFETY: `held` is the caller's, who answers for it.
+        return unsafe { indirect::place(peer, pinned, index, source, skip, PROTECTION, held) };
     }
     // SAFETY: `held` names all that is used, as the caller answers for.
     unsafe { move_all(&target, source, bytes, held) };

@@ -31,17 +31,17 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, err
         return access::refuse_request(qp, peer, errors);
     }
     let remote = wr.rdma();
-    if target.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
+    let Ok(region) = target.add_remote(peer, remote.rkey, remote.remote_addr, bytes) else {
         return indirect::write(qp, pinned, wr, errors);
-    }
+    };
     // With immediate data the receive comes first: without one nothing is written.
     let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
     let receive = if with_imm { arrival::take(peer) } else { None };
     if with_imm && receive.is_none() {
         return arrival::no_receive(qp, peer);
     }
-    // SAFETY: `held` has both ends and all keys.
-    unsafe { move_all(&target, &source, bytes, || held(qp, peer, wr)) };
+    // SAFETY: `held` has both ends and all regions.
+    unsafe { move_all(&target, &source, bytes, || Some(held(qp, peer, wr, region))) };
     let Some(index) = receive else { return Outcome::Done(bytes) };
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
@@ -61,21 +61,19 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
         Err(outcome) => return outcome,
     };
     let remote = wr.rdma();
-    if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
+    let Ok(region) = source.add_remote(peer, remote.rkey, remote.remote_addr, bytes) else {
         return indirect::read(qp, pinned, wr, errors);
-    }
-    // SAFETY: `held` has both ends and all keys.
-    unsafe { move_all(&target, &source, bytes, || held(qp, peer, wr)) };
+    };
+    // SAFETY: `held` has both ends and all regions.
+    unsafe { move_all(&target, &source, bytes, || Some(held(qp, peer, wr, region))) };
     Outcome::Done(bytes)
 }
 
-/// What a WRITE or a READ holds: both ends and the regions of its keys. A window's region can't be
-/// told, since the window may have been bound anew since.
-fn held(qp: &Qp, peer: &Qp, wr: SendWr<'_>) -> Option<Held> {
-    let remote = wr.rdma().rkey;
-    key_table::grant(remote).filter(|grant| grant.access & key_table::WINDOW == 0)?;
+/// What a WRITE or a READ holds: both ends, the regions of its own keys, and the peer's, which a
+/// window may have led to. The window is not held: it may be bound anew meanwhile.
+fn held(qp: &Qp, peer: &Qp, wr: SendWr<'_>, region: u32) -> Held {
     let keys = wr.sges().iter().map(|sge| sge.lkey);
-    Some(keys.fold(Held::ends(qp.qpn, peer.qpn).key(remote), Held::key))
+    keys.fold(Held::ends(qp.qpn, peer.qpn).key(region), Held::key)
 }
 
 /// Carries out `IBV_WR_ATOMIC_CMP_AND_SWP` and `_FETCH_AND_ADD`, on eight bytes.
@@ -91,7 +89,7 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     };
     // SAFETY: integers, in whichever arm they were written.
     let remote = unsafe { wr.wr.atomic };
-    let Ok(at) = key_table::check_remote(peer.pd, peer.qpn, remote.rkey, remote.remote_addr, 8, need) else {
+    let Ok((at, _)) = key_table::check_remote(peer.pd, peer.qpn, remote.rkey, remote.remote_addr, 8, need) else {
         return access::refuse_access(qp, peer, errors);
     };
     if !at.cast::<u64>().is_aligned() {

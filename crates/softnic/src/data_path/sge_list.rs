@@ -67,13 +67,15 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
     }
 
     /// Adds a range of the peer's, if the key allows it. Nothing is checked for an empty one (IB
-    /// specification, vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
-    pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<(), Denied> {
-        if bytes > 0 {
-            let at = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
-            self.push(at, bytes as usize);
+    /// specification, vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated). Gives the
+    /// key of the region that the bytes are in.
+    pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<u32, Denied> {
+        if bytes == 0 {
+            return Ok(rkey);
         }
-        Ok(())
+        let (at, region) = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
+        self.push(at, bytes as usize);
+        Ok(region)
     }
 }
 

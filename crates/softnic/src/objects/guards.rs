@@ -88,6 +88,12 @@ impl Held {
     pub(crate) fn key(self, key: u32) -> Held {
         Held(self.0.with(of_key(key)))
     }
+
+    /// And all that another holds.
+    #[must_use]
+    pub(crate) fn and(self, other: Held) -> Held {
+        Held(self.0.and(other.0))
+    }
 }
 
 impl<'a> Pinned<'a> {

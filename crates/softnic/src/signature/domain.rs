@@ -58,9 +58,11 @@ impl Domain {
         self.block_bytes + self.protection_bytes()
     }
 
-    /// The bytes that `data_bytes` of data are in this domain, if they are whole blocks.
+    /// The bytes that `data_bytes` of data are in this domain, if they are whole blocks, and not
+    /// more than can be said: a peer chooses the address that this may be asked for.
     pub(crate) fn bytes_of(&self, data_bytes: u64) -> Option<u64> {
-        data_bytes.is_multiple_of(self.block_bytes).then(|| data_bytes / self.block_bytes * self.total_bytes())
+        let blocks = data_bytes.is_multiple_of(self.block_bytes).then(|| data_bytes / self.block_bytes)?;
+        blocks.checked_mul(self.total_bytes())
     }
 
     /// The data among `bytes` of this domain, if they are whole blocks.

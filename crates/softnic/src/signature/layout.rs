@@ -75,7 +75,7 @@ impl Layout {
         Cursor { round, entry, within }
     }
 
-    /// The next piece, of at most `most` bytes; `None` at the end.
+    /// The next piece, of at most `most` bytes; `None` at the end, or behind the last address.
     pub(crate) fn next(&self, cursor: &mut Cursor, most: u64) -> Option<Piece> {
         loop {
             if cursor.round >= u64::from(self.repeat) || self.round_bytes == 0 {
@@ -92,8 +92,9 @@ impl Layout {
             }
             let bytes = left.min(most);
             let stride = u64::from(entry.bytes) + u64::from(entry.skip);
-            // An address that can't be is in no region.
-            let addr = entry.addr.wrapping_add(stride.wrapping_mul(cursor.round)).wrapping_add(cursor.within);
+            // Behind the last address there is no memory: rounds that would reach there must not
+            // come out in front of the first, which the layout doesn't have.
+            let addr = stride.checked_mul(cursor.round)?.checked_add(cursor.within)?.checked_add(entry.addr)?;
             cursor.within += bytes;
             return Some(Piece { addr, bytes, lkey: entry.lkey });
         }

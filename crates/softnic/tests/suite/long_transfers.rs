@@ -1,10 +1,13 @@
 //! Nobody waits for a long transfer but who takes away what it uses.
 use crate::harness::*;
+use crate::signature::rig as signature;
+use crate::windows::{bind_wr, info};
 use rdma_sys::ibv_qp_type::*;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use verbline_softnic::mlx5dv::mkey_init_attr_flags;
 
 /// Some 30 ms and more.
 const BYTES: usize = 256 << 20;
@@ -47,9 +50,94 @@ fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
 
 /// A pair with as much memory on either side.
 fn pair() -> Pair {
-    let mut pair = Pair::rc();
+    let mut pair = signature::pair(signature::CONFIGURING);
     (pair.a_mem, pair.b_mem) = (pair.nic.memory(BYTES), pair.other.memory(BYTES));
     pair
+}
+
+/// By what the bytes are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Through {
+    Regions,
+    /// Of the peer's side.
+    Window,
+    /// An indirect key of the side that posts, or of its peer's.
+    OurKey,
+    TheirKey,
+}
+
+/// What a long transfer uses.
+struct Rig {
+    window: Option<Mw>,
+    key: Option<signature::Mkey>,
+    through: Through,
+    pair: Pair,
+}
+
+impl Rig {
+    fn new(through: Through) -> Rig {
+        let pair = pair();
+        let configured = |nic: &Nic, qp: &Qp, mem: &Memory| {
+            let key = signature::Mkey::new(nic, mkey_init_attr_flags::INDIRECT, 1);
+            signature::Configure::list(&[mem.sge(0, BYTES)]).now(qp, &key);
+            key
+        };
+        let key = match through {
+            Through::OurKey => Some(configured(&pair.nic, &pair.a, &pair.a_mem)),
+            Through::TheirKey => Some(configured(&pair.other, &pair.b, &pair.b_mem)),
+            Through::Regions | Through::Window => None,
+        };
+        let window = (through == Through::Window).then(|| Mw::new(&pair.other, ibv_mw_type::IBV_MW_TYPE_2));
+        if let Some(window) = &window {
+            let bind = bind_wr(window, window.rkey(), info(&pair.b_mem, 0, BYTES as u64, REMOTE_WRITE | REMOTE_READ));
+            pair.b.post(&mut [bind]).unwrap();
+            assert_eq!(pair.b_send.wait().status, SUCCESS);
+        }
+        Rig { window, key, through, pair }
+    }
+
+    /// Of the side that posts.
+    fn ours(&self, pieces: usize) -> Vec<ibv_sge> {
+        match &self.key {
+            Some(key) if self.through == Through::OurKey => vec![key.sge(0, BYTES)],
+            _ => sges(&self.pair.a_mem, pieces),
+        }
+    }
+
+    /// Address and key of its peer.
+    fn theirs(&self) -> (u64, u32) {
+        let mem = &self.pair.b_mem;
+        match (&self.key, &self.window) {
+            (Some(key), _) if self.through == Through::TheirKey => (0, key.key()),
+            (_, Some(window)) => (mem.addr(), window.rkey()),
+            _ => (mem.addr(), mem.key()),
+        }
+    }
+
+    fn receive(&self, pieces: usize) {
+        let sges = match &self.key {
+            Some(key) if self.through == Through::TheirKey => vec![key.sge(0, BYTES)],
+            _ => sges(&self.pair.b_mem, pieces),
+        };
+        assert_eq!(self.pair.b.recv(1, &sges), 0);
+    }
+
+    fn post(&self, opcode: u32, pieces: usize) {
+        let (addr, key) = self.theirs();
+        let wr = Wr::new(1, opcode, SIGNALED, &self.ours(pieces));
+        self.pair.a.post(&mut [wr.remote(addr, key)]).unwrap();
+    }
+
+    fn carry_out(&self, opcode: u32, pieces: usize) {
+        if opcode == IBV_WR_SEND {
+            self.receive(pieces);
+        }
+        self.post(opcode, pieces);
+        assert_eq!(self.pair.a_send.wait().status, SUCCESS);
+        if opcode == IBV_WR_SEND {
+            assert_eq!(self.pair.b_recv.wait().status, SUCCESS);
+        }
+    }
 }
 
 /// All of it, in `pieces` pieces.
@@ -58,32 +146,30 @@ fn sges(mem: &Memory, pieces: usize) -> Vec<ibv_sge> {
     (0..pieces).map(|at| mem.sge(at * piece, piece)).collect()
 }
 
-fn carry_out(pair: &Pair, opcode: u32, pieces: usize) {
-    if opcode == IBV_WR_SEND {
-        assert_eq!(pair.b.recv(1, &sges(&pair.b_mem, pieces)), 0);
-    }
-    let wr = Wr::new(1, opcode, SIGNALED, &sges(&pair.a_mem, pieces));
-    pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
-    assert_eq!(pair.a_send.wait().status, SUCCESS);
-    if opcode == IBV_WR_SEND {
-        assert_eq!(pair.b_recv.wait().status, SUCCESS);
-    }
+/// Every opcode through everything that it can go through.
+fn ways() -> impl Iterator<Item = (u32, usize, Through)> {
+    let opcodes = [(IBV_WR_RDMA_WRITE, 1), (IBV_WR_RDMA_READ, 4), (IBV_WR_SEND, 2)];
+    opcodes.into_iter().flat_map(|(opcode, pieces)| {
+        let through = [Through::Regions, Through::Window, Through::OurKey, Through::TheirKey];
+        let goes = move |through: &Through| opcode != IBV_WR_SEND || *through != Through::Window;
+        through.into_iter().filter(goes).map(move |through| (opcode, pieces, through))
+    })
 }
 
 #[test]
 fn two_lcores_destroy_what_a_long_transfer_does_not_use_while_it_lasts() {
-    for (opcode, pieces) in [(IBV_WR_RDMA_WRITE, 1), (IBV_WR_RDMA_READ, 4), (IBV_WR_SEND, 2)] {
-        let pair = pair();
-        let shared = Shared(&pair);
-        let long = move || carry_out(shared.get(), opcode, pieces);
+    for (opcode, pieces, through) in ways() {
+        let rig = Rig::new(through);
+        let shared = Shared(&rig);
+        let long = move || shared.get().carry_out(opcode, pieces);
         // On either of its devices, and in its domains.
-        for nic in [&pair.nic, &pair.other] {
+        for nic in [&rig.pair.nic, &rig.pair.other] {
             let done = ends_first(long, || {
                 let (send, recv) = (nic.cq(16), nic.cq(16));
                 drop((nic.qp(IBV_QPT_RC, &send, &recv), nic.memory(4096)));
                 drop((send, recv));
             });
-            assert!(done, "destroying waited for a transfer of opcode {opcode} in {pieces} pieces");
+            assert!(done, "destroying waited for a transfer of opcode {opcode} in {pieces} pieces, {through:?}");
         }
     }
 }
@@ -91,46 +177,61 @@ fn two_lcores_destroy_what_a_long_transfer_does_not_use_while_it_lasts() {
 /// The regions that it uses are there until it ends: a thread that deregisters one waits.
 #[test]
 fn two_lcores_memory_of_a_long_transfer_is_deregistered_when_it_has_ended() {
-    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND] {
-        for ours in [true, false] {
-            assert!((0..TRIES).any(|_| deregister_meanwhile(opcode, ours)), "it never lasted long enough");
-        }
+    let regions = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND]
+        .into_iter()
+        .flat_map(|opcode| [true, false].map(|ours| (opcode, Through::Regions, ours)));
+    let others = [
+        (IBV_WR_RDMA_WRITE, Through::Window, false),
+        (IBV_WR_RDMA_WRITE, Through::OurKey, true),
+        (IBV_WR_RDMA_READ, Through::TheirKey, false),
+    ];
+    for (opcode, through, ours) in regions.chain(others) {
+        let lasted = (0..TRIES).any(|_| deregister_meanwhile(opcode, through, ours));
+        assert!(lasted, "it never lasted long enough");
     }
 }
 
 /// False if the transfer had not begun, or was over.
-fn deregister_meanwhile(opcode: u32, ours: bool) -> bool {
-    let pair = pair();
+fn deregister_meanwhile(opcode: u32, through: Through, ours: bool) -> bool {
+    let rig = Rig::new(through);
+    let pair = &rig.pair;
     let (source, target) =
         if opcode == IBV_WR_RDMA_READ { (&pair.b_mem, &pair.a_mem) } else { (&pair.a_mem, &pair.b_mem) };
     source.fill(0, &vec![1; BYTES]);
     let taken = if ours { &pair.a_mem } else { &pair.b_mem };
-    let (phase, shared) = (&AtomicU32::new(0), Shared(&pair));
+    let (phase, shared) = (&AtomicU32::new(0), Shared(&rig));
     let (succeeded, lasts, code) = std::thread::scope(|scope| {
         let posting = scope.spawn(move || {
-            let pair = shared.get();
-            assert_eq!(pair.b.recv(1, &[pair.b_mem.sge(0, BYTES)]), 0);
-            let wr = Wr::new(1, opcode, SIGNALED, &[pair.a_mem.sge(0, BYTES)]);
+            let rig = shared.get();
+            rig.receive(1);
             // Release and Acquire, all: only the order is looked at.
             phase.store(1, Ordering::Release);
-            pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
+            rig.post(opcode, 1);
             phase.store(2, Ordering::Release);
-            pair.a_send.wait().status == SUCCESS
+            rig.pair.a_send.wait().status == SUCCESS
         });
         while phase.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(2));
+        if let Some(window) = &rig.window {
+            // Or its region is not let go of.
+            pair.b.post(&mut [Wr::new(1, IBV_WR_LOCAL_INV, SIGNALED, &[]).imm(window.rkey())]).unwrap();
+            assert_eq!(pair.b_send.wait().status, SUCCESS);
+        }
         let lasts = phase.load(Ordering::Acquire) == 1;
         let code = unsafe { verbline_softnic::provider::ibv_dereg_mr(taken.mr) };
         // Nothing of it is written any more, so all of it was.
         let samples: Vec<u8> = (0..BYTES).step_by(1 << 16).flat_map(|at| target.read(at, 1)).collect();
         let whole = samples.iter().all(|byte| *byte == 1);
         let succeeded = posting.join().unwrap();
-        assert!(whole || !succeeded, "opcode {opcode}: it was deregistered in the middle of a transfer");
+        let what = format!("opcode {opcode}, {through:?}");
+        assert!(whole || !succeeded, "{what}: it was deregistered in the middle of a transfer");
         (succeeded, lasts, code)
     });
     assert_eq!(code, 0);
+    let Rig { window, key, pair, .. } = rig;
+    drop((window, key));
     let Pair { a, b, a_send, a_recv, b_send, b_recv, a_mem, b_mem, nic, other } = pair;
     drop((a, b));
     let (mut gone, kept) = if ours { (a_mem, b_mem) } else { (b_mem, a_mem) };

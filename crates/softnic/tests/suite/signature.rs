@@ -2,6 +2,6 @@
 mod arrivals;
 mod keys;
 mod pipelining;
-mod rig;
+pub(crate) mod rig;
 mod transfers;
 mod waiting;

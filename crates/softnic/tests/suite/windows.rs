@@ -7,11 +7,11 @@ use rdma_sys::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use verbline_softnic::provider as soft;
 
-fn info(mem: &Memory, offset: u64, length: u64, access: u32) -> ibv_mw_bind_info {
+pub(crate) fn info(mem: &Memory, offset: u64, length: u64, access: u32) -> ibv_mw_bind_info {
     ibv_mw_bind_info { mr: mem.mr, addr: mem.addr() + offset, length, mw_access_flags: access }
 }
 
-fn bind_wr(mw: &Mw, rkey: u32, bind_info: ibv_mw_bind_info) -> Wr {
+pub(crate) fn bind_wr(mw: &Mw, rkey: u32, bind_info: ibv_mw_bind_info) -> Wr {
     let mut wr = Wr::new(1, IBV_WR_BIND_MW, SIGNALED, &[]);
     wr.raw.bind_mw_tso_union.bind_mw = bind_mw_t { mw: mw.0, rkey, bind_info };
     wr

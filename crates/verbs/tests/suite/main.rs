@@ -12,6 +12,7 @@ mod completion_queues;
 mod connections;
 mod datagrams;
 mod events;
+mod granted_ranges;
 mod leaks;
 mod lifecycle;
 mod lists;

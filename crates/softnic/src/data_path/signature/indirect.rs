@@ -20,7 +20,7 @@ use crate::data_path::signature::indirect_sge::{From, To, transfer};
 use crate::events::async_event::Kind;
 use crate::key_table::{self, Denied};
 use crate::objects::cq::Cq;
-use crate::objects::guards::Pinned;
+use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
 use crate::queues::wqe::Wqe;
@@ -50,7 +50,8 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     }
     let mut stops = false;
     let wqe = peer.receives().wqe(index);
-    if let Err(fault) = deliver(qp, peer, pinned, wqe, &source, &mut stops) {
+    // SAFETY: it is between these two.
+    if let Err(fault) = unsafe { deliver(qp, peer, pinned, wqe, &source, &mut stops) } {
         return arrival::refuse(qp, peer, index, arrival, fault, errors);
     }
     done(qp, pinned, arrival::arrive(qp, peer, index, arrival, errors), stops)
@@ -80,7 +81,9 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
         return arrival::no_receive(qp, peer);
     }
     let mut stops = false;
-    if transfer(&target, &source, &mut |key, of_target| found_by_requester(qp, key, of_target, &mut stops)).is_err() {
+    let mut found = |key: &_, of_target| found_by_requester(qp, key, of_target, &mut stops);
+    // SAFETY: both ends are all that was found but what they were looked up by.
+    if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
         return access::refuse_access(qp, peer, errors);
     }
     let Some(index) = receive else { return done(qp, pinned, Outcome::Done(bytes), stops) };
@@ -110,7 +113,9 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     }
     let mut stops = false;
     // What is written to is the requester's own here.
-    if transfer(&target, &source, &mut |key, of_target| found_by_requester(qp, key, !of_target, &mut stops)).is_err() {
+    let mut found = |key: &_, of_target: bool| found_by_requester(qp, key, !of_target, &mut stops);
+    // SAFETY: both ends are all that was found but what they were looked up by.
+    if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     done(qp, pinned, Outcome::Done(bytes), stops)
@@ -118,22 +123,28 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
 
 /// As `message::place`, which was refused with `fault`: it stays so unless an indirect key is the
 /// reason.
+///
+/// # Safety
+/// As `message::place`.
 #[cold]
-pub(crate) fn place(
+pub(crate) unsafe fn place(
     peer: &Qp,
     pinned: Pinned<'_>,
     index: u64,
     source: &Sources<'_>,
     skip: u64,
     fault: Fault,
+    held: impl FnOnce() -> Option<Held>,
 ) -> Result<(), Fault> {
     let wqe = peer.receives().wqe(index);
     let has_indirect = wqe.sges().any(|sge| mkey::lookup(pinned, sge.lkey).is_some());
     if skip > 0 || !has_indirect {
         return Err(fault);
     }
-    let source = From::of(pinned, source).map_err(|_| fault)?;
-    deliver(peer, peer, pinned, wqe, &source, &mut false)
+    let source = From::of(pinned, source, held()).map_err(|_| fault)?;
+    // SAFETY: the receiver is one end; the other, if it is known, is in what the pieces are held
+    // by.
+    unsafe { deliver(peer, peer, pinned, wqe, &source, &mut false) }
 }
 
 /// As `poll::place`, which was denied: `payload` is a small message to `qp`.
@@ -141,14 +152,17 @@ pub(crate) fn place(
 pub(crate) fn place_small(qp: &Qp, pinned: Pinned<'_>, wqe: Wqe<'_>, payload: &[u8]) -> Result<(), Denied> {
     let mut source = Sources::new(pinned);
     source.add_own(payload);
-    let source = From::of(pinned, &source)?;
+    let source = From::of(pinned, &source, None)?;
     let target = target(qp, pinned, wqe, source.wire_bytes()).map_err(|_| Denied)?;
-    // It is being polled.
-    transfer(&target, &source, &mut |key, _| key.record())
+    // SAFETY: nothing is said to be held, where that of one end is unknown. It is being polled.
+    unsafe { transfer(Held::default(), &target, &source, &mut |key, _| key.record()) }
 }
 
 /// Moves a message into the buffers of a receive of `peer`'s that was taken. `qp` has sent it.
-fn deliver(
+///
+/// # Safety
+/// Whatever else this thread has found, and uses later, is in what `source` is held by.
+unsafe fn deliver(
     qp: &Qp,
     peer: &Qp,
     pinned: Pinned<'_>,
@@ -157,11 +171,13 @@ fn deliver(
     stops: &mut bool,
 ) -> Result<(), Fault> {
     let target = target(peer, pinned, wqe, source.wire_bytes())?;
-    let moved = transfer(&target, source, &mut |key, of_target| match of_target {
+    let mut found = |key: &_, of_target| match of_target {
         // Before the receive itself completes, on the same queue.
         true => announce(peer.recv_cq(), key),
         false => found_by_requester(qp, key, false, stops),
-    });
+    };
+    // SAFETY: the two queue pairs, and what the caller answers for.
+    let moved = unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, source, &mut found) };
     moved.map_err(|_| PROTECTION)
 }
 
@@ -182,7 +198,7 @@ fn source<'p>(qp: &Qp, pinned: Pinned<'p>, wr: SendWr<'p>) -> Result<From<'p>, D
     if wr.is_inline() {
         let mut pieces = Sources::new(pinned);
         pieces.add_list(qp.pd, wr)?;
-        return From::of(pinned, &pieces);
+        return From::of(pinned, &pieces, None);
     }
     let mut source = From::new(pinned);
     wr.sges().iter().try_for_each(|sge| source.add_local(qp.pd, sge, u64::MAX))?;

@@ -3,13 +3,14 @@
 //!
 //! What it guarantees: as `sge_list`: every byte that is read or written lies in a range that its
 //! region's key granted just before, for as long as the [`Pinned`]. All of it is looked up before
-//! the first byte moves.
+//! the first byte moves; what was found then is what a long transfer says that it holds, and it
+//! finds nothing else meanwhile.
 
 use crate::copy::copy;
-use crate::data_path::sge_list::Sources;
+use crate::data_path::sge_list::{LONG_BYTES, Sources};
 use crate::key_table::{self, Denied};
 use crate::objects::device::SGE_MAX;
-use crate::objects::guards::Pinned;
+use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
 use crate::queues::wr::sge_bytes;
 use crate::signature::converter::{Converter, Stages};
@@ -23,6 +24,9 @@ pub(crate) struct End<'p, const WRITABLE: bool> {
     spans: [Option<Span<'p>>; SGE_MAX as usize],
     count: usize,
     wire_bytes: u64,
+    /// The keys that it was found by, and the regions that they led to; unknown of some pieces that
+    /// others have found.
+    held: Option<Held>,
     pinned: Pinned<'p>,
 }
 
@@ -53,7 +57,12 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
     const REMOTE: u32 = if WRITABLE { key_table::REMOTE_WRITE } else { key_table::REMOTE_READ };
 
     pub(crate) fn new(pinned: Pinned<'p>) -> Self {
-        End { spans: [const { None }; _], count: 0, wire_bytes: 0, pinned }
+        End { spans: [const { None }; _], count: 0, wire_bytes: 0, held: Some(Held::default()), pinned }
+    }
+
+    /// It is found by this key.
+    fn hold(&mut self, key: u32) {
+        self.held = self.held.map(|held| held.key(key));
     }
 
     /// Bytes on the wire.
@@ -84,6 +93,7 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
         }
         let bytes = bytes.min(most);
         let at = key_table::check_local(pd, sge.lkey, sge.addr, bytes, Self::LOCAL)?;
+        self.hold(sge.lkey);
         self.push(Span::Memory { at, bytes })
     }
 
@@ -100,7 +110,8 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
             };
             return self.add_key(used, offset, bytes, Self::LOCAL);
         }
-        let at = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
+        let (at, region) = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
+        self.hold(region);
         self.push(Span::Memory { at, bytes })
     }
 
@@ -120,15 +131,18 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
             return Err(Denied);
         }
         let mut each = Walk::new(layout, used.key.pd, need, memory_offset, memory_bytes);
-        while each.next()?.is_some() {}
+        self.hold(used.key.number());
+        while let Some(piece) = each.next()? {
+            self.hold(piece.lkey);
+        }
         self.push(Span::Key(Through { used, data_offset, memory_offset, memory_bytes, wire_bytes }))
     }
 }
 
 impl<'p> From<'p> {
-    /// Of pieces that were checked already.
-    pub(crate) fn of(pinned: Pinned<'p>, sources: &Sources<'p>) -> Result<From<'p>, Denied> {
-        let mut from = From::new(pinned);
+    /// Of pieces that were checked already, by keys that `held` has if it is known.
+    pub(crate) fn of(pinned: Pinned<'p>, sources: &Sources<'p>, held: Option<Held>) -> Result<From<'p>, Denied> {
+        let mut from = From { held, ..From::new(pinned) };
         for &(at, bytes) in sources.as_slice() {
             from.push(Span::Memory { at, bytes: bytes as u64 })?;
         }
@@ -141,6 +155,13 @@ fn enter(mkey: &Mkey, pd: u32, need: u32) -> Result<InUse<'_>, Denied> {
         return Err(Denied);
     }
     mkey.in_use(need).map_err(|_| Denied)
+}
+
+/// A piece of memory that its region's key granted just now.
+struct Granted {
+    at: *mut u8,
+    bytes: usize,
+    lkey: u32,
 }
 
 /// The pieces of a range of a layout, at the addresses of the host.
@@ -158,13 +179,13 @@ impl<'a> Walk<'a> {
     }
 
     /// The next piece.
-    fn next(&mut self) -> Result<Option<(*mut u8, usize)>, Denied> {
+    fn next(&mut self) -> Result<Option<Granted>, Denied> {
         let left = self.left;
         self.next_of(left)
     }
 
     /// The next piece, of at most `most` bytes.
-    fn next_of(&mut self, most: u64) -> Result<Option<(*mut u8, usize)>, Denied> {
+    fn next_of(&mut self, most: u64) -> Result<Option<Granted>, Denied> {
         let most = most.min(self.left);
         if most == 0 {
             return Ok(None);
@@ -172,7 +193,7 @@ impl<'a> Walk<'a> {
         let piece = self.layout.next(&mut self.cursor, most).ok_or(Denied)?;
         self.left -= piece.bytes;
         let at = key_table::check_local(self.pd, piece.lkey, piece.addr, piece.bytes, self.need)?;
-        Ok(Some((at, piece.bytes as usize)))
+        Ok(Some(Granted { at, bytes: piece.bytes as usize, lkey: piece.lkey }))
     }
 }
 
@@ -181,8 +202,23 @@ impl<'a> Walk<'a> {
 pub(crate) type Found<'a> = &'a mut dyn FnMut(&Mkey, bool);
 
 /// Moves the bytes of one end to the other, which has room for them. `Denied` if a region went away
-/// meanwhile.
-pub(crate) fn transfer(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
+/// meanwhile. While it takes long, only threads that destroy what it uses wait for it.
+///
+/// # Safety
+/// Whatever else this thread has found, and uses in `found` or later, is in `ends`.
+pub(crate) unsafe fn transfer(ends: Held, to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
+    match (to.held, from.held) {
+        (Some(target), Some(source)) if from.wire_bytes >= LONG_BYTES => {
+            let held = ends.and(target).and(source);
+            // SAFETY: the caller answers for `ends`; both ends have every key that they were found
+            // by, and their walks look up no others.
+            unsafe { to.pinned.hold(held, || move_bytes(to, from, found)) }
+        }
+        _ => move_bytes(to, from, found),
+    }
+}
+
+fn move_bytes(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
     let (mut read, mut written) = (Stages::new(), Stages::new());
     let mut writer = Writer::new(to, &mut written);
     for span in from.spans.iter().flatten() {
@@ -217,14 +253,14 @@ impl Through<'_> {
     fn read(&self, stages: &mut Stages, writer: &mut Writer<'_, '_>, found: Found<'_>) -> Result<(), Denied> {
         let mut walk = self.walk(0);
         let Some(signature) = &self.used.config.signature else {
-            while let Some((at, bytes)) = walk.next()? {
+            while let Some(Granted { at, bytes, .. }) = walk.next()? {
                 writer.take(at, bytes);
             }
             return Ok(());
         };
         stages.clear();
         let mut converter = Converter::new(Flow::to_wire(signature), self.data_offset);
-        while let Some((at, bytes)) = walk.next()? {
+        while let Some(Granted { at, bytes, .. }) = walk.next()? {
             let mut sink = |bytes: &[u8]| writer.take(bytes.as_ptr(), bytes.len());
             // SAFETY: the region's key granted it just now.
             unsafe { converter.feed(stages, at, bytes, &mut sink) };
@@ -339,7 +375,7 @@ impl<'a, 'p> Writer<'a, 'p> {
 fn scatter(walk: &mut Walk<'_>, mut from: *const u8, bytes: usize) -> Result<(), Denied> {
     let mut left = bytes as u64;
     while left > 0 {
-        let Some((at, step)) = walk.next_of(left)? else { return Err(Denied) };
+        let Some(Granted { at, bytes: step, .. }) = walk.next_of(left)? else { return Err(Denied) };
         // SAFETY: the region's key granted it just now, for writing; and the bytes can be read.
         unsafe { copy(at, from, step) };
         from = from.wrapping_add(step);
