@@ -4,7 +4,7 @@
 //! The stage `Echo` at the other end sends each back, and a sink counts what returns.
 //!
 //! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`:
-//! README.md has the lines.
+//! docs/embedding.md has the lines.
 
 use std::time::Duration;
 

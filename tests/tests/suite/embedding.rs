@@ -1,7 +1,8 @@
-//! A crate outside the workspace, made from README.md's words, builds and runs the echo example.
+//! Crates outside the workspace build and run: the one that `./x new` makes, and one made of the
+//! lines that docs/embedding.md has for `Cargo.toml`.
 //!
 //! Cargo heeds patches only in the workspace that it builds, so nothing else here would know if a
-//! line that such a crate needs were missing from the README.
+//! line that such a crate needs were missing.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +12,40 @@ use serde_json::Value;
 use tempfile::TempDir;
 use verbline_tests::{root, skipped};
 
-const EXAMPLE: &str = "crates/verbline/examples/echo.rs";
+const PULSE: &str = "examples/pulse";
+const DOCUMENT: &str = "docs/embedding.md";
 
+/// As README.md says it: made, tested and run, with the workspace's profiles, so that what others
+/// wrote is built already.
 #[test]
-fn a_crate_made_from_the_readme_runs_the_echo_example() {
-    let checkout = format!("{}/", root().display());
-    let outside = outside(&cargo_lines().replace("../verbline/", &checkout));
-    // The versions that were fetched for the workspace: nothing is downloaded.
-    let output = cargo(&outside, &["run", "--quiet", "--offline"]);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}{err}");
-    assert_eq!(out, "1000 packets sent and echoed, none lost, none held\n", "{err}");
+fn a_new_crate_passes_its_test_and_runs_its_plan() {
+    let outside = tempfile::tempdir().unwrap();
+    let new = |name: &str| {
+        let mut driver = Command::new(root().join("x"));
+        driver.args(["new", name]).current_dir(outside.path()).output().unwrap()
+    };
+    let made = new("heart-beat");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = outside.path().join("heart-beat");
+    let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
+    let own = manifest.find("[profile.dev]").unwrap();
+    fs::write(made.join("Cargo.toml"), format!("{}{}[workspace]\n", &manifest[..own], profiles())).unwrap();
+
+    let tested = cargo(&made, &["test", "--quiet", "--offline"]);
+    assert!(tested.status.success(), "{}", said(&tested));
+    assert!(String::from_utf8_lossy(&tested.stdout).contains("1 passed"), "{}", said(&tested));
+    let ran = cargo(&made, &["run", "--quiet", "--offline", "--", "run", "plan.toml", "--for", "300ms"]);
+    assert!(ran.status.success(), "{}", said(&ran));
+    let report = String::from_utf8_lossy(&ran.stdout);
+    assert!(report.contains("plan: ran") && report.contains("0 held"), "{report}");
+
+    // What is there is left alone, and what can't be a crate is refused.
+    let (there, name) = ("is there already", "the name of a crate");
+    for (name, why) in [("heart-beat", there), ("Heart", name), ("", name)] {
+        let refused = new(name);
+        assert_eq!(refused.status.code(), Some(2), "{name}: {}", said(&refused));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(why), "{name}: {}", said(&refused));
+    }
 }
 
 /// Of what is committed: that is what cargo sees of a repository.
@@ -37,9 +61,8 @@ fn with_git_in_place_of_the_paths_both_crates_come_from_the_repository() {
     let outside = outside(&lines);
     // Not offline, for a repository on this disk counts as fetched from elsewhere; all else is
     // there.
-    let output = cargo(&outside, &["metadata", "--format-version", "1"]);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !err.contains("was not used"), "{err}");
+    let output = cargo(outside.path(), &["metadata", "--format-version", "1"]);
+    assert!(output.status.success() && !said(&output).contains("was not used"), "{}", said(&output));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     // Ours is the bindgen of the release that rdma-sys asks for; it depends on a newer one.
@@ -53,30 +76,48 @@ fn with_git_in_place_of_the_paths_both_crates_come_from_the_repository() {
     }
 }
 
+/// The lines of the document, and those of the crate that `./x new` copies.
 #[test]
-fn the_readmes_stage_is_the_examples() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let example = fs::read_to_string(root().join(EXAMPLE)).unwrap();
-    let stage = block(&readme, |line| line == "    /// Sends every packet on as it came.");
-    assert!(stage.contains("impl Stage for Echo {"), "{stage}");
-    assert!(example.contains(stage.trim_end()), "the README shows another stage than {EXAMPLE}:\n{stage}");
-    assert!(readme.contains(&format!("]({EXAMPLE})")));
+fn the_lines_for_cargo_are_the_same_everywhere() {
+    let manifest = fs::read_to_string(root().join(PULSE).join("Cargo.toml")).unwrap();
+    for line in cargo_lines().lines().filter(|line| !line.is_empty()) {
+        let line = line.replace("../verbline/crates", "../../crates");
+        assert!(manifest.lines().any(|known| known == line), "{PULSE}/Cargo.toml has no line `{line}`");
+    }
 }
 
-/// A crate with these lines in its `Cargo.toml`, whose program is the example.
+#[test]
+fn the_readmes_stage_and_plan_are_those_of_a_new_crate() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    for (language, file) in [("rust", "src/lib.rs"), ("toml", "plan.toml")] {
+        let shown = fenced(&readme, language);
+        let file = format!("{PULSE}/{file}");
+        let whole = fs::read_to_string(root().join(&file)).unwrap();
+        assert!(shown.lines().count() >= 15, "README.md has no such block of {language}: {shown}");
+        assert!(whole.contains(shown), "README.md shows something else than {file}:\n{shown}");
+    }
+}
+
+/// The first block of this language.
+fn fenced<'a>(document: &'a str, language: &str) -> &'a str {
+    let behind = document.split_once(&format!("```{language}\n")).map_or("", |(_, behind)| behind);
+    behind.split_once("```").map_or("", |(block, _)| block)
+}
+
+/// A crate with these lines in its `Cargo.toml`.
 fn outside(lines: &str) -> TempDir {
     let outside = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(outside.path().join(name), text).unwrap();
     write("Cargo.toml", &format!("[package]\nname = \"outside\"\nedition = \"2024\"\n\n{lines}\n{}", profiles()));
     fs::create_dir(outside.path().join("src")).unwrap();
-    write("src/main.rs", &fs::read_to_string(root().join(EXAMPLE)).unwrap());
+    write("src/main.rs", "fn main() {}\n");
     write("Cargo.lock", &fs::read_to_string(root().join("Cargo.lock")).unwrap());
     outside
 }
 
-fn cargo(outside: &TempDir, arguments: &[&str]) -> Output {
+fn cargo(folder: &Path, arguments: &[&str]) -> Output {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(arguments).current_dir(outside.path());
+    cargo.args(arguments).current_dir(folder);
     // What cargo and `./x test` told this test about the workspace is none of that crate's.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -91,6 +132,10 @@ fn cargo(outside: &TempDir, arguments: &[&str]) -> Output {
     cargo.output().unwrap()
 }
 
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
 /// The workspace's profiles of a build for development.
 fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
@@ -99,15 +144,10 @@ fn profiles() -> String {
     manifest[from..to].to_owned()
 }
 
-/// The README's lines for `Cargo.toml`.
+/// The document's lines for `Cargo.toml`.
 fn cargo_lines() -> String {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    block(&readme, |line| line == "    [dependencies]")
-}
-
-/// The indented block that begins with this line, without its indentation.
-fn block(readme: &str, begins: impl Fn(&str) -> bool) -> String {
-    let lines = readme.lines().skip_while(|line| !begins(line));
+    let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let lines = document.lines().skip_while(|line| *line != "    [dependencies]");
     let lines = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
     lines.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect()
 }

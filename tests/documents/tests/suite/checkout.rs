@@ -30,7 +30,7 @@ impl Checkout {
     pub(crate) fn new() -> Checkout {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        for name in ["config", "docs", "tests", "README.md", "Cargo.toml"] {
+        for name in ["config", "docs", "examples", "tests", "README.md", "Cargo.lock", "Cargo.toml"] {
             symlink(root().join(name), at(name)).expect("a link");
         }
         fs::copy(root().join("x"), at("x")).expect("the driver");
