@@ -122,11 +122,22 @@ fn remote_access_is_checked_as_hardware_checks_it() {
             let wr = Wr::new(1, opcode, SIGNALED, &[pair.a_mem.sge(0, 8)]);
             if opcode == IBV_WR_ATOMIC_FETCH_AND_ADD { wr.atomic(addr, key, 1, 0) } else { wr.remote(addr, key) }
         };
-        let with = |f: &dyn Fn(&Pair) -> Wr| {
+        // For its first message, or for one behind another, which the fast path takes.
+        let ready = |is_later: bool| {
             let pair = Pair::rc();
-            let result = outcome(&pair, f(&pair));
-            let event = async_event(&pair.other);
-            (result, event)
+            if is_later {
+                let good = wr(&pair, pair.b_mem.addr(), pair.b_mem.key());
+                assert_eq!(outcome(&pair, good), (SUCCESS, IBV_QPS_RTS));
+            }
+            pair
+        };
+        let with = |f: &dyn Fn(&Pair) -> Wr| {
+            let [first, later] = [false, true].map(|is_later| {
+                let pair = ready(is_later);
+                (outcome(&pair, f(&pair)), async_event(&pair.other))
+            });
+            assert_eq!(first, later, "{opcode}");
+            first
         };
         let event = Some(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR as u32);
         assert_eq!(with(&|pair| wr(pair, pair.b_mem.addr(), pair.b_mem.key())), ((SUCCESS, IBV_QPS_RTS), None));
@@ -144,19 +155,22 @@ fn remote_access_is_checked_as_hardware_checks_it() {
             (REMOTE_READ, IBV_WR_RDMA_READ),
             (LOCAL_WRITE | REMOTE_ATOMIC, IBV_WR_ATOMIC_FETCH_AND_ADD),
         ] {
-            let pair = Pair::rc();
-            let mem = pair.other.memory_with(64, access);
-            let expected = if right == opcode { (SUCCESS, IBV_QPS_RTS) } else { access_error };
-            assert_eq!(outcome(&pair, wr(&pair, mem.addr(), mem.key())), expected);
+            for pair in [false, true].map(ready) {
+                let mem = pair.other.memory_with(64, access);
+                let expected = if right == opcode { (SUCCESS, IBV_QPS_RTS) } else { access_error };
+                assert_eq!(outcome(&pair, wr(&pair, mem.addr(), mem.key())), expected);
+            }
         }
-        // A queue pair that doesn't let it in.
-        let pair = Pair::rc();
-        let mut none = attr(IBV_QPS_RTS);
-        none.qp_access_flags = LOCAL_WRITE;
-        assert_eq!(pair.b.modify(&mut none, ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS), 0);
-        let request_error = (IBV_WC_REM_INV_REQ_ERR, IBV_QPS_ERR);
-        assert_eq!(outcome(&pair, wr(&pair, pair.b_mem.addr(), pair.b_mem.key())), request_error);
-        assert_eq!(async_event(&pair.other), Some(ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32));
+        // A queue pair that doesn't let it in, from its start or from now on.
+        for pair in [false, true].map(ready) {
+            let mut none = attr(IBV_QPS_RTS);
+            none.qp_access_flags = LOCAL_WRITE;
+            let mask = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS;
+            assert_eq!(pair.b.modify(&mut none, mask), 0);
+            let request_error = (IBV_WC_REM_INV_REQ_ERR, IBV_QPS_ERR);
+            assert_eq!(outcome(&pair, wr(&pair, pair.b_mem.addr(), pair.b_mem.key())), request_error);
+            assert_eq!(async_event(&pair.other), Some(ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32));
+        }
     }
     // Nothing was written by any of them but the good ones; and UC says nothing.
     let pair = Pair::connected(IBV_QPT_UC);
