@@ -20,6 +20,7 @@ mod cq;
 mod cq_event;
 mod errno;
 mod keys;
+mod mapped;
 mod mem;
 mod mr;
 mod mw;
@@ -33,6 +34,7 @@ mod raw_wr;
 mod sge;
 mod srq;
 mod target;
+mod thread;
 mod wc;
 mod wr;
 
@@ -61,6 +63,7 @@ pub(crate) use qp::{Cap as QpCap, Qp, QpSpec};
 pub(crate) use sge::{Remote, Sge};
 pub(crate) use srq::Srq;
 pub(crate) use target::{Kind, Target};
+pub(crate) use thread::waits_of_this_thread;
 pub(crate) use wc::{RecvOp, SendOp, Status, Wc};
 pub(crate) use wr::{Op, Recv, Wr};
 
@@ -82,6 +85,11 @@ impl Rig {
     /// The same device, opened once more.
     pub(crate) fn open_again(&self) -> Outcome<Rig> {
         Rig::open(self.context.target())
+    }
+
+    /// What it was opened from, for a thread that opens it for itself.
+    pub(crate) fn target(&self) -> Target {
+        self.context.target().clone()
     }
 
     /// The opened device.
@@ -110,6 +118,20 @@ impl Rig {
         self.context.remember(&memory);
         self.memories.borrow_mut().push(memory.clone());
         memory
+    }
+
+    /// A long range that takes 2 MiB: see [`Mem::repeated`].
+    pub(crate) fn repeated_mr(&self, bytes: usize) -> Outcome<Mr> {
+        let memory = Mem::repeated(bytes)?;
+        self.context.remember(&memory);
+        self.memories.borrow_mut().push(memory.clone());
+        Ok(self.pd.reg(&memory, 0..bytes, Access::ALL)?)
+    }
+
+    /// A page that the rigs of all threads register, each for itself.
+    pub(crate) fn shared_mr(&self) -> Outcome<Mr> {
+        let memory = Mem::shared();
+        Ok(self.pd.reg(&memory, 0..memory.len(), Access::ALL)?)
     }
 
     /// Memory registered with every access there is.

@@ -9,11 +9,13 @@ mod device;
 mod errors;
 mod flags;
 mod mcast;
+mod messages;
 mod modify;
 mod modify_raw;
 mod modify_rc;
 mod modify_uc;
 mod modify_ud;
+mod modify_values;
 mod mr;
 mod mw;
 mod mw_transports;
@@ -35,9 +37,10 @@ use crate::suite::Row;
 
 /// Every row, in the order in which they are printed.
 pub(crate) fn all() -> Vec<Row> {
-    let themes: [fn() -> Vec<Row>; 28] = [
+    let themes: [fn() -> Vec<Row>; 30] = [
         post_send::rows,
         opcodes::rows,
+        messages::rows,
         flags::rows,
         sge::rows,
         states::rows,
@@ -45,6 +48,7 @@ pub(crate) fn all() -> Vec<Row> {
         modify_uc::rows,
         modify_ud::rows,
         modify_raw::rows,
+        modify_values::rows,
         peers::rows,
         notify::rows,
         channel::rows,
@@ -111,15 +115,42 @@ mod tests {
         use super::common::page;
         let rows = super::all();
         let text = include_str!("../PAGES.md");
-        let table = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
-        let named: Vec<&str> = table.flat_map(|line| line.split('`').skip(1).step_by(2)).collect();
-        assert!(named.len() > 80, "{} rules", named.len());
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("| ") && !line.contains("---")).collect();
+        let reason = |cell: &str| ["type: ", "none: "].iter().any(|word| cell.trim().starts_with(word));
+        let cells = lines.iter().filter_map(|line| line.trim_end_matches('|').rsplit('|').next());
+        let cells: Vec<&str> = cells.filter(|cell| cell.trim() != "rules").collect();
+        assert!(cells.len() > 318, "{} statements", cells.len());
+        let empty: Vec<&&str> = cells.iter().filter(|cell| !reason(cell) && !cell.contains('`')).collect();
+        assert!(empty.is_empty(), "PAGES.md has neither a row nor a reason: {empty:?}");
+        let with_rows = cells.iter().filter(|cell| !reason(cell));
+        let named: Vec<&str> = with_rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
         for pattern in &named {
             assert!(rows.iter().any(|row| matches(pattern, &row.rule)), "PAGES.md names {pattern}: no such row");
         }
-        for row in rows.iter().filter(|row| [page::POST_SEND, page::NOTIFY, page::MODIFY_QP].contains(&row.seed)) {
+        let pages = [page::POST_SEND, page::NOTIFY, page::MODIFY_QP, page::CANCEL];
+        for row in rows.iter().filter(|row| pages.contains(&row.seed)) {
             assert!(named.iter().any(|pattern| matches(pattern, &row.rule)), "PAGES.md lacks {}", row.rule);
         }
+    }
+
+    /// What `planted-faults` would plant is planted in a line that is there once, for a row that is
+    /// there.
+    #[test]
+    fn planted_faults_are_of_rows_and_lines_that_there_are() {
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+        let rows = super::all();
+        let faults = include_str!("../planted").lines().filter(|line| !line.starts_with('#'));
+        let mut count = 0;
+        for line in faults {
+            let parts: Vec<&str> = line.split('\t').collect();
+            let [rule, file, old, new] = parts[..] else { panic!("not four parts: {line}") };
+            assert!(rows.iter().any(|row| row.rule == rule), "no row is named {rule}");
+            let source = std::fs::read_to_string(root.join(file)).unwrap();
+            assert_eq!(source.matches(old).count(), 1, "{file} has this not once: {old}");
+            assert!(new.contains("PLANTED"), "{rule}: nothing turns its fault on");
+            count += 1;
+        }
+        assert!(count > 20, "{count} faults");
     }
 
     #[test]

@@ -90,6 +90,18 @@ impl Attr {
         self.and(AttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
+    /// Asks for no event.
+    pub(crate) fn sqd_silent(mut self) -> Attr {
+        self.raw.en_sqd_async_notify = 0;
+        self.and(AttrMask::EN_SQD_ASYNC_NOTIFY)
+    }
+
+    /// What only a query fills; no mask has it.
+    pub(crate) fn sq_draining(mut self) -> Attr {
+        self.raw.sq_draining = 1;
+        self
+    }
+
     pub(crate) fn access(mut self, access: Access) -> Attr {
         self.raw.qp_access_flags = access.0;
         self.and(AttrMask::ACCESS_FLAGS)

@@ -18,6 +18,8 @@ pub(crate) struct Channel(Rc<ChannelInner>);
 struct ChannelInner {
     context: Rc<Context>,
     raw: Cell<*mut ibv_comp_channel>,
+    /// Whether its descriptor came blocking, before it was made not to.
+    came_blocking: bool,
 }
 
 impl Channel {
@@ -27,7 +29,10 @@ impl Channel {
         if raw.is_null() {
             return Err(Refused::last("ibv_create_comp_channel"));
         }
-        let channel = Channel(Rc::new(ChannelInner { context: context.clone(), raw: Cell::new(raw) }));
+        // SAFETY: the channel was just created; F_GETFL takes no pointer.
+        let flags = unsafe { libc::fcntl((*raw).fd, libc::F_GETFL) };
+        let came_blocking = flags & libc::O_NONBLOCK == 0;
+        let channel = Channel(Rc::new(ChannelInner { context: context.clone(), raw: Cell::new(raw), came_blocking }));
         patience::set_nonblocking(channel.fd(), true).map_err(|_| Refused::last("fcntl"))?;
         Ok(channel)
     }
@@ -35,6 +40,11 @@ impl Channel {
     pub(crate) fn fd(&self) -> RawFd {
         // SAFETY: `self` keeps the channel alive.
         unsafe { (*self.raw()).fd }
+    }
+
+    /// Whether it was blocking when the device made it.
+    pub(crate) fn came_blocking(&self) -> bool {
+        self.0.came_blocking
     }
 
     /// Whether the descriptor is readable now.

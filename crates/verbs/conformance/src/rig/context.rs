@@ -61,6 +61,8 @@ pub(crate) enum Cap {
     OnDemandReadAtomic,
     /// Signature offload and its pipelining: keys of mlx5dv.
     Signatures,
+    /// Messages of 2^31 bytes within the time of a row.
+    LongMessages,
 }
 
 impl Cap {
@@ -78,6 +80,9 @@ impl Cap {
         match self {
             Cap::Signatures => (context.provider == Provider::Kernel).then(|| {
                 "signature offload is asked of the software RNIC only: the suite calls no driver's extension".to_owned()
+            }),
+            Cap::LongMessages => (context.provider == Provider::Kernel).then(|| {
+                "2^31 bytes are pinned and sent in packets by a kernel device: not within the time of a row".to_owned()
             }),
             Cap::RawPacket => count("max_raw_ethy_qp", attr.max_raw_ethy_qp),
             Cap::Srq => count("max_srq", attr.max_srq),

@@ -3,8 +3,9 @@
 use super::channel::Channel;
 use super::cq::Cq;
 use super::errno::Refused;
-use super::patience::{self, DEADLINE, SOON};
+use super::patience::{self, DEADLINE, Deadline, SOON};
 use super::target::{Provider, verb};
+use super::thread;
 use crate::check::{Failure, Outcome};
 use rdma_sys::{ibv_comp_channel, ibv_cq};
 use std::ffi::c_void;
@@ -62,8 +63,8 @@ impl Channel {
         self.wait_ack(cq).map(drop)
     }
 
-    /// Blocks in `ibv_get_cq_event(3)` on another thread while `meanwhile` runs on this one; gives
-    /// the event.
+    /// Blocks in `ibv_get_cq_event(3)` on another thread, and runs `meanwhile` on this one once it
+    /// does; gives the event.
     pub(crate) fn block_while(&self, cq: &Cq, meanwhile: impl FnOnce() -> Outcome) -> Outcome<CqEvent> {
         struct Raw(*mut ibv_comp_channel);
         // SAFETY: ibv_get_cq_event may be called on any thread.
@@ -74,11 +75,18 @@ impl Channel {
         patience::set_nonblocking(self.fd(), false).map_err(|error| Failure::new(error.to_string()))?;
         let (raw, provider) = (Raw(self.raw()), self.context().provider);
         let (done, finished) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let raw = raw;
+            let _ = begin.send(thread::own_id());
             // A row that gave up isn't waiting any more.
             let _ = done.send(Got(get(provider, raw.0)));
         });
+        let waiter = begun.recv().map_err(|_| Failure::new("the thread that waits died"))?;
+        let mut deadline = Deadline::new("the thread blocks in ibv_get_cq_event");
+        while !thread::sleeps(waiter) {
+            deadline.pause(|| "it runs, or has returned without an event".to_owned())?;
+        }
         meanwhile()?;
         let got = finished.recv_timeout(DEADLINE);
         patience::set_nonblocking(self.fd(), true).map_err(|error| Failure::new(error.to_string()))?;

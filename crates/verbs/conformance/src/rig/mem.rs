@@ -1,5 +1,7 @@
 //! Memory that a device may read and write.
 
+use super::mapped;
+use crate::check::Outcome;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
@@ -13,7 +15,16 @@ pub(crate) struct Mem(Rc<MemInner>);
 
 pub(super) struct MemInner {
     start: NonNull<u8>,
-    layout: Layout,
+    /// In bytes, whole pages.
+    length: usize,
+    origin: Origin,
+}
+
+/// Whom it goes back to.
+enum Origin {
+    Heap(Layout),
+    Mapped,
+    Shared,
 }
 
 impl Mem {
@@ -22,7 +33,19 @@ impl Mem {
         // SAFETY: the size isn't zero.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Mem(Rc::new(MemInner { start, layout }))
+        Mem(Rc::new(MemInner { start, length: layout.size(), origin: Origin::Heap(layout) }))
+    }
+
+    /// `bytes` of addresses, of which all but the last page are the same 2 MiB again and again.
+    pub(super) fn repeated(bytes: usize) -> Outcome<Mem> {
+        let start = mapped::repeated(bytes)?;
+        Ok(Mem(Rc::new(MemInner { start, length: bytes, origin: Origin::Mapped })))
+    }
+
+    /// A page that is the same for every rig and thread.
+    pub(super) fn shared() -> Mem {
+        let (start, length) = mapped::shared();
+        Mem(Rc::new(MemInner { start, length, origin: Origin::Shared }))
     }
 
     pub(crate) fn addr(&self) -> u64 {
@@ -31,7 +54,7 @@ impl Mem {
 
     /// Whole pages.
     pub(crate) fn len(&self) -> usize {
-        self.0.layout.size()
+        self.0.length
     }
 
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
@@ -61,9 +84,9 @@ impl Mem {
 
     fn bytes(&self, offset: usize, length: usize) -> &[AtomicU8] {
         assert!(offset + length <= self.len(), "bytes {offset}..{} of {}", offset + length, self.len());
-        // SAFETY: in bounds by the assertion; initialised when allocated; freed when the last clone
-        // goes; only ever accessed through atomics here, and by devices, which are told about it as
-        // one tells hardware.
+        // SAFETY: in bounds by the assertion; initialised when allocated; freed, if at all, when
+        // the last clone goes; only ever accessed through atomics here, and by devices, which are
+        // told about it as one tells hardware.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().add(offset).cast(), length) }
     }
 
@@ -78,15 +101,20 @@ impl Mem {
 impl MemInner {
     pub(super) fn contains(&self, addr: u64, length: usize) -> bool {
         let start = self.start.as_ptr() as u64;
-        let end = start + self.layout.size() as u64;
+        let end = start + self.length as u64;
         addr >= start && addr.checked_add(length as u64).is_some_and(|last| last <= end)
     }
 }
 
 impl Drop for MemInner {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout by `Mem::new`. The rig keeps a clone until it is
-        // dropped itself, which is after every registration of this memory was.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        // The rig keeps a clone until it is dropped itself, which is after every registration of
+        // this memory was.
+        match self.origin {
+            // SAFETY: allocated with this layout by `Mem::new`, freed once, here.
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::Mapped => mapped::unmap(self.start, self.length),
+            Origin::Shared => {}
+        }
     }
 }

@@ -145,11 +145,15 @@ impl Qp {
     }
 
     pub(crate) fn modify(&self, attr: &Attr) -> Result<(), Refused> {
+        Refused::check("ibv_modify_qp", self.modify_value(attr))
+    }
+
+    /// What the verb returns, as it is.
+    pub(crate) fn modify_value(&self, attr: &Attr) -> c_int {
         let mut raw = super::attr::copy(&attr.raw);
         let mask = attr.mask.0 as c_int;
         // SAFETY: live; `raw` is read during the call.
-        let value = unsafe { verb!(self.0.pd.context().provider, ibv_modify_qp(self.raw(), &raw mut raw, mask)) };
-        Refused::check("ibv_modify_qp", value)
+        unsafe { verb!(self.0.pd.context().provider, ibv_modify_qp(self.raw(), &raw mut raw, mask)) }
     }
 
     pub(crate) fn query(&self) -> Result<Queried, Refused> {

@@ -1,9 +1,10 @@
 //! ATOMIC_CMP_AND_SWP and ATOMIC_FETCH_AND_ADD.
 
 use super::common::*;
-use crate::check::{During, Outcome, ensure, one_of, same, same_bytes};
+use crate::check::{During, Failure, Outcome, ensure, one_of, same, same_bytes};
 use crate::rig::{Cap, Link, Op, Pair, Rig, SideSpec, Status, Wr};
 use crate::suite::Row;
+use std::sync::{Arc, Barrier};
 
 pub(super) fn rows() -> Vec<Row> {
     let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::POST_SEND, says, test).needs(Cap::Atomics);
@@ -31,6 +32,11 @@ pub(super) fn rows() -> Vec<Row> {
             "atomics/from-two-sides-at-once",
             "Atomics of several queue pairs on one address are atomic to each other: nothing is lost",
             from_two_sides,
+        ),
+        row(
+            "atomics/from-two-threads-at-once",
+            "Under contention no FETCH_AND_ADD is lost, and no CMP_AND_SWP swaps what another changed meanwhile",
+            from_two_threads,
         ),
         row(
             "atomics/misaligned-never-works",
@@ -138,6 +144,43 @@ fn from_two_sides(rig: &Rig) -> Outcome {
             pair.a.scq.wait_all_ok::<8>()?;
         }
         same("the counter", counter.number(0), (round + 1) * 16)?;
+    }
+    Ok(())
+}
+
+/// Two threads, each with the device opened for itself, on one number.
+fn from_two_threads(rig: &Rig) -> Outcome {
+    const ROUNDS: u64 = 400;
+    let number = rig.shared_mr()?;
+    number.set_number(0, 0);
+    let (target, start) = (rig.target(), Arc::new(Barrier::new(2)));
+    let threads = [(); 2].map(|()| {
+        let (target, start) = (target.clone(), start.clone());
+        std::thread::spawn(move || {
+            let rig = Rig::open(&target);
+            start.wait();
+            rig.and_then(|rig| count(&rig, ROUNDS))
+        })
+    });
+    for thread in threads {
+        thread.join().map_err(|_| Failure::new("a thread panicked"))??;
+    }
+    same("what all added", number.number(0), 2 * 2 * ROUNDS)
+}
+
+/// Adds `rounds` by FETCH_AND_ADD, and as many by CMP_AND_SWP, each tried until it swaps.
+fn count(rig: &Rig, rounds: u64) -> Outcome {
+    let (pair, shared) = (rig.pair(RC)?, rig.shared_mr()?);
+    let mut expected = 0;
+    for _ in 0..rounds {
+        done(&pair, Wr::fetch_add(1, shared.remote(0), 1))?;
+        loop {
+            let was = done(&pair, Wr::cmp_swap(2, shared.remote(0), expected, expected + 1))?;
+            if was == expected {
+                break;
+            }
+            expected = was;
+        }
     }
     Ok(())
 }

@@ -24,6 +24,11 @@ pub(super) fn rows() -> Vec<Row> {
             "The descriptor is readable when there is an event, and not when there is none",
             descriptor_tells,
         ),
+        row(
+            "channel/blocks-by-default",
+            "A channel's descriptor is blocking until it is told otherwise",
+            blocks_by_default,
+        ),
         row("channel/blocks-until-an-event", "On a blocking descriptor it waits for the event", blocks_until_an_event),
         row("channel/shared-by-several-cqs", "Several CQs share a channel: each event says whose it is", shared),
         row(
@@ -118,6 +123,10 @@ fn descriptor_tells(rig: &Rig) -> Outcome {
     ensure(channel.becomes_readable(), "it becomes readable with the event")?;
     channel.wait_ack(&pair.b.rcq)?;
     ensure(!channel.is_readable(), "it isn't readable after the event was got")
+}
+
+fn blocks_by_default(rig: &Rig) -> Outcome {
+    ensure(rig.channel()?.came_blocking(), "O_NONBLOCK is not set when a channel is created")
 }
 
 fn blocks_until_an_event(rig: &Rig) -> Outcome {

@@ -14,6 +14,12 @@ pub(super) fn rows() -> Vec<Row> {
             fence_waits_for_reads,
         ),
         row(
+            "flags/fence-waits-for-all-of-them",
+            "FENCE blocks a work request until all READs and atomics before it are complete, not only the last",
+            fence_waits_for_all,
+        )
+        .needs(Cap::Atomics),
+        row(
             "flags/fence-waits-for-atomics",
             "FENCE blocks a work request until all atomics before it are complete",
             fence_waits_for_atomics,
@@ -120,6 +126,30 @@ fn fence_waits_for_atomics(rig: &Rig) -> Outcome {
         pair.a.qp.post_send(&list)?;
         pair.a.scq.wait_all_ok::<2>()?;
         same("the fenced write brought", pair.b.mr.number(64), 1000 + round)?;
+    }
+    Ok(())
+}
+
+/// On the software RNIC this can't fail: it carries out one work request after the other.
+fn fence_waits_for_all(rig: &Rig) -> Outcome {
+    const BYTES: usize = 2 << 10;
+    let pair = rig.pair(RC)?;
+    let inbox = rig.mr(4 * BYTES)?;
+    for round in 0..8_u8 {
+        let text: Vec<u8> = pattern(3 * BYTES).iter().map(|byte| byte ^ round).collect();
+        pair.b.mr.put(0, &text);
+        pair.b.mr.set_number(3 * BYTES, round.into());
+        pair.b.qp.recv(crate::rig::Recv::new(9).sge(inbox.all()))?;
+        let part = |at: usize| pair.a.mr.sge(at * BYTES..(at + 1) * BYTES);
+        let sum = pair.a.mr.sge(3 * BYTES..3 * BYTES + 8);
+        let read = |at: usize| Wr::read(at as u64, pair.remote(at * BYTES)).sge(part(at));
+        let add = Wr::fetch_add(3, pair.remote(3 * BYTES), 1).sge(sum);
+        let all = Wr::send(4).sge(part(0)).sge(part(1)).sge(part(2)).sge(sum).fenced();
+        pair.a.qp.post_send(&[read(0), add, read(1), read(2), all])?;
+        pair.a.scq.wait_all_ok::<5>()?;
+        pair.b.rcq.wait_ok()?;
+        same_bytes("what the READs brought", &inbox.take(0, 3 * BYTES), &text)?;
+        same("what the atomic brought", inbox.number(3 * BYTES), round.into())?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Outcome, ensure, one_of, same, same_bytes};
-use crate::rig::{Link, Op, QpCap, Rig, SideSpec, State, Status, Wr};
+use crate::rig::{Link, Op, QpCap, Rig, SideSpec, State, Status, Wr, waits_of_this_thread};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -69,6 +69,11 @@ pub(super) fn rows() -> Vec<Row> {
             "post_send/deregistered-mr-spares-inline",
             "The exception is inline data: it was copied when it was posted",
             deregistered_mr_spares_inline,
+        ),
+        row(
+            "post_send/no-context-switch",
+            "Posting does not cause a context switch: the thread never gives up its CPU for it",
+            no_context_switch,
         ),
         row(
             "post_send/asynchronous",
@@ -157,7 +162,14 @@ fn full_queue_is_enomem(rig: &Rig) -> Outcome {
     let taken = fill(&pair)?;
     ensure(taken < 72, "a list that is longer than the queue was not taken whole")?;
     refused_at(pair.a.qp.send(Wr::write(99, pair.remote(0))), libc::ENOMEM, 0)?;
-    pair.a.qp.expect_state(State::Sqd)
+    pair.a.qp.expect_state(State::Sqd)?;
+    // Those in front of the one that bad_wr named were posted, and no other.
+    to_rts_again(&pair.a.qp)?;
+    // Some devices start what they held at the next post only.
+    let behind = pair.a.qp.send(Wr::write(99, pair.remote(0))).is_ok();
+    let want: Vec<u64> = (0..taken as u64).chain(behind.then_some(99)).collect();
+    same("wr_ids that complete", ids(&pair.a.scq.wait(want.len())?), want)?;
+    pair.a.scq.quiet()
 }
 
 fn depth_is_what_was_granted(rig: &Rig) -> Outcome {
@@ -249,6 +261,19 @@ fn deregistered_mr_spares_inline(rig: &Rig) -> Outcome {
     pair.a.qp.send(Wr::write(2, pair.remote(100)))?;
     pair.a.scq.wait_all_ok::<2>()?;
     same_bytes("what was written", &pair.b.mr.take(0, 6), b"inline")
+}
+
+fn no_context_switch(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    let list: Vec<Wr> = (0..8).map(|id| Wr::write(id, pair.remote(0)).sge(pair.a.mr.sge(0..300))).collect();
+    let mut switches = 0;
+    for _ in 0..200 {
+        let before = waits_of_this_thread();
+        pair.a.qp.post_send(&list)?;
+        switches += waits_of_this_thread() - before;
+        pair.a.scq.wait_all_ok::<8>()?;
+    }
+    same("voluntary context switches in 200 posts", switches, 0)
 }
 
 fn asynchronous(rig: &Rig) -> Outcome {

@@ -34,6 +34,22 @@ pub(super) fn rows() -> Vec<Row> {
         row("sig_pipelining/not-while-draining", "Nor may it be while the queue drains", not_draining),
         row("sig_pipelining/nothing-to-cancel", "A wr_id that nothing has is 0", nothing),
         row("sig_pipelining/posted-again-in-sqd", "Another response may be posted in SQD, and goes in RTS", again),
+        row(
+            "sig_pipelining/two-bad-before-one-fence",
+            "More than one may be bad by the time it stops: none of their responses goes out, and each is told",
+            two_bad,
+        ),
+        row(
+            "sig_pipelining/cancelled-unsignaled-is-flushed",
+            "In ERR a cancelled request is flushed, also one that is unsignaled",
+            unsignaled_flushed,
+        ),
+        // The page asks for the flag, and rdma-core's mlx5dv_qp_cancel_posted_send_wrs() for SQD.
+        row(
+            "sig_pipelining/without-the-flag-cancels",
+            "On a queue pair without SIG_PIPELINING, brought to SQD, requests are cancelled too",
+            without_flag_cancels,
+        ),
         row("sig_pipelining/several-bad", "Several may be bad: each is told, and the queue goes on", several_bad),
         row("sig_pipelining/resumes-to-rts", "SQD to RTS takes STATE and CUR_STATE, and the rest goes on", resumes),
     ]
@@ -302,6 +318,50 @@ fn several_bad(rig: &Rig) -> Outcome {
     }
     done += target.pair.a.scq.wait(5 - done)?.len();
     same("completions and responses", (done, target.received()?), (5, 2))
+}
+
+/// Two transfers in front of one response, both bad. A device stops behind the first, or anywhere
+/// up to the fence.
+fn two_bad(rig: &Rig) -> Outcome {
+    let target = Target::new(rig, &[true, true])?;
+    target.pair.b.recv(9)?;
+    target.pair.a.qp.post_send(&[target.data(0), target.data(1), target.response(5)])?;
+    target.wait_for_stop(rig)?;
+    same("completions at the stop", target.sent()?, vec![])?;
+    let mut found = target.kinds()?;
+    ensure(found.contains(&mkey_err_type::BAD_GUARD), "one is known to be bad at the first stop")?;
+    same("cancelled", target.pair.a.qp.cancel(5), 1)?;
+    target.resume()?;
+    if target.pair.a.qp.state()? == State::Sqd || found.contains(&mkey_err_type::NO_ERR) {
+        target.wait_for_stop(rig)?;
+        same("completions at the second stop", target.sent()?, vec![])?;
+        for (seen, kind) in found.iter_mut().zip(target.kinds()?) {
+            *seen = (*seen).max(kind);
+        }
+        target.resume()?;
+    }
+    same("what was bad", found, vec![mkey_err_type::BAD_GUARD; 2])?;
+    target.pair.a.scq.wait_ok()?;
+    same("responses", target.received()?, 0)
+}
+
+fn unsignaled_flushed(rig: &Rig) -> Outcome {
+    let target = Target::new(rig, &[true])?;
+    target.pair.a.qp.post_send(&[target.data(0), target.response(4).unsignaled()])?;
+    target.wait_for_stop(rig)?;
+    same("cancelled", target.pair.a.qp.cancel(4), 1)?;
+    target.pair.a.qp.to_err()?;
+    flushed(&target.pair.a.scq.wait(1)?, &[4])
+}
+
+fn without_flag_cancels(rig: &Rig) -> Outcome {
+    let target = Target::with(rig, &[false], 0)?;
+    to_sqd(&target.pair.a.qp)?;
+    target.answer(0)?;
+    same("cancelled, data and response", target.pair.a.qp.cancel(0), 2)?;
+    target.resume()?;
+    target.pair.a.scq.wait_ok()?;
+    same("responses", target.received()?, 0)
 }
 
 fn resumes(rig: &Rig) -> Outcome {
