@@ -269,6 +269,7 @@ pub(crate) fn operation_queue(port: Shared<PortStats>, depth: usize) -> Operatio
     OperationQueue::new(OperationsSpec {
         port,
         stats: shared(),
+        transport: Transport::Rc,
         sends: depth,
         depth,
         many: None,

@@ -98,9 +98,9 @@ pub mod event {
 pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
     pub use crate::memory::span::Span;
-    pub use crate::qp::connected::ConnectedQp;
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};
+    pub use crate::wr::connected::{Connected, NoFence, OnRc, OnUc};
     pub use crate::wr::operation::{
         Atomic, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Transfer, Word, WorkOptions,
     };

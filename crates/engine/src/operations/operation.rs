@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use verbline_mem::{ConnectionId, Packet};
 use verbline_plan::Rights;
-use verbline_verbs::rdma::{Atomic, Remote, Transfer};
+use verbline_verbs::rdma::{Atomic, OnRc, Remote, Transfer};
 use verbline_verbs::{PostStop, Status};
 
 pub use verbline_plan::OperationKind;
@@ -59,7 +59,7 @@ impl Operation {
 
     /// RDMA READ of the peer's memory into this: as many bytes as it is long.
     pub fn read(into: impl Into<Memory>, from: Remote) -> Operation {
-        Operation::transfer(Transfer::Read { from }, into.into())
+        Operation::transfer(Transfer::Read { from, on: OnRc }, into.into())
     }
 
     /// RDMA WRITE of these bytes to the peer's memory. With an immediate it also takes one of the
@@ -208,6 +208,10 @@ pub enum DeclineReason {
     /// The port is down: nothing can be posted.
     #[error("the port is down")]
     PortDown,
+    /// The port is UC, which carries neither READs nor atomics nor a fence, and has no signature
+    /// keys (ibv_post_send(3)).
+    #[error("the port is UC, which does not carry the operation; write `transport = \"rc\"`")]
+    NotCarried,
 }
 
 /// An operation that was not accepted; it comes back.

@@ -17,20 +17,22 @@ pub(crate) mod posting;
 mod stops;
 #[cfg(test)]
 mod tests;
+mod works;
 
 use std::collections::VecDeque;
 
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
-use verbline_verbs::Access;
-use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, Work, WorkList};
+use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, Work};
 use verbline_verbs::signature::BadBlock;
+use verbline_verbs::{Access, Transport};
 
 use crate::operations::lanes::{Held, Lanes};
 use crate::operations::operation::{Done, OperationKind};
 use crate::stats::count::{Drops, Shared};
 use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::operations::OperationStats;
+use works::Works;
 
 /// The operations of one port.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ pub(crate) struct OperationQueue {
     /// port that has a list a connection.
     waiting: VecDeque<Waiting>,
     /// What is handed to the queue pair next.
-    pub(crate) works: WorkList,
+    pub(crate) works: Works,
     /// All that are accepted and not done: those posted in a lane a queue pair, those in `works` in
     /// the lane behind these.
     accepted: Lanes<UnderWay>,
@@ -82,6 +84,8 @@ struct Lane {
 pub(crate) struct OperationsSpec {
     pub(crate) port: Shared<PortStats>,
     pub(crate) stats: Shared<OperationStats>,
+    /// Of the port's queue pairs: RC or UC.
+    pub(crate) transport: Transport,
     /// Packets that may be handed over at once.
     pub(crate) sends: usize,
     /// Operations that may be under way.
@@ -144,7 +148,7 @@ impl UnderWay {
 
 impl OperationQueue {
     pub(crate) fn new(spec: OperationsSpec) -> OperationQueue {
-        let OperationsSpec { port, stats, sends, depth, many, regions, windows, keys } = spec;
+        let OperationsSpec { port, stats, transport, sends, depth, many, regions, windows, keys } = spec;
         let lanes = many.map_or(1, |[connections, _]| connections);
         OperationQueue {
             port,
@@ -152,7 +156,7 @@ impl OperationQueue {
             depth,
             under_way: 0,
             waiting: VecDeque::with_capacity(depth),
-            works: WorkList::with_capacity(sends + depth),
+            works: Works::with_capacity(transport, sends + depth),
             accepted: Lanes::new(lanes + 1, depth),
             lanes: vec![Lane::default(); lanes].into(),
             lane_depth: many.map_or(depth, |[_, each]| each),

@@ -13,7 +13,7 @@ use crate::operations::region::Region;
 use crate::ports::multi_port::MultiPort;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::setup::devices::Opened;
-use crate::setup::queue_pairs::signature_keys;
+use crate::setup::queue_pairs::{signature_keys, transport};
 use crate::stats::count::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::operations::OperationStats;
@@ -102,6 +102,7 @@ fn spec(port: &Port, entry: &PortEntry, stats: &Shared<OperationStats>, kept: Ke
     OperationsSpec {
         port: Shared::clone(&entry.stats),
         stats: Shared::clone(stats),
+        transport: transport(port.transport),
         sends: port.tx_depth_wr as usize,
         depth: port.ops_depth_wr as usize,
         many: None,

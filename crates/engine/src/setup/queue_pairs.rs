@@ -285,7 +285,7 @@ impl Peers<'_> {
     }
 }
 
-fn transport(transport: Transport) -> verbline_verbs::Transport {
+pub(super) fn transport(transport: Transport) -> verbline_verbs::Transport {
     match transport {
         Transport::Rc => verbline_verbs::Transport::Rc,
         Transport::Uc => verbline_verbs::Transport::Uc,

@@ -18,6 +18,7 @@ use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey, Strip};
 use crate::transport::Transport;
+use crate::wr::connected::OnRc;
 use crate::wr::operation::{KeyPart, Local, Operation};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::wr_queue::{Work, WorkList};
@@ -179,8 +180,8 @@ fn list_of_works(rig: &mut Rig) -> WorkList {
     push(Operation::write(Local::Part(part(0, 8)), there));
     push(Operation::read(Local::Part(part(16, 8)), there));
     for key in keys {
-        push(Operation::Sign { key, blocks, part: part(4096, 520) });
-        push(Operation::write(Local::Key(KeyPart { key, offset: 0, len: 512 }), there));
+        push(Operation::Sign { key, blocks, part: part(4096, 520), on: OnRc });
+        push(Operation::write(Local::Key(KeyPart { key, offset: 0, len: 512 }, OnRc), there));
     }
     works
 }
@@ -190,7 +191,7 @@ fn a_list_is_cut_where_a_configuration_stands_and_keeps_its_order() {
     let mut rig = Rig::new(QpSignature::Keys);
     let mut works = list_of_works(&mut rig);
     calls();
-    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
+    let outcome = rig.qp.rc().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop), (6, None));
     let made: Vec<_> = calls().into_iter().filter(|call| !matches!(call, Call::SigBlock { .. })).collect();
     let (write, read) = (ibv_wr_opcode::IBV_WR_RDMA_WRITE, ibv_wr_opcode::IBV_WR_RDMA_READ);
@@ -223,9 +224,9 @@ fn a_configuration_that_is_refused_ends_its_list_there() {
     let mut rig = Rig::new(QpSignature::Keys);
     let mut works = list_of_works(&mut rig);
     emulated::refuse_next(libc::ENOMEM);
-    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
+    let outcome = rig.qp.rc().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop, works.len()), (2, Some(PostStop::Full), 4));
-    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
+    let outcome = rig.qp.rc().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop, works.len()), (4, None, 0));
 }
 

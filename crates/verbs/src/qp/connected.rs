@@ -1,5 +1,5 @@
-//! Sends and operations as one list, the memory that operations name by a number, and their
-//! completions.
+//! Sends and operations as one list over a connection, the memory that operations name by a number,
+//! and their completions.
 
 use verbline_mem::{Batch, Packet};
 
@@ -9,7 +9,7 @@ use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::signature::{KeptSignatureKey, KeySpec};
-use crate::transport::Transport;
+use crate::wr::connected::Connected;
 use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::wr_queue::{WorkList, WorksDone};
@@ -18,20 +18,7 @@ use crate::wr_id::WrKind;
 /// Keys that a QP keeps at most: as many as [`KeptKey`] has numbers.
 const MAX_KEYS: usize = 1 << 16;
 
-/// A QP that has a connection, RC or UC: it takes lists of work requests. Sends of UD go by
-/// batches, since each needs a destination, which no listed work request has.
-#[derive(Debug)]
-pub struct ConnectedQp<'q> {
-    qp: &'q mut QueuePair,
-}
-
 impl QueuePair {
-    /// The QP as one with a connection, if it is RC or UC.
-    #[inline]
-    pub fn connected(&mut self) -> Option<ConnectedQp<'_>> {
-        matches!(self.send.transport, Transport::Rc | Transport::Uc).then_some(ConnectedQp { qp: self })
-    }
-
     /// Keeps the region registered and mapped for as long as the QP, so that operations name parts
     /// of it without a count. Refused on another PD than the QP's.
     pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
@@ -101,23 +88,16 @@ impl QueuePair {
         };
         done.inspect_err(|_| self.counters.stale += 1)
     }
-}
 
-impl ConnectedQp<'_> {
-    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
-    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
-    /// its pool when it was a send that went inline.
-    ///
-    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
-    /// are [`QueuePair::works_done`]'s.
-    pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
-        let qp = &mut *self.qp;
-        if !qp.may_send() {
-            return SendOutcome { stop: Some(PostStop::NotReady(qp.state)), ..SendOutcome::default() };
+    /// Posts a list that is of the QP's transport.
+    #[inline]
+    pub(super) fn post_list<T: Connected>(&mut self, works: &mut WorkList<T>) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
         }
-        // SAFETY: the QP is live until drop, `send` is its send queue, and `keep` goes behind it.
-        let outcome = unsafe { qp.send.post_works(qp.post_send, works, &mut qp.keep.memory) };
-        qp.count_refusal(outcome.stop);
+        // SAFETY: the QP is live until drop, and `send` is its send queue; `keep` goes behind it.
+        let outcome = unsafe { self.send.post_works(self.post_send, works, &mut self.keep.memory) };
+        self.count_refusal(outcome.stop);
         outcome
     }
 }

@@ -295,6 +295,7 @@ impl QueuePair {
         &mut self.keep
     }
 
+    #[inline]
     pub(crate) fn check_transport(&self, asked: Transport) -> Result<(), QpError> {
         match self.transport() {
             is if is == asked => Ok(()),

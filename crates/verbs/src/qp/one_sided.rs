@@ -15,9 +15,11 @@ use crate::memory::window::MemoryWindow;
 use crate::signature::{KeyConfig, SignatureKey};
 use crate::transport::Transport;
 use crate::wr::buffer::{Addressed, Buffer, Given, Refused};
+use crate::wr::connected::{OnRc, OnUc};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::send::{Direction, Op, RefusedKey};
+use crate::wr::wr_queue::WorkList;
 
 /// An RC QP: everything.
 #[derive(Debug)]
@@ -39,12 +41,14 @@ pub struct UdQp<'q> {
 
 impl QueuePair {
     /// The work requests of RC.
+    #[inline]
     pub fn rc(&mut self) -> Result<RcQp<'_>, QpError> {
         self.check_transport(Transport::Rc)?;
         Ok(RcQp { qp: self })
     }
 
     /// The work requests of UC.
+    #[inline]
     pub fn uc(&mut self) -> Result<UcQp<'_>, QpError> {
         self.check_transport(Transport::Uc)?;
         Ok(UcQp { qp: self })
@@ -119,8 +123,19 @@ macro_rules! sends {
 }
 
 macro_rules! writes {
-    ($handle:ident) => {
+    ($handle:ident, $on:ident) => {
         impl $handle<'_> {
+            /// Posts from the front of the list, in order, as linked lists, until the queue is full
+            /// or one is refused: that one is at the front then. What was posted has moved into the
+            /// QP, or back to its pool when it was a send that went inline.
+            ///
+            /// The last of each call completes, and every `signal_every_wr`-th; all of these
+            /// completions are [`QueuePair::works_done`]'s.
+            #[inline]
+            pub fn post_works(&mut self, works: &mut WorkList<$on>) -> SendOutcome {
+                self.qp.post_list(works)
+            }
+
             /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's
             /// memory. With `options.imm` it also takes one of the peer's receives, which completes
             /// with the immediate data and no bytes.
@@ -190,8 +205,8 @@ sends!(RcQp, Buffer);
 sends!(UcQp, Buffer);
 // Signature keys are for connections.
 sends!(UdQp, Addressed);
-writes!(RcQp);
-writes!(UcQp);
+writes!(RcQp, OnRc);
+writes!(UcQp, OnUc);
 
 impl RcQp<'_> {
     /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP made for it
@@ -217,7 +232,7 @@ impl RcQp<'_> {
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
-        self.transfer(Transfer::Read { from }, Given::used(local.into()), &options)
+        self.transfer(Transfer::Read { from, on: OnRc }, Given::used(local.into()), &options)
     }
 
     /// RDMA READs into the slices, as one list: completions and what is left as with

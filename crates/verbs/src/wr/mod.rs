@@ -1,6 +1,7 @@
 //! Work requests: what is posted to a queue, kept until it completes, and given back.
 
 pub(crate) mod buffer;
+pub(crate) mod connected;
 pub(crate) mod operation;
 pub(crate) mod post;
 pub(crate) mod post_verb;

@@ -3,7 +3,8 @@
 //! Each operation has the memory that it needs in its own variant, of a type that holds nothing
 //! else: so what is posted always means something, whatever a caller puts together. What moves
 //! bytes takes a [`Local`]; an atomic, eight bytes; what lets a key or a window stand for memory, a
-//! [`Part`], which stays with the QP.
+//! [`Part`], which stays with the QP. What RC alone carries can't be written for UC
+//! ([`crate::rdma::Connected`]).
 
 use verbline_mem::Packet;
 
@@ -12,33 +13,38 @@ use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::span::Span;
 use crate::memory::window::MemoryWindow;
 use crate::signature::{BlockSignature, KeptSignatureKey};
+use crate::wr::connected::{Connected, NoFence, OnRc, OnUc};
 
 /// What a list of work requests carries out over a connection.
 #[derive(Debug)]
-pub enum Operation {
+pub enum Operation<T: Connected = OnRc> {
     /// Moves bytes between this memory and the peer.
     Transfer {
         /// How, and to or from where.
-        transfer: Transfer,
+        transfer: Transfer<T>,
         /// The memory of this side.
-        local: Local,
+        local: Local<T>,
     },
-    /// Changes eight bytes of the peer's in one step; what was there comes back (RC).
+    /// Changes eight bytes of the peer's in one step; what was there comes back.
     Atomic {
         /// How.
         atomic: Atomic,
         /// Where what was there is put.
         into: Word,
+        /// RC.
+        on: T::Reliable,
     },
     /// SEND, fenced, that never goes out if a block that moved through the key since it was
-    /// configured is bad ([`crate::QueuePair::cancel_responses`]; RC).
+    /// configured is bad ([`crate::QueuePair::cancel_responses`]).
     Respond {
         /// Which key.
         key: KeptKey,
         /// A key of the receiver's that it also invalidates.
         invalidate: Option<u32>,
         /// What is sent.
-        local: Local,
+        local: Local<T>,
+        /// RC.
+        on: T::Reliable,
     },
     /// Takes a key of this side back.
     LocalInvalidate {
@@ -54,7 +60,7 @@ pub enum Operation {
         /// What its key allows peers.
         access: Access,
     },
-    /// Configures a signature key that the QP keeps (RC).
+    /// Configures a signature key that the QP keeps.
     Sign {
         /// Which key.
         key: KeptKey,
@@ -62,12 +68,14 @@ pub enum Operation {
         part: Part,
         /// What the blocks of the part carry.
         blocks: BlockSignature,
+        /// RC.
+        on: T::Reliable,
     },
 }
 
 /// A work request that moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
+pub enum Transfer<T: Connected = OnRc> {
     /// SEND.
     Send,
     /// SEND with immediate data.
@@ -92,11 +100,27 @@ pub enum Transfer {
         /// Host order.
         imm: u32,
     },
-    /// RDMA READ (RC).
+    /// RDMA READ.
     Read {
         /// Where from.
         from: Remote,
+        /// RC.
+        on: T::Reliable,
     },
+}
+
+impl Transfer {
+    /// The same on UC, if UC carries it.
+    fn on_uc(self) -> Option<Transfer<OnUc>> {
+        Some(match self {
+            Transfer::Send => Transfer::Send,
+            Transfer::SendWithImm { imm } => Transfer::SendWithImm { imm },
+            Transfer::SendWithInvalidate { rkey } => Transfer::SendWithInvalidate { rkey },
+            Transfer::Write { to } => Transfer::Write { to },
+            Transfer::WriteWithImm { to, imm } => Transfer::WriteWithImm { to, imm },
+            Transfer::Read { .. } => return None,
+        })
+    }
 }
 
 /// A work request that changes eight bytes of the peer's memory.
@@ -121,19 +145,38 @@ pub enum Atomic {
 }
 
 impl Operation {
+    /// RDMA READ into this memory.
+    pub fn read(local: Local, from: Remote) -> Operation {
+        Operation::Transfer { transfer: Transfer::Read { from, on: OnRc }, local }
+    }
+
+    /// The same on UC; it comes back if UC does not carry it.
+    pub(crate) fn on_uc(self) -> Result<Operation<OnUc>, Operation> {
+        match self {
+            Operation::Transfer { transfer, local } => match (transfer.on_uc(), local) {
+                (Some(transfer), Local::Empty) => Ok(Operation::Transfer { transfer, local: Local::Empty }),
+                (Some(transfer), Local::Packet(packet)) => {
+                    Ok(Operation::Transfer { transfer, local: Local::Packet(packet) })
+                }
+                (Some(transfer), Local::Part(part)) => Ok(Operation::Transfer { transfer, local: Local::Part(part) }),
+                (_, local) => Err(Operation::Transfer { transfer, local }),
+            },
+            Operation::LocalInvalidate { rkey } => Ok(Operation::LocalInvalidate { rkey }),
+            Operation::Bind { window, part, access } => Ok(Operation::Bind { window, part, access }),
+            reliable @ (Operation::Atomic { .. } | Operation::Respond { .. } | Operation::Sign { .. }) => Err(reliable),
+        }
+    }
+}
+
+impl<T: Connected> Operation<T> {
     /// SEND of these bytes.
-    pub fn send(local: Local) -> Operation {
+    pub fn send(local: Local<T>) -> Operation<T> {
         Operation::Transfer { transfer: Transfer::Send, local }
     }
 
     /// RDMA WRITE of these bytes.
-    pub fn write(local: Local, to: Remote) -> Operation {
+    pub fn write(local: Local<T>, to: Remote) -> Operation<T> {
         Operation::Transfer { transfer: Transfer::Write { to }, local }
-    }
-
-    /// RDMA READ into this memory.
-    pub fn read(local: Local, from: Remote) -> Operation {
-        Operation::Transfer { transfer: Transfer::Read { from }, local }
     }
 
     /// The packet that it uses, if it uses one.
@@ -152,14 +195,14 @@ impl Operation {
     }
 }
 
-impl Transfer {
+impl<T: Connected> Transfer<T> {
     /// SEND, with this immediate data if there is some.
-    pub fn send(imm: Option<u32>) -> Transfer {
+    pub fn send(imm: Option<u32>) -> Transfer<T> {
         imm.map_or(Transfer::Send, |imm| Transfer::SendWithImm { imm })
     }
 
     /// RDMA WRITE, with this immediate data if there is some.
-    pub fn write(to: Remote, imm: Option<u32>) -> Transfer {
+    pub fn write(to: Remote, imm: Option<u32>) -> Transfer<T> {
         imm.map_or(Transfer::Write { to }, |imm| Transfer::WriteWithImm { to, imm })
     }
 
@@ -167,18 +210,39 @@ impl Transfer {
     pub(crate) fn sends(self) -> bool {
         !matches!(self, Transfer::Read { .. })
     }
+
+    /// The same on RC, which carries all.
+    #[inline]
+    pub(crate) fn on_rc(self) -> Transfer {
+        match self {
+            Transfer::Send => Transfer::Send,
+            Transfer::SendWithImm { imm } => Transfer::SendWithImm { imm },
+            Transfer::SendWithInvalidate { rkey } => Transfer::SendWithInvalidate { rkey },
+            Transfer::Write { to } => Transfer::Write { to },
+            Transfer::WriteWithImm { to, imm } => Transfer::WriteWithImm { to, imm },
+            Transfer::Read { from, on: _ } => Transfer::Read { from, on: OnRc },
+        }
+    }
 }
 
 /// How a listed operation is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct WorkOptions {
+pub struct WorkOptions<T: Connected = OnRc> {
     /// Wake a receiver that armed its CQ for solicited completions only: of a SEND, or of a WRITE
     /// with immediate data.
     pub solicited: bool,
-    /// Start only when every earlier READ and atomic of this QP is done (RC).
-    pub fence: bool,
+    /// Start only when every earlier READ and atomic of this QP is done: a `bool` on RC.
+    pub fence: T::Fence,
     /// Ask for a completion, whatever the QP's `signal_every_wr` says.
     pub signaled: bool,
+}
+
+impl WorkOptions {
+    /// The same on UC, unless it waits for what UC has not.
+    pub(crate) fn on_uc(self) -> Option<WorkOptions<OnUc>> {
+        let WorkOptions { solicited, fence, signaled } = self;
+        (!fence).then_some(WorkOptions { solicited, fence: NoFence, signaled })
+    }
 }
 
 /// A region that a QP keeps, by its place among them.
@@ -216,7 +280,7 @@ pub struct Part {
 
 /// Local memory whose bytes move.
 #[derive(Debug, Default)]
-pub enum Local {
+pub enum Local<T: Connected = OnRc> {
     /// No bytes.
     #[default]
     Empty,
@@ -224,8 +288,8 @@ pub enum Local {
     Packet(Packet),
     /// A part of a region that the QP keeps.
     Part(Part),
-    /// What a signature key that the QP keeps stands for.
-    Key(KeyPart),
+    /// What a signature key that the QP keeps stands for: on RC.
+    Key(KeyPart, T::Reliable),
 }
 
 /// Eight bytes of this side, where an atomic puts what it found, in this machine's byte order.

@@ -79,7 +79,7 @@ fn write_transfer(transfer: Transfer, wr: &mut ibv_send_wr) -> u32 {
             wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
             ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
         }
-        Transfer::Read { from } => {
+        Transfer::Read { from, .. } => {
             wr.wr.rdma = rdma(from);
             ibv_wr_opcode::IBV_WR_RDMA_READ
         }
@@ -112,6 +112,7 @@ mod tests {
     use rdma_sys::{ibv_ah, ibv_mw, ibv_mw_bind_info};
 
     use super::*;
+    use crate::wr::connected::OnRc;
 
     /// A work request whose every byte is this.
     fn filled(byte: u8) -> ibv_send_wr {
@@ -165,7 +166,7 @@ mod tests {
             |_, _, _| Request::Transfer(Transfer::SendWithImm { imm: 5 }),
             |_, _, _| Request::Transfer(Transfer::SendWithInvalidate { rkey: 5 }),
             |to, _, _| Request::Transfer(Transfer::Write { to }),
-            |from, _, _| Request::Transfer(Transfer::Read { from }),
+            |from, _, _| Request::Transfer(Transfer::Read { from, on: OnRc }),
             |at, _, _| Request::Atomic(Atomic::FetchAdd { at, add: 1 }),
             |at, _, _| Request::Atomic(Atomic::CompareSwap { at, compare: 1, swap: 2 }),
             |_, to, _| Request::Datagram { imm: None, to },

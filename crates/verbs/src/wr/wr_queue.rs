@@ -1,32 +1,51 @@
 //! Work requests of any kind in one list, waiting to be posted in order.
 //!
-//! A [`WorkList`] is a bounded queue, made once. [`crate::rdma::ConnectedQp::post_works`] posts
-//! from its front, sends and one-sided operations in the order in which they were put in, as linked
-//! lists. The memory of an operation is a packet, which moves in, or a part of a region that the QP
-//! was given for good ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no
-//! count is kept, since the QP keeps the region.
+//! A [`WorkList`] is a bounded queue, made once, for RC or for UC.
+//! [`crate::rdma::RcQp::post_works`] posts from its front, sends and one-sided operations in the
+//! order in which they were put in, as linked lists. The memory of an operation is a packet, which
+//! moves in, or a part of a region that the QP was given for good
+//! ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no count is kept, since
+//! the QP keeps the region.
 
 use verbline_mem::Packet;
 
+use crate::wr::connected::{Connected, OnRc, OnUc};
 use crate::wr::operation::{Local, Operation, WorkOptions};
 
 /// A work request that waits.
 #[derive(Debug)]
-pub enum Work {
+pub enum Work<T: Connected = OnRc> {
     /// A packet to be sent like [`crate::QueuePair::post_send`] does: inline if it fits.
     Send(Packet),
     /// An operation, whose memory comes back with its completion.
     Operation {
         /// What it does, and its memory.
-        operation: Operation,
+        operation: Operation<T>,
         /// How.
-        options: WorkOptions,
+        options: WorkOptions<T>,
     },
 }
 
 impl Work {
+    /// The same on UC; it comes back if UC does not carry it. For those who learn while they run
+    /// which transport it is.
+    pub fn on_uc(self) -> Result<Work<OnUc>, Work> {
+        match self {
+            Work::Send(packet) => Ok(Work::Send(packet)),
+            Work::Operation { operation, options } => match options.on_uc() {
+                None => Err(Work::Operation { operation, options }),
+                Some(on_uc) => match operation.on_uc() {
+                    Ok(operation) => Ok(Work::Operation { operation, options: on_uc }),
+                    Err(operation) => Err(Work::Operation { operation, options }),
+                },
+            },
+        }
+    }
+}
+
+impl<T: Connected> Work<T> {
     /// An operation without options.
-    pub fn plain(operation: Operation) -> Work {
+    pub fn plain(operation: Operation<T>) -> Work<T> {
         Work::Operation { operation, options: WorkOptions::default() }
     }
 
@@ -39,10 +58,10 @@ impl Work {
 
 /// Work requests that wait to be posted, in order. It never grows.
 #[derive(Debug)]
-pub struct WorkList {
+pub struct WorkList<T: Connected = OnRc> {
     /// Those from `head` to `tail` wait, and the others are empty. Twice the capacity, so that the
     /// list moves back to the front once in as many pushes at most.
-    places: Box<[Option<Work>]>,
+    places: Box<[Option<Work<T>>]>,
     head: usize,
     tail: usize,
     capacity: usize,
@@ -52,9 +71,9 @@ pub struct WorkList {
     send_bytes: u64,
 }
 
-impl WorkList {
+impl<T: Connected> WorkList<T> {
     /// Room for `capacity` work requests, for good.
-    pub fn with_capacity(capacity: usize) -> WorkList {
+    pub fn with_capacity(capacity: usize) -> WorkList<T> {
         let places = std::iter::repeat_with(|| None).take(2 * capacity).collect();
         WorkList { places, head: 0, tail: 0, capacity, sends: 0, send_bytes: 0 }
     }
@@ -91,7 +110,7 @@ impl WorkList {
 
     /// Puts one behind the others; it comes back if the list is full.
     #[inline]
-    pub fn push(&mut self, work: Work) -> Result<(), Work> {
+    pub fn push(&mut self, work: Work<T>) -> Result<(), Work<T>> {
         if self.room() == 0 {
             return Err(work);
         }
@@ -112,7 +131,7 @@ impl WorkList {
 
     /// Takes the one at the front, e.g. one that can't be posted.
     #[inline]
-    pub fn pop(&mut self) -> Option<Work> {
+    pub fn pop(&mut self) -> Option<Work<T>> {
         let work = self.places.get_mut(self.head)?.take()?;
         self.head += 1;
         if let Work::Send(packet) = &work {
@@ -143,7 +162,7 @@ impl WorkList {
 
     /// From the front; all of them are some.
     #[inline]
-    pub(crate) fn waiting(&self) -> &[Option<Work>] {
+    pub(crate) fn waiting(&self) -> &[Option<Work<T>>] {
         &self.places[self.head..self.tail]
     }
 

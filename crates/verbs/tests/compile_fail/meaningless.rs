@@ -1,7 +1,7 @@
 //! Parts that mean nothing together.
 
 use verbline_mem::Packet;
-use verbline_verbs::rdma::{Atomic, KeptKey, KeyPart, Local, Operation, Remote, WorkList};
+use verbline_verbs::rdma::{Atomic, KeptKey, KeyPart, Local, OnRc, Operation, Remote, WorkList};
 use verbline_verbs::signature::{BlockSignature, KeyRange};
 use verbline_verbs::{QueuePair, SendOptions};
 
@@ -13,12 +13,12 @@ fn inline_through_a_key(qp: &mut QueuePair, range: KeyRange, to: Remote) {
 
 /// What a key stands for must stay when the work request is done.
 fn sign_a_packet(key: KeptKey, packet: Packet, blocks: BlockSignature) -> Operation {
-    Operation::Sign { key, part: Local::Packet(packet), blocks }
+    Operation::Sign { key, part: Local::Packet(packet), blocks, on: OnRc }
 }
 
 /// An atomic brings back eight bytes, and a key stands for whole blocks.
 fn atomic_into_a_key(key: KeyPart, at: Remote) -> Operation {
-    Operation::Atomic { atomic: Atomic::FetchAdd { at, add: 1 }, into: Local::Key(key) }
+    Operation::Atomic { atomic: Atomic::FetchAdd { at, add: 1 }, into: Local::Key(key, OnRc), on: OnRc }
 }
 
 /// No listed work request says where a datagram goes.

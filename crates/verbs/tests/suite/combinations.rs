@@ -13,15 +13,21 @@ mod rig;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use cell::{Became, Cell, Flags, MEMORIES, ROUTES, STATES, State, TRANSPORTS, WHATS, all_flags};
+use cell::{Became, Cell, Flags, MEMORIES, ROUTES, Route, STATES, State, TRANSPORTS, WHATS, all_flags};
 use rig::Rig;
 
 use crate::common::only_soft;
+use verbline_verbs::Transport;
 
 fn judge(cell: &Cell, became: Became) {
     match became {
         // No function takes it, whatever the pages say.
         Became::Unwritten => {}
+        // What a list may have is in its type.
+        _ if cell.route == Route::Listed && cell.transport == Transport::Uc => {
+            assert!(cell.is_allowed(), "{cell:?}: it can be written, and the pages don't allow it");
+            assert_eq!(became, cell.in_its_state(), "{cell:?}");
+        }
         _ if !cell.is_allowed() => {
             let refused = matches!(became, Became::Refused | Became::Failed);
             let flushed = became == Became::Flushed && matches!(cell.state, State::Sqe | State::Err);

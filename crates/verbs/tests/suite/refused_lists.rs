@@ -5,7 +5,7 @@ use crate::common::{pool, region};
 use verbline_mem::{Batch, Packet, PeerRegion, PoolCache};
 use verbline_verbs::expert::WindowKind;
 use verbline_verbs::rdma::{
-    Atomic, KeptKey, KeptRegion, KeptWindow, Local, Operation, Part, Remote, Span, Word, Work, WorkList,
+    Atomic, KeptKey, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList,
 };
 use verbline_verbs::script::Script;
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, QpSignature, Seed};
@@ -128,14 +128,18 @@ impl Rig {
             Kind::Long => return Work::Send(self.packet(100)),
             Kind::Part => Operation::write(Local::Part(part), PEER),
             Kind::Packet => Operation::write(Local::Packet(self.packet(100)), PEER),
-            Kind::Atomic => {
-                Operation::Atomic { atomic: Atomic::FetchAdd { at: PEER, add: 1 }, into: Word::Packet(self.packet(8)) }
-            }
+            Kind::Atomic => Operation::Atomic {
+                atomic: Atomic::FetchAdd { at: PEER, add: 1 },
+                into: Word::Packet(self.packet(8)),
+                on: OnRc,
+            },
             Kind::Invalidate => Operation::LocalInvalidate { rkey: 9 },
             Kind::Bind => Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE },
-            Kind::Sign => Operation::Sign { key: self.key, part: Part { span: Span::from(0..512), ..part }, blocks },
+            Kind::Sign => {
+                Operation::Sign { key: self.key, part: Part { span: Span::from(0..512), ..part }, blocks, on: OnRc }
+            }
             Kind::Respond => {
-                Operation::Respond { key: self.key, invalidate: None, local: Local::Packet(self.packet(100)) }
+                Operation::Respond { key: self.key, invalidate: None, local: Local::Packet(self.packet(100)), on: OnRc }
             }
         })
     }
@@ -146,7 +150,7 @@ impl Rig {
         let mut works = WorkList::with_capacity(kinds.len());
         kinds.iter().for_each(|kind| works.push(self.work(*kind)).unwrap());
         self.script.queues().take_only(takes, errno);
-        let outcome = self.qp.connected().unwrap().post_works(&mut works);
+        let outcome = self.qp.rc().unwrap().post_works(&mut works);
         let what = format!("{kinds:?}, of which the device takes {takes}");
         let stop = outcome.stop;
         // A key whose response is under way can't be configured: that stops the list as well.
@@ -170,7 +174,7 @@ impl Rig {
         self.script.queues().take_all();
         self.end(&kinds[..expected], &what);
         // Once those have ended the rest goes: what was refused has left nothing behind.
-        let rest = self.qp.connected().unwrap().post_works(&mut works);
+        let rest = self.qp.rc().unwrap().post_works(&mut works);
         let further = kinds[expected..]
             .iter()
             .enumerate()

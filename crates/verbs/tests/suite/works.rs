@@ -3,7 +3,7 @@
 use crate::common::{Options, only_soft, pair};
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
 use verbline_verbs::expert::{MrOptions, WindowKind};
-use verbline_verbs::rdma::{Atomic, KeptRegion, Local, Operation, Part, Remote, Span, Word, Work, WorkList};
+use verbline_verbs::rdma::{Atomic, KeptRegion, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList};
 use verbline_verbs::{Access, PostStop, Transport};
 
 const REGION_BYTES: u64 = 4096;
@@ -11,7 +11,7 @@ const REGION_BYTES: u64 = 4096;
 /// Eight bytes at an offset, used in every way.
 fn operations(region: KeptRegion, offset: u64, there: Remote) -> [Operation; 5] {
     let part = || Part { region, span: Span::new(offset, 8).unwrap() };
-    let atomic = |atomic| Operation::Atomic { atomic, into: Word::Part(part()) };
+    let atomic = |atomic| Operation::Atomic { atomic, into: Word::Part(part()), on: OnRc };
     [
         Operation::send(Local::Part(part())),
         Operation::write(Local::Part(part()), there),
@@ -35,7 +35,7 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
             let what = format!("{operation:?}");
             let mut works = WorkList::with_capacity(1);
             works.push(Work::plain(operation)).unwrap();
-            let outcome = a.qp.connected().unwrap().post_works(&mut works);
+            let outcome = a.qp.rc().unwrap().post_works(&mut works);
             assert!(outcome.posted == 0 && matches!(outcome.stop, Some(PostStop::NotKept(_))), "{what}: {outcome:?}");
             assert_eq!(works.len(), 1, "it is at the front");
         }
@@ -45,7 +45,7 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
     for operation in operations(region, REGION_BYTES - 8, there).into_iter().skip(1) {
         works.push(Work::plain(operation)).unwrap();
     }
-    let outcome = a.qp.connected().unwrap().post_works(&mut works);
+    let outcome = a.qp.rc().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop), (4, None));
 }
 
@@ -66,7 +66,7 @@ fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     let mut refused = |span| {
         let mut works = WorkList::with_capacity(1);
         works.push(Work::plain(Operation::write(Local::Part(Part { region, span }), there))).unwrap();
-        a.qp.connected().unwrap().post_works(&mut works).stop
+        a.qp.rc().unwrap().post_works(&mut works).stop
     };
     for len_bytes in [(4 << 30) + 8, len_bytes as u64] {
         let stop = refused(Span::new(0, len_bytes).unwrap());
@@ -77,7 +77,7 @@ fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     let part = Part { region, span: Span::new(0, len_bytes as u64).unwrap() };
     let mut works = WorkList::with_capacity(1);
     works.push(Work::plain(Operation::Bind { window, part, access: Access::REMOTE_READ })).unwrap();
-    assert_eq!(a.qp.connected().unwrap().post_works(&mut works).posted, 1);
+    assert_eq!(a.qp.rc().unwrap().post_works(&mut works).posted, 1);
     assert!(a.qp.window_remote(window).is_some());
 }
 

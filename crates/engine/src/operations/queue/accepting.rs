@@ -2,7 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
-use verbline_verbs::rdma::{self, KeptKey, KeptRegion, KeyPart, Local, Part, Work, WorkOptions};
+use verbline_verbs::rdma::{self, KeptKey, KeptRegion, KeyPart, Local, OnRc, Part, Work, WorkOptions};
 
 use super::{Named, OperationQueue, UnderWay, Waiting, access};
 use crate::operations::lanes::Held;
@@ -147,6 +147,9 @@ impl OperationQueue {
         if full {
             return Some(DeclineReason::Full);
         }
+        if !self.works.carry(operations) {
+            return Some(DeclineReason::NotCarried);
+        }
         (!operations.iter().all(|operation| self.knows(operation))).then_some(DeclineReason::ForeignRegion)
     }
 
@@ -213,10 +216,10 @@ impl OperationQueue {
                     Word::Packet(packet) => rdma::Word::Packet(packet),
                     Word::Range(range) => rdma::Word::Part(self.part(&range)?),
                 };
-                rdma::Operation::Atomic { atomic, into }
+                rdma::Operation::Atomic { atomic, into, on: OnRc }
             }
             Verb::Respond { key, invalidate, memory } => {
-                rdma::Operation::Respond { key: self.key(key)?, invalidate, local: self.local(memory)? }
+                rdma::Operation::Respond { key: self.key(key)?, invalidate, local: self.local(memory)?, on: OnRc }
             }
             Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
             Verb::Bind { window, part, rights } => {
@@ -224,7 +227,7 @@ impl OperationQueue {
                 rdma::Operation::Bind { window, part: self.part(&part)?, access: access(rights) }
             }
             Verb::Sign { key, part, blocks } => {
-                rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks }
+                rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks, on: OnRc }
             }
         };
         Some(Work::Operation { operation, options: WorkOptions { fence, ..WorkOptions::default() } })
@@ -237,7 +240,7 @@ impl OperationQueue {
             Memory::Packet(packet) => Local::Packet(packet),
             Memory::Range(range) => Local::Part(self.part(&range)?),
             Memory::Blocks(blocks) => {
-                Local::Key(KeyPart { key: self.key(blocks.key)?, offset: 0, len: blocks.data_bytes })
+                Local::Key(KeyPart { key: self.key(blocks.key)?, offset: 0, len: blocks.data_bytes }, OnRc)
             }
         })
     }

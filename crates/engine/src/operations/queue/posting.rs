@@ -5,6 +5,7 @@ use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::rdma::{KeptWindow, Remote, Work};
 use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 
+use super::works::Taken;
 use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::operations::lanes::Held;
 use crate::operations::operation::{Done, OperationError, OperationKind};
@@ -159,12 +160,7 @@ impl OperationQueue {
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
     fn post_once(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
         let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
-        let transport = qp.transport();
-        let Some(mut connected) = qp.connected() else {
-            let stop = Some(PostStop::NotOn(transport, "lists of work requests"));
-            return SendOutcome { stop, ..SendOutcome::default() };
-        };
-        let outcome = connected.post_works(&mut self.works);
+        let outcome = self.works.post(qp);
         if outcome.posted > 0 {
             let sent = sends - self.works.sends();
             let kinds = &self.stats.kinds;
@@ -180,11 +176,11 @@ impl OperationQueue {
     /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
     fn refuse_first(&mut self, error: OperationError) -> bool {
         match self.works.pop() {
-            Some(Work::Operation { operation, .. }) => {
-                self.finish_oldest(self.listed(), Err(error), operation.into_packet(), &|_| None);
+            Some(Taken::Operation(packet)) => {
+                self.finish_oldest(self.listed(), Err(error), packet, &|_| None);
                 false
             }
-            Some(Work::Send(packet)) => {
+            Some(Taken::Send(packet)) => {
                 drop(packet);
                 true
             }

@@ -2,7 +2,9 @@
 
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
+use verbline_verbs::QpSpec;
 use verbline_verbs::rdma::Remote;
+use verbline_verbs::signature::QpSignature;
 
 use super::*;
 use crate::errors::guarded;
@@ -15,16 +17,27 @@ use crate::stats::count::shared;
 const PEER: Remote = Remote { addr: 4096, rkey: 7 };
 
 fn queue(depth: usize, many: Option<[usize; 2]>) -> (OperationQueue, Shared<StageStats>) {
+    queue_of(Transport::Rc, depth, many, &[])
+}
+
+/// With these signature keys.
+fn queue_of(
+    transport: Transport,
+    depth: usize,
+    many: Option<[usize; 2]>,
+    keys: &[KeptKey],
+) -> (OperationQueue, Shared<StageStats>) {
     let stage = shared::<StageStats>();
     let mut queue = OperationQueue::new(OperationsSpec {
         port: shared::<PortStats>(),
         stats: shared::<OperationStats>(),
+        transport,
         sends: 4,
         depth,
         many,
         regions: Box::new([None]),
         windows: Box::new([]),
-        keys: Box::new([]),
+        keys: keys.into(),
     });
     queue.add_user(Shared::clone(&stage));
     (queue, stage)
@@ -123,6 +136,55 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     assert_eq!(why(&mut queue, Operation::write(blocks, PEER)), foreign, "no key that stands for blocks");
     assert_eq!(why(&mut queue, Operation::write(packet(), PEER)), None, "a packet is known wherever it is");
     assert_eq!((queue.stats.declined.value(), queue.room()), (5, 3));
+}
+
+/// Every operation, fenced or not: on UC it is declined if the list of a UC queue pair can't have
+/// it, and is in the list if it can.
+#[test]
+fn what_uc_does_not_carry_is_declined_and_comes_back() {
+    let rig = Rig::new(64);
+    let cache = rig.pool.cache(0);
+    let packet = || {
+        let mut packet = cache.get().unwrap();
+        assert!(packet.set_len(8));
+        packet
+    };
+    let cq = rig.context.create_cq(16, None).unwrap();
+    let spec = QpSpec { signature: QpSignature::Keys, ..QpSpec::new(Transport::Rc, &cq) };
+    let keys = rig.pd.create_qp(&spec).unwrap().keep_keys(1).unwrap();
+    let key = SignatureKey(0);
+    let operations = || {
+        [
+            (Operation::send(packet()), true),
+            (Operation::send(packet()).imm(7), true),
+            (Operation::send_with_invalidate(packet(), 9), true),
+            (Operation::write(packet(), PEER), true),
+            (Operation::write(packet(), PEER).imm(7), true),
+            (Operation::invalidate(9), true),
+            (Operation::write(Memory::Blocks(Blocks { key, data_bytes: 512 }), PEER), false),
+            (Operation::read(packet(), PEER), false),
+            (Operation::fetch_add(packet(), PEER, 1), false),
+            (Operation::compare_swap(packet(), PEER, 1, 2), false),
+            (Operation::respond(key, packet(), None), false),
+        ]
+    };
+    for transport in [Transport::Rc, Transport::Uc] {
+        let (mut queue, stage) = queue_of(transport, 32, None, &keys);
+        let mut listed = 0;
+        for fenced in [false, true] {
+            for (operation, is_on_uc) in operations() {
+                let what = format!("{operation:?} on {transport}, fenced {fenced}");
+                let operation = if fenced { operation.fenced() } else { operation };
+                let is_carried = transport == Transport::Rc || (is_on_uc && !fenced);
+                let declined = queue.accept(&stage, 0, [operation]).err().map(|back| back.reason);
+                assert_eq!(declined, (!is_carried).then_some(DeclineReason::NotCarried), "{what}");
+                listed += usize::from(is_carried);
+                assert_eq!(queue.works.len(), listed, "{what}: what is accepted is in the list");
+            }
+        }
+        assert_eq!(queue.stats.declined.value(), 22 - listed as u64);
+    }
+    assert_eq!(rig.pool.account().held, 0, "what was declined, and what was not posted, is free again");
 }
 
 /// The stage would be polled at once, for nothing.

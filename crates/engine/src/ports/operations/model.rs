@@ -97,6 +97,7 @@ impl World {
         let mut queue = OperationQueue::new(OperationsSpec {
             port: Shared::clone(&port.stats),
             stats: Shared::clone(&stats),
+            transport: Transport::Rc,
             sends: shape.tx_wr,
             depth: shape.ops_wr,
             many: None,

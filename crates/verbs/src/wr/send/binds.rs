@@ -5,11 +5,12 @@ use rdma_sys::bind_mw_t;
 use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
+use crate::wr::connected::Connected;
 use crate::wr::operation::{KeptMemory, KeptWindow, Operation, Part};
 use crate::wr::post::PostStop;
 use crate::wr::wr_queue::Work;
 
-pub(super) fn is_bind(work: &Work) -> bool {
+pub(super) fn is_bind<T: Connected>(work: &Work<T>) -> bool {
     matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })
 }
 

@@ -9,8 +9,8 @@ use verbline_mem::Packet;
 use super::binds::bind_of;
 use super::signed::{check_blocks, note_listed};
 use super::{FENCE, INLINE, SendQueue, flags_of};
-use crate::transport::Transport;
 use crate::wr::buffer::NO_BYTES;
+use crate::wr::connected::Connected;
 use crate::wr::operation::{KeptMemory, KeptRegion, Local, Operation, Part, Transfer, Word};
 use crate::wr::post::PostStop;
 use crate::wr::request::{Request, rdma};
@@ -23,12 +23,12 @@ type Form = (Request, ibv_sge, u32);
 
 impl SendQueue {
     /// Writes all of a work request but its number and its signal, if it is what most are: a WRITE
-    /// or a READ between a part of a region and the peer, over RC. Says then whether a completion
-    /// was asked for.
+    /// or a READ between a part of a region and the peer. Says then whether a completion was asked
+    /// for.
     #[inline(always)]
-    pub(super) fn format_transfer(
+    pub(super) fn format_transfer<T: Connected>(
         &self,
-        work: &Work,
+        work: &Work<T>,
         kept: &KeptMemory,
         known: &mut KnownRegion,
         Entry { sge, wr }: &mut Entry<ibv_send_wr>,
@@ -37,26 +37,23 @@ impl SendQueue {
         let Operation::Transfer { transfer, local: Local::Part(part) } = operation else { return None };
         let (opcode, remote) = match transfer {
             Transfer::Write { to } => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, to),
-            Transfer::Read { from } => (ibv_wr_opcode::IBV_WR_RDMA_READ, from),
+            Transfer::Read { from, .. } => (ibv_wr_opcode::IBV_WR_RDMA_READ, from),
             _ => return None,
         };
-        if self.transport != Transport::Rc {
-            return None;
-        }
         *sge = known.part(*part, self.max_message_bytes, kept)?;
         // All that these two opcodes read.
         wr.opcode = opcode;
         wr.num_sge = (sge.length > 0).into();
-        wr.send_flags = flags_of(options.solicited, options.fence);
+        wr.send_flags = flags_of(options.solicited, options.fence.into());
         wr.wr.rdma = rdma(*remote);
         Some(options.signaled)
     }
 
     /// Writes all of a work request but its number and its signal.
     #[inline(never)]
-    pub(super) fn format_work(
+    pub(super) fn format_work<T: Connected>(
         &self,
-        work: &Work,
+        work: &Work<T>,
         kept: &mut KeptMemory,
         Entry { sge, wr }: &mut Entry<ibv_send_wr>,
     ) -> Result<(), PostStop> {
@@ -66,9 +63,8 @@ impl SendQueue {
                 (Request::Transfer(Transfer::Send), part, inline)
             }
             Work::Operation { operation, options } => {
-                self.check_transport(operation, options.fence)?;
                 let (request, part, flags) = self.form(operation, kept)?;
-                (request, part, flags | flags_of(options.solicited, options.fence))
+                (request, part, flags | flags_of(options.solicited, options.fence.into()))
             }
         };
         *sge = part;
@@ -77,14 +73,16 @@ impl SendQueue {
         Ok(())
     }
 
-    fn form(&self, operation: &Operation, kept: &mut KeptMemory) -> Result<Form, PostStop> {
+    fn form<T: Connected>(&self, operation: &Operation<T>, kept: &mut KeptMemory) -> Result<Form, PostStop> {
         match *operation {
             Operation::Transfer { transfer, ref local } => {
                 let (part, inline) = self.part_of(local, transfer.sends(), kept)?;
-                Ok((Request::Transfer(transfer), part, inline))
+                Ok((Request::Transfer(transfer.on_rc()), part, inline))
             }
-            Operation::Atomic { atomic, ref into } => Ok((Request::Atomic(atomic), self.part_of_word(into, kept)?, 0)),
-            Operation::Respond { key, invalidate, ref local } => {
+            Operation::Atomic { atomic, ref into, .. } => {
+                Ok((Request::Atomic(atomic), self.part_of_word(into, kept)?, 0))
+            }
+            Operation::Respond { key, invalidate, ref local, .. } => {
                 check_blocks(key, kept)?;
                 let (part, inline) = self.part_of(local, true, kept)?;
                 note_listed(key, kept);
@@ -98,37 +96,26 @@ impl SendQueue {
             Operation::Bind { window, part, access } => {
                 Ok((Request::Bind(bind_of(window, part, access, kept)?), NO_BYTES, 0))
             }
-            Operation::Sign { key, part, ref blocks } => {
+            Operation::Sign { key, part, ref blocks, .. } => {
                 let part = self.part_of_region(part, kept)?;
                 Ok((Request::Configure, self.configuration(key, part, blocks, kept)?, INLINE))
             }
         }
     }
 
-    /// What the transport of a connection doesn't carry.
-    fn check_transport(&self, operation: &Operation, is_fenced: bool) -> Result<(), PostStop> {
-        let rc_only = match operation {
-            Operation::Transfer { transfer: Transfer::Read { .. }, .. } => Some("RDMA READ"),
-            Operation::Atomic { .. } => Some("atomics"),
-            Operation::Sign { .. } | Operation::Respond { .. } => Some("signature keys"),
-            Operation::Transfer { .. } | Operation::LocalInvalidate { .. } | Operation::Bind { .. } => {
-                is_fenced.then_some("fence")
-            }
-        };
-        match rc_only.filter(|_| self.transport != Transport::Rc) {
-            Some(what) => Err(PostStop::NotOn(self.transport, what)),
-            None => Ok(()),
-        }
-    }
-
     /// The bytes of a transfer, and whether they go inline; `sends`: to the peer.
     #[inline]
-    fn part_of(&self, local: &Local, sends: bool, kept: &mut KeptMemory) -> Result<(ibv_sge, u32), PostStop> {
+    fn part_of<T: Connected>(
+        &self,
+        local: &Local<T>,
+        sends: bool,
+        kept: &mut KeptMemory,
+    ) -> Result<(ibv_sge, u32), PostStop> {
         match local {
             Local::Empty => Ok((NO_BYTES, 0)),
             Local::Packet(packet) => self.part_of_packet(packet, sends),
             Local::Part(part) => Ok((self.part_of_region(*part, kept)?, 0)),
-            Local::Key(part) => Ok((self.part_of_key(*part, kept)?, 0)),
+            Local::Key(part, _) => Ok((self.part_of_key(*part, kept)?, 0)),
         }
     }
 

@@ -15,6 +15,7 @@ use super::{INLINE, Kept, SIGNALED, SendQueue};
 use crate::cq::completion::{Completion, Stale, Status};
 use crate::signature::{KeptSignatureKey, LISTED};
 use crate::wr::buffer::Buffer;
+use crate::wr::connected::Connected;
 use crate::wr::operation::{KeptMemory, Operation};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
@@ -27,10 +28,10 @@ impl SendQueue {
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`], and `kept` is kept for as long as the queue.
-    pub(crate) unsafe fn post_works(
+    pub(crate) unsafe fn post_works<T: Connected>(
         &mut self,
         post: PostSend,
-        works: &mut WorkList,
+        works: &mut WorkList<T>,
         kept: &mut KeptMemory,
     ) -> SendOutcome {
         let mut outcome = SendOutcome::default();
@@ -51,10 +52,10 @@ impl SendQueue {
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_works`].
-    unsafe fn post_list_of_works(
+    unsafe fn post_list_of_works<T: Connected>(
         &mut self,
         post: PostSend,
-        works: &mut WorkList,
+        works: &mut WorkList<T>,
         kept: &mut KeptMemory,
         want: usize,
         outcome: &mut SendOutcome,
@@ -115,7 +116,7 @@ impl SendQueue {
     /// Takes as many WRITEs and READs out of the list, of which the queue keeps nothing but that
     /// they are there: the QP keeps their regions.
     #[inline]
-    fn keep_transfers(&mut self, works: &mut WorkList, taken: u32) {
+    fn keep_transfers<T: Connected>(&mut self, works: &mut WorkList<T>, taken: u32) {
         works.forget(taken as usize);
         for position in (self.sequence.next()..).take(taken as usize) {
             self.listed[self.packets.slot(position)] = true;
@@ -126,7 +127,12 @@ impl SendQueue {
     /// Moves what was posted by these entries out of the list: packets into their slots, those of
     /// sends that went inline back to their pool. Gives how many the latter are.
     #[inline]
-    fn keep_works(&mut self, works: &mut WorkList, kept: &mut KeptMemory, entries: &[Entry<ibv_send_wr>]) -> usize {
+    fn keep_works<T: Connected>(
+        &mut self,
+        works: &mut WorkList<T>,
+        kept: &mut KeptMemory,
+        entries: &[Entry<ibv_send_wr>],
+    ) -> usize {
         let mut inlined = 0;
         for (position, entry) in (self.sequence.next()..).zip(entries) {
             let packet = match works.pop() {
@@ -152,7 +158,7 @@ impl SendQueue {
 
     /// Notes that an operation was posted at this position.
     #[inline]
-    fn keep_listed(&mut self, operation: &Operation, position: u64, kept: &mut KeptMemory) {
+    fn keep_listed<T: Connected>(&mut self, operation: &Operation<T>, position: u64, kept: &mut KeptMemory) {
         let slot = self.packets.slot(position);
         self.listed[slot] = true;
         self.listed_kept += 1;

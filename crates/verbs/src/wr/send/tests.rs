@@ -4,6 +4,7 @@ use super::*;
 use crate::fake::{self, Fake, PD, Posted};
 use crate::memory::peer::Remote;
 use crate::signature::{KeptSignatureKey, KeySpec};
+use crate::wr::connected::OnRc;
 use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, WorkOptions};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
@@ -277,7 +278,7 @@ fn each_option_reaches_its_work_request_of_a_list_and_no_other() {
     let mut kept = KeptMemory { keys: vec![key], ..KeptMemory::default() };
     let mut queue = queue(64, 100);
     let to = Remote { addr: 4096, rkey: 7 };
-    let respond = || Operation::Respond { key: KeptKey(0), invalidate: None, local: Local::Empty };
+    let respond = || Operation::Respond { key: KeptKey(0), invalidate: None, local: Local::Empty, on: OnRc };
     let write = || Operation::write(Local::Empty, to);
     let send = || Operation::send(Local::Empty);
     let plain = WorkOptions::default();

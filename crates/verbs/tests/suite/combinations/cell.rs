@@ -241,7 +241,13 @@ pub fn is_written(cell: &Cell) -> bool {
         Route::Listed => {
             let has_imm = matches!(cell.what, What::Send | What::Write);
             let is_word = !matches!(cell.memory, Memory::Nothing | Memory::Key);
+            // Of UC there is no such value, no range of a key, and no fence.
+            let is_reliable = matches!(cell.what, What::Read | What::Sign | What::Respond)
+                || cell.what.is_atomic()
+                || cell.memory == Memory::Key
+                || cell.flags.fence;
             cell.transport != Transport::Ud
+                && (cell.transport == Transport::Rc || !is_reliable)
                 && takes
                 && cell.memory != Memory::List
                 && (has_imm || !cell.flags.imm)

@@ -2,7 +2,7 @@
 //! something that must not be used again.
 
 use verbline_verbs::rdma::{
-    Atomic, KeptRegion, KeptWindow, Local, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work, WorkList,
+    Atomic, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work, WorkList,
 };
 use verbline_verbs::script::Script;
 use verbline_verbs::{Access, CompletionQueue, Completions, Status, Transport};
@@ -48,14 +48,14 @@ impl Poison {
         let mut works = WorkList::with_capacity(8);
         for operation in [
             bind,
-            Operation::Atomic { atomic: swap, into: word() },
+            Operation::Atomic { atomic: swap, into: word(), on: OnRc },
             write(Some(u32::MAX)),
             Operation::Transfer { transfer: Transfer::SendWithInvalidate { rkey: u32::MAX }, local: Local::Part(part) },
             write(None),
         ] {
             works.push(Work::plain(operation)).unwrap();
         }
-        let outcome = self.qp.connected().unwrap().post_works(&mut works);
+        let outcome = self.qp.rc().unwrap().post_works(&mut works);
         assert_eq!((outcome.posted, outcome.stop), (5, None));
         let options = verbline_verbs::SendOptions { imm: Some(u32::MAX), ..Default::default() };
         let slice = self._mr.slice(0, 64).unwrap();

@@ -4,8 +4,8 @@ use verbline_mem::{Batch, Packet};
 use verbline_verbs::datagram::DestinationId;
 use verbline_verbs::expert::{SgEntry, SgList, WindowKind};
 use verbline_verbs::rdma::{
-    Addressed, Atomic, Buffer, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Refused, Remote, Span,
-    Transfer, Word, Work, WorkList, WorkOptions,
+    Addressed, Atomic, Buffer, Connected, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, NoFence, OnRc, OnUc,
+    Operation, Part, Refused, Remote, Span, Transfer, Word, Work, WorkList, WorkOptions,
 };
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, Seed};
 use verbline_verbs::{Access, SendOptions, Transport};
@@ -114,23 +114,14 @@ impl Rig {
             window: self.a.qp.keep_window(self.a.pd.alloc_mw(WindowKind::Type2).unwrap()).unwrap(),
             key: self.a.qp.keep_keys(1).unwrap()[0],
         };
-        let Flags { fence, solicited, signaled, .. } = cell.flags;
-        let options = WorkOptions { solicited, fence, signaled };
-        let mut works = WorkList::with_capacity(2);
-        let blocks =
-            BlockSignature::in_memory(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
-        let part = Part { region: named.region, span: Span::from(1024..1024 + BLOCK_BYTES) };
-        if cell.memory == Memory::Key && cell.transport == Transport::Rc {
-            let no_blocks = BlockSignature::on_the_wire(Domain::Crc(
-                BlockSize::B512,
-                Crc { kind: CrcKind::Crc32c, seed: Seed::Ones },
-            ));
-            works.push(Work::plain(Operation::Sign { key: named.key, part, blocks: no_blocks })).unwrap();
+        if cell.transport == Transport::Uc {
+            let mut works = self.list_of::<OnUc>(cell, &named, None, NoFence);
+            let outcome = self.a.qp.uc().unwrap().post_works(&mut works);
+            return outcome.posted == 1;
         }
-        let operation = self.operation(cell, &named, blocks);
-        works.push(Work::Operation { operation, options }).unwrap();
+        let mut works = self.list_of(cell, &named, Some(OnRc), cell.flags.fence);
         let count = works.len();
-        let outcome = self.a.qp.connected().expect("RC or UC").post_works(&mut works);
+        let outcome = self.a.qp.rc().unwrap().post_works(&mut works);
         assert_eq!(outcome.posted + works.len(), count);
         if outcome.posted > 0 && !works.is_empty() {
             // The configuration alone was posted.
@@ -141,49 +132,77 @@ impl Rig {
         works.is_empty()
     }
 
-    fn operation(&self, cell: &Cell, named: &Named, blocks: BlockSignature) -> Operation {
+    /// The work request, behind the configuration of the key that it names. `on`: what all holds
+    /// that RC alone carries.
+    fn list_of<T: Connected>(
+        &self,
+        cell: &Cell,
+        named: &Named,
+        on: Option<T::Reliable>,
+        fence: T::Fence,
+    ) -> WorkList<T> {
+        let Flags { solicited, signaled, .. } = cell.flags;
+        let options = WorkOptions { solicited, fence, signaled };
+        let mut works = WorkList::with_capacity(2);
+        if let (Memory::Key, Some(on)) = (cell.memory, on) {
+            let part = Part { region: named.region, span: Span::from(1024..1024 + BLOCK_BYTES) };
+            let blocks = BlockSignature::on_the_wire(domain());
+            works.push(Work::plain(Operation::Sign { key: named.key, part, blocks, on })).unwrap();
+        }
+        let operation = self.operation(cell, named, on).expect("it can be written");
+        works.push(Work::Operation { operation, options }).unwrap();
+        works
+    }
+
+    /// `None` where no value says it.
+    fn operation<T: Connected>(&self, cell: &Cell, named: &Named, on: Option<T::Reliable>) -> Option<Operation<T>> {
         let part = Part { region: named.region, span: Span::from(AT as u32..AT as u32 + 8) };
         let local = match cell.memory {
             Memory::Nothing | Memory::List => Local::Empty,
             Memory::Packet | Memory::LongPacket => Local::Packet(self.packet(cell.memory)),
             Memory::Part => Local::Part(part),
-            Memory::Key => Local::Key(KeyPart { key: named.key, offset: 0, len: BLOCK_BYTES }),
+            Memory::Key => Local::Key(KeyPart { key: named.key, offset: 0, len: BLOCK_BYTES }, on?),
         };
         let (there, imm) = (self.far.remote(AT as u64), cell.flags.imm.then_some(IMM));
         let into = |local| match local {
             Local::Packet(packet) => Word::Packet(packet),
             _ => Word::Part(part),
         };
-        match cell.what {
+        Some(match cell.what {
             What::Send => Operation::Transfer { transfer: Transfer::send(imm), local },
             What::SendWithInvalidate => {
                 Operation::Transfer { transfer: Transfer::SendWithInvalidate { rkey: self.rkey(1) }, local }
             }
             What::Write => Operation::Transfer { transfer: Transfer::write(there, imm), local },
-            What::Read => Operation::read(local, there),
-            What::CompareSwap => Operation::Atomic {
-                atomic: Atomic::CompareSwap { at: there, compare: word(THERE), swap: 7 },
-                into: into(local),
-            },
-            What::FetchAdd => Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 7 }, into: into(local) },
+            What::Read => Operation::Transfer { transfer: Transfer::Read { from: there, on: on? }, local },
+            What::CompareSwap => {
+                let atomic = Atomic::CompareSwap { at: there, compare: word(THERE), swap: 7 };
+                Operation::Atomic { atomic, into: into(local), on: on? }
+            }
+            What::FetchAdd => {
+                Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 7 }, into: into(local), on: on? }
+            }
             What::LocalInvalidate => Operation::LocalInvalidate { rkey: self.rkey(0) },
             What::Bind => Operation::Bind { window: named.window, part, access: Access::REMOTE_WRITE },
-            What::Sign => Operation::Sign {
-                key: named.key,
-                part: Part { span: Span::from(1024..1024 + BLOCK_BYTES + 4), ..part },
-                blocks,
-            },
+            What::Sign => {
+                let part = Part { span: Span::from(1024..1024 + BLOCK_BYTES + 4), ..part };
+                Operation::Sign { key: named.key, part, blocks: BlockSignature::in_memory(domain()), on: on? }
+            }
             What::Respond => {
                 let invalidate = matches!(cell.state, State::Rts | State::Sqd).then(|| self.rkey(1));
-                Operation::Respond { key: named.key, invalidate, local }
+                Operation::Respond { key: named.key, invalidate, local, on: on? }
             }
-        }
+        })
     }
 
     /// The key of a side's window.
     fn rkey(&self, side: usize) -> u32 {
         self.windows[side].remote().map_or(1, |remote: Remote| remote.rkey)
     }
+}
+
+fn domain() -> Domain {
+    Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones })
 }
 
 fn send_options(flags: Flags) -> SendOptions {

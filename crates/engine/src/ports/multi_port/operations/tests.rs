@@ -58,6 +58,7 @@ impl World {
         let mut queue = OperationQueue::new(OperationsSpec {
             port: Shared::clone(&stats),
             stats: shared::<OperationStats>(),
+            transport: Transport::Rc,
             sends: 2 * DEPTH,
             depth: 2 * DEPTH,
             many: Some([2, DEPTH]),
