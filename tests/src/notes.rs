@@ -71,6 +71,9 @@ fn of_this_machine() -> Vec<Lack> {
         (Lack::LockedMemory, machine.memlock_bytes.is_some_and(|bytes| bytes < PLENTY_BYTES)),
         (Lack::CpuTime, machine.cpu_quota.is_some()),
         (Lack::Membarrier, !membarrier_query().contains(fences)),
+        (Lack::FarApart, machine.numa.nodes.len() > 1),
+        (Lack::FarMemory, machine.numa.nodes.len() > 1),
+        (Lack::NodesUnknown, machine.numa.nodes.is_empty()),
     ];
     lacks.into_iter().filter(|(_, is_lacking)| *is_lacking).map(|(lack, _)| lack).collect()
 }

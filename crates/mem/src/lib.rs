@@ -23,8 +23,10 @@ pub mod facts;
 mod freelist;
 mod fresh_view;
 mod handles;
+mod mapping;
 #[cfg(all(test, loom))]
 mod model;
+pub mod numa;
 mod offer;
 pub mod packet;
 pub mod pages;
@@ -42,6 +44,7 @@ pub mod uring;
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
 pub use connection::ConnectionId;
+pub use numa::{KernelNodes, NodeControl, NodeFound, NodeOutcome, NodeWish};
 pub use packet::{Packet, PoolForm};
 pub use pages::{Fallback, PageChoice, PageSize, Shortage};
 pub use peer::{PeerAccessError, PeerRegion};

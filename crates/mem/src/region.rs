@@ -9,18 +9,18 @@
 //! memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4
 //! KiB pages and says so in [`Region::fallback`]; nothing else ever degrades.
 //!
-//! Pages come from the NUMA node of the thread that maps (first touch), so map on the node of the
-//! device.
+//! Pages come from the NUMA node of the thread that maps (first touch), unless another node is
+//! wished for ([`Region::map_near`]).
 
-use std::alloc::Layout;
 use std::io;
-use std::ptr::NonNull;
+use std::ops::Range;
 
-use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use crate::facts::{HugepageFacts, MemlockLimit};
+use crate::mapping::{Mapping, PageSource};
+use crate::numa::{NodeFound, NodeOutcome, NodeWish};
 use crate::pages::{Fallback, PageChoice, PageSize, Shortage};
 
 /// What to map.
@@ -124,15 +124,7 @@ pub struct Region {
     page: PageSize,
     locked: bool,
     fallback: Option<Fallback>,
-}
-
-/// Where the pages come from, and so how they go.
-#[derive(Debug)]
-enum Mapping {
-    /// From hugepage-rs, with the layout it was asked for.
-    Default { base: NonNull<u8>, layout: Layout },
-    /// From memmap2.
-    Chosen(MmapRaw),
+    node: Option<NodeOutcome>,
 }
 
 // SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields
@@ -148,10 +140,19 @@ impl Region {
     /// # Errors
     /// The pages are not to be had, or the kernel refused a call; each error says what to do.
     pub fn map(spec: &RegionSpec) -> Result<Self, RegionError> {
+        Self::map_near(spec, None)
+    }
+
+    /// Like [`Region::map`], on a NUMA node. The kernel is told before the first page is touched.
+    /// What it makes of it is no error: [`Region::node`] tells.
+    ///
+    /// # Errors
+    /// Those of [`Region::map`].
+    pub fn map_near(spec: &RegionSpec, wish: Option<NodeWish<'_>>) -> Result<Self, RegionError> {
         match spec.pages {
-            PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::Chosen),
-            PageChoice::Auto => Self::map_auto(spec),
-            PageChoice::OnDemand => Self::map_on_demand(spec),
+            PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::Chosen, wish),
+            PageChoice::Auto => Self::map_auto(spec, wish),
+            PageChoice::OnDemand => Self::map_unfilled(spec, PageSize::Small4K, PageSource::Sparse, wish),
         }
     }
 
@@ -167,19 +168,13 @@ impl Region {
     /// back into a pointer.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        match &self.mapping {
-            Mapping::Default { base, .. } => base.as_ptr(),
-            Mapping::Chosen(map) => map.as_mut_ptr(),
-        }
+        self.mapping.as_ptr()
     }
 
     /// The length in bytes: whole pages, at least what was asked.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        match &self.mapping {
-            Mapping::Default { layout, .. } => layout.size(),
-            Mapping::Chosen(map) => map.len(),
-        }
+        self.mapping.len_bytes()
     }
 
     /// The pages that it lies on.
@@ -202,16 +197,22 @@ impl Region {
         self.fallback.as_ref()
     }
 
+    /// What came of the wish for a NUMA node; `None` where there was none.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeOutcome> {
+        self.node.as_ref()
+    }
+
     /// Where the kernel names no default size that we know, hugepage-rs is not asked (it would
     /// panic): mmap says what is missing.
-    fn map_auto(spec: &RegionSpec) -> Result<Self, RegionError> {
+    fn map_auto(spec: &RegionSpec, wish: Option<NodeWish<'_>>) -> Result<Self, RegionError> {
         let (page, source) = match default_page() {
             Some(page) => (page, PageSource::Default),
             None => (PageSize::Huge2M, PageSource::Chosen),
         };
-        match Self::map_exactly(spec, page, source) {
+        match Self::map_exactly(spec, page, source, wish) {
             Err(RegionError::NoPages { page, pages, why, remedy, .. }) => {
-                let mut region = Self::map_exactly(spec, PageSize::Small4K, PageSource::Chosen)?;
+                let mut region = Self::map_exactly(spec, PageSize::Small4K, PageSource::Chosen, wish)?;
                 let shortage = Shortage { page, pages, why, remedy };
                 region.fallback = Some(Fallback { region: spec.name.clone(), shortage });
                 Ok(region)
@@ -220,27 +221,44 @@ impl Region {
         }
     }
 
-    fn map_on_demand(spec: &RegionSpec) -> Result<Self, RegionError> {
-        Self::map_unfilled(spec, PageSize::Small4K, PageSource::Sparse)
-    }
-
-    /// Every page is still to come.
-    fn map_unfilled(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
+    /// Every page is still to come, from the node that is wished for.
+    fn map_unfilled(
+        spec: &RegionSpec,
+        page: PageSize,
+        source: PageSource,
+        wish: Option<NodeWish<'_>>,
+    ) -> Result<Self, RegionError> {
         let len = rounded_len(spec, page)?;
-        let mapping = source.map(spec, page, len)?;
-        let region = Self { name: spec.name.clone(), mapping, page, locked: page.is_huge(), fallback: None };
+        let mapping = source.map(page, len).map_err(|error| unmapped(spec, page, len, error))?;
+        let (name, locked) = (spec.name.clone(), page.is_huge());
+        let mut region = Self { name, mapping, page, locked, fallback: None, node: None };
         region.as_ptr().expose_provenance();
         region.keep_from_children()?;
+        region.node = wish.map(|wish| wish.tell(region.addresses()));
         Ok(region)
     }
 
-    fn map_exactly(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
-        let mut region = Self::map_unfilled(spec, page, source)?;
+    fn map_exactly(
+        spec: &RegionSpec,
+        page: PageSize,
+        source: PageSource,
+        wish: Option<NodeWish<'_>>,
+    ) -> Result<Self, RegionError> {
+        let mut region = Self::map_unfilled(spec, page, source, wish)?;
         region.prefault()?;
+        let (addresses, page_bytes) = (region.addresses(), page.bytes());
+        if let (Some(wish), Some(NodeOutcome { found: found @ NodeFound::Unknown, .. })) = (wish, &mut region.node) {
+            *found = wish.look_up(addresses, page_bytes);
+        }
         if spec.lock && !region.locked {
             region.lock()?;
         }
         Ok(region)
+    }
+
+    fn addresses(&self) -> Range<usize> {
+        let start = self.as_ptr().addr();
+        start..start + self.len_bytes()
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
@@ -304,61 +322,6 @@ impl Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        if let Mapping::Default { base, layout } = &self.mapping {
-            // SAFETY: `base` came from hugepage_rs::alloc with this very layout and is freed here
-            // only; the types on top of a region free it only when nothing points into it any more.
-            unsafe { hugepage_rs::dealloc(base.as_ptr(), *layout) };
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum PageSource {
-    Default,
-    Chosen,
-    /// Nothing is set aside for what is not touched.
-    Sparse,
-}
-
-impl PageSource {
-    fn map(self, spec: &RegionSpec, page: PageSize, len: usize) -> Result<Mapping, RegionError> {
-        let mapped = match self {
-            Self::Default => map_default(page, len),
-            Self::Chosen => map_chosen(page, len, MmapOptions::new()),
-            Self::Sparse => map_chosen(page, len, MmapOptions::new().no_reserve_swap().to_owned()),
-        };
-        mapped.map_err(|source| {
-            if page.is_huge() {
-                return no_pages(&spec.name, page, len, &source);
-            }
-            let remedy = "free memory, or raise `ulimit -v` and the cgroup's memory.max";
-            RegionError::System { region: spec.name.clone(), call: "mmap", len_bytes: len, source, remedy }
-        })
-    }
-}
-
-fn map_default(page: PageSize, len: usize) -> io::Result<Mapping> {
-    let layout = Layout::from_size_align(len, page.bytes()).map_err(io::Error::other)?;
-    // SAFETY: the layout's size is not zero (`rounded_len`). hugepage-rs panics where /proc/meminfo
-    // has no Hugepagesize: `default_page` has seen it.
-    let base = unsafe { hugepage_rs::alloc(layout) };
-    match NonNull::new(base) {
-        Some(base) => Ok(Mapping::Default { base, layout }),
-        // The crate gives NULL and leaves mmap's errno as it was.
-        None => Err(io::Error::last_os_error()),
-    }
-}
-
-fn map_chosen(page: PageSize, len: usize, mut options: MmapOptions) -> io::Result<Mapping> {
-    options.len(len);
-    if page.is_huge() {
-        options.huge(Some(page.bytes().trailing_zeros() as u8));
-    }
-    Ok(Mapping::Chosen(MmapRaw::from(options.map_anon()?)))
-}
-
 /// The size of the machine's default hugepage, where the kernel says one and it is a size that we
 /// know.
 fn default_page() -> Option<PageSize> {
@@ -376,6 +339,14 @@ fn rounded_len(spec: &RegionSpec, page: PageSize) -> Result<usize, RegionError> 
         len_bytes: spec.len_bytes,
         page,
     })
+}
+
+fn unmapped(spec: &RegionSpec, page: PageSize, len: usize, source: io::Error) -> RegionError {
+    if page.is_huge() {
+        return no_pages(&spec.name, page, len, &source);
+    }
+    let remedy = "free memory, or raise `ulimit -v` and the cgroup's memory.max";
+    RegionError::System { region: spec.name.clone(), call: "mmap", len_bytes: len, source, remedy }
 }
 
 fn no_pages(region: &str, page: PageSize, len: usize, source: &io::Error) -> RegionError {

@@ -100,8 +100,9 @@ pub use ids::{
 pub use limits::{TIMER_BYTES, TIMERS_MAX};
 pub use load::{Inspection, Loader, app_of};
 pub use machine::note::{Lack, Note};
-pub use machine::{CpuQuota, Hugepages, Machine, MemoryGrant};
+pub use machine::{CpuQuota, Hugepages, Machine, MemoryGrant, Numa};
 pub use plan::links::{Injector, Lane, Ring, Spread};
+pub use plan::nodes::{Home, Nodes};
 pub use plan::port::{Acceptor, Connections, Port};
 pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 pub use read::reference::{KeyReference, TableReference, reference};

@@ -45,6 +45,8 @@ pub(crate) const SHARED_DEPTH_MAX: u32 = 1 << 16;
 pub(crate) const PRIORITY_MAX: u32 = 15;
 pub(crate) const BURST_MAX: u32 = 1024;
 pub(crate) const CPU_MAX: u32 = 1 << 16;
+/// The kernel has at most 1,024 nodes (CONFIG_NODES_SHIFT).
+pub(crate) const NODE_MAX: u32 = 1023;
 /// Greater than any device's `max_cqe`, and what an lcore's ports may need together.
 pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
 /// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.

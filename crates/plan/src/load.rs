@@ -107,14 +107,19 @@ impl Loader {
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();
-        let plan = is_valid
+        let mut plan = is_valid
             .then(|| {
                 let (sums, notes) = (sums.clone(), notes.clone());
                 let (drawing, warnings) = (drawing.clone(), diagnostics.clone());
-                let said = Said { sums, completions, descriptors, operates, drawing, warnings, notes };
+                let machine = self.machine.clone();
+                let said = Said { sums, completions, descriptors, operates, drawing, warnings, notes, machine };
                 checked.build(&self.catalog, &sources, said)
             })
             .flatten();
+        if let Some(plan) = &mut plan {
+            plan.notes.extend(plan.nodes(&[]).far(plan));
+        }
+        let notes = plan.as_ref().map_or(notes, |plan| plan.notes.clone());
         assert_eq!(plan.is_some(), is_valid, "a plan without errors has all its parts");
         Inspection { plan, diagnostics, notes, sums, drawing }
     }

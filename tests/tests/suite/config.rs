@@ -7,7 +7,7 @@ use kv::KeyValue;
 use nvme_target::NvmeTarget;
 use pingpong::PingPong;
 use tick_to_trade::stages::{self, Tally};
-use verbline::plan::{Hugepages, Lack, Loader, Machine};
+use verbline::plan::{Hugepages, Lack, Loader, Machine, Numa};
 use verbline::prelude::*;
 use verbline_tests::root;
 
@@ -55,6 +55,7 @@ fn modest() -> Machine {
         address_space_bytes: None,
         descriptors_max: None,
         descriptors_open: 3,
+        numa: Numa::default(),
     }
 }
 

@@ -126,8 +126,8 @@ fn good() -> Value {
         "refused_full": 0, "refused_no_packet": 0, "refused_too_long": 0, "refused_stopped": 1,
     });
     let pool = json!({
-        "name": "p", "packets": 8, "free": 8, "cached": 0, "held": 0, "page_bytes": 4096, "fallback": null,
-        "locked": false,
+        "name": "p", "packets": 8, "free": 8, "cached": 0, "held": 0, "page_bytes": 4096, "node": null,
+        "fallback": null, "locked": false,
     });
     json!({
         "version": 1, "plan": "none", "ended": true, "elapsed_ns": 1000, "throttled_ns": null, "drained": true,

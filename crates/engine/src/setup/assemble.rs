@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use verbline_mem::KernelNodes;
 use verbline_plan::{Lack, Note, Plan};
 use verbline_ring::fence::{self, Mechanism};
 use verbline_ring::{Sleeper, Waker};
@@ -25,9 +26,10 @@ use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
 use crate::setup::acceptors::make_acceptors;
 use crate::setup::descriptors;
-use crate::setup::devices::{Shortfall, completion_source, open_devices, open_pools};
+use crate::setup::devices::{completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::LcoreBuilder;
 use crate::setup::many_ports::ManyPorts;
+use crate::setup::memory::Memory;
 use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
 use crate::setup::reach::told_ports;
 use crate::setup::regions;
@@ -69,16 +71,16 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let acceptors = make_acceptors(plan, registry, &clock)?;
     descriptors::raise_limit(plan);
     let devices = open_devices(plan)?;
-    let mut shortfall = Shortfall::default();
-    let pools = open_pools(plan, &devices, &mut shortfall)?;
-    regions::make(plan, &regions, &devices, &mut shortfall)?;
+    let mut memory = Memory::new(plan, &devices.names(), &KernelNodes);
+    let pools = open_pools(plan, &devices, &mut memory)?;
+    regions::make(plan, &regions, &devices, &mut memory)?;
     let made = open_stages(plan, described, &pools)?;
-    let notes = found_out(plan, shortfall.notes());
+    let notes = found_out(plan, memory.notes(plan));
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));
     let handovers = handovers(plan, &control)?;
     let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
-    let pages_remedy = shortfall.shortage().map(|shortage| shortage.remedy);
+    let pages_remedy = memory.shortage().map(|shortage| shortage.remedy);
     let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
     let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats);
     let mut between = Between { rings: make_rings(plan), injected };
@@ -144,7 +146,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
 }
 
 /// What the run has found out about the machine, and what the plan's check knew for certain.
-fn found_out(plan: &Plan, of_pools: Vec<Note>) -> Vec<Note> {
+fn found_out(plan: &Plan, of_memory: Vec<Note>) -> Vec<Note> {
     let certain = plan.notes().iter().filter(|note| !note.lack.is_forecast());
     // Asked here, the choice of fences is made before any lcore runs.
     let of_fences = (fence::mechanism() == Mechanism::SeqCst).then(|| Note {
@@ -156,7 +158,7 @@ fn found_out(plan: &Plan, of_pools: Vec<Note>) -> Vec<Note> {
                  newer"
                 .to_owned(),
     });
-    of_pools.into_iter().chain(certain.cloned()).chain(of_fences).collect()
+    of_memory.into_iter().chain(certain.cloned()).chain(of_fences).collect()
 }
 
 fn doorbells(plan: &Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {

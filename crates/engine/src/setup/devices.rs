@@ -3,8 +3,8 @@
 
 use std::ops::Index;
 
-use verbline_mem::{Fallback, PageChoice, PageSize, Pool, PoolSpec, Region, RegionError, RegionSpec, Shortage};
-use verbline_plan::{DeviceId, Lcore, Note, Pages, Plan, PoolId, Provider};
+use verbline_mem::{Pool, PoolSpec, RegionSpec};
+use verbline_plan::{DeviceId, Lcore, Plan, PoolId, Provider};
 use verbline_verbs::{
     Context, Device, DeviceError, ProtectionDomain,
     attr::{DeviceAttr, PortAttr, PortState},
@@ -13,6 +13,7 @@ use verbline_verbs::{
 use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
 use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
+use crate::setup::memory::{Memory, page_choice};
 use crate::setup::select_device::{self, Candidate, PickError};
 use crate::stats::count::Shared;
 use crate::stats::snapshot::{PortEntry, RunStats};
@@ -33,6 +34,11 @@ pub(crate) struct Opened {
 pub(crate) struct Devices(Vec<Opened>);
 
 impl Devices {
+    /// Their own names, by their ids in the plan.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|opened| opened.context.name()).collect()
+    }
+
     /// What their events are about. `cqs`: the completion queues of the lcores.
     pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
         let watched_port = |port: &PortEntry| WatchedPort {
@@ -95,68 +101,10 @@ pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
     Ok(devices)
 }
 
-/// Maps and registers every pool, and notes which had to do with less than was wished for.
-pub(crate) fn open_pools(plan: &Plan, devices: &Devices, shortfall: &mut Shortfall) -> Result<Pools, EngineError> {
-    let open = |pool| open_pool(plan, pool, devices, shortfall);
+/// Maps and registers every pool.
+pub(crate) fn open_pools(plan: &Plan, devices: &Devices, memory: &mut Memory<'_>) -> Result<Pools, EngineError> {
+    let open = |pool| open_pool(plan, pool, devices, memory);
     Ok(Pools(plan.pools().iter().map(open).collect::<Result<_, _>>()?))
-}
-
-/// The pools and regions that are not on hugepages though they would be, and those that could not
-/// be locked, all in one.
-#[derive(Default)]
-pub(crate) struct Shortfall {
-    on_small_pages: Vec<String>,
-    /// Hugepages of that size, wanted in all.
-    wanted: Option<(PageSize, u64)>,
-    unlocked: Vec<String>,
-    /// The bytes of all of them, and why the first of them is not.
-    unlocked_bytes: usize,
-    refusal: Option<RegionError>,
-}
-
-impl Shortfall {
-    fn on_small_pages(&mut self, name: &str, fallback: &Fallback) {
-        self.on_small_pages.push(name.to_owned());
-        let (page, others) = self.wanted.unwrap_or((fallback.shortage.page, 0));
-        self.wanted = Some((page, others.saturating_add(fallback.shortage.pages)));
-    }
-
-    fn unlocked(&mut self, name: &str, refusal: RegionError) {
-        self.unlocked.push(name.to_owned());
-        if let RegionError::Lock { len_bytes, .. } = &refusal {
-            self.unlocked_bytes += len_bytes;
-        }
-        self.refusal.get_or_insert(refusal);
-    }
-
-    /// Notes what the memory of this pool or region lacks.
-    pub(crate) fn note(&mut self, name: &str, memory: &Region, refusal: Option<RegionError>) {
-        if let Some(fallback) = memory.fallback() {
-            self.on_small_pages(name, fallback);
-        }
-        if let Some(refusal) = refusal {
-            self.unlocked(name, refusal);
-        }
-    }
-
-    /// What is missing of hugepages, in all.
-    pub(crate) fn shortage(&self) -> Option<Shortage> {
-        self.wanted.map(|(page, pages)| Shortage::of(page, pages))
-    }
-
-    pub(crate) fn notes(&self) -> Vec<Note> {
-        let pages = self
-            .shortage()
-            .map(|Shortage { why, remedy, .. }| Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy));
-        let locks = self.refusal.as_ref().map(|refusal| match refusal {
-            RegionError::Lock { source, remedy, .. } => {
-                let why = format!("cannot lock {} bytes: {source}", self.unlocked_bytes);
-                Note::locked_memory(&self.unlocked, &why, remedy)
-            }
-            other => Note::locked_memory(&self.unlocked, &other.to_string(), "free memory"),
-        });
-        pages.into_iter().chain(locks).collect()
-    }
 }
 
 /// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without
@@ -286,33 +234,11 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A region that can't be swapped out, where this process may lock memory; one that can, with the
-/// refusal, where it may not.
-pub(crate) fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
-    match Region::map(&spec) {
-        Err(refusal @ RegionError::Lock { .. }) => {
-            spec.lock = false;
-            Ok((Region::map(&spec)?, Some(refusal)))
-        }
-        done => done.map(|region| (region, None)),
-    }
-}
-
-pub(crate) fn page_choice(pages: Pages) -> PageChoice {
-    match pages {
-        Pages::Auto => PageChoice::Auto,
-        Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
-        Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
-        Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
-        Pages::OnDemand => PageChoice::OnDemand,
-    }
-}
-
 fn open_pool(
     plan: &Plan,
     pool: &verbline_plan::Pool,
     devices: &Devices,
-    shortfall: &mut Shortfall,
+    memory: &mut Memory<'_>,
 ) -> Result<Pool, EngineError> {
     let at = || place(plan, pool.span);
     let spec = PoolSpec {
@@ -321,18 +247,18 @@ fn open_pool(
         data_bytes: pool.data_bytes,
         headroom_bytes: pool.headroom_bytes,
     };
-    let region = map_locked(RegionSpec {
+    let region = RegionSpec {
         name: pool.name.clone(),
         len_bytes: Pool::required_bytes(&spec),
         pages: page_choice(pool.pages),
         // What a kernel device registers, the kernel pins: to lock it as well would count it twice
         // against the limit.
         lock: plan[pool.device].provider == Provider::Soft,
-    });
+    };
     let name = format!("pool.{}", pool.name);
-    let (region, refusal) =
+    let region = memory.map_pool(pool.id, &name, region);
+    let region =
         region.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
-    shortfall.note(&name, &region, refusal);
     let len_bytes = region.len_bytes();
     let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {
         at: at(),
@@ -348,25 +274,4 @@ fn open_pool(
         source: source.into(),
     })?;
     Ok(made)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_locked_is_told_with_the_bytes_of_all_of_it() {
-        let refusal = |len_bytes| RegionError::Lock {
-            region: "any".into(),
-            len_bytes,
-            source: std::io::ErrorKind::OutOfMemory.into(),
-            remedy: "raise it".into(),
-        };
-        let mut shortfall = Shortfall::default();
-        shortfall.unlocked("pool.a", refusal(4096));
-        shortfall.unlocked("region.b", refusal(8192));
-        let [note] = &shortfall.notes()[..] else { panic!("{:?}", shortfall.notes()) };
-        assert!(note.message.starts_with("pool.a and region.b may be swapped out"), "{note}");
-        assert!(note.message.contains("cannot lock 12288 bytes: "), "{note}");
-    }
 }

@@ -7,6 +7,7 @@ mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
 pub(crate) mod many_ports;
+pub(crate) mod memory;
 mod operating;
 pub(crate) mod queue_pairs;
 mod reach;

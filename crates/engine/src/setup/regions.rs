@@ -9,7 +9,8 @@ use verbline_verbs::expert::MrOptions;
 use crate::errors::error::{EngineError, place};
 use crate::operations::queue::access;
 use crate::operations::region::Region;
-use crate::setup::devices::{Devices, Opened, Shortfall, map_locked, page_choice};
+use crate::setup::devices::{Devices, Opened};
+use crate::setup::memory::{Memory, page_choice};
 
 /// All of the plan's regions, without memory yet.
 pub(crate) fn declared(plan: &Plan) -> Vec<Region> {
@@ -21,10 +22,10 @@ pub(crate) fn make(
     plan: &Plan,
     regions: &[Region],
     devices: &Devices,
-    shortfall: &mut Shortfall,
+    memory: &mut Memory<'_>,
 ) -> Result<(), EngineError> {
     for (declared, region) in plan.regions().iter().zip(regions).filter(|(declared, _)| declared.owner.is_some()) {
-        make_one(plan, declared, region, &devices[declared.device], shortfall)?;
+        make_one(plan, declared, region, &devices[declared.device], memory)?;
     }
     Ok(())
 }
@@ -34,19 +35,19 @@ fn make_one(
     declared: &verbline_plan::Region,
     region: &Region,
     device: &Opened,
-    shortfall: &mut Shortfall,
+    memory: &mut Memory<'_>,
 ) -> Result<(), EngineError> {
     let (at, name) = (|| place(plan, declared.span), format!("region.{}", declared.name));
-    let mapped = map_locked(RegionSpec {
+    let spec = RegionSpec {
         name: name.clone(),
         len_bytes: declared.len_bytes as usize,
         pages: page_choice(declared.pages),
         // As for a pool: what a kernel device registers, the kernel pins.
         lock: plan[declared.device].provider == Provider::Soft,
-    });
-    let (memory, refusal) =
+    };
+    let mapped = memory.map_region(declared.id, &name, spec);
+    let memory =
         mapped.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
-    shortfall.note(&name, &memory, refusal);
     // What the plan declares and no more: the rest of a huge page is not the peers' to reach.
     let memory = PeerRegion::of_first(memory, declared.len_bytes as usize);
     let len_bytes = memory.len_bytes();

@@ -151,6 +151,9 @@ pub struct PoolReport {
     pub held: u64,
     /// The page size in force, bytes.
     pub page_bytes: u64,
+    /// The NUMA node that it lies on; of a pool on several the first that it should not be on.
+    /// `None` on a machine of one node, and where the kernel does not tell.
+    pub node: Option<u32>,
     /// Why the pages are not the ones wished for, and what to do.
     pub fallback: Option<String>,
     /// It can't be swapped out: locked, or on hugepages. What a kernel device registers is pinned

@@ -2,7 +2,7 @@
 
 use std::sync::{OnceLock, PoisonError};
 
-use verbline_mem::{Fallback, Pool};
+use verbline_mem::{Fallback, NodeOutcome, Pool};
 use verbline_verbs::OutOfBuffer;
 
 use crate::stats::clock::{Clock, Tick};
@@ -366,6 +366,7 @@ fn pool(pool: &Pool, pages_remedy: Option<&str>) -> PoolReport {
         held: account.held.into(),
         locked: pool.region().is_locked(),
         page_bytes: pool.region().page_size().bytes() as u64,
+        node: pool.region().node().and_then(NodeOutcome::node),
         fallback: pool.region().fallback().map(fallback),
     }
 }

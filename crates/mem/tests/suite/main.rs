@@ -3,6 +3,7 @@
 
 mod batch;
 mod deal;
+mod nodes;
 mod oracle;
 mod packet;
 mod peer;

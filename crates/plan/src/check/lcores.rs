@@ -12,6 +12,7 @@ use crate::diag::source::Span;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
 use crate::machine::note::{Lack, Note};
+use crate::machine::number_list::show_number_list;
 use crate::read::raw::{RawLcore, RawPlan};
 use crate::read::reader::Field;
 
@@ -146,20 +147,9 @@ fn free_cpus(used: &[Option<u32>], machine: &Machine) -> String {
 
 /// `CPU 0-3, 8`.
 fn list_cpus(cpus: impl Iterator<Item = u32>) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for cpu in cpus {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
-            _ => runs.push((cpu, cpu)),
-        }
-    }
-    let words: Vec<String> = runs
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    match words.is_empty() {
-        true => "no CPU at all".to_owned(),
-        false => format!("CPU {}", words.join(", ")),
+    match show_number_list(cpus) {
+        none if none.is_empty() => "no CPU at all".to_owned(),
+        list => format!("CPU {list}"),
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod edges;
 pub(crate) mod flow;
 pub(crate) mod lcores;
 mod listeners;
+pub(crate) mod nodes;
 mod order;
 pub(crate) mod ports;
 pub(crate) mod refs;
@@ -49,6 +50,7 @@ impl<'a> Checked<'a> {
         let ports = ports::check(&raw, &links, catalog, sink);
         let regions = regions::check(&raw, sink);
         let lcores = lcores::check(&raw, &links, edges.all(), machine, sink);
+        nodes::check(&raw, machine, sink);
         rings::check(&raw, &links, &edges, sink);
         spreads::check(&raw, &links, &edges, sink);
         let order = order::check(&raw, &links, &edges, sink);

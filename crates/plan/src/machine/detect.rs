@@ -9,7 +9,8 @@ use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity};
 
 use crate::machine::cgroup::Groups;
-use crate::machine::{Hugepages, Machine, MemoryGrant};
+use crate::machine::number_list::parse_number_list;
+use crate::machine::{Hugepages, Machine, MemoryGrant, Numa};
 
 /// The inode of the first user namespace (PROC_USER_INIT_INO of linux/proc_ns.h), as
 /// /proc/self/ns/user names it.
@@ -43,6 +44,7 @@ impl Machine {
             address_space_bytes: address_space_bytes(page_bytes),
             descriptors_max: getrlimit(Resource::Nofile).maximum,
             descriptors_open: descriptors_open(),
+            numa: Numa::detect(Path::new("/sys")),
         }
     }
 }
@@ -54,7 +56,7 @@ fn cpus() -> BTreeSet<u32> {
         // A kernel with more CPUs than the set has room for refuses to fill it.
         Err(_) => {
             let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-            field(&status, "Cpus_allowed_list:").map(parse_cpu_list).unwrap_or_default()
+            field(&status, "Cpus_allowed_list:").map(parse_number_list).unwrap_or_default()
         }
     }
 }
@@ -125,18 +127,6 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     field(text, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// `0-3,8` as a set; what is malformed is left out.
-fn parse_cpu_list(list: &str) -> BTreeSet<u32> {
-    let mut cpus = BTreeSet::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.trim().parse::<u32>(), last.trim().parse()) {
-            cpus.extend(first..=last);
-        }
-    }
-    cpus
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,9 +135,7 @@ mod tests {
         "HugePages_Total:      16\nHugePages_Free:        9\nHugePages_Rsvd:        4\nHugepagesize:       2048 kB\n";
 
     #[test]
-    fn reads_the_kernels_formats() {
-        assert_eq!(parse_cpu_list("0-2,8"), BTreeSet::from([0, 1, 2, 8]));
-        assert_eq!(parse_cpu_list("x,1-"), BTreeSet::new());
+    fn reads_a_count_of_kilobytes() {
         assert_eq!(kib("Hugepagesize:       2048 kB\n", "Hugepagesize:"), Some(2 << 20));
     }
 
@@ -158,7 +146,7 @@ mod tests {
         assert!(machine.page_bytes.is_power_of_two());
         // Two roads to one answer, where /proc is there.
         if let Ok(status) = fs::read_to_string("/proc/thread-self/status") {
-            assert_eq!(field(&status, "Cpus_allowed_list:").map(parse_cpu_list), Some(machine.cpus));
+            assert_eq!(field(&status, "Cpus_allowed_list:").map(parse_number_list), Some(machine.cpus));
         }
     }
 

@@ -5,8 +5,12 @@
 mod cgroup;
 mod detect;
 pub(crate) mod note;
+mod numa;
+pub(crate) mod number_list;
 
 use std::collections::BTreeSet;
+
+pub use numa::Numa;
 
 /// Facts that a plan is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub struct Machine {
     pub descriptors_max: Option<u64>,
     /// Those that it has open already.
     pub descriptors_open: u64,
+    /// Which memory is near which CPUs and devices.
+    pub numa: Numa,
 }
 
 impl Machine {

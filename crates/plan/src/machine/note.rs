@@ -23,12 +23,26 @@ pub enum Lack {
     CpuTime,
     /// membarrier(2) is refused: every turn of an lcore pays for a full fence.
     Membarrier,
+    /// An lcore's CPU, its device and its memory are on different NUMA nodes.
+    FarApart,
+    /// Memory lies on another NUMA node than it belongs on.
+    FarMemory,
+    /// The machine's NUMA nodes, of which the plan names some, are not known.
+    NodesUnknown,
 }
 
 impl Lack {
     /// All of them.
-    pub const ALL: [Lack; 5] =
-        [Lack::Hugepages, Lack::HugepageCounts, Lack::LockedMemory, Lack::CpuTime, Lack::Membarrier];
+    pub const ALL: [Lack; 8] = [
+        Lack::Hugepages,
+        Lack::HugepageCounts,
+        Lack::LockedMemory,
+        Lack::CpuTime,
+        Lack::Membarrier,
+        Lack::FarApart,
+        Lack::FarMemory,
+        Lack::NodesUnknown,
+    ];
 
     /// A stable name.
     pub fn code(self) -> &'static str {
@@ -38,13 +52,16 @@ impl Lack {
             Lack::LockedMemory => "not-locked",
             Lack::CpuTime => "cpu-quota",
             Lack::Membarrier => "no-membarrier",
+            Lack::FarApart => "far-apart",
+            Lack::FarMemory => "far-memory",
+            Lack::NodesUnknown => "nodes-unknown",
         }
     }
 
     /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the
     /// run's own finding then holds.
     pub fn is_forecast(self) -> bool {
-        matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory)
+        matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory | Lack::FarApart)
     }
 }
 
@@ -94,7 +111,7 @@ impl Serialize for Note {
 }
 
 /// `pool.a, pool.b and pool.c`.
-fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     match names {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
         names => names.concat(),

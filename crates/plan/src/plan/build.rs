@@ -8,6 +8,7 @@ use crate::diag::diagnostics::Diagnostics;
 use crate::diag::source::{Sources, Span};
 use crate::draw::graph::Drawing;
 use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, RegionId, RingId, SpreadId, StageId};
+use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Lane, Ring, Spread};
 use crate::plan::port::{Acceptor, Connections, Port};
@@ -30,6 +31,8 @@ pub(crate) struct Said {
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
+    /// What it was held against.
+    pub(crate) machine: Machine,
 }
 
 impl Checked<'_> {
@@ -55,6 +58,7 @@ impl Checked<'_> {
             drawing: said.drawing,
             warnings: said.warnings,
             notes: said.notes,
+            machine: said.machine,
         })
     }
 
@@ -83,6 +87,7 @@ impl Checked<'_> {
             data_bytes: raw.data_bytes.as_ref()?.value,
             headroom_bytes: raw.headroom_bytes.value,
             pages: raw.pages.value,
+            node: raw.node.as_ref().map(|field| field.value),
             cache_packets: raw.cache_packets.value,
             lcores: reach.lcores.iter().copied().collect(),
             sent_by: reach.sent_by.iter().copied().collect(),
@@ -98,6 +103,7 @@ impl Checked<'_> {
             device: facts.device?,
             len_bytes: raw.bytes.as_ref()?.value,
             pages: raw.pages.value,
+            node: raw.node.as_ref().map(|field| field.value),
             rights: facts.rights,
             owner: facts.owner,
         })

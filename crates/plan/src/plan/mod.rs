@@ -6,6 +6,7 @@
 
 pub(crate) mod build;
 pub(crate) mod links;
+pub(crate) mod nodes;
 pub(crate) mod port;
 
 use std::ops::Index;
@@ -16,6 +17,7 @@ use crate::diag::diagnostics::Diagnostics;
 use crate::diag::source::{Location, Sources, Span};
 use crate::draw::graph::Drawing;
 use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, RegionId, RingId, SpreadId, StageId, Target};
+use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Ring, Spread};
 use crate::plan::port::Port;
@@ -43,6 +45,8 @@ pub struct Plan {
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
+    /// What it was held against.
+    pub(crate) machine: Machine,
 }
 
 impl Plan {
@@ -236,6 +240,8 @@ pub struct Pool {
     pub headroom_bytes: u32,
     /// The pages to put it on.
     pub pages: Pages,
+    /// The NUMA node to put it on, if the plan says one.
+    pub node: Option<u32>,
     /// The most packets that each lcore's cache keeps.
     pub cache_packets: u32,
     /// The lcores that packets of this pool can reach, and that therefore need a cache of it.
@@ -260,6 +266,8 @@ pub struct Region {
     pub len_bytes: u64,
     /// The pages to put it on.
     pub pages: Pages,
+    /// The NUMA node to put it on, if the plan says one.
+    pub node: Option<u32>,
     /// What may be done with it.
     pub rights: Rights,
     /// The stage that owns it; `None`: nobody does, and it is not made.

@@ -12,8 +12,8 @@ use crate::diag::sink::Sink;
 use crate::diag::source::{Sources, Span};
 use crate::limits::{
     BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX, DEVICES_MAX, DRAIN,
-    DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, LCORES_MAX, LISTED_MAX, PACKETS_MAX, PLACES_MAX, POOLS_MAX,
-    PORT_NUM_MAX, PRIORITY_MAX, REGION_BYTES_MAX, RESOURCES_MAX, TOP_KEYS,
+    DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, LCORES_MAX, LISTED_MAX, NODE_MAX, PACKETS_MAX, PLACES_MAX,
+    POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, REGION_BYTES_MAX, RESOURCES_MAX, TOP_KEYS,
 };
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
@@ -66,6 +66,7 @@ pub(crate) struct RawPool {
     pub(crate) data_bytes: Option<Field<u32>>,
     pub(crate) headroom_bytes: Field<u32>,
     pub(crate) pages: Field<Pages>,
+    pub(crate) node: Option<Field<u32>>,
     pub(crate) cache_packets: Field<u32>,
 }
 
@@ -75,6 +76,7 @@ pub(crate) struct RawRegion {
     pub(crate) device: Option<Field<String>>,
     pub(crate) bytes: Option<Field<u64>>,
     pub(crate) pages: Field<Pages>,
+    pub(crate) node: Option<Field<u32>>,
     pub(crate) rights: Vec<Field<String>>,
 }
 
@@ -282,6 +284,7 @@ fn read_pool(head: TableHeader, reader: &mut Reader<'_>) -> RawPool {
         data_bytes: reader.number("data_bytes", 1..=DATA_BYTES_MAX, "2048"),
         headroom_bytes: reader.number_or("headroom_bytes", 0..=HEADROOM_BYTES_MAX, HEADROOM_BYTES),
         pages: reader.choice_or_first("pages", &PAGES),
+        node: reader.optional_number("node", 0..=NODE_MAX),
         cache_packets: reader.number_or("cache_packets", 0..=PACKETS_MAX, CACHE_PACKETS),
     }
 }
@@ -292,6 +295,7 @@ fn read_region(head: TableHeader, reader: &mut Reader<'_>) -> RawRegion {
         device: reader.text("device", "\"NAME\", the device to register it with"),
         bytes: reader.number("bytes", 1..=REGION_BYTES_MAX, "1048576"),
         pages: reader.choice_or_first("pages", &REGION_PAGES),
+        node: reader.optional_number("node", 0..=NODE_MAX),
         rights: reader.texts("rights", LISTED_MAX),
     }
 }

@@ -161,6 +161,7 @@ const TABLES: &[TableWords] = &[
             number("data_bytes", "bytes", "room for data in each, behind the headroom"),
             number("headroom_bytes", "bytes", "room for headers in front; 40 or more for ports that receive UD"),
             text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
+            text("node", "its device's", "", "the NUMA node to put it on; its lcore's, if the device has none"),
             number("cache_packets", "packets", "the most that each lcore keeps for itself"),
         ],
     },
@@ -171,6 +172,7 @@ const TABLES: &[TableWords] = &[
             text("device", "", "a device's NAME", "the device that it is registered with"),
             number("bytes", "bytes", "how long it is, rounded up to whole pages"),
             text("pages", "", "", "as a pool's; `odp`: on-demand paging, 4 KiB each when first touched"),
+            text("node", "its device's", "", "the NUMA node to put it on; its lcore's, if the device has none"),
             text(
                 "rights",
                 "read here",

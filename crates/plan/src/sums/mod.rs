@@ -7,7 +7,7 @@ pub(crate) mod offers;
 pub(crate) mod sum;
 
 use crate::catalog::Catalog;
-use crate::check::{Checked, lcores};
+use crate::check::{Checked, lcores, nodes};
 use crate::diag::sink::Sink;
 use crate::machine::Machine;
 use crate::machine::note::Note;
@@ -44,5 +44,6 @@ pub(crate) fn prove(checked: &Checked<'_>, catalog: &Catalog, machine: &Machine,
     let descriptors = open.needed;
     sums.push(open);
     notes.extend(lcores::cpu_time(raw, machine));
+    notes.extend(nodes::unknown(raw, machine));
     Proved { sums, completions, descriptors, operates, notes }
 }

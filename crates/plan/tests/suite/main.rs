@@ -13,6 +13,7 @@ mod good_plan;
 mod injectors;
 mod limits;
 mod needs;
+mod nodes;
 mod offers;
 mod params;
 mod reference;

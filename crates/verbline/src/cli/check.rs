@@ -65,6 +65,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         let mut whole = serde_json::json!({ "valid": valid, "diagnostics": diagnostics, "more": more, "notes": notes });
         if options.explain {
             whole["sums"] = explain::json(&sums);
+            whole["nodes"] = plan.as_ref().map_or_else(|| serde_json::json!([]), explain::nodes_json);
         }
         return document(&whole, code, None);
     }
@@ -76,7 +77,8 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     }
     if options.explain {
         let gap = if text.is_empty() { "" } else { "\n" };
-        text = format!("{text}{gap}{}", explain::text(&sums, is_coloured(&io::stdout())));
+        let nodes = plan.as_ref().map(explain::nodes_text).unwrap_or_default();
+        text = format!("{text}{gap}{}{nodes}", explain::text(&sums, is_coloured(&io::stdout())));
     }
     result(&text, code, None)
 }

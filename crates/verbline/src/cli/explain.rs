@@ -1,9 +1,10 @@
-//! The plan's sums, printed: within 80 columns for a person, as JSON for a script.
+//! The plan's sums, and where its memory belongs: within 80 columns for a person, as JSON for a
+//! script.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use verbline_plan::{Limit, Location, Sum, Term};
+use verbline_plan::{Home, Limit, Location, Plan, Sum, Term};
 
 use super::figures::count;
 use super::output::alarming;
@@ -72,4 +73,24 @@ fn sum_json(sum: &Sum) -> Value {
 
 fn term_json(term: &Term) -> Value {
     json!({ "what": term.what, "how": term.how, "value": term.value, "at": term.at.to_string() })
+}
+
+/// On which NUMA node memory belongs; nothing on a machine where that makes no difference.
+pub(super) fn nodes_text(plan: &Plan) -> String {
+    let nodes = plan.nodes(&[]);
+    let line = |(name, home): (String, &Home)| {
+        let (node, why) = (format!("node {}", home.node), &home.why);
+        match name.chars().count() + why.chars().count() <= TERM_COLUMNS {
+            true => format!("{node:>14}  {name} ({why})\n"),
+            false => format!("{node:>14}  {name}\n{:>16}({why})\n", ""),
+        }
+    };
+    let lines: String = nodes.homes(plan).map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nmemory by NUMA node\n{lines}") }
+}
+
+/// The same as JSON.
+pub(super) fn nodes_json(plan: &Plan) -> Value {
+    let nodes = plan.nodes(&[]);
+    nodes.homes(plan).map(|(name, home)| json!({ "of": name, "node": home.node, "why": home.why })).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use verbline_plan::{Catalog, Hugepages, Loader, Machine, StageKind, StageSpec};
+use verbline_plan::{Catalog, Hugepages, Loader, Machine, Numa, StageKind, StageSpec};
 
 /// The kinds and sections that the plans under test name.
 pub(crate) fn catalog() -> Catalog {
@@ -42,6 +42,7 @@ pub(crate) fn machine() -> Machine {
         address_space_bytes: None,
         descriptors_max: None,
         descriptors_open: 3,
+        numa: Numa::default(),
     }
 }
 

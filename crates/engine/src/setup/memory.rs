@@ -1,0 +1,316 @@
+//! Maps the memory of pools and regions: on the pages and the NUMA node that the plan wants, locked
+//! if that may be. What is less than was wished for is no error: it is noted.
+//!
+//! The kernel is told of the node before the first page is touched (`verbline_mem::numa`), and on
+//! machines of one node it is told nothing.
+
+use verbline_mem::{
+    Fallback, NodeControl, NodeFound, NodeOutcome, NodeWish, PageChoice, PageSize, Region, RegionError, RegionSpec,
+    Shortage,
+};
+use verbline_plan::{Home, Lack, Nodes, Note, Pages, Plan, PoolId, RegionId};
+
+/// Maps memory, and keeps what it lacks.
+pub(crate) struct Memory<'a> {
+    nodes: Nodes,
+    control: &'a dyn NodeControl,
+    shortfall: Shortfall,
+}
+
+impl<'a> Memory<'a> {
+    /// `opened`: the names of the plan's devices, by their ids.
+    pub(crate) fn new(plan: &Plan, opened: &[&str], control: &'a dyn NodeControl) -> Memory<'a> {
+        Memory { nodes: plan.nodes(opened), control, shortfall: Shortfall::default() }
+    }
+
+    /// Maps the memory of a pool, which notes call `name`.
+    pub(crate) fn map_pool(&mut self, pool: PoolId, name: &str, spec: RegionSpec) -> Result<Region, RegionError> {
+        let home = self.nodes.pool(pool).cloned();
+        self.map(name, spec, home.as_ref())
+    }
+
+    /// The same of a region.
+    pub(crate) fn map_region(&mut self, region: RegionId, name: &str, spec: RegionSpec) -> Result<Region, RegionError> {
+        let home = self.nodes.region(region).cloned();
+        self.map(name, spec, home.as_ref())
+    }
+
+    /// A region that can't be swapped out, where this process may lock memory; one that can, where
+    /// it may not.
+    fn map(&mut self, name: &str, mut spec: RegionSpec, home: Option<&Home>) -> Result<Region, RegionError> {
+        let wish = home.map(|home| NodeWish { node: home.node, control: self.control });
+        let (region, refusal) = match Region::map_near(&spec, wish) {
+            Err(refusal @ RegionError::Lock { .. }) => {
+                spec.lock = false;
+                (Region::map_near(&spec, wish)?, Some(refusal))
+            }
+            done => (done?, None),
+        };
+        self.shortfall.note(name, &region, refusal);
+        if let (Some(home), Some(outcome)) = (home, region.node()) {
+            self.shortfall.far.extend(far(name, home, outcome, region.page_size()));
+        }
+        Ok(region)
+    }
+
+    /// What is missing of hugepages, in all.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        self.shortfall.shortage()
+    }
+
+    pub(crate) fn notes(&self, plan: &Plan) -> Vec<Note> {
+        self.shortfall.notes().into_iter().chain(self.nodes.far(plan)).collect()
+    }
+}
+
+/// Memory that is not on the node that it belongs on.
+struct Far {
+    said: String,
+    remedy: String,
+}
+
+/// Where memory is, if not where it belongs.
+fn far(name: &str, home: &Home, outcome: &NodeOutcome, page: PageSize) -> Option<Far> {
+    let Home { node, why } = home;
+    match &outcome.found {
+        NodeFound::There | NodeFound::Unknown => None,
+        NodeFound::Elsewhere { node: other } => Some(Far {
+            said: format!("{name} lies in part or whole on NUMA node {other}, and belongs on node {node}: {why}"),
+            remedy: match page {
+                PageSize::Small4K => format!("free memory on node {node}: `numactl -H` shows what it has"),
+                huge => format!(
+                    "as root, raise the number in /sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/\
+                     nr_hugepages",
+                    huge.bytes() >> 10
+                ),
+            },
+        }),
+        NodeFound::Refused { errno } => {
+            let error = std::io::Error::from_raw_os_error(*errno);
+            let remedy = match error.kind() {
+                // The node is there: the plan was checked against those of this machine.
+                std::io::ErrorKind::InvalidInput => {
+                    format!("let the process use memory of node {node}: its cgroup's cpuset.mems, or `numactl -m`")
+                }
+                _ => "allow mbind(2) in the seccomp filter of this container (`--security-opt seccomp=PROFILE`)".into(),
+            };
+            let said =
+                format!("{name} belongs on NUMA node {node}, {why}, and the kernel does not put it there: {error}");
+            Some(Far { said, remedy })
+        }
+    }
+}
+
+/// The pools and regions that are not on hugepages though they would be, and those that could not
+/// be locked, all in one.
+#[derive(Default)]
+struct Shortfall {
+    on_small_pages: Vec<String>,
+    /// Hugepages of that size, wanted in all.
+    wanted: Option<(PageSize, u64)>,
+    unlocked: Vec<String>,
+    /// The bytes of all of them, and why the first of them is not.
+    unlocked_bytes: usize,
+    refusal: Option<RegionError>,
+    far: Vec<Far>,
+}
+
+impl Shortfall {
+    fn on_small_pages(&mut self, name: &str, fallback: &Fallback) {
+        self.on_small_pages.push(name.to_owned());
+        let (page, others) = self.wanted.unwrap_or((fallback.shortage.page, 0));
+        self.wanted = Some((page, others.saturating_add(fallback.shortage.pages)));
+    }
+
+    fn unlocked(&mut self, name: &str, refusal: RegionError) {
+        self.unlocked.push(name.to_owned());
+        if let RegionError::Lock { len_bytes, .. } = &refusal {
+            self.unlocked_bytes += len_bytes;
+        }
+        self.refusal.get_or_insert(refusal);
+    }
+
+    /// Notes what the memory of this pool or region lacks.
+    fn note(&mut self, name: &str, memory: &Region, refusal: Option<RegionError>) {
+        if let Some(fallback) = memory.fallback() {
+            self.on_small_pages(name, fallback);
+        }
+        if let Some(refusal) = refusal {
+            self.unlocked(name, refusal);
+        }
+    }
+
+    /// What is missing of hugepages, in all.
+    fn shortage(&self) -> Option<Shortage> {
+        self.wanted.map(|(page, pages)| Shortage::of(page, pages))
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let pages = self
+            .shortage()
+            .map(|Shortage { why, remedy, .. }| Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy));
+        let locks = self.refusal.as_ref().map(|refusal| match refusal {
+            RegionError::Lock { source, remedy, .. } => {
+                let why = format!("cannot lock {} bytes: {source}", self.unlocked_bytes);
+                Note::locked_memory(&self.unlocked, &why, remedy)
+            }
+            other => Note::locked_memory(&self.unlocked, &other.to_string(), "free memory"),
+        });
+        let far = self.far.first().map(|first| Note {
+            lack: Lack::FarMemory,
+            message: self.far.iter().map(|far| far.said.as_str()).collect::<Vec<_>>().join("; "),
+            remedy: first.remedy.clone(),
+        });
+        pages.into_iter().chain(locks).chain(far).collect()
+    }
+}
+
+pub(crate) fn page_choice(pages: Pages) -> PageChoice {
+    match pages {
+        Pages::Auto => PageChoice::Auto,
+        Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+        Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+        Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+        Pages::OnDemand => PageChoice::OnDemand,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use verbline_mem::Pool;
+    use verbline_plan::{Catalog, Loader, Machine, Numa, StageKind, StageSpec};
+
+    use super::*;
+    use crate::setup::devices::{open_devices, open_pools};
+    use crate::setup::regions;
+
+    #[test]
+    fn what_is_not_locked_is_told_with_the_bytes_of_all_of_it() {
+        let refusal = |len_bytes| RegionError::Lock {
+            region: "any".into(),
+            len_bytes,
+            source: std::io::ErrorKind::OutOfMemory.into(),
+            remedy: "raise it".into(),
+        };
+        let mut shortfall = Shortfall::default();
+        shortfall.unlocked("pool.a", refusal(4096));
+        shortfall.unlocked("region.b", refusal(8192));
+        let [note] = &shortfall.notes()[..] else { panic!("{:?}", shortfall.notes()) };
+        assert!(note.message.starts_with("pool.a and region.b may be swapped out"), "{note}");
+        assert!(note.message.contains("cannot lock 12288 bytes: "), "{note}");
+    }
+
+    /// Writes down what the kernel would be told, and answers like one whose pages are on node 0.
+    #[derive(Debug, Default)]
+    struct Recorder {
+        wishes: RefCell<Vec<(std::ops::Range<usize>, u32)>>,
+        refuses: bool,
+    }
+
+    impl NodeControl for Recorder {
+        fn prefer(&self, addresses: std::ops::Range<usize>, node: u32) -> std::io::Result<()> {
+            self.wishes.borrow_mut().push((addresses, node));
+            if self.refuses { Err(std::io::Error::from_raw_os_error(1)) } else { Ok(()) }
+        }
+
+        fn nodes_of(&self, addresses: &[usize]) -> std::io::Result<Vec<Option<u32>>> {
+            Ok(vec![Some(0); addresses.len()])
+        }
+    }
+
+    const PLAN: &str = r#"
+        [device.nic]
+        provider = "soft"
+        [pool.near]
+        device = "nic"
+        packets = 1024
+        data_bytes = 512
+        pages = "4KiB"
+        [pool.here]
+        device = "nic"
+        packets = 8
+        data_bytes = 64
+        pages = "4KiB"
+        node = 0
+        [region.table]
+        device = "nic"
+        bytes = 65_536
+        pages = "4KiB"
+        [lcore.a]
+        cpu = "allowed:0"
+        [port.feed]
+        lcore = "a"
+        device = "nic"
+        pool = "near"
+        transport = "ud"
+        join = ["239.1.1.1"]
+        rx_depth_wr = 64
+        next = "stage.sink"
+        [stage.sink]
+        use = "sink"
+        lcore = "a"
+        regions = ["table"]
+    "#;
+
+    /// The plan on a machine whose first CPU is on node 1, with or without a node 0.
+    fn plan(has_two_nodes: bool) -> Plan {
+        let sink = StageKind { name: "sink", spec: StageSpec::default(), needs: None };
+        let catalog = Catalog { kinds: vec![sink], ..Catalog::default() };
+        let mut machine = Machine::detect();
+        let mut nodes = BTreeMap::from([(1, machine.cpus.clone())]);
+        let text = if has_two_nodes { PLAN.to_owned() } else { PLAN.replace("node = 0", "node = 1") };
+        nodes.extend(has_two_nodes.then(|| (0, BTreeSet::new())));
+        machine.numa = Numa { nodes, ..Numa::default() };
+        Loader::new(catalog, machine).load_str("plan.toml", &text).unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    /// Makes the memory of a plan. Gives the notes, and where the pools lie.
+    fn made(plan: &Plan, control: &Recorder) -> (Vec<Note>, Vec<std::ops::Range<usize>>) {
+        let devices = open_devices(plan).expect("a device");
+        let mut memory = Memory::new(plan, &devices.names(), control);
+        let pools = open_pools(plan, &devices, &mut memory).expect("pools");
+        let regions = regions::declared(plan);
+        regions::make(plan, &regions, &devices, &mut memory).expect("regions");
+        let of_pool = |pool: &Pool| {
+            let start = pool.region().as_ptr().addr();
+            start..start + pool.region().len_bytes()
+        };
+        (memory.notes(plan), pools.all().iter().map(of_pool).collect())
+    }
+
+    #[test]
+    fn each_pool_and_region_goes_to_the_node_of_its_key_or_of_its_lcore() {
+        let (plan, control) = (plan(true), Recorder::default());
+        let (notes, pools) = made(&plan, &control);
+        let wishes = control.wishes.borrow();
+        let [near, here, table] = &wishes[..] else { panic!("{wishes:?}") };
+        assert_eq!([near, here], [&(pools[0].clone(), 1), &(pools[1].clone(), 0)]);
+        assert_eq!((table.0.len(), table.1), (65_536, 1));
+        // All lies on node 0: two of the three are elsewhere.
+        let far: Vec<_> = notes.iter().filter(|note| note.lack == Lack::FarMemory).collect();
+        let [note] = &far[..] else { panic!("{notes:?}") };
+        let said = "pool.near lies in part or whole on NUMA node 0, and belongs on node 1: CPU ";
+        assert!(note.message.starts_with(said) && note.message.contains("region.table lies"), "{note}");
+        assert!(!note.message.contains("pool.here") && note.remedy.contains("`numactl -H`"), "{note}");
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_is_noted_with_what_to_allow() {
+        let control = Recorder { refuses: true, ..Recorder::default() };
+        let (notes, _) = made(&plan(true), &control);
+        let note = notes.iter().find(|note| note.lack == Lack::FarMemory).expect("a note");
+        assert!(note.message.contains("pool.here belongs on NUMA node 0, its `node` says so"), "{note}");
+        assert!(note.remedy.contains("allow mbind(2)"), "{note}");
+    }
+
+    #[test]
+    fn on_one_node_the_kernel_is_told_nothing() {
+        let control = Recorder::default();
+        let (notes, _) = made(&plan(false), &control);
+        assert!(control.wishes.borrow().is_empty());
+        assert!(notes.iter().all(|note| ![Lack::FarMemory, Lack::FarApart].contains(&note.lack)), "{notes:?}");
+    }
+}
