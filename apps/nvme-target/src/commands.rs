@@ -178,6 +178,11 @@ impl Commands {
         Commands { all: (0..most).map(|_| None).collect(), free: (0..most as u32).rev().collect() }
     }
 
+    /// Bytes that they take.
+    pub(crate) fn bytes(most: u64) -> u64 {
+        most * (size_of::<Option<Pending>>() + size_of::<u32>()) as u64
+    }
+
     /// Adds one. It comes back if there is no place: the acceptor lets in no more commands than
     /// there are places.
     #[allow(

@@ -4,12 +4,15 @@
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, RegionNeed, Rights};
 use verbline::prelude::*;
 
+use crate::commands::Commands;
 use crate::exchange::Known;
 use crate::port::{port_of, shares_of};
 use crate::secrets::read_secrets;
 use crate::settings::{PAGE_BYTES, SECTION, Settings};
 use crate::shares::Shares;
-use crate::space::check_file;
+use crate::space::{Space, check_file};
+use crate::spaces::Spaces;
+use crate::turns::{Links, Turns};
 
 /// The output [`HOST`](crate::port::HOST) by name.
 pub(crate) const HOST_NAME: &str = "host";
@@ -64,8 +67,8 @@ pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError
 }
 
 /// What a stage needs of the plan: packets of its pool that hold a page of Identify, and a block of
-/// any namespace, of which longer commands move as many at once as fit; and memory that a READ may
-/// write.
+/// any namespace, of which longer commands move as many at once as fit; memory for its namespaces,
+/// beside their blocks, and for commands under way; and regions that a READ may write.
 pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
     let mut packet_bytes = vec![("a page of Identify, or a block", PAGE_BYTES)];
@@ -81,5 +84,16 @@ pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     let descriptors = vec![("files of namespaces", if files > 0 { 3 * files + 2 } else { 0 })];
     let regions = written.filter_map(|space| space.memory.clone());
     let regions = regions.map(|region| RegionNeed { region, rights: Rights::LOCAL_WRITE, what });
-    Needs { packet_bytes, descriptors, regions: regions.collect(), ..Needs::default() }
+    let memory_bytes = memory_bytes(&settings, asked.connections(HOST_NAME).unwrap_or(0).into());
+    Needs { memory_bytes, packet_bytes, descriptors, regions: regions.collect(), ..Needs::default() }
+}
+
+/// What a stage of so many queues sets aside. Namespaces that come later are not among it: the plan
+/// that is read then is checked against what the machine has then.
+fn memory_bytes(settings: &Settings, queues: u64) -> Vec<(&'static str, u64)> {
+    let commands = u64::from(settings.commands_max);
+    let spaces = settings.namespace.values().map(|how| Space::bytes(how, settings.commands_max, queues));
+    let spaces = spaces.fold(Spaces::bytes(), u64::saturating_add);
+    let under_way = Commands::bytes(commands) + Links::bytes(commands) + 2 * Turns::bytes(queues);
+    vec![("namespaces, beside their blocks", spaces), ("commands under way", under_way)]
 }

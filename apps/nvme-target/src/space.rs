@@ -130,6 +130,18 @@ impl Space {
         })
     }
 
+    /// Bytes that a namespace takes at a stage with so many queues, beside its blocks.
+    pub(crate) fn bytes(how: &NamespaceSettings, commands_max: u32, queues: u64) -> u64 {
+        let depth = u64::from(commands_max);
+        let store = match (&how.file, &how.memory) {
+            (Some(_), _) => <FileStore>::queue_bytes(depth.min(FILE_DEPTH_MAX.into())),
+            (None, Some(_)) => MemoryStore::<RegionMemory>::queue_bytes(depth),
+            (None, None) => NullStore::queue_bytes(depth),
+        };
+        let requests = depth.min(TURN_REQUESTS as u64) * size_of::<Request>() as u64;
+        store + requests + Turns::bytes(queues)
+    }
+
     /// Whether something is at the store, or on its way there.
     pub(crate) fn has_work(&self) -> bool {
         !self.waiting.is_empty() || !self.requests.is_empty() || self.store.under_way() > 0

@@ -65,6 +65,12 @@ impl Spaces {
         }
     }
 
+    /// Bytes that the places take, whether or not there are namespaces in them.
+    pub(crate) fn bytes() -> u64 {
+        let place = size_of::<Option<Slot>>() + 3 * size_of::<u16>();
+        (SPACES_MAX * place + (NSID_MAX as usize + 1) * size_of::<Option<u16>>()) as u64
+    }
+
     /// Adds a namespace; it comes back if there is no place, or its number is taken.
     #[allow(
         clippy::result_large_err,

@@ -17,6 +17,11 @@ impl Links {
     pub(crate) fn new(commands: usize) -> Links {
         Links(vec![NONE; commands].into())
     }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(commands: u64) -> u64 {
+        commands * size_of::<u32>() as u64
+    }
 }
 
 /// See the top of this file.
@@ -39,6 +44,11 @@ impl Turns {
     /// For so many queues.
     pub(crate) fn new(queues: usize) -> Turns {
         Turns { lists: vec![EMPTY; queues].into(), ring: VecDeque::with_capacity(queues) }
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(queues: u64) -> u64 {
+        queues * (size_of::<List>() + size_of::<u16>()) as u64
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -136,6 +136,12 @@ impl<M: BlockMemory> MemoryStore<M> {
         Ok(MemoryStore { memory, geometry, size, depth, done: VecDeque::with_capacity(depth) })
     }
 
+    /// Bytes that a store sets aside for `depth` requests, beside the memory of its blocks.
+    #[must_use]
+    pub fn queue_bytes(depth: u64) -> u64 {
+        depth * size_of::<Done>() as u64
+    }
+
     /// Resizes it, and makes more stores over the same blocks.
     #[must_use]
     pub fn resizer(&self) -> Resizer {

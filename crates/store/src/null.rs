@@ -21,6 +21,12 @@ impl NullStore {
         let depth = depth.max(1);
         NullStore { geometry, depth, done: VecDeque::with_capacity(depth) }
     }
+
+    /// Bytes that a store sets aside for `depth` requests.
+    #[must_use]
+    pub fn queue_bytes(depth: u64) -> u64 {
+        depth * size_of::<Done>() as u64
+    }
 }
 
 impl Store for NullStore {

@@ -26,3 +26,4 @@ mod service;
 mod several;
 mod slow_readers;
 mod strangers;
+mod sums;

@@ -1,7 +1,15 @@
 //! Several initiators on several namespaces, by commands of several lengths, at a target with less
 //! room than they ask for: every block that is read is of its own namespace, and of the last write.
 
+use std::time::{Duration, Instant};
+
+use nvme_target::NvmeTarget;
+use verbline::cli::App;
+use verbline::engine::{Registry, Running};
+use verbline::plan::{Loader, Machine};
 use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
+
+use crate::common::start_app;
 
 /// The shipped plan with two more initiators, each with ports and memory of its own, and less room
 /// for operations than the commands of all of them take.
@@ -56,8 +64,12 @@ fn plan(folder: &tempfile::TempDir) -> String {
             "#
         );
     }
+    all
+}
+
+fn plan_file(folder: &tempfile::TempDir) -> String {
     let path = folder.path().join("plan.toml");
-    std::fs::write(&path, all).unwrap();
+    std::fs::write(&path, plan(folder)).unwrap();
     path.display().to_string()
 }
 
@@ -83,9 +95,63 @@ fn two_lcores_serve_several_namespaces_under_pressure() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let app = Program::new(env!("CARGO_BIN_EXE_nvme-target"));
-    let run = app.with(["run", &plan(&folder), "--for", "2500ms", "--json"]).with(placed);
+    let run = app.with(["run", &plan_file(&folder), "--for", "2500ms", "--json"]).with(placed);
     for sets in ["load.read_share=0.7", "load.read_share=1.0"] {
         let run = run.with(["--set", "load.bytes=1048576", "--set", "pool.commands.packets=16384", "--set", sets]);
         assert_verified(&run.run().exited(0));
     }
+}
+
+/// Waits until each initiator of these has had `more` commands answered.
+#[track_caller]
+fn go_on(running: &Running, initiators: &[&str], more: u64) {
+    let answered = |name: &str| running.snapshot().stage(name).and_then(|stage| stage.counter("answered")).unwrap_or(0);
+    let before: Vec<u64> = initiators.iter().map(|name| answered(name)).collect();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while initiators.iter().zip(&before).any(|(name, before)| answered(name) < before + more) {
+        assert!(Instant::now() < deadline, "{initiators:?} go on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The second initiator's blocks leave, come under another number, and come back, while all wait
+/// for room: its commands fail meanwhile, and nobody ever reads a block that is not its own last
+/// write.
+#[test]
+fn two_lcores_serve_several_namespaces_while_one_leaves_moves_and_comes_back() {
+    if two_lcores(["target", "load"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = plan(&folder).replace("[load]\n", "[load]\nbytes = 1_048_576\n");
+    let text = text.replacen("packets = 2048", "packets = 16_384", 1).replace("10.9.9.1:4420", "10.9.9.1:7946");
+    let own = "[nvme.namespace.2]\nmemory = \"second\"\nblock_bytes = 512\n";
+    assert!(text.contains(own), "{text}");
+    let app = NvmeTarget::default();
+    let running = start_app(&text, &app);
+    let reload = |namespaces: &str| {
+        let mut registry = Registry::new("nvme-target");
+        NvmeTarget::default().register(&mut registry);
+        let loader = Loader::new(registry.catalog(), Machine::detect());
+        let plan = loader.load_str("target.toml", &text.replace(own, namespaces));
+        app.reload(&plan.unwrap_or_else(|faults| panic!("{faults}"))).unwrap_or_else(|error| panic!("{error}"));
+    };
+    let (all, others) = (["load", "load2", "load3"], ["load", "load3"]);
+    go_on(&running, &all, 2000);
+    for _ in 0..3 {
+        reload("");
+        go_on(&running, &others, 300);
+        reload(&own.replace("namespace.2", "namespace.9"));
+        go_on(&running, &others, 300);
+        reload(own);
+        go_on(&running, &all, 2000);
+    }
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    let json = app.outcome(&report).json;
+    assert_eq!((&json["mismatches"], &json["balance"]), (&0.into(), &0.into()), "{json:?}");
+    assert_eq!(json["counts"]["connected"].as_u64(), Some(3), "every connection stays: {json:?}");
+    assert!(json["verified"].as_u64() > Some(0) && json["counts"]["failed"].as_u64() > Some(0), "{json:?}");
+    let waited = report.stage("target").and_then(|stage| stage.counter("waited"));
+    assert!(waited > Some(0), "commands waited: {waited:?}");
+    assert_eq!(report.packets.held, 0);
 }

@@ -76,6 +76,13 @@ impl<D: Device> FileStore<D> {
         }
     }
 
+    /// Bytes that a store sets aside for `depth` requests, beside its ring.
+    #[must_use]
+    pub fn queue_bytes(depth: u64) -> u64 {
+        let each = size_of::<Option<Steps>>() + size_of::<u32>() + size_of::<Completed>() + size_of::<Done>();
+        depth * each as u64
+    }
+
     /// With what keeps others from its file.
     pub(super) fn claiming(self, claim: Arc<Claim>) -> FileStore<D> {
         FileStore { claim: Some(claim), ..self }
