@@ -32,9 +32,10 @@ use rdma_sys::*;
 /// Carries out a SEND.
 #[cold]
 pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
-    let Ok(source) = source(qp, pinned, wr) else {
+    let mut source = From::new(pinned);
+    if add_source(&mut source, qp, pinned, wr).is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    };
+    }
     let bytes = source.wire_bytes();
     if bytes > MESSAGE_BYTES_MAX {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
@@ -60,9 +61,10 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
 /// Carries out an RDMA WRITE.
 #[cold]
 pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
-    let Ok(source) = source(qp, pinned, wr) else {
+    let mut source = From::new(pinned);
+    if add_source(&mut source, qp, pinned, wr).is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    };
+    }
     let bytes = source.wire_bytes();
     if bytes > MESSAGE_BYTES_MAX {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
@@ -141,19 +143,21 @@ pub(crate) unsafe fn place(
     if skip > 0 || !has_indirect {
         return Err(fault);
     }
-    let source = From::of(pinned, source, held()).map_err(|_| fault)?;
+    let mut from = From::new(pinned);
+    from.add_pieces(source, held()).map_err(|_| fault)?;
     // SAFETY: the receiver is one end; the other, if it is known, is in what the pieces are held
     // by.
-    unsafe { deliver(peer, peer, pinned, wqe, &source, &mut false) }
+    unsafe { deliver(peer, peer, pinned, wqe, &from, &mut false) }
 }
 
 /// As `poll::place`, which was denied: `payload` is a small message to `qp`.
 #[cold]
 pub(crate) fn place_small(qp: &Qp, pinned: Pinned<'_>, wqe: Wqe<'_>, payload: &[u8]) -> Result<(), Denied> {
-    let mut source = Sources::new(pinned);
-    source.add_own(payload);
-    let source = From::of(pinned, &source, None)?;
-    let target = target(qp, pinned, wqe, source.wire_bytes()).map_err(|_| Denied)?;
+    let mut pieces = Sources::new(pinned);
+    pieces.add_own(payload);
+    let (mut source, mut target) = (From::new(pinned), To::new(pinned));
+    source.add_pieces(&pieces, None)?;
+    add_target(&mut target, qp, wqe, source.wire_bytes()).map_err(|_| Denied)?;
     // SAFETY: nothing is said to be held, where that of one end is unknown. It is being polled.
     unsafe { transfer(Held::default(), &target, &source, &mut |key, _| key.record()) }
 }
@@ -170,7 +174,8 @@ unsafe fn deliver(
     source: &From<'_>,
     stops: &mut bool,
 ) -> Result<(), Fault> {
-    let target = target(peer, pinned, wqe, source.wire_bytes())?;
+    let mut target = To::new(pinned);
+    add_target(&mut target, peer, wqe, source.wire_bytes())?;
     let mut found = |key: &_, of_target| match of_target {
         // Before the receive itself completes, on the same queue.
         true => announce(peer.recv_cq(), key),
@@ -181,9 +186,8 @@ unsafe fn deliver(
     moved.map_err(|_| PROTECTION)
 }
 
-/// The first `bytes` of the wire of a receive's buffers.
-fn target<'p>(peer: &Qp, pinned: Pinned<'p>, wqe: Wqe<'_>, bytes: u64) -> Result<To<'p>, Fault> {
-    let mut target = To::new(pinned);
+/// Adds the first `bytes` of the wire of a receive's buffers.
+fn add_target(target: &mut To<'_>, peer: &Qp, wqe: Wqe<'_>, bytes: u64) -> Result<(), Fault> {
     for sge in wqe.sges() {
         let left = bytes - target.wire_bytes();
         if left == 0 {
@@ -191,18 +195,17 @@ fn target<'p>(peer: &Qp, pinned: Pinned<'p>, wqe: Wqe<'_>, bytes: u64) -> Result
         }
         target.add_local(peer.receives_pd(), &sge, left).map_err(|_| PROTECTION)?;
     }
-    if target.wire_bytes() < bytes { Err(TOO_SHORT) } else { Ok(target) }
+    if target.wire_bytes() < bytes { Err(TOO_SHORT) } else { Ok(()) }
 }
 
-fn source<'p>(qp: &Qp, pinned: Pinned<'p>, wr: SendWr<'p>) -> Result<From<'p>, Denied> {
+/// Adds what a work request sends.
+fn add_source<'p>(source: &mut From<'p>, qp: &Qp, pinned: Pinned<'p>, wr: SendWr<'p>) -> Result<(), Denied> {
     if wr.is_inline() {
         let mut pieces = Sources::new(pinned);
         pieces.add_list(qp.pd, wr)?;
-        return From::of(pinned, &pieces, None);
+        return source.add_pieces(&pieces, None);
     }
-    let mut source = From::new(pinned);
-    wr.sges().iter().try_for_each(|sge| source.add_local(qp.pd, sge, u64::MAX))?;
-    Ok(source)
+    wr.sges().iter().try_for_each(|sge| source.add_local(qp.pd, sge, u64::MAX))
 }
 
 /// Something was found wrong with a key: of the peer's side, or of the work request's own.

@@ -18,10 +18,13 @@ use crate::signature::flow::Flow;
 use crate::signature::layout::{Cursor, Layout};
 use crate::signature::mkey::{self, InUse, Mkey};
 use rdma_sys::ibv_sge;
+use std::mem::MaybeUninit;
 
-/// One end: what is read from, or written to if `WRITABLE`.
+/// One end: what is read from, or written to if `WRITABLE`. Filled in place, since it is two
+/// kilobytes: returned by value it cost more than the blocks of a read.
 pub(crate) struct End<'p, const WRITABLE: bool> {
-    spans: [Option<Span<'p>>; SGE_MAX as usize],
+    spans: [MaybeUninit<Span<'p>>; SGE_MAX as usize],
+    /// The first of them are there.
     count: usize,
     wire_bytes: u64,
     /// The keys that it was found by, and the regions that they led to; unknown of some pieces that
@@ -56,8 +59,15 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
     const LOCAL: u32 = if WRITABLE { key_table::LOCAL_WRITE } else { 0 };
     const REMOTE: u32 = if WRITABLE { key_table::REMOTE_WRITE } else { key_table::REMOTE_READ };
 
+    #[inline(always)]
     pub(crate) fn new(pinned: Pinned<'p>) -> Self {
-        End { spans: [const { None }; _], count: 0, wire_bytes: 0, held: Some(Held::default()), pinned }
+        let held = Some(Held::default());
+        End { spans: [const { MaybeUninit::uninit() }; _], count: 0, wire_bytes: 0, held, pinned }
+    }
+
+    fn spans(&self) -> &[Span<'p>] {
+        // SAFETY: `push` has written the first `count`.
+        unsafe { std::slice::from_raw_parts(self.spans.as_ptr().cast(), self.count) }
     }
 
     /// It is found by this key.
@@ -71,12 +81,13 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
     }
 
     fn push(&mut self, span: Span<'p>) -> Result<(), Denied> {
-        self.wire_bytes += match &span {
+        let bytes = match &span {
             Span::Memory { bytes, .. } => *bytes,
             Span::Key(through) => through.wire_bytes,
         };
-        *self.spans.get_mut(self.count).ok_or(Denied)? = Some(span);
+        self.spans.get_mut(self.count).ok_or(Denied)?.write(span);
         self.count += 1;
+        self.wire_bytes += bytes;
         Ok(())
     }
 
@@ -139,14 +150,21 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
     }
 }
 
-impl<'p> From<'p> {
-    /// Of pieces that were checked already, by keys that `held` has if it is known.
-    pub(crate) fn of(pinned: Pinned<'p>, sources: &Sources<'p>, held: Option<Held>) -> Result<From<'p>, Denied> {
-        let mut from = From { held, ..From::new(pinned) };
-        for &(at, bytes) in sources.as_slice() {
-            from.push(Span::Memory { at, bytes: bytes as u64 })?;
+impl<const WRITABLE: bool> Drop for End<'_, WRITABLE> {
+    fn drop(&mut self) {
+        for span in &mut self.spans[..self.count] {
+            // SAFETY: `push` has written the first `count`, and nobody uses them behind this.
+            unsafe { span.assume_init_drop() };
         }
-        Ok(from)
+    }
+}
+
+impl<'p> From<'p> {
+    /// Adds pieces that were checked already, by keys that `held` has if it is known.
+    pub(crate) fn add_pieces(&mut self, sources: &Sources<'p>, held: Option<Held>) -> Result<(), Denied> {
+        self.held = self.held.zip(held).map(|(others, these)| others.and(these));
+        let mut pieces = sources.as_slice().iter();
+        pieces.try_for_each(|&(at, bytes)| self.push(Span::Memory { at, bytes: bytes as u64 }))
     }
 }
 
@@ -221,7 +239,7 @@ pub(crate) unsafe fn transfer(ends: Held, to: &To<'_>, from: &From<'_>, found: F
 fn move_bytes(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
     let (mut read, mut written) = (Stages::new(), Stages::new());
     let mut writer = Writer::new(to, &mut written);
-    for span in from.spans.iter().flatten() {
+    for span in from.spans() {
         match span {
             Span::Memory { at, bytes } => writer.take(*at, *bytes as usize),
             Span::Key(through) => through.read(&mut read, &mut writer, found)?,
@@ -234,7 +252,7 @@ fn move_bytes(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Deni
     // here.
     writer.close();
     let faulty = writer.faulty;
-    for (at, span) in to.spans.iter().flatten().enumerate() {
+    for (at, span) in to.spans().iter().enumerate() {
         if let Span::Key(through) = span
             && faulty >> at & 1 == 1
         {
@@ -320,7 +338,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     /// Goes on to the next span. False if there is none.
     fn open(&mut self) -> bool {
         self.close();
-        let Some(Some(span)) = self.to.spans.get(self.next) else { return false };
+        let Some(span) = self.to.spans().get(self.next) else { return false };
         self.next += 1;
         (self.state, self.left) = match span {
             Span::Memory { at, bytes } => (Writing::Memory(*at), *bytes),
@@ -343,7 +361,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn close(&mut self) {
         let Writing::Blocks(_, converter) = &self.state else { return };
         let at = self.next - 1;
-        if let (Some((fault, offset)), Some(Some(Span::Key(through)))) = (converter.fault(), self.to.spans.get(at))
+        if let (Some((fault, offset)), Some(Span::Key(through))) = (converter.fault(), self.to.spans().get(at))
             && through.used.key.found(&through.used.config, fault, offset)
         {
             self.faulty |= 1 << at;
