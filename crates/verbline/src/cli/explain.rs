@@ -94,3 +94,39 @@ pub(super) fn nodes_json(plan: &Plan) -> Value {
     let nodes = plan.nodes(&[]);
     nodes.homes(plan).map(|(name, home)| json!({ "of": name, "node": home.node, "why": home.why })).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use verbline_plan::{Catalog, Loader, Machine, Numa};
+
+    use super::*;
+
+    /// A pool that belongs on the second of two nodes, for a reason that fits its line or not.
+    fn plan(lcore: &str) -> Plan {
+        let mut machine = Machine::detect();
+        let cpu = *machine.cpus.first().expect("a CPU");
+        let nodes = BTreeMap::from([(0, [cpu + 1].into()), (1, [cpu].into())]);
+        machine.numa = Numa { nodes, ..Numa::default() };
+        let text = format!(
+            "[device.nic]\nprovider = \"soft\"\n[pool.packets]\ndevice = \"nic\"\npackets = 1024\ndata_bytes = 64\n\
+             [lcore.{lcore}]\ncpu = {cpu}\n[port.feed]\nlcore = \"{lcore}\"\ndevice = \"nic\"\npool = \"packets\"\n\
+             transport = \"ud\"\njoin = [\"239.1.1.1\"]\nrx_depth_wr = 64\nnext = \"drop\"\n"
+        );
+        Loader::new(Catalog::default(), machine)
+            .load_str("plan.toml", &text)
+            .unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    #[test]
+    fn nodes_are_listed_with_their_reasons() {
+        let cpu = plan("a").lcores()[0].cpu;
+        let short = format!("\nmemory by NUMA node\n        node 1  pool.packets (CPU {cpu} of lcore.a is there)\n");
+        assert_eq!(nodes_text(&plan("a")), short);
+        let long = nodes_text(&plan(&"a".repeat(50)));
+        assert!(long.contains("node 1  pool.packets\n                (CPU "), "{long}");
+        let listed = nodes_json(&plan("a"));
+        assert_eq!((&listed[0]["of"], &listed[0]["node"]), (&"pool.packets".into(), &1.into()), "{listed}");
+    }
+}

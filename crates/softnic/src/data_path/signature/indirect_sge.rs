@@ -20,11 +20,9 @@ use crate::signature::mkey::{self, InUse, Mkey};
 use rdma_sys::ibv_sge;
 use std::mem::MaybeUninit;
 
-/// One end: what is read from, or written to if `WRITABLE`. Filled in place, since it is two
-/// kilobytes: returned by value it cost more than the blocks of a read.
+/// One end: what is read from, or written to if `WRITABLE`. Filled in place: it has two kilobytes.
 pub(crate) struct End<'p, const WRITABLE: bool> {
     spans: [MaybeUninit<Span<'p>>; SGE_MAX as usize],
-    /// The first of them are there.
     count: usize,
     wire_bytes: u64,
     /// The keys that it was found by, and the regions that they led to; unknown of some pieces that
@@ -163,8 +161,7 @@ impl<'p> From<'p> {
     /// Adds pieces that were checked already, by keys that `held` has if it is known.
     pub(crate) fn add_pieces(&mut self, sources: &Sources<'p>, held: Option<Held>) -> Result<(), Denied> {
         self.held = self.held.zip(held).map(|(others, these)| others.and(these));
-        let mut pieces = sources.as_slice().iter();
-        pieces.try_for_each(|&(at, bytes)| self.push(Span::Memory { at, bytes: bytes as u64 }))
+        sources.as_slice().iter().try_for_each(|&(at, len)| self.push(Span::Memory { at, bytes: len as u64 }))
     }
 }
 
