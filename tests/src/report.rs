@@ -148,6 +148,8 @@ impl Sums<'_> {
                 });
                 self.hold(batch_max <= packets_in, || format!("stage {name}: a batch of {batch_max} of {packets_in}"));
             }
+            let [asked, done] = ["operations", "operations_done"].map(|key| number(stage, key));
+            self.hold(done <= asked, || format!("stage {name}: {done} operations done of {asked}"));
             self.hold(calls + polls > 0 || busy_ns == 0, || format!("stage {name}: busy, and never called"));
             let (timed, error) = (number(stage, "timed"), real(stage, "busy_error"));
             self.hold(!self.ended || timed <= calls + polls, || format!("stage {name}: {timed} timed of fewer calls"));

@@ -113,7 +113,7 @@ fn good() -> Value {
     };
     let stage = json!({
         "name": "a", "kind": "k", "lcore": "main", "calls": 5, "polls": 0, "packets_in": 10, "packets_out": 10,
-        "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
+        "operations": 4, "operations_done": 3, "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
         "batch_max": 3, "alloc_failed": 0, "timers_armed": 0, "timers_due": 0, "timers_canceled": 0,
         "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [],
     });
@@ -143,7 +143,8 @@ fn good() -> Value {
 #[test]
 fn a_report_that_cannot_be_is_seen_through() {
     assert_report_holds(&good());
-    let cases: [(&str, Value, &str); 19] = [
+    let cases: [(&str, Value, &str); 20] = [
+        ("/stages/0/operations_done", json!(5), "5 operations done of 4"),
         ("/stages/0/busy_ns", json!(156), "its stages"),
         ("/stages/0/busy_share", json!(1.194), "1.194"),
         ("/stages/0/ns_per_packet", json!(6.0), "6 ns a packet"),

@@ -237,6 +237,7 @@ impl OperationQueue {
         debug_assert!(done.is_empty());
         std::mem::swap(&mut user.done, done);
         user.under_way -= done.len();
+        user.stats.operations_done.add(done.len() as u64);
         self.under_way -= done.len();
         self.gauge();
     }

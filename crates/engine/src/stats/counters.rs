@@ -24,8 +24,8 @@ counted! {
         plan_cpu: usize,
         /// How many CPUs it may use: 1, unless somebody has moved it.
         cpus_allowed: usize,
-        /// Other threads that may run on its CPU alone, each with its process: looked for as the
-        /// run ends, where much of its time was stolen.
+        /// Other threads that may run on its CPU alone and did, each with its process, who ran the
+        /// longest first: looked for as the run ends, where much of its time was stolen.
         pinned_beside: Vec<String>,
         /// What it does without work: `poll`, `event` or `adaptive`.
         policy: String,
@@ -134,8 +134,7 @@ counted! {
         /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a
         /// source has little or no input.
         ns_per_packet: f64,
-        /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most
-        /// together.
+        /// Its share in the busy time of its lcore, 0 to 1; of all stages there 1 at most.
         busy_share: f64,
         /// Packets given to `process` a call: the mean batch.
         batch_mean: f64,
@@ -153,6 +152,10 @@ counted! {
         packets_in,
         /// Packets that its outputs took.
         packets_out,
+        /// Operations that ports took of it, to be posted.
+        operations,
+        /// Operations that came back to it, carried out or failed.
+        operations_done,
         /// The calls that `busy_ns` is estimated from; with none, nothing is known of it.
         timed,
         /// The largest batch so far.

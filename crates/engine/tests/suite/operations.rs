@@ -247,6 +247,8 @@ fn reads_come_back_once_each_in_order_into_ranges_and_packets() {
         assert_eq!((reads.posted, reads.completed, reads.failed, reads.bytes), (1000, 1000, 0, 8000));
         assert_eq!((operations.under_way, operations.declined), (0, counter(&report, "client", "declined")));
         assert_eq!(report.port("far").unwrap().operations, None);
+        let client = report.stage("client").unwrap();
+        assert_eq!((client.packets_out, client.operations, client.operations_done), (0, 1000, 1000), "none is sent");
     }
 }
 
@@ -283,6 +285,8 @@ fn what_the_peer_does_not_grant_comes_back_with_its_status_and_takes_the_port_do
         let reads = operations.kind("read").unwrap();
         assert_eq!((reads.completed, reads.failed, operations.under_way), (0, 16, 0), "{operations:?}");
         assert!(operations.declined > 0, "nothing is accepted once it is down");
+        let client = report.stage("client").unwrap();
+        assert_eq!((client.operations, client.operations_done), (16, 16), "what failed came back as well");
         assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned));
     }
 }

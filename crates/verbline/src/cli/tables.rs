@@ -56,7 +56,8 @@ fn stage_row(stage: &StageReport) -> [String; 8] {
         stage.name.clone(),
         stage.lcore.clone(),
         count(stage.packets_in),
-        count(stage.packets_out),
+        // What it has its ports carry out goes out as well.
+        count(stage.packets_out + stage.operations),
         mean(stage.packets_in, stage.calls),
         known(format!("{:.0}", stage.ns_per_packet)),
         known(percent(stage.busy_share)),

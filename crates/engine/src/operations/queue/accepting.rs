@@ -112,7 +112,9 @@ impl OperationQueue {
 
     #[inline]
     fn entered(&mut self, user: usize, count: usize) {
-        self.users[user].under_way += count;
+        let by = &mut self.users[user];
+        by.under_way += count;
+        by.stats.operations.add(count as u64);
         self.under_way += count;
         self.is_fresh = true;
         self.gauge();
