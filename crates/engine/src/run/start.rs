@@ -21,6 +21,7 @@ use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
 use crate::setup::assemble::Built;
 use crate::stats::count::Shared;
 use crate::stats::kernel_time;
+use crate::stats::neighbours::Neighbours;
 use crate::stats::report::FailureReport;
 
 /// Connects what is not connected yet, starts all lcores and lets them go once every one is in its
@@ -66,6 +67,7 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     };
     let watch = watch.inspect_err(|_| abandon(&control, &mut threads))?;
     stats.kernel = kernel_time::Thieves::now();
+    stats.neighbours = Neighbours::now();
     let started_ns = stats.clock.now_ns();
     control.update(|progress| progress.go = true);
     let watch = Some(watch);

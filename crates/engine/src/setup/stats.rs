@@ -14,6 +14,7 @@ use crate::stats::count::shared;
 use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 use crate::stats::failures::Wiring;
 use crate::stats::kernel_time::Thieves;
+use crate::stats::neighbours::Neighbours;
 use crate::stats::snapshot::{
     ConnectionsEntry, InjectorEntry, LaneEntry, LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry,
 };
@@ -110,6 +111,7 @@ pub(crate) fn run_stats(
             })
             .collect(),
         kernel: Thieves::default(),
+        neighbours: Neighbours::default(),
         pools: pools.all().to_vec(),
         pages_remedy: None,
     }

@@ -2,7 +2,6 @@
 
 use crate::stats::counters::{LcoreReport, LcoreStats};
 use crate::stats::kernel_time::{self, Thieves};
-use crate::stats::neighbours;
 use crate::stats::snapshot::{LcoreEntry, RunStats, ratio};
 use crate::stats::wakes::{WAKE_CAUSES, WakeReport};
 
@@ -35,11 +34,13 @@ impl RunStats {
         }
     }
 
-    /// Says who else is pinned to the CPUs of the lcores from which much was stolen.
+    /// Says who else is pinned to the CPUs of the lcores from which much was stolen, and took a
+    /// hundredth of that or more.
     pub(crate) fn name_neighbours(&self, lcores: &mut [LcoreReport]) {
         let robbed = self.lcores.iter().zip(lcores).filter(|(_, lcore)| lcore.is_robbed() && lcore.cpus_allowed == 1);
         for (entry, lcore) in robbed {
-            lcore.pinned_beside = neighbours::pinned_to(lcore.cpu, entry.stats.thread_id.value());
+            let (own, least_ns) = (entry.stats.thread_id.value(), lcore.stolen_ns / 100);
+            lcore.pinned_beside = self.neighbours.who_ran_on(lcore.cpu, own, least_ns);
         }
     }
 }

@@ -1,43 +1,90 @@
-//! Threads that share an lcore's CPU without a choice: those that are pinned to it as well. What
-//! they are is read from /proc; without it nobody is found.
+//! Threads that share an lcore's CPU without a choice: those that are pinned to it as well, and ran.
+//! What they are is read from /proc; without it nobody is found.
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names more than this are no help.
 const NAMED_MAX: usize = 4;
 
-/// The threads that may run on this CPU alone, but for this process's thread `own`: each with its
-/// process. Reads a file for each thread of the machine, so this is not for a run that goes on.
-pub(crate) fn pinned_to(cpu: usize, own: u64) -> Vec<String> {
-    let own_process = std::process::id().to_string();
-    let mut found = Vec::new();
-    for process in numbers_in(Path::new("/proc")) {
-        for thread in numbers_in(&Path::new("/proc").join(&process).join("task")) {
-            if process == own_process && thread == own.to_string() {
-                continue;
-            }
-            let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
-            let Some(name) = status.ok().and_then(|status| pinned(&status, cpu)) else { continue };
-            found.push(match process == own_process {
-                true => format!("thread {name} of this process"),
-                false => format!("thread {name} of process {process}{}", called(&process)),
-            });
-            if found.len() == NAMED_MAX {
-                return found;
-            }
-        }
-    }
-    found
+/// The threads that are pinned to one CPU, and how long each had run before the lcores began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Neighbours {
+    ran_ns: HashMap<Thread, u64>,
 }
 
-/// The name of the thread with this status (proc_pid_status(5)), if it may use this CPU alone. The
-/// kernel has threads of its own for each CPU, which are no news: they have no memory.
-fn pinned(status: &str, cpu: usize) -> Option<String> {
+/// A thread of the machine, by the numbers of its process and its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Thread {
+    process: String,
+    thread: String,
+}
+
+impl Neighbours {
+    /// As it is now. Reads a file for each thread of the machine, so this is not for a run that
+    /// goes on.
+    pub(crate) fn now() -> Neighbours {
+        let pinned = threads().filter(|thread| cpu_of(thread).is_some());
+        Neighbours { ran_ns: pinned.map(|thread| (thread.clone(), thread.ran_ns())).collect() }
+    }
+
+    /// The threads that may run on this CPU alone, and did for `least_ns` or longer since then, but
+    /// for this process's thread `own`: each with its process, who ran the longest first. It reads
+    /// as many files.
+    pub(crate) fn who_ran_on(&self, cpu: usize, own: u64, least_ns: u64) -> Vec<String> {
+        let own = Thread { process: std::process::id().to_string(), thread: own.to_string() };
+        let mut found: Vec<(u64, String)> = threads()
+            .filter(|thread| *thread != own)
+            .filter_map(|thread| {
+                let (of, name) = cpu_of(&thread)?;
+                let ran_ns = thread.ran_ns().saturating_sub(self.ran_ns.get(&thread).copied().unwrap_or(0));
+                let process = match thread.process == own.process {
+                    true => "this process".to_owned(),
+                    false => format!("process {}{}", thread.process, called(&thread.process)),
+                };
+                (of == cpu.to_string() && ran_ns >= least_ns).then(|| (ran_ns, format!("thread {name} of {process}")))
+            })
+            .collect();
+        found.sort_by_key(|(ran_ns, _)| std::cmp::Reverse(*ran_ns));
+        found.into_iter().take(NAMED_MAX).map(|(_, who)| who).collect()
+    }
+}
+
+impl Thread {
+    fn file(&self, name: &str) -> PathBuf {
+        format!("/proc/{}/task/{}/{name}", self.process, self.thread).into()
+    }
+
+    /// How long it has run since it began (proc(5), schedstat); 0 where nobody tells.
+    fn ran_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.file("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|ran| ran.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// All of the machine.
+fn threads() -> impl Iterator<Item = Thread> {
+    numbers_in(Path::new("/proc")).flat_map(|process| {
+        let threads = numbers_in(&Path::new("/proc").join(&process).join("task"));
+        threads.map(move |thread| Thread { process: process.clone(), thread })
+    })
+}
+
+/// The CPU that the thread may use, if it is one alone, and the thread's name.
+fn cpu_of(thread: &Thread) -> Option<(String, String)> {
+    pinned(&fs::read_to_string(thread.file("status")).ok()?)
+}
+
+/// The CPU and the name of the thread with this status (proc_pid_status(5)), if it may use one CPU
+/// alone. The kernel has threads of its own for each CPU, which are no news: they have no memory.
+fn pinned(status: &str) -> Option<(String, String)> {
     let value = |key: &str| Some(status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?.trim());
     value("VmSize")?;
-    (value("Cpus_allowed_list")? == cpu.to_string()).then_some(())?;
-    Some(value("Name")?.to_owned())
+    let cpus = value("Cpus_allowed_list")?;
+    let is_one = !cpus.is_empty() && cpus.bytes().all(|byte| byte.is_ascii_digit());
+    is_one.then_some(())?;
+    Some((cpus.to_owned(), value("Name")?.to_owned()))
 }
 
 /// ` (NAME)`, as the process is called.
@@ -47,7 +94,7 @@ fn called(process: &str) -> String {
 }
 
 /// The entries of a folder that are numbers.
-fn numbers_in(folder: &Path) -> impl Iterator<Item = String> {
+fn numbers_in(folder: &Path) -> impl Iterator<Item = String> + use<> {
     let names = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|it| it.file_name().into_string().ok());
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -59,10 +106,12 @@ mod tests {
     #[test]
     fn only_a_thread_with_memory_that_may_use_one_cpu_is_pinned() {
         let status = |memory: &str, cpus: &str| format!("Name:\tvl-main\n{memory}Cpus_allowed_list:\t{cpus}\n");
-        assert_eq!(pinned(&status("VmSize:\t 9 kB\n", "3"), 3), Some("vl-main".to_owned()));
-        for (memory, cpus) in [("VmSize:\t 9 kB\n", "0-3"), ("VmSize:\t 9 kB\n", "13"), ("", "3")] {
-            assert_eq!(pinned(&status(memory, cpus), 3), None, "{memory:?}, {cpus}");
+        let main = |cpu: &str| Some((cpu.to_owned(), "vl-main".to_owned()));
+        assert_eq!(pinned(&status("VmSize:\t 9 kB\n", "3")), main("3"));
+        assert_eq!(pinned(&status("VmSize:\t 9 kB\n", "13")), main("13"));
+        for (memory, cpus) in [("VmSize:\t 9 kB\n", "0-3"), ("VmSize:\t 9 kB\n", "1,3"), ("", "3")] {
+            assert_eq!(pinned(&status(memory, cpus)), None, "{memory:?}, {cpus}");
         }
-        assert_eq!(pinned("", 3), None);
+        assert_eq!(pinned(""), None);
     }
 }

@@ -16,6 +16,7 @@ use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::{DropReason, reason_name};
 use crate::stats::failures::{self, Wiring};
 use crate::stats::kernel_time::Thieves;
+use crate::stats::neighbours::Neighbours;
 use crate::stats::operations::OperationStats;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
 
@@ -34,6 +35,8 @@ pub(crate) struct RunStats {
     pub(crate) pages_remedy: Option<String>,
     /// As it was at the start.
     pub(crate) kernel: Thieves,
+    /// Likewise.
+    pub(crate) neighbours: Neighbours,
 }
 
 /// One lcore: what is known of it before the run, and its counters.

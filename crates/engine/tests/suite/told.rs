@@ -104,20 +104,32 @@ fn two_lcores_worth_of_cpus_an_lcore_that_was_moved_is_told_with_both() {
     assert!(warned(&report, "lcore-moved")[0].contains(&said), "{report:#?}");
 }
 
+/// To the first CPU, as the lcore is.
+fn pin() {
+    let first = Machine::detect().cpus.first().map(|cpu| CoreId { id: *cpu as usize });
+    assert!(first.is_some_and(core_affinity::set_for_current), "{first:?} is allowed");
+}
+
 #[test]
 fn two_lcores_worth_of_work_on_one_cpu_names_who_else_is_pinned_there() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let over = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
+        // Relaxed, all: nothing else is passed by it.
         let thief = || {
-            let first = Machine::detect().cpus.first().map(|cpu| CoreId { id: *cpu as usize });
-            assert!(first.is_some_and(core_affinity::set_for_current), "{first:?} is allowed");
-            // Relaxed: nothing else is passed by it.
+            pin();
             while !over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         };
+        let sleeper = || {
+            pin();
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
         std::thread::Builder::new().name("thief".into()).spawn_scoped(scope, thief).unwrap();
+        std::thread::Builder::new().name("sleeper".into()).spawn_scoped(scope, sleeper).unwrap();
         let running = started(&idler());
         std::thread::sleep(Duration::from_millis(600));
         let report = running.stop().unwrap();
@@ -127,6 +139,7 @@ fn two_lcores_worth_of_work_on_one_cpu_names_who_else_is_pinned_there() {
     let [warning] = &warned(&report, "stolen-time")[..] else { panic!("{report:#?}") };
     assert!(warning.contains("; also pinned to that CPU: "), "{warning}");
     assert!(warning.contains("thread thief of this process"), "{warning}");
+    assert!(!warning.contains("sleeper"), "it took nothing: {warning}");
 }
 
 #[test]
