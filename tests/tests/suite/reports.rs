@@ -113,7 +113,8 @@ fn good() -> Value {
     };
     let stage = json!({
         "name": "a", "kind": "k", "lcore": "main", "calls": 5, "polls": 0, "packets_in": 10, "packets_out": 10,
-        "operations": 4, "operations_done": 3, "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
+        "operations": 4, "operations_done": 3,
+        "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
         "batch_max": 3, "alloc_failed": 0, "timers_armed": 0, "timers_due": 0, "timers_canceled": 0,
         "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [],
     });

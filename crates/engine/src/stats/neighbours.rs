@@ -1,5 +1,5 @@
-//! Threads that share an lcore's CPU without a choice: those that are pinned to it as well, and ran.
-//! What they are is read from /proc; without it nobody is found.
+//! Threads that share an lcore's CPU without a choice: those that are pinned to it as well, and
+//! ran. What they are is read from /proc; without it nobody is found.
 
 use std::collections::HashMap;
 use std::fs;
