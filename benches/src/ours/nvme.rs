@@ -18,11 +18,11 @@ const RUNS: usize = 3;
 /// Commands under way in all, however many connections share them.
 const UNDER_WAY: u32 = 256;
 
-/// What the target sets aside, whatever is asked of it: the most, and one of administration.
-const CONNECTIONS_MAX: u32 = 320;
+/// Connections beside those of I/O queues: of the discovery controller and of administration.
+const OTHER_CONNECTIONS: u32 = 2;
 
-/// What the initiator needs at the most: a buffer for each command and each connection, and packets
-/// for all that can be in the send queues of 256 connections.
+/// What both ends need at the most: a buffer for each command and each connection, and packets for
+/// all that can be in the queues of 126 connections, as many as a port of the target serves.
 const BUFFER_BYTES: u32 = 4 << 20;
 const COMMANDS: u32 = 16_384;
 
@@ -93,18 +93,26 @@ fn run(load: Load) -> [f64; 3] {
 /// The plan's keys that differ from those that ship.
 fn settings(load: Load) -> Vec<String> {
     let Load { connections, depth, read_share, checks } = load;
+    let connections_max = connections + OTHER_CONNECTIONS;
+    // A read is two operations; if the device checks it, three. Half of all are the connections' own
+    // shares.
+    let operations = if checks == Checks::Device { 3 } else { 2 };
     let mut settings = vec![
         format!("load.read_share={read_share:?}"),
         format!("load.depth={}", (depth / connections).max(1)),
         format!("port.io.connections={connections}"),
         format!("port.io.tx_depth_wr={}", 2 * depth / connections + 32),
-        format!("port.hosts.connections_max={CONNECTIONS_MAX}"),
-        format!("nvme.queues_max={CONNECTIONS_MAX}"),
+        format!("port.hosts.connections_max={connections_max}"),
+        format!("port.hosts.tx_shared_wr={}", connections_max.min(8)),
+        format!("port.hosts.ops_shared_wr={}", 2 * operations * UNDER_WAY),
+        format!("nvme.queues_max={connections_max}"),
+        format!("nvme.address_connections_max={connections_max}"),
         format!("nvme.entries_max={}", 2 * UNDER_WAY),
-        // A read is two operations; if the device checks it, three.
         format!("port.hosts.ops_depth_wr={}", 3 * UNDER_WAY),
         format!("region.buffers.bytes={BUFFER_BYTES}"),
         format!("pool.commands.packets={COMMANDS}"),
+        format!("pool.capsules.packets={COMMANDS}"),
+        format!("pool.data.packets={}", COMMANDS / 4),
         "lcore.target.idle=poll".to_owned(),
     ];
     if checks != Checks::None {
@@ -113,9 +121,29 @@ fn settings(load: Load) -> Vec<String> {
     }
     if checks == Checks::Device {
         settings.push(format!("port.hosts.signature_keys={UNDER_WAY}"));
-        settings.push(format!("port.hosts.ops_shared_wr={}", 3 * UNDER_WAY));
-        settings.push(format!("pool.capsules.packets={COMMANDS}"));
-        settings.push(format!("pool.data.packets={}", COMMANDS / 4));
     }
     settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a benchmark asks for is a plan, which its stages take: without a run, nobody else
+    /// would notice.
+    #[test]
+    fn every_load_is_a_plan() {
+        for connections in [1, 4, 16, 64, 126] {
+            for checks in [Checks::None, Checks::Cpu, Checks::Device] {
+                let app = NvmeTarget::default();
+                let mut registry = Registry::new(app.name());
+                app.register(&mut registry);
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/nvme-target.toml");
+                let loader = Loader::new(registry.catalog(), Machine::detect());
+                let loaded = loader.sets(settings(Load { checks, ..Load::reads(connections) })).load_path(&path);
+                let plan = loaded.unwrap_or_else(|faults| panic!("{connections}, {checks:?}: {faults}"));
+                Runtime::check(&plan, &registry).unwrap_or_else(|faults| panic!("{connections}, {checks:?}: {faults}"));
+            }
+        }
+    }
 }
