@@ -12,7 +12,7 @@ use crate::oracle::May;
 use crate::pattern::{self, Stamp};
 use crate::queue::{Pending, State, Task};
 use crate::results::{READ, WRITE};
-use crate::settings::Keys;
+use crate::settings::MemoryKeys;
 use crate::stage::{IO, Initiator, PAGE_BYTES};
 
 /// Blocks that are looked at for one that is not busy.
@@ -55,7 +55,7 @@ impl Initiator {
             Task::Flush | Task::Connect | Task::Authenticate(_) => false,
         };
         packet.set_connection(Some(connection));
-        let sent = if reaches && self.settings.keys == Keys::Window {
+        let sent = if reaches && self.settings.keys == MemoryKeys::Window {
             self.bind(index, slot, connection, packet, out)
         } else {
             let remote = self.region.remote(self.offset_of(index, slot)).ok().filter(|_| reaches);
@@ -151,7 +151,7 @@ impl Initiator {
             addr: remote.addr,
             len,
             key: remote.rkey,
-            invalidate: self.settings.keys == Keys::Window,
+            invalidate: self.settings.keys == MemoryKeys::Window,
         };
         let sgl = match remote {
             Some(remote) => keyed(remote),

@@ -1,6 +1,5 @@
 //! `[load]` in the plan: which subsystem, and what is done to it.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -11,11 +10,13 @@ use verbline_nvme::protection::PROTECTION_BYTES;
 
 /// The section.
 pub(crate) const SECTION: &str = "load";
+/// What it is about.
+pub(crate) const MEANING: &str = "which subsystem, and what is done to it";
 
 /// How the target reaches the memory of a command.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Keys {
+pub(crate) enum MemoryKeys {
     /// By the key of the whole region.
     Region,
     /// By a memory window that is bound for the command, and taken back with its response.
@@ -39,86 +40,49 @@ pub(crate) enum Guards {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The subsystem to connect to.
     pub(crate) subsystem: String,
-    /// Who the initiator says it is.
-    #[serde(default = "host")]
     pub(crate) host: String,
-    /// The file of the secret by which it proves that.
-    #[serde(default)]
     pub(crate) secret: Option<PathBuf>,
-    /// Whether it asks the discovery controller first, and wants the subsystem named there.
-    #[serde(default = "yes")]
     pub(crate) discover: bool,
-    /// The namespace.
-    #[serde(default = "nsid")]
     pub(crate) nsid: u32,
-    /// Commands under way on each queue.
-    #[serde(default = "depth")]
     pub(crate) depth: u16,
-    /// Bytes of a read or write.
-    #[serde(default = "block_bytes")]
     pub(crate) block_bytes: u32,
-    /// Bytes of the namespace that are read and written, from its start; 0: all.
-    #[serde(default)]
     pub(crate) bytes: u64,
-    /// The share of commands that are reads.
-    #[serde(default = "read_share")]
     pub(crate) read_share: f64,
-    /// A Flush follows every so many writes; 0: never.
-    #[serde(default)]
     pub(crate) flush_every: u32,
-    /// Whether writes that fit go in the capsule.
-    #[serde(default = "yes")]
     pub(crate) in_capsule: bool,
-    /// How the target reaches memory.
-    #[serde(default = "keys")]
-    pub(crate) keys: Keys,
-    /// Who makes protection information.
-    #[serde(default)]
+    pub(crate) keys: MemoryKeys,
     pub(crate) protection: Guards,
-    /// The keep-alive time-out, milliseconds; 0: none.
-    #[serde(default = "keep_alive_ms")]
     pub(crate) keep_alive_ms: u32,
-    /// For the choice of blocks and commands.
-    #[serde(default = "nsid_u64")]
     pub(crate) seed: u64,
 }
 
-fn host() -> String {
-    "nqn.2026-01.org.verbline:load".to_owned()
-}
+/// A key that the `params` of an initiator may have, too.
+pub(crate) const NSID: AppKey = AppKey::integer("nsid", 1..=0xFFFF_FFFE, "the namespace");
+pub(crate) const BLOCK_BYTES: AppKey =
+    AppKey::integer("block_bytes", 512..=1 << 20, "a read or write; a power of two").unit("bytes");
 
-fn yes() -> bool {
-    true
-}
-
-fn nsid() -> u32 {
-    1
-}
-
-fn nsid_u64() -> u64 {
-    1
-}
-
-fn depth() -> u16 {
-    32
-}
-
-fn block_bytes() -> u32 {
-    4096
-}
-
-fn read_share() -> f64 {
-    0.7
-}
-
-fn keys() -> Keys {
-    Keys::Region
-}
-
-fn keep_alive_ms() -> u32 {
-    5_000
+impl Keys for Settings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("subsystem", "an NQN", "the subsystem to connect to"),
+        AppKey::text("host", "an NQN", "who the initiator says it is").or_text("nqn.2026-01.org.verbline:load"),
+        AppKey::text("secret", "a file's path", "the file of the secret by which it proves that").optional("none"),
+        AppKey::flag("discover", "whether it asks the discovery controller first, and wants the subsystem there")
+            .or_flag(true),
+        NSID.or(1),
+        AppKey::integer("depth", 1..=DEPTH_MAX, "commands under way on each queue").or(32),
+        BLOCK_BYTES.or(4096),
+        AppKey::integer("bytes", 0..=i64::MAX as u64, "of the namespace, from its start; 0: all").or(0).unit("bytes"),
+        AppKey::share("read_share", "commands that are reads; the others are writes").or_real(0.7),
+        AppKey::integer("flush_every", 0..=u32::MAX as u64, "writes between two Flushes; 0: none").or(0),
+        AppKey::flag("in_capsule", "whether writes that fit go in the capsule").or_flag(true),
+        AppKey::choice("keys", &["region", "window"], "how the target reaches memory: a window for each command")
+            .or_text("region"),
+        AppKey::choice("protection", &["none", "host", "target"], "who makes and checks protection information")
+            .or_text("none"),
+        AppKey::integer("keep_alive_ms", 0..=3_600_000, "the keep-alive time-out; 0: none").or(5_000).unit("ms"),
+        AppKey::integer("seed", 0..=SEED_MAX, "for the choice of blocks and commands").or(1),
+    ];
 }
 
 /// The least that a block of a namespace has.
@@ -144,31 +108,13 @@ impl Settings {
 
     /// The same of an initiator that has some of its own, which `params` are asked for.
     pub(crate) fn read_with(section: &Params, params: &Params, own: Own) -> Result<Settings, StageError> {
-        let settings: Settings = section.parse()?;
-        let where_of = |is_own: bool| if is_own { params } else { section };
-        let (nsid_at, bytes_at) = (where_of(own.nsid.is_some()), where_of(own.block_bytes.is_some()));
+        let settings: Settings = section.read()?;
+        let bytes_at = if own.block_bytes.is_some() { params } else { section };
         let (nsid, block_bytes) = (own.nsid.unwrap_or(settings.nsid), own.block_bytes.unwrap_or(settings.block_bytes));
         let settings = Settings { nsid, block_bytes, ..settings };
-        let numbers: [(&Params, &str, u64, RangeInclusive<u64>); 5] = [
-            (nsid_at, "nsid", settings.nsid.into(), 1..=0xFFFF_FFFE),
-            (section, "depth", settings.depth.into(), 1..=DEPTH_MAX),
-            (bytes_at, "block_bytes", settings.block_bytes.into(), 512..=1 << 20),
-            (section, "keep_alive_ms", settings.keep_alive_ms.into(), 0..=3_600_000),
-            (section, "seed", settings.seed, 0..=SEED_MAX),
-        ];
-        for (at, key, value, bounds) in numbers {
-            if !bounds.contains(&value) {
-                let message = format!("{value} is not within {} to {}", bounds.start(), bounds.end());
-                return Err(at.refuse(key, message).into());
-            }
-        }
         if !settings.block_bytes.is_power_of_two() {
             let message = format!("{} is no power of two", settings.block_bytes);
             return Err(bytes_at.refuse("block_bytes", message).into());
-        }
-        if !(0.0..=1.0).contains(&settings.read_share) {
-            let message = format!("a share of {} is not within 0 to 1", settings.read_share);
-            return Err(section.refuse("read_share", message).into());
         }
         for (key, name) in [("subsystem", &settings.subsystem), ("host", &settings.host)] {
             Nqn::new(name).map_err(|error| section.refuse(key, format!("`{name}`: {error}")))?;

@@ -16,7 +16,7 @@ use crate::pattern;
 use crate::queue::{Queue, State, Task};
 use crate::results::{Counts, Measured, Results};
 use crate::secret::read_secret;
-use crate::settings::{Keys, Own, SECTION, Settings};
+use crate::settings::{BLOCK_BYTES, MEANING, MemoryKeys, NSID, Own, SECTION, Settings};
 
 /// What `use = "…"` says.
 pub(crate) const KIND: &str = "initiator";
@@ -76,19 +76,21 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         summary: "reads and writes a namespace over NVMe, and verifies every block",
         ..StageSpec::default()
     };
-    registry.section(SECTION).stage(KIND, spec, move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
-    registry.needs(KIND, needs);
+    registry
+        .section_of::<Settings>(SECTION, MEANING)
+        .stage(KIND, spec, move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
+    registry.needs(KIND, needs).params_of::<Params>(KIND, "an initiator");
 }
 
 /// The target READs and WRITEs the data of commands where they lie, by keys of the region or by
 /// windows, which operations bind.
 fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
-    let (Some(settings), Ok(params)) = (settings, asked.params().parse::<Params>()) else { return Needs::default() };
+    let (Some(settings), Ok(params)) = (settings, asked.params().read::<Params>()) else { return Needs::default() };
     let rights = PlanRights::LOCAL_WRITE | PlanRights::REMOTE_READ | PlanRights::REMOTE_WRITE;
     let (rights, kinds) = match settings.keys {
-        Keys::Region => (rights, None),
-        Keys::Window => (rights | PlanRights::BIND, Some(&[OperationKind::Bind] as &[OperationKind])),
+        MemoryKeys::Region => (rights, None),
+        MemoryKeys::Window => (rights | PlanRights::BIND, Some(&[OperationKind::Bind] as &[OperationKind])),
     };
     let what = "the target READs and WRITEs the data of commands there";
     Needs {
@@ -98,21 +100,28 @@ fn needs(asked: &Asked<'_>) -> Needs {
     }
 }
 
-/// `params` of an initiator.
+/// `params` of an initiator: which region holds the data of commands under way, and what is
+/// otherwise than in `[load]`.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// The region that holds the data of commands under way.
     buffers: String,
-    /// Otherwise than in `[load]`.
     nsid: Option<u32>,
     block_bytes: Option<u32>,
+}
+
+impl Keys for Params {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("buffers", "a region's NAME", "the region that holds the data of commands under way"),
+        NSID.optional("load's"),
+        BLOCK_BYTES.optional("load's"),
+    ];
 }
 
 impl Initiator {
     fn new(stage: &StageContext<'_>, results: Results) -> Result<Initiator, StageError> {
         let section = stage.raw_section(SECTION)?;
-        let params: Params = stage.params()?;
+        let params: Params = stage.raw_params().read()?;
         let own = Own { nsid: params.nsid, block_bytes: params.block_bytes };
         let settings = Settings::read_with(section, stage.raw_params(), own)?;
         let region = stage
@@ -120,7 +129,7 @@ impl Initiator {
             .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;
         let (admin_port, _) = port_of(stage, ADMIN)?;
         let (io_port, queues) = port_of(stage, IO)?;
-        if settings.keys == Keys::Window {
+        if settings.keys == MemoryKeys::Window {
             bears_windows(io_port, settings.depth)?;
         }
         let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.slot_bytes();

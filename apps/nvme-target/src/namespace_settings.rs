@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use verbline::prelude::*;
 use verbline_nvme::protection::ProtectionType;
 
 use crate::layout::Layout;
@@ -17,30 +18,41 @@ pub(crate) const NSID_MAX: u32 = 2048;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamespaceSettings {
-    /// A region of the plan that keeps the blocks; one of the target's stages owns it.
     pub(crate) memory: Option<String>,
-    /// A file or block device that keeps the blocks.
     pub(crate) file: Option<PathBuf>,
-    /// Makes the file, of so many bytes, if it is not there.
     pub(crate) create_bytes: Option<u64>,
-    /// The file goes through the page cache; else past it, where its file system can.
-    #[serde(default)]
     pub(crate) page_cache: bool,
-    /// Nothing is kept: so many bytes that read as whatever there is.
     pub(crate) null_bytes: Option<u64>,
-    /// Bytes of a block's data.
-    #[serde(default = "block_bytes")]
     pub(crate) block_bytes: u32,
-    /// The type of the protection information behind each block; nothing: there is none.
     pub(crate) protection: Option<ProtectionKey>,
-    /// Hosts may not write.
-    #[serde(default)]
     pub(crate) read_only: bool,
-    /// Its name; nothing: that of its blocks.
     pub(crate) uuid: Option<Name<16>>,
-    /// Names of IEEE's kinds, beside it.
     pub(crate) nguid: Option<Name<16>>,
     pub(crate) eui64: Option<Name<8>>,
+}
+
+impl Keys for NamespaceSettings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("memory", "a region's NAME", "keeps the blocks; one of the target's stages owns it")
+            .optional("none"),
+        AppKey::text("file", "a path", "a file or block device that keeps the blocks").optional("none"),
+        AppKey::integer("create_bytes", 0..=i64::MAX as u64, "makes the file, so long, if it is not there")
+            .unit("bytes")
+            .optional("it is there"),
+        AppKey::flag("page_cache", "the file goes through the page cache; else past it, where it can").or_flag(false),
+        AppKey::integer("null_bytes", 0..=i64::MAX as u64, "nothing is kept: so long, and reads as whatever there is")
+            .unit("bytes")
+            .optional("none"),
+        AppKey::integer("block_bytes", 0..=u32::MAX as u64, "a block's data: 512, 1024, 2048 or 4096")
+            .or(4096)
+            .unit("bytes"),
+        AppKey::choice("protection", &["type1", "type2", "type3"], "protection information behind each block")
+            .optional("none"),
+        AppKey::flag("read_only", "whether hosts may not write").or_flag(false),
+        AppKey::text("uuid", "32 hex digits", "its name").optional("its blocks'"),
+        AppKey::text("nguid", "32 hex digits", "a name of IEEE's kind, beside it").optional("none"),
+        AppKey::text("eui64", "16 hex digits", "a shorter name of IEEE's kind").optional("none"),
+    ];
 }
 
 /// A name of so many bytes, in hexadecimal digits; dashes between them don't matter.
@@ -78,10 +90,6 @@ impl NamespaceSettings {
         });
         Layout::new(self.block_bytes, kind, self.file.is_some())
     }
-}
-
-fn block_bytes() -> u32 {
-    4096
 }
 
 /// Where blocks are: the same place, by whatever name.
@@ -165,4 +173,15 @@ pub(crate) fn check_namespaces(all: &BTreeMap<String, NamespaceSettings>) -> Res
         before.push((number, place, space));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of tables are not registered by themselves.
+    #[test]
+    fn every_key_of_a_namespace_is_declared() {
+        assert_eq!(verbline::plan::undeclared::<NamespaceSettings>(), [""; 0]);
+    }
 }

@@ -16,59 +16,31 @@ pub(crate) use crate::namespace_settings::{NSID_MAX, NamespaceSettings};
 /// The section.
 pub(crate) const SECTION: &str = "nvme";
 
+/// What it is about.
+pub(crate) const MEANING: &str = "the subsystem, its namespaces, and what hosts may ask for";
+
 /// `[nvme]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The name of the subsystem.
     pub(crate) subsystem: String,
-    /// 20 bytes at most. Hosts know the subsystem again by it: it is the same after a restart.
-    #[serde(default = "serial")]
     pub(crate) serial: String,
-    /// 40 bytes at most.
-    #[serde(default = "model")]
     pub(crate) model: String,
-    /// Who may connect; nobody named: all.
     #[serde(default)]
     pub(crate) hosts: Vec<String>,
-    /// The files of the secrets of hosts that have to prove who they are, by the hosts' names.
     #[serde(default)]
     pub(crate) secrets: BTreeMap<String, PathBuf>,
-    /// The numbers that controllers get. Processes that serve one subsystem have ranges that don't
-    /// overlap: a host tells the controllers of a subsystem apart by their numbers.
-    #[serde(default = "cntlid_min")]
     pub(crate) cntlid_min: u16,
-    #[serde(default = "cntlid_max")]
     pub(crate) cntlid_max: u16,
-    /// From the connection of a queue to its Connect command, at most.
-    #[serde(default = "connect_timeout_ms")]
     pub(crate) connect_timeout_ms: u32,
-    /// Connections from one address, at most; nothing: half of those that the ports have, and no
-    /// fewer than a controller's queues.
     pub(crate) address_connections_max: Option<usize>,
-    /// I/O queues of a controller, at most.
-    #[serde(default = "queues_max")]
     pub(crate) queues_max: u16,
-    /// Entries of a queue, at most.
-    #[serde(default = "entries_max")]
     pub(crate) entries_max: u16,
-    /// Commands under way at one port, at most: a queue for which there is no room is rejected.
-    #[serde(default = "commands_max")]
     pub(crate) commands_max: u32,
-    /// Bytes of data that a capsule may carry.
-    #[serde(default = "in_capsule_bytes")]
     pub(crate) in_capsule_bytes: u32,
-    /// Bytes of one command's data, at most: 4 KiB times a power of two.
-    #[serde(default = "transfer_bytes_max")]
     pub(crate) transfer_bytes_max: u32,
-    /// A host that does not take a response for so long is disconnected, milliseconds.
-    #[serde(default = "response_timeout_ms")]
     pub(crate) response_timeout_ms: u32,
-    /// A host that asks for it has its keys taken back by the response. Some cards announce that
-    /// they can and cannot: then `false`.
-    #[serde(default = "yes")]
     pub(crate) remote_invalidate: bool,
-    /// What discovery says; nothing: where the plan's ports listen.
     #[serde(default)]
     pub(crate) addresses: Vec<SocketAddr>,
     /// By number.
@@ -76,80 +48,54 @@ pub(crate) struct Settings {
     pub(crate) namespace: BTreeMap<String, NamespaceSettings>,
 }
 
-fn serial() -> String {
-    "VERBLINE0001".to_owned()
-}
-
-fn model() -> String {
-    "Verbline".to_owned()
-}
-
-fn cntlid_min() -> u16 {
-    *CNTLIDS.start()
-}
-
-fn cntlid_max() -> u16 {
-    *CNTLIDS.end()
-}
-
-fn connect_timeout_ms() -> u32 {
-    5000
-}
-
-fn queues_max() -> u16 {
-    8
-}
-
-fn entries_max() -> u16 {
-    128
-}
-
-fn commands_max() -> u32 {
-    1024
-}
-
-fn in_capsule_bytes() -> u32 {
-    4096
-}
-
-fn transfer_bytes_max() -> u32 {
-    1 << 20
-}
-
-fn response_timeout_ms() -> u32 {
-    10_000
-}
-
-fn yes() -> bool {
-    true
+impl Keys for Settings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("subsystem", "an NQN", "the name of the subsystem"),
+        AppKey::text("serial", "20 characters", "hosts know the subsystem by it: the same after a restart")
+            .or_text("VERBLINE0001"),
+        AppKey::text("model", "40 characters", "its model").or_text("Verbline"),
+        AppKey::texts("hosts", "NQNs", "who may connect; nobody named: all"),
+        AppKey::map("secrets", "paths by NQN", "the files of secrets of hosts that have to prove who they are"),
+        // A host tells the controllers of a subsystem apart by their numbers.
+        AppKey::integer("cntlid_min", CNTLIDS, "controllers' least number; processes of a subsystem share none").or(1),
+        AppKey::integer("cntlid_max", CNTLIDS, "controllers' greatest number").or(0xFFEF),
+        AppKey::integer("connect_timeout_ms", 100..=60_000, "from a queue's connection to its Connect command")
+            .or(5_000)
+            .unit("ms"),
+        AppKey::integer("address_connections_max", 0..=i64::MAX as u64, "connections from one address, at most")
+            .optional("half of all"),
+        AppKey::integer("queues_max", 1..=1024, "I/O queues of a controller, at most").or(8),
+        AppKey::integer("entries_max", 2..=4096, "entries of a queue, at most").or(128),
+        AppKey::integer("commands_max", 32..=1 << 20, "commands at one port; a queue without room is rejected")
+            .or(1024),
+        AppKey::integer("in_capsule_bytes", 1024..=1 << 16, "data in a capsule; a multiple of 16")
+            .or(4096)
+            .unit("bytes"),
+        AppKey::integer("transfer_bytes_max", PAGE_BYTES..=1 << 24, "a command's data, at most; a power of two")
+            .or(1 << 20)
+            .unit("bytes"),
+        AppKey::integer("response_timeout_ms", 100..=3_600_000, "a host that takes no response is disconnected")
+            .or(10_000)
+            .unit("ms"),
+        // Some cards announce that they can and cannot.
+        AppKey::flag("remote_invalidate", "whether responses take keys back, for hosts that ask").or_flag(true),
+        AppKey::texts("addresses", "ADDRESS:PORT", "what discovery says; none: where the plan's ports listen"),
+        AppKey::tables("namespace", "1 to 2048", NamespaceSettings::KEYS, "a namespace, by its number"),
+    ];
 }
 
 /// The numbers that a controller may have; those beyond stand for any.
-const CNTLIDS: RangeInclusive<u16> = 1..=0xFFEF;
+const CNTLIDS: RangeInclusive<u64> = 1..=0xFFEF;
 /// The least that a page of Identify needs.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 impl Settings {
     /// Reads and checks the section.
     pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
-        let settings: Settings = section.parse()?;
-        let cntlids = u64::from(*CNTLIDS.start())..=u64::from(*CNTLIDS.end());
-        let numbers: [(&str, u64, RangeInclusive<u64>); 9] = [
-            ("cntlid_min", settings.cntlid_min.into(), cntlids.clone()),
-            ("cntlid_max", settings.cntlid_max.into(), u64::from(settings.cntlid_min)..=*cntlids.end()),
-            ("connect_timeout_ms", settings.connect_timeout_ms.into(), 100..=60_000),
-            ("queues_max", settings.queues_max.into(), 1..=1024),
-            ("entries_max", settings.entries_max.into(), 2..=4096),
-            ("commands_max", settings.commands_max.into(), 32..=1 << 20),
-            ("in_capsule_bytes", settings.in_capsule_bytes.into(), 1024..=1 << 16),
-            ("response_timeout_ms", settings.response_timeout_ms.into(), 100..=3_600_000),
-            ("transfer_bytes_max", settings.transfer_bytes_max.into(), PAGE_BYTES..=1 << 24),
-        ];
-        for (key, value, bounds) in numbers {
-            if !bounds.contains(&value) {
-                let message = format!("{value} is not within {} to {}", bounds.start(), bounds.end());
-                return Err(section.refuse(key, message).into());
-            }
+        let settings: Settings = section.read()?;
+        if settings.cntlid_max < settings.cntlid_min {
+            let message = format!("{} is less than cntlid_min, {}", settings.cntlid_max, settings.cntlid_min);
+            return Err(section.refuse("cntlid_max", message).into());
         }
         if !settings.transfer_bytes_max.is_power_of_two() {
             let message = format!("{} is no power of two", settings.transfer_bytes_max);

@@ -21,7 +21,7 @@ use crate::exchange::Known;
 use crate::namespaces::Namespaces;
 use crate::port::{DATA_PACKETS, DataPool};
 use crate::queue::Queues;
-use crate::settings::{SECTION, Settings};
+use crate::settings::{MEANING, SECTION, Settings};
 use crate::shared::{Shared, Tally};
 use crate::shares::Shares;
 use crate::space::{Space, open_files};
@@ -123,7 +123,10 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces
     let open = move |described: Described, opening: &Opening<'_>| -> Result<Box<dyn Stage>, StageError> {
         Ok(Box::new(Target::open(described, opening, Arc::clone(&shared), Arc::clone(&namespaces))?))
     };
-    registry.section(SECTION).opening_stage("target", spec, describe, open).needs("target", needs);
+    registry
+        .section_of::<Settings>(SECTION, MEANING)
+        .opening_stage("target", spec, describe, open)
+        .needs("target", needs);
 }
 
 impl Target {

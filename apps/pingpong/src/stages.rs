@@ -13,25 +13,29 @@ const SEND: OutId = OutId(0);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
-    /// Payload of each message, bytes; 8 at least, for the time that it carries.
     size_bytes: usize,
-    /// Messages in flight at once; 1 measures latency, more measure the rate.
-    #[serde(default = "one")]
     window: usize,
-    /// Exchanges before the first that counts.
-    #[serde(default = "warm_up")]
     warm_up: u64,
-    /// When nothing was answered for so long, what is under way is given up and sent anew: for a
-    /// connection that may be lost. Costs a reading of the clock in every turn.
     resend_after_ms: Option<u32>,
 }
 
-fn one() -> usize {
-    1
-}
-
-fn warm_up() -> u64 {
-    10_000
+impl Keys for Settings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::integer(
+            "size_bytes",
+            STAMP_BYTES as u64..=DATA_BYTES_MAX,
+            "payload of each message; its pool has room",
+        )
+        .unit("bytes"),
+        AppKey::integer("window", 1..=WINDOW_MAX, "messages under way; 1 measures latency, more the rate")
+            .or(1)
+            .unit("messages"),
+        AppKey::integer("warm_up", 0..=WARM_UP_MAX, "exchanges before the first that counts").or(10_000),
+        // For a connection that may be lost. Costs a reading of the clock in every turn.
+        AppKey::integer("resend_after_ms", 1..=RESEND_AFTER_MS_MAX, "unanswered for so long, a message is sent anew")
+            .unit("ms")
+            .optional("never"),
+    ];
 }
 
 /// Registers both kinds, and the section that the client reads.
@@ -43,9 +47,8 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         summary: "starts each exchange, and times it",
         ..StageSpec::default()
     };
-    registry.section("pingpong").stage("client", client, move |stage| {
-        let settings: Settings = stage.section("pingpong")?;
-        check(&settings, stage)?;
+    registry.section_of::<Settings>("pingpong", "what the client sends").stage("client", client, move |stage| {
+        let settings = Settings::read(stage)?;
         let answered = stage.counter("answered");
         Ok(Box::new(Client {
             timings: Timings::new(&results, settings.size_bytes)?,
@@ -62,35 +65,25 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     registry.stage("echo", echo, |_| Ok(Box::new(Echo)));
 }
 
-fn check(settings: &Settings, stage: &StageContext<'_>) -> Result<(), verbline::engine::StageError> {
-    let section = stage.raw_section("pingpong")?;
-    let room = stage.pool().map_or(0, |pool| pool.data_bytes as usize);
-    if !(STAMP_BYTES..=room).contains(&settings.size_bytes) {
-        let message = format!("{} bytes do not fit: {STAMP_BYTES} at least, {room} in this pool", settings.size_bytes);
-        return Err(section.refuse("size_bytes", message).into());
+impl Settings {
+    fn read(stage: &StageContext<'_>) -> Result<Settings, StageError> {
+        let section = stage.raw_section("pingpong")?;
+        let settings: Settings = section.read()?;
+        let room = stage.pool().map_or(0, |pool| pool.data_bytes as usize);
+        if settings.size_bytes > room {
+            let message = format!("{} bytes do not fit: {room} are the most in this pool", settings.size_bytes);
+            return Err(section.refuse("size_bytes", message).into());
+        }
+        Ok(settings)
     }
-    if settings.window == 0 {
-        return Err(section.refuse("window", "with a window of 0 nothing is ever sent; 1 measures latency").into());
-    }
-    if settings.window > WINDOW_MAX {
-        return Err(section.refuse("window", format!("{} are more than {WINDOW_MAX}", settings.window)).into());
-    }
-    if settings.warm_up > WARM_UP_MAX {
-        return Err(section.refuse("warm_up", format!("{} are more than {WARM_UP_MAX}", settings.warm_up)).into());
-    }
-    let resend_after_ms = settings.resend_after_ms.unwrap_or(1);
-    if !(1..=RESEND_AFTER_MS_MAX).contains(&resend_after_ms) {
-        let message =
-            format!("{resend_after_ms} ms are not within 1 to {RESEND_AFTER_MS_MAX}; without it nothing is sent anew");
-        return Err(section.refuse("resend_after_ms", message).into());
-    }
-    Ok(())
 }
 
 /// More than any send queue holds, more exchanges than a week has, and an hour.
-const WINDOW_MAX: usize = 1 << 20;
+const WINDOW_MAX: u64 = 1 << 20;
 const WARM_UP_MAX: u64 = 1_000_000_000_000;
-const RESEND_AFTER_MS_MAX: u32 = 3_600_000;
+const RESEND_AFTER_MS_MAX: u64 = 3_600_000;
+/// The most that a packet of any pool holds.
+const DATA_BYTES_MAX: u64 = 1 << 26;
 
 /// Each message carries the time of its departure, so that any number may be in flight.
 const STAMP_BYTES: usize = size_of::<u64>();

@@ -76,9 +76,9 @@ fn two_lcores_that_measure_nothing_say_so() {
 #[test]
 fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
-        ("pingpong.size_bytes=7", "7 bytes do not fit: 8 at least, 4096 in this pool"),
+        ("pingpong.size_bytes=7", "7 is not within 8 to 67108864"),
         ("pingpong.size_bytes=4097", "4097 bytes do not fit"),
-        ("pingpong.window=0", "with a window of 0 nothing is ever sent"),
+        ("pingpong.window=0", "0 is not within 1 to 1048576"),
         ("pingpong.windows=3", "did you mean `window`?"),
     ];
     for (set, says) in cases {

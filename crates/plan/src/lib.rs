@@ -89,7 +89,7 @@ mod text;
 
 pub use catalog::operation_kind::{OperationKind, OutputOperations};
 pub use catalog::stage_needs::{Asked, Needs, NeedsFn, RegionNeed, SendsNeed};
-pub use catalog::{Catalog, StageKind, StageSpec};
+pub use catalog::{AppTable, Catalog, StageKind, StageSpec};
 pub use choices::{Destination, Group, IdlePolicy, Pages, Placement, Provider, Rights, SpreadBy, Transport, WhenFull};
 pub use diag::diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diag::source::{Location, Span};
@@ -105,7 +105,8 @@ pub use plan::links::{Injector, Lane, Ring, Spread};
 pub use plan::nodes::{Home, Nodes};
 pub use plan::port::{Acceptor, Connections, Port};
 pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
-pub use read::reference::{KeyReference, TableReference, reference};
+pub use read::reference::{KeyReference, TableReference, app_reference, reference};
 pub use sums::sum::{Limit, Sum, Term};
 pub use text::duration;
+pub use text::keys::{AppKey, Keys, undeclared};
 pub use text::params::Params;

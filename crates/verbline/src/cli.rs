@@ -52,7 +52,8 @@ pub fn main(app: &dyn App) -> ExitCode {
         console::flush(None);
         return ExitCode::FAILURE;
     }
-    let matches = args::command(app.name(), app.about()).try_get_matches();
+    let registry = check::registry(app);
+    let matches = args::command(app.name(), app.about(), keys::names(&registry)).try_get_matches();
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return tell(&error),
@@ -66,7 +67,7 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Run(options) => return run::run(app, &options),
         Command::Check(options) => check::check(app, &options),
         Command::Graph(options) => check::graph(app, &options),
-        Command::Keys(options) => keys::keys(&options),
+        Command::Keys(options) => keys::keys(&registry, &options),
         Command::Devices(options) => devices::devices(&options),
     };
     console::flush(None);

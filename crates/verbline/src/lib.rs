@@ -32,5 +32,5 @@ pub mod prelude {
         PortEvent, Registry, Report, Running, Runtime, Stage, StageContext, StageError, StageSpec, Tick, TimerId,
     };
     pub use verbline_mem::{Batch, Packet};
-    pub use verbline_plan::{Loader, Machine, Plan};
+    pub use verbline_plan::{AppKey, Keys, Loader, Machine, Plan};
 }

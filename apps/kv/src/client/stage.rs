@@ -15,7 +15,7 @@ use super::peers::Peers;
 use super::work::{Task, Work, name_of};
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
 use crate::results::{Counts, Measured, READ, Results};
-use crate::settings::Settings;
+use crate::settings::{MEANING, Settings};
 use crate::table::{Found, find, hash};
 
 mod ending;
@@ -65,7 +65,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             settings,
         }))
     };
-    registry.section("kv").stage("client", spec, make).needs("client", needs);
+    registry.section_of::<Settings>("kv", MEANING).stage("client", spec, make).needs("client", needs);
 }
 
 /// Each operation under way has a timer, and may be a READ.

@@ -4,7 +4,7 @@ use verbline::engine::place_of_key;
 use verbline::prelude::*;
 
 use crate::protocol::{Opcode, Request};
-use crate::settings::Settings;
+use crate::settings::{MEANING, Settings};
 use crate::table::hash;
 
 /// The only output: a spread over the shards, or the only shard.
@@ -26,7 +26,7 @@ pub(super) fn register(registry: &mut Registry) {
         summary: "marks requests with the hash of their key",
         ..StageSpec::default()
     };
-    registry.section("kv").stage("route", spec, |stage| {
+    registry.section_of::<Settings>("kv", MEANING).stage("route", spec, |stage| {
         let shards = usize::from(Settings::read(stage)?.shards);
         let marks = (0..shards).map(|shard| mark_of(shard, shards)).collect();
         Ok(Box::new(Route { marks, routed: stage.counter("routed") }))

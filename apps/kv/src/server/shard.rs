@@ -22,23 +22,21 @@ const REPLY_TOO_LONG: DropReason = DropReason::Stage(1);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// The region that holds its table.
     table: String,
-    /// The longest key, bytes.
-    #[serde(default = "key_bytes")]
     key_bytes: u32,
-    /// The longest value, bytes.
-    #[serde(default = "value_bytes")]
     value_bytes: u32,
 }
 
-fn key_bytes() -> u32 {
-    16
+impl Keys for Params {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("table", "a region's NAME", "the region that holds its table"),
+        AppKey::integer("key_bytes", 0..=BYTES_MAX, "the longest key").or(16).unit("bytes"),
+        AppKey::integer("value_bytes", 0..=BYTES_MAX, "the longest value").or(64).unit("bytes"),
+    ];
 }
 
-fn value_bytes() -> u32 {
-    64
-}
+/// What a shape of a table is computed from; a region that is too short for it is refused.
+const BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Answers requests.
 struct Shard {
@@ -64,7 +62,7 @@ pub(super) fn register(registry: &mut Registry) {
         ..StageSpec::default()
     };
     registry.stage("shard", spec, |stage| {
-        let params: Params = stage.params()?;
+        let params: Params = stage.raw_params().read()?;
         let refused = |error: StageError| stage.raw_params().refuse("table", error.to_string());
         let region = stage.region(&params.table).map_err(refused)?;
         let Some(shape) = Shape::fitting(region.len_bytes(), params.key_bytes, params.value_bytes) else {
@@ -87,14 +85,14 @@ pub(super) fn register(registry: &mut Registry) {
         };
         Ok(Box::new(Shard { table: Table::new(region.clone(), shape), region, counters }))
     });
-    registry.needs("shard", needs);
+    registry.needs("shard", needs).params_of::<Params>("shard", "a shard of the server");
 }
 
 /// A table is told to every client that asks. A client asks for as much at once as the plan's
 /// section says, and each request has its reply.
 fn needs(asked: &Asked<'_>) -> Needs {
     let mut needs = Needs::default();
-    if let Ok(params) = asked.params().parse::<Params>() {
+    if let Ok(params) = asked.params().read::<Params>() {
         let (rights, what) = (Rights::REMOTE_READ, "clients READ its table");
         needs.regions.push(RegionNeed { region: params.table, rights, what });
     }

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use verbline::prelude::*;
 
-use super::settings::{MoexSettings, bounds};
+use super::settings::MoexSettings;
 use super::tally::Tally;
 use crate::arbitration::{Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
 use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
@@ -37,21 +37,24 @@ enum Framing {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// The port that receives channel A, as `md_a`; every other one is channel B's.
     a: String,
     framing: Framing,
-    /// The feed's MoldUDP64 session; without it that of the first two datagrams in a row that have
-    /// the same.
     session: Option<String>,
-    /// The first sequence number of the feed; without it a loss at the very start goes unseen.
     first: Option<u64>,
-    /// How long a hole on one channel may be filled by the other, microseconds.
-    #[serde(default = "timeout_us")]
     timeout_us: u64,
 }
 
-fn timeout_us() -> u64 {
-    1_000
+impl Keys for Params {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("a", "a port's NAME", "the port that receives channel A; every other one is channel B's"),
+        AppKey::choice("framing", &["mold", "forts"], "MoldUDP64, or FAST behind a four-byte MsgSeqNum"),
+        AppKey::text("session", "1 to 10 ASCII characters", "the feed's MoldUDP64 session").optional("first heard"),
+        AppKey::integer("first", 0..=FIRST_MAX, "first sequence number; without it a loss at the start is not seen")
+            .optional("first heard"),
+        AppKey::integer("timeout_us", 0..=TIMEOUT_US_MAX, "how long a hole on one channel may be filled by the other")
+            .or(1_000)
+            .unit("µs"),
+    ];
 }
 
 /// The longest time-out, an hour: as good as none.
@@ -73,15 +76,8 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         ..StageSpec::default()
     };
     registry.stage("arbiter", spec, move |stage| {
-        let params: Params = stage.params()?;
+        let params: Params = stage.raw_params().read()?;
         let port_a = port_index(stage, &params.a)?;
-        bounds(
-            stage.raw_params(),
-            [
-                ("timeout_us", params.timeout_us, 0..=TIMEOUT_US_MAX),
-                ("first", params.first.unwrap_or(0), 0..=FIRST_MAX),
-            ],
-        )?;
         let timeout_ns = params.timeout_us * 1_000;
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
@@ -101,6 +97,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             home: home.clone(),
         }))
     });
+    registry.params_of::<Params>("arbiter", "which port is channel A, and how frames are read");
 }
 
 fn frames(stage: &StageContext<'_>, params: &Params) -> Result<Frames, StageError> {

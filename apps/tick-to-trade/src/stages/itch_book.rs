@@ -5,8 +5,8 @@ use serde::Deserialize;
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
-use super::arbiter::Mark;
-use super::settings::{INSTRUMENTS_MAX, KEPT_MESSAGES_MAX, bounds, port_of_output};
+use super::arbiter::{FIRST_MAX, Mark};
+use super::settings::{INSTRUMENTS_MAX, KEPT_MESSAGES_MAX, port_of_output};
 use super::tally::{ItchTally, Tally};
 use super::teller::{Teller, memory_bytes};
 use super::update::UPDATE_LEN_BYTES;
@@ -30,57 +30,37 @@ const NO_ROOM: DropReason = DropReason::Stage(2);
 const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 struct Params {
-    /// The first sequence number of the feed; without it the books begin with snapshots.
     first: Option<u64>,
-    /// Messages that are held behind a gap, or for a book that is rebuilt.
     held_messages: u32,
-    /// A gap of more messages is left to snapshots.
     gap_messages_max: u32,
-    /// How long an answer may take, microseconds; each further time twice as long.
     timeout_us: u64,
-    /// How often messages are asked for before they are left to snapshots.
     tries: u32,
-    /// How long a part of a snapshot may take, milliseconds; each further time twice as long.
     snapshot_timeout_ms: u64,
-    /// How soon a book may be rebuilt again, milliseconds.
     rebuild_pause_ms: u64,
 }
 
-impl Default for Params {
-    fn default() -> Params {
-        Params {
-            first: None,
-            held_messages: 65_536,
-            gap_messages_max: 16_384,
-            timeout_us: 5_000,
-            tries: 6,
-            snapshot_timeout_ms: 100,
-            rebuild_pause_ms: 1_000,
-        }
-    }
+impl Keys for Params {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::integer("first", 0..=FIRST_MAX, "first sequence number; without it books begin with snapshots")
+            .optional("none"),
+        AppKey::integer("held_messages", 2..=KEPT_MESSAGES_MAX, "held behind a gap, or for a book that is rebuilt")
+            .or(65_536)
+            .unit("messages"),
+        AppKey::integer("gap_messages_max", 0..=KEPT_MESSAGES_MAX, "a larger gap is left to snapshots")
+            .or(16_384)
+            .unit("messages"),
+        AppKey::integer("timeout_us", 1..=60_000_000, "how long an answer may take; each further time twice as long")
+            .or(5_000)
+            .unit("µs"),
+        AppKey::integer("tries", 1..=32, "how often messages are asked for before they are left to snapshots").or(6),
+        AppKey::integer("snapshot_timeout_ms", 1..=60_000, "how long a part of a snapshot may take").or(100).unit("ms"),
+        AppKey::integer("rebuild_pause_ms", 1..=60_000, "how soon a book may be rebuilt again").or(1_000).unit("ms"),
+    ];
 }
 
 impl Params {
-    /// Reads and checks the stage's parameters.
-    fn read(stage: &StageContext<'_>) -> Result<Params, verbline::engine::StageError> {
-        let params: Params = stage.params()?;
-        bounds(
-            stage.raw_params(),
-            [
-                ("first", params.first.unwrap_or(0), 0..=super::arbiter::FIRST_MAX),
-                ("held_messages", params.held_messages.into(), 2..=KEPT_MESSAGES_MAX),
-                ("gap_messages_max", params.gap_messages_max.into(), 0..=KEPT_MESSAGES_MAX),
-                ("timeout_us", params.timeout_us, 1..=60_000_000),
-                ("tries", params.tries.into(), 1..=32),
-                ("snapshot_timeout_ms", params.snapshot_timeout_ms, 1..=60_000),
-                ("rebuild_pause_ms", params.rebuild_pause_ms, 1..=60_000),
-            ],
-        )?;
-        Ok(params)
-    }
-
     fn follower(&self) -> FollowerSpec {
         FollowerSpec {
             books: BOOKS,
@@ -107,7 +87,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         ..StageSpec::default()
     };
     registry.stage("itch-book", spec, move |stage| {
-        let params = Params::read(stage)?;
+        let params: Params = stage.raw_params().read()?;
         let ports = [port_of_output(stage, "request"), port_of_output(stage, "snapshot_request")];
         let follower = FollowerSpec {
             request_messages: request_messages(stage),
@@ -126,7 +106,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             home: home.clone(),
         }))
     });
-    registry.needs("itch-book", needs);
+    registry.needs("itch-book", needs).params_of::<Params>("itch-book", "how lost messages are recovered");
 }
 
 /// Messages that are sure to fit one answer, if the server's packets are as long as the stage's
@@ -139,7 +119,7 @@ fn request_messages(stage: &StageContext<'_>) -> u16 {
 
 /// Memory for the books and what recovers them, and packets that hold one update.
 fn needs(asked: &Asked<'_>) -> Needs {
-    let params: Params = asked.params().parse().unwrap_or_default();
+    let Ok(params) = asked.params().read::<Params>() else { return Needs::default() };
     let recovery = params.follower().memory_bytes() - BOOKS.memory_bytes();
     Needs {
         memory_bytes: vec![("books", BOOKS.memory_bytes()), ("held_messages", recovery), ("updates", memory_bytes())],

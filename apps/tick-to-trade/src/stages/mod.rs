@@ -30,12 +30,17 @@ mod wire;
 use verbline::prelude::*;
 
 pub use settings::INSTRUMENTS_MAX;
+use settings::{ItchSettings, MoexSettings, RiskSettings, TriggerSettings};
 pub use tally::{ExchangeTally, FortsTally, ItchTally, OriginTally, STEPS, StrategyTally, Tallies, Tally};
 
 /// Registers every kind of stage and the sections that they read. What they count ends up in
 /// `tally`.
 pub fn register(registry: &mut Registry, tally: &Tally) {
-    registry.section("feed").section("trigger").section("risk");
+    registry
+        .section_of::<ItchSettings>("feed", "what `itch-exchange` generates, and loses")
+        .section_of::<MoexSettings>("feed", "the recording that `moex-exchange` plays")
+        .section_of::<TriggerSettings>("trigger", "when an order is sent")
+        .section_of::<RiskSettings>("risk", "which orders are held back");
     itch_exchange::register(registry, tally);
     moex_exchange::register(registry, tally);
     arbiter::register(registry, tally);

@@ -1,12 +1,10 @@
 //! The sections of a plan that the stages read, and what is refused in them.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use verbline::cli::count;
 use verbline::engine::{StageContext, StageError};
-use verbline::plan::{Asked, Params, Target};
+use verbline::plan::{AppKey, Asked, Keys, Target};
 
 use crate::fast::MoexFeed;
 use crate::generator::GeneratorSpec;
@@ -17,50 +15,40 @@ use crate::risk::{RiskSpec, TriggerSpec};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ItchSettings {
-    /// The same seed gives the same feed, and the same drops.
-    #[serde(default = "ItchSettings::seed")]
     pub(super) seed: u64,
-    /// Instruments, 1 to 9,999.
     pub(super) instruments: u16,
-    /// Live orders that each book settles at.
-    #[serde(default = "ItchSettings::live_orders")]
     pub(super) live_orders: u32,
-    /// Messages a second; 0: as fast as the channels take them.
     pub(super) ticks_per_second: u64,
-    /// Messages in each MoldUDP64 frame.
-    #[serde(default = "ItchSettings::messages_per_frame")]
     pub(super) messages_per_frame: u16,
-    /// Share of frames of each channel that is dropped on purpose.
-    #[serde(default)]
     pub(super) drop_a: f64,
-    /// Likewise.
-    #[serde(default)]
     pub(super) drop_b: f64,
-    /// Share of the answers to requests for messages that is dropped on purpose.
-    #[serde(default)]
     pub(super) drop_answers: f64,
-    /// The last messages of the feed, which can be sent again.
-    #[serde(default = "ItchSettings::kept_messages")]
     pub(super) kept_messages: u32,
 }
 
+const SEED: AppKey =
+    AppKey::integer("seed", 0..=SEED_MAX, "the same seed gives the same feed, and the same drops").or(1);
+const DROP_A: AppKey = AppKey::share("drop_a", "of channel A's frames, dropped on purpose").or_real(0.0);
+const DROP_B: AppKey = AppKey::share("drop_b", "of channel B's frames, dropped on purpose").or_real(0.0);
+
+impl Keys for ItchSettings {
+    const KEYS: &'static [AppKey] = &[
+        SEED,
+        AppKey::integer("instruments", 1..=9_999, "instruments of the feed"),
+        AppKey::integer("live_orders", 1..=GeneratorSpec::LIVE_ORDERS_MAX as u64, "live orders that a book settles at")
+            .or(2_000),
+        AppKey::integer("ticks_per_second", 0..=1_000_000_000, "messages; 0: as fast as the channels take them"),
+        AppKey::integer("messages_per_frame", 1..=64, "messages in each MoldUDP64 frame").or(1),
+        DROP_A,
+        DROP_B,
+        AppKey::share("drop_answers", "of answers to requests for messages, dropped on purpose").or_real(0.0),
+        AppKey::integer("kept_messages", 2..=KEPT_MESSAGES_MAX, "the last messages, which can be sent again")
+            .or(65_536)
+            .unit("messages"),
+    ];
+}
+
 impl ItchSettings {
-    fn seed() -> u64 {
-        1
-    }
-
-    fn live_orders() -> u32 {
-        2_000
-    }
-
-    fn messages_per_frame() -> u16 {
-        1
-    }
-
-    fn kept_messages() -> u32 {
-        65_536
-    }
-
     /// What the exchange keeps to serve it.
     pub(super) fn services(&self) -> ServicesSpec {
         ServicesSpec { kept_messages: self.kept_messages, orders_max: self.generator().orders_max() }
@@ -73,32 +61,12 @@ impl ItchSettings {
 
     /// The section as it stands, if it can be read; if not, the stage's factory says why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<ItchSettings> {
-        asked.section("feed")?.parse().ok()
+        asked.section("feed")?.read().ok()
     }
 
     /// Reads and checks the section.
     pub(super) fn read(stage: &StageContext<'_>) -> Result<ItchSettings, StageError> {
-        let settings: ItchSettings = stage.section("feed")?;
-        let feed = stage.raw_section("feed")?;
-        bounds(
-            feed,
-            [
-                ("seed", settings.seed, 0..=SEED_MAX),
-                ("live_orders", settings.live_orders.into(), 1..=u64::from(GeneratorSpec::LIVE_ORDERS_MAX)),
-                ("ticks_per_second", settings.ticks_per_second, 0..=1_000_000_000),
-                ("kept_messages", settings.kept_messages.into(), 2..=KEPT_MESSAGES_MAX),
-            ],
-        )?;
-        share(stage, "drop_a", settings.drop_a)?;
-        share(stage, "drop_b", settings.drop_b)?;
-        share(stage, "drop_answers", settings.drop_answers)?;
-        if !(1..=9_999).contains(&settings.instruments) {
-            return Err(feed.refuse("instruments", "the feed has 1 to 9,999 instruments").into());
-        }
-        if !(1..=64).contains(&settings.messages_per_frame) {
-            return Err(feed.refuse("messages_per_frame", "a frame has 1 to 64 messages").into());
-        }
-        Ok(settings)
+        Ok(stage.raw_section("feed")?.read()?)
     }
 }
 
@@ -106,20 +74,22 @@ impl ItchSettings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MoexSettings {
-    /// The folder of the recording.
     pub(super) dir: PathBuf,
-    /// How much faster than the market's clock the recording is played.
-    #[serde(default = "MoexSettings::speed")]
     pub(super) speed: f64,
-    /// For the drops.
-    #[serde(default = "ItchSettings::seed")]
     pub(super) seed: u64,
-    /// Share of datagrams of each incremental channel that is dropped on purpose.
-    #[serde(default)]
     pub(super) drop_a: f64,
-    /// Likewise.
-    #[serde(default)]
     pub(super) drop_b: f64,
+}
+
+impl Keys for MoexSettings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("dir", "a folder's path", "the folder of the recording"),
+        AppKey::real("speed", SPEED_MIN..=SPEED_MAX, "how much faster than the market's clock it is played")
+            .or_real(100.0),
+        SEED,
+        DROP_A,
+        DROP_B,
+    ];
 }
 
 /// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
@@ -133,38 +103,19 @@ const SPEED_MIN: f64 = 0.001;
 const SPEED_MAX: f64 = 1e9;
 
 impl MoexSettings {
-    fn speed() -> f64 {
-        100.0
-    }
-
     /// The recording, if it is there; if not, the stage's factory says why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<MoexFeed> {
-        let settings: MoexSettings = asked.section("feed")?.parse().ok()?;
+        let settings: MoexSettings = asked.section("feed")?.read().ok()?;
         MoexFeed::open(&settings.dir).ok()
     }
 
     /// Reads and checks the section, and opens the recording that it names.
     pub(super) fn open(stage: &StageContext<'_>) -> Result<(MoexSettings, MoexFeed), StageError> {
-        let settings = MoexSettings::read(stage)?;
+        let settings: MoexSettings = stage.raw_section("feed")?.read()?;
         match MoexFeed::open(&settings.dir) {
             Ok(feed) => Ok((settings, feed)),
             Err(error) => Err(stage.raw_section("feed")?.refuse("dir", error.to_string()).into()),
         }
-    }
-
-    fn read(stage: &StageContext<'_>) -> Result<MoexSettings, StageError> {
-        let settings: MoexSettings = stage.section("feed")?;
-        bounds(stage.raw_section("feed")?, [("seed", settings.seed, 0..=SEED_MAX)])?;
-        share(stage, "drop_a", settings.drop_a)?;
-        share(stage, "drop_b", settings.drop_b)?;
-        if !(SPEED_MIN..=SPEED_MAX).contains(&settings.speed) {
-            let message = format!(
-                "a speed of {} is not within {SPEED_MIN} to {SPEED_MAX}: 1.0 is the market's own pace",
-                settings.speed
-            );
-            return Err(stage.raw_section("feed")?.refuse("speed", message).into());
-        }
-        Ok(settings)
     }
 }
 
@@ -179,51 +130,31 @@ pub(super) fn port_of_output(stage: &StageContext<'_>, output: &str) -> Option<u
     }
 }
 
-/// Insists that numbers of a table are within their bounds.
-pub(super) fn bounds<const N: usize>(
-    table: &Params,
-    numbers: [(&'static str, u64, RangeInclusive<u64>); N],
-) -> Result<(), StageError> {
-    for (key, value, bounds) in numbers {
-        if !bounds.contains(&value) {
-            let (least, most) = (count(*bounds.start()), count(*bounds.end()));
-            return Err(table.refuse(key, format!("{} is not within {least} to {most}", count(value))).into());
-        }
-    }
-    Ok(())
-}
-
-fn share(stage: &StageContext<'_>, key: &str, value: f64) -> Result<(), StageError> {
-    if (0.0..=1.0).contains(&value) {
-        return Ok(());
-    }
-    Err(stage.raw_section("feed")?.refuse(key, format!("{value} is no share: 0.0 drops nothing, 1.0 all")).into())
-}
-
 /// `[trigger]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct TriggerSettings {
-    /// Fires when one side of the best level outweighs the other by this share of both.
+#[serde(deny_unknown_fields)]
+pub(super) struct TriggerSettings {
     imbalance: f64,
-    /// Fires when the mid has moved this far, in the feed's price unit; 0 never.
     move_min: i64,
-    /// Shares or contracts of an order.
     quantity: u32,
-    /// Rest after an order, microseconds.
     cooldown_us: u64,
 }
 
-impl Default for TriggerSettings {
-    fn default() -> Self {
-        TriggerSettings { imbalance: 0.6, move_min: 0, quantity: 100, cooldown_us: 1_000 }
-    }
+impl Keys for TriggerSettings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::real("imbalance", 0.0..=2.0, "fires when a side of the best level outweighs the other by this of both")
+            .or_real(0.6),
+        AppKey::integer("move_min", 0..=PRICE_MAX, "fires when the mid has moved this far, in price units; 0: never")
+            .or(0),
+        AppKey::integer("quantity", 1..=QUANTITY_MAX, "shares or contracts of an order").or(100),
+        AppKey::integer("cooldown_us", 0..=86_400_000_000, "the rest after an order").or(1_000).unit("µs"),
+    ];
 }
 
 /// `[risk]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RiskSettings {
+#[serde(deny_unknown_fields)]
+pub(super) struct RiskSettings {
     quantity_max: u32,
     notional_max: i64,
     collar_bps: u32,
@@ -232,17 +163,19 @@ struct RiskSettings {
     position_max: u32,
 }
 
-impl Default for RiskSettings {
-    fn default() -> Self {
-        RiskSettings {
-            quantity_max: 1_000,
-            notional_max: i64::MAX,
-            collar_bps: 500,
-            orders_per_second: 10_000,
-            burst_orders: 64,
-            position_max: 100_000,
-        }
-    }
+impl Keys for RiskSettings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::integer("quantity_max", 1..=QUANTITY_MAX, "the most shares or contracts of an order").or(1_000),
+        AppKey::integer("notional_max", 1..=PRICE_MAX, "the greatest price times quantity, in price units")
+            .or(PRICE_MAX),
+        AppKey::integer("collar_bps", 0..=1_000_000, "how far from the mid an order's price may be")
+            .or(500)
+            .unit("bps"),
+        AppKey::integer("orders_per_second", 0..=1_000_000_000, "orders, on the average").or(10_000),
+        AppKey::integer("burst_orders", 1..=1_000_000, "orders at once, beyond that average").or(64),
+        AppKey::integer("position_max", 0..=QUANTITY_MAX, "the most shares or contracts held, long or short")
+            .or(100_000),
+    ];
 }
 
 /// Most shares or contracts of anything, and the greatest price or notional.
@@ -254,24 +187,7 @@ pub const INSTRUMENTS_MAX: u16 = 1_024;
 
 /// Reads `[trigger]`.
 pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageError> {
-    let settings: TriggerSettings = stage.section("trigger")?;
-    if !(0.0..=2.0).contains(&settings.imbalance) {
-        let message =
-            format!("{} is no share: 0.6 is three fifths, anything above 1.0 never fires", settings.imbalance);
-        return Err(stage.raw_section("trigger")?.refuse("imbalance", message).into());
-    }
-    let trigger = stage.raw_section("trigger")?;
-    let Ok(move_min) = u64::try_from(settings.move_min) else {
-        return Err(trigger.refuse("move_min", "a move is a distance: 1 or more, or 0, which never fires").into());
-    };
-    bounds(
-        trigger,
-        [
-            ("move_min", move_min, 0..=PRICE_MAX),
-            ("quantity", settings.quantity.into(), 1..=QUANTITY_MAX),
-            ("cooldown_us", settings.cooldown_us, 0..=86_400_000_000),
-        ],
-    )?;
+    let settings: TriggerSettings = stage.raw_section("trigger")?.read()?;
     Ok(TriggerSpec {
         instruments: INSTRUMENTS_MAX,
         imbalance_permille: (settings.imbalance * 1000.0) as u32,
@@ -283,22 +199,7 @@ pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageErro
 
 /// Reads `[risk]`.
 pub(super) fn risk(stage: &StageContext<'_>) -> Result<RiskSpec, StageError> {
-    let settings: RiskSettings = stage.section("risk")?;
-    let risk = stage.raw_section("risk")?;
-    let Ok(notional_max) = u64::try_from(settings.notional_max) else {
-        return Err(risk.refuse("notional_max", "a notional is 1 or more").into());
-    };
-    bounds(
-        risk,
-        [
-            ("quantity_max", settings.quantity_max.into(), 1..=QUANTITY_MAX),
-            ("notional_max", notional_max, 1..=PRICE_MAX),
-            ("collar_bps", settings.collar_bps.into(), 0..=1_000_000),
-            ("orders_per_second", settings.orders_per_second.into(), 0..=1_000_000_000),
-            ("burst_orders", settings.burst_orders.into(), 1..=1_000_000),
-            ("position_max", settings.position_max.into(), 0..=QUANTITY_MAX),
-        ],
-    )?;
+    let settings: RiskSettings = stage.raw_section("risk")?.read()?;
     Ok(RiskSpec {
         instruments: INSTRUMENTS_MAX,
         quantity_max: settings.quantity_max,

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use verbline_plan::{Catalog, NeedsFn, Plan, StageKind, StageSpec};
+use verbline_plan::{AppTable, Catalog, Keys, NeedsFn, Plan, StageKind, StageSpec, undeclared};
 
 use crate::api::context::StageContext;
 use crate::api::opening::{Open, Opening};
@@ -54,6 +54,7 @@ pub struct Registry {
     acceptors: BTreeMap<&'static str, Box<AcceptorFactory>>,
     requests: Vec<Box<RequestFactory>>,
     sections: Vec<&'static str>,
+    tables: Vec<AppTable>,
 }
 
 pub(crate) struct Kind {
@@ -66,7 +67,14 @@ pub(crate) struct Kind {
 impl Registry {
     /// An empty registry of the app of this name; a plan that says `app = "…"` must say this one.
     pub fn new(app: &'static str) -> Registry {
-        Registry { app, kinds: BTreeMap::new(), acceptors: BTreeMap::new(), requests: Vec::new(), sections: Vec::new() }
+        Registry {
+            app,
+            kinds: BTreeMap::new(),
+            acceptors: BTreeMap::new(),
+            requests: Vec::new(),
+            sections: Vec::new(),
+            tables: Vec::new(),
+        }
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that
@@ -189,11 +197,39 @@ impl Registry {
         self
     }
 
+    /// Registers a section ([`Registry::section`]) with its keys, so that `keys` explains them.
+    /// Where several kinds read a section each in its own way, each type is registered, with a
+    /// `meaning` that tells them apart.
+    ///
+    /// # Panics
+    /// If the keys are not exactly the fields of the type: a mistake of the app's source.
+    pub fn section_of<T: Keys>(&mut self, name: &'static str, meaning: &'static str) -> &mut Registry {
+        self.declare::<T>(name, false, meaning).section(name)
+    }
+
+    /// Registers the keys of the `params` of a kind of stage, so that `keys` explains them.
+    ///
+    /// # Panics
+    /// As [`Registry::section_of`].
+    pub fn params_of<T: Keys>(&mut self, kind: &'static str, meaning: &'static str) -> &mut Registry {
+        self.declare::<T>(kind, true, meaning)
+    }
+
+    fn declare<T: Keys>(&mut self, name: &'static str, is_params: bool, meaning: &'static str) -> &mut Registry {
+        let undeclared = undeclared::<T>();
+        assert!(undeclared.is_empty(), "`{name}`: only declared, or only read: {}", undeclared.join(", "));
+        let table = AppTable { name, is_params, meaning, keys: T::KEYS };
+        if !self.tables.iter().any(|known| (known.name, known.is_params, known.meaning) == (name, is_params, meaning)) {
+            self.tables.push(table);
+        }
+        self
+    }
+
     /// What the plan is checked against.
     pub fn catalog(&self) -> Catalog {
         let kinds = self.kinds.values().map(|kind| kind.checked.clone()).collect();
         let acceptors = self.acceptors.keys().copied().collect();
-        Catalog { app: Some(self.app), kinds, acceptors, sections: self.sections.clone() }
+        Catalog { app: Some(self.app), kinds, acceptors, sections: self.sections.clone(), tables: self.tables.clone() }
     }
 
     pub(crate) fn kind(&self, name: &str) -> Option<&Kind> {

@@ -6,6 +6,7 @@ pub(crate) mod stage_needs;
 
 use crate::catalog::operation_kind::OutputOperations;
 use crate::catalog::stage_needs::NeedsFn;
+use crate::text::keys::AppKey;
 
 /// What can be named in a plan because the application knows it.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,21 @@ pub struct Catalog {
     pub acceptors: Vec<&'static str>,
     /// The top-level tables that the application reads itself, e.g. `feed` for `[feed]`.
     pub sections: Vec<&'static str>,
+    /// The keys of its sections and of its kinds' `params`, as far as it declares them.
+    pub tables: Vec<AppTable>,
+}
+
+/// The keys of one of an app's tables.
+#[derive(Debug, Clone, Copy)]
+pub struct AppTable {
+    /// The section, or the kind whose `params` they are.
+    pub name: &'static str,
+    /// Whether they are the `params` of a kind of stage.
+    pub is_params: bool,
+    /// What it stands for, in one line.
+    pub meaning: &'static str,
+    /// Its keys.
+    pub keys: &'static [AppKey],
 }
 
 /// A kind of stage, as registered.

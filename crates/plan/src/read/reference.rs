@@ -5,14 +5,19 @@
 
 use std::fmt;
 
+use crate::catalog::Catalog;
 use crate::read::raw;
 use crate::read::reader::{Key, LeftOut, Takes};
+use crate::text::keys::{AppDefault, AppKey, AppTakes};
 
 /// One table of a plan and all its keys.
 #[derive(Debug, Clone)]
 pub struct TableReference {
-    /// The table's sort, e.g. `port` for `[port.NAME]`; empty for the keys above all tables.
+    /// The table's sort, e.g. `port` for `[port.NAME]`; empty for the keys above all tables. Of an
+    /// app's table its name: a section's, a kind's.
     pub sort: &'static str,
+    /// Its header as a file writes it, e.g. `[port.NAME]`; empty for the keys above all tables.
+    pub header: String,
     /// What it stands for, in one line.
     pub meaning: &'static str,
     /// Its keys, in the order in which they are read.
@@ -48,7 +53,58 @@ fn explain(table: &'static str, keys: Vec<Key>) -> TableReference {
     let words = TABLES.iter().find(|words| words.table == table);
     let of = |key: &Key| words?.keys.iter().find(|words| words.key == key.name);
     let keys = keys.iter().map(|key| explain_key(key, of(key).unwrap_or(&NO_WORDS))).collect();
-    TableReference { sort: table, meaning: words.map_or("", |words| words.meaning), keys }
+    let header = if table.is_empty() { String::new() } else { format!("[{table}.NAME]") };
+    TableReference { sort: table, header, meaning: words.map_or("", |words| words.meaning), keys }
+}
+
+/// The tables that an app declares, in the order in which it does, each followed by those within.
+pub fn app_reference(catalog: &Catalog) -> Vec<TableReference> {
+    let mut tables = Vec::new();
+    for table in &catalog.tables {
+        let header = match table.is_params {
+            true => format!("params of `use = \"{}\"`", table.name),
+            false => format!("[{}]", table.name),
+        };
+        add_app_table(&mut tables, table.name, header, table.meaning, table.keys);
+    }
+    tables
+}
+
+fn add_app_table(
+    tables: &mut Vec<TableReference>,
+    sort: &'static str,
+    header: String,
+    meaning: &'static str,
+    keys: &[AppKey],
+) {
+    tables.push(TableReference { sort, header, meaning, keys: keys.iter().map(explain_app_key).collect() });
+    for key in keys {
+        if let AppTakes::Tables(_, within) = key.takes {
+            add_app_table(tables, sort, format!("[{sort}.{}.NAME]", key.name), key.meaning, within);
+        }
+    }
+}
+
+fn explain_app_key(key: &AppKey) -> KeyReference {
+    let (value, bounds) = match key.takes {
+        AppTakes::Integer(least, most) => ("integer", format!("{} to {}", grouped(least), grouped(most))),
+        AppTakes::Real(least, most) => ("number", format!("{least} to {most}")),
+        AppTakes::Share => ("share", "0 to 1".to_owned()),
+        AppTakes::Flag => ("boolean", "true | false".to_owned()),
+        AppTakes::Text(bounds) => ("string", bounds.to_owned()),
+        AppTakes::Texts(bounds) => ("strings", bounds.to_owned()),
+        AppTakes::Choice(words) => ("choice", words.join(" | ")),
+        AppTakes::Map(bounds) | AppTakes::Tables(bounds, _) => ("table", bounds.to_owned()),
+    };
+    let default = match key.left_out {
+        AppDefault::Refused => "required".to_owned(),
+        AppDefault::Open(words) => words.to_owned(),
+        AppDefault::Integer(value) => grouped(value),
+        AppDefault::Real(value) => value.to_string(),
+        AppDefault::Flag(value) => value.to_string(),
+        AppDefault::Text(text) => text.to_owned(),
+    };
+    KeyReference { name: key.name, value, unit: key.unit, default, bounds, meaning: key.meaning }
 }
 
 fn explain_key(key: &Key, words: &Words) -> KeyReference {
@@ -75,18 +131,15 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
     KeyReference { name: key.name, value, unit: words.unit, default, bounds, meaning: words.meaning }
 }
 
-/// `1,048,576`.
+/// `1,048,576`; what is too long for a column, as a power.
 fn grouped(number: u64) -> String {
+    const POWERS: [(u64, &str); 2] = [(i64::MAX as u64, "2^63 - 1"), (1_000_000_000_000_000_000, "10^18")];
+    if let Some((_, power)) = POWERS.iter().find(|(known, _)| *known == number) {
+        return (*power).to_owned();
+    }
     let digits = number.to_string();
     let ends = (1..=digits.len()).rev().map(|left| if left > 1 && left % 3 == 1 { "," } else { "" });
     digits.chars().zip(ends).flat_map(|(digit, end)| std::iter::once(digit).chain(end.chars())).collect()
-}
-
-impl TableReference {
-    /// Its header as a file writes it, e.g. `[port.NAME]`; empty for the keys above all tables.
-    pub fn header(&self) -> String {
-        if self.sort.is_empty() { String::new() } else { format!("[{}.NAME]", self.sort) }
-    }
 }
 
 /// The keys in columns, with a line below each on what it is for; 76 columns at most, so that it
@@ -103,6 +156,8 @@ impl fmt::Display for TableReference {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, [key, value, unit, default, bounds]: [&str; 5]) -> fmt::Result {
+    // A long one is parted from the next by a blank all the same.
+    let (key, default) = (format!("{key} "), format!("{default} "));
     let line = format!("{key:<17}{value:<10}{unit:<9}{default:<15}{bounds}");
     writeln!(f, "{}", line.trim_end())
 }

@@ -3,6 +3,7 @@
 mod de;
 pub mod duration;
 pub(crate) mod file;
+pub(crate) mod keys;
 pub(crate) mod params;
 pub(crate) mod set;
 pub(crate) mod syntax;

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use crate::diag::diagnostics::{Diagnostic, Severity};
 use crate::diag::source::{Location, Sources, Span};
 use crate::text::de::{self, Fault};
-use crate::text::tree::{Node, Table, Value};
+use crate::text::keys::{AppDefault, AppKey, AppTakes, Keys};
+use crate::text::tree::{Entry, Node, Table, Value};
 
 /// A stage's `params` or an application's section. Cheap to pass by reference; holds its own copy
 /// of the values.
@@ -50,6 +51,59 @@ impl Params {
     /// fields, unknown, and where.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
         T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
+    }
+
+    /// The values as a type that declares its keys: each within its bounds, and with its default if
+    /// it is left out. An error says which key is wrong, and where.
+    pub fn read<T: Keys>(&self) -> Result<T, Diagnostic> {
+        let mut node = self.node.clone();
+        self.complete(&mut node, "", T::KEYS)?;
+        T::deserialize(de::NodeDeserializer(&node)).map_err(|error| self.explain(error))
+    }
+
+    /// Checks what a table has of these keys, and adds the defaults of those that it has not.
+    fn complete(&self, node: &mut Node, path: &str, keys: &[AppKey]) -> Result<(), Diagnostic> {
+        let span = node.span;
+        let Value::Table(table) = &mut node.value else { return Ok(()) };
+        for key in keys {
+            let path = format!("{path}{}", key.name);
+            match table.find_mut(key.name) {
+                Some(entry) => self.complete_key(&mut entry.node, &path, key)?,
+                None => {
+                    let value = left_out(key.left_out).map(|value| Node { span, value });
+                    let entry = |node| Entry { key: key.name.to_owned(), key_span: span, node };
+                    table.entries.extend(value.map(entry));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_key(&self, node: &mut Node, path: &str, key: &AppKey) -> Result<(), Diagnostic> {
+        let refuse = |what: String, bounds: String| Err(self.refuse(path, format!("{what} is not within {bounds}")));
+        match (&mut node.value, key.takes) {
+            (Value::Int(value), AppTakes::Integer(least, most)) if !(least.into()..=most.into()).contains(value) => {
+                refuse(value.to_string(), format!("{least} to {most}"))
+            }
+            (Value::Int(value), AppTakes::Share) if !(0..=1).contains(value) => {
+                refuse(format!("a share of {value}"), "0 to 1".to_owned())
+            }
+            (Value::Float(value), AppTakes::Share) if !(0.0..=1.0).contains(value) => {
+                refuse(format!("a share of {value}"), "0 to 1".to_owned())
+            }
+            (Value::Int(value), AppTakes::Real(least, most)) if !(least..=most).contains(&(*value as f64)) => {
+                refuse(value.to_string(), format!("{least} to {most}"))
+            }
+            (Value::Float(value), AppTakes::Real(least, most)) if !(least..=most).contains(value) => {
+                refuse(value.to_string(), format!("{least} to {most}"))
+            }
+            (Value::Table(table), AppTakes::Tables(_, keys)) => {
+                let mut entries = table.entries.iter_mut();
+                entries.try_for_each(|entry| self.complete(&mut entry.node, &format!("{path}.{}.", entry.key), keys))
+            }
+            // Another type is refused as the values are read.
+            _ => Ok(()),
+        }
     }
 
     /// An error about the value of `key` (dotted; empty for the whole table) that only the caller
@@ -110,5 +164,16 @@ impl Params {
             }
             Fault::Other(message) => make("bad-value", message),
         }
+    }
+}
+
+/// The value of a key that is left out, if it has one.
+fn left_out(default: AppDefault) -> Option<Value> {
+    match default {
+        AppDefault::Refused | AppDefault::Open(_) => None,
+        AppDefault::Integer(value) => Some(Value::Int(value.into())),
+        AppDefault::Real(value) => Some(Value::Float(value)),
+        AppDefault::Flag(value) => Some(Value::Bool(value)),
+        AppDefault::Text(text) => Some(Value::Str(text.to_owned())),
     }
 }

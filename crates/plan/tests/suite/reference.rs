@@ -26,7 +26,7 @@ fn the_page_has_every_key_as_it_is_read() {
 }
 
 fn title(table: &TableReference) -> String {
-    if table.sort.is_empty() { "Above all tables".to_owned() } else { format!("`{}`", table.header()) }
+    if table.sort.is_empty() { "Above all tables".to_owned() } else { format!("`{}`", table.header) }
 }
 
 /// The keys of the table whose line the page doesn't have.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use verbline_plan::reference;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -14,8 +13,8 @@ Exit codes:
   2    the plan or the command line is wrong
   130  a second Ctrl-C or SIGTERM aborted a run";
 
-/// The whole command line of the app of this name.
-pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command {
+/// The whole command line of the app of this name. `tables` are those that `keys` can explain.
+pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'static str>) -> clap::Command {
     let run = format!(
         "Ctrl-C, SIGTERM and SIGHUP end a run: it drains, reports and exits with 0; a\n\
          second Ctrl-C or SIGTERM aborts. SIGUSR1 has the plan read again, for what\n\
@@ -42,7 +41,10 @@ pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command 
         .mut_subcommand("run", |command| command.after_help(run))
         .mut_subcommand("check", |command| command.after_help(check))
         .mut_subcommand("graph", |command| command.after_help(graph))
-        .mut_subcommand("keys", |command| command.after_help(EXIT_CODES))
+        .mut_subcommand("keys", |command| {
+            let names = PossibleValuesParser::new(tables);
+            command.after_help(EXIT_CODES).mut_arg("table", |table| table.value_parser(names))
+        })
         .mut_subcommand("devices", |command| command.after_help(EXIT_CODES))
 }
 
@@ -131,14 +133,8 @@ pub(super) enum Format {
 /// Options of `keys`.
 #[derive(Args, Debug)]
 pub(super) struct KeysOptions {
-    /// Only the keys of this sort of table
-    #[arg(value_parser = PossibleValuesParser::new(sorts()))]
+    /// Only the keys of this sort of table, this section of the app's, or the params of this kind
     pub(super) table: Option<String>,
-}
-
-/// The sorts of tables that a plan can have.
-fn sorts() -> impl Iterator<Item = &'static str> {
-    reference().into_iter().map(|table| table.sort).filter(|sort| !sort.is_empty())
 }
 
 /// Options of `devices`.
@@ -180,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_declaration_is_sound() {
-        command("app", "what it is").debug_assert();
+        command("app", "what it is", vec!["port"]).debug_assert();
     }
 
     #[test]

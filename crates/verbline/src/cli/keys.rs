@@ -1,21 +1,41 @@
-//! `keys`: prints what a plan can say, table by table; `docs/plan.md` shows the same.
+//! `keys`: prints what a plan can say, table by table: the engine's tables, and those that the app
+//! declares. `docs/plan.md` and `docs/keys.md` show the same.
 
 use std::process::ExitCode;
 
-use verbline_plan::{TableReference, reference};
+use verbline_engine::Registry;
+use verbline_plan::{TableReference, app_reference, reference};
 
 use super::args::KeysOptions;
 use super::output::result;
 
 /// Prints every table's keys, or one's.
-pub(super) fn keys(options: &KeysOptions) -> ExitCode {
+pub(super) fn keys(registry: &Registry, options: &KeysOptions) -> ExitCode {
     let wanted = |table: &TableReference| options.table.as_deref().is_none_or(|sort| sort == table.sort);
-    let tables: Vec<String> = reference().into_iter().filter(wanted).map(|table| show(&table)).collect();
+    let tables: Vec<String> = tables(registry).into_iter().filter(wanted).map(|table| show(&table)).collect();
     result(&tables.join("\n"), ExitCode::SUCCESS, None)
 }
 
+fn tables(registry: &Registry) -> Vec<TableReference> {
+    let mut tables = reference();
+    tables.extend(app_reference(&registry.catalog()));
+    tables
+}
+
+/// What can be asked for: the sorts of tables, the app's sections, and the kinds whose `params` it
+/// declares.
+pub(super) fn names(registry: &Registry) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    for name in tables(registry).into_iter().map(|table| table.sort).filter(|sort| !sort.is_empty()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 fn show(table: &TableReference) -> String {
-    match table.header().as_str() {
+    match table.header.as_str() {
         "" => format!("above all tables: {}\n{table}", table.meaning),
         header => format!("{header}: {}\n{table}", table.meaning),
     }

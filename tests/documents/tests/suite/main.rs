@@ -5,6 +5,7 @@
 mod checkout;
 mod commands;
 mod judge;
+mod keys;
 
 use std::fs;
 use std::path::PathBuf;

@@ -23,6 +23,7 @@ pub(crate) fn catalog() -> Catalog {
         ],
         acceptors: vec!["porter"],
         sections: vec!["feed", "risk"],
+        tables: Vec::new(),
     }
 }
 

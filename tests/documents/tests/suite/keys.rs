@@ -1,0 +1,126 @@
+//! The keys that the apps read of a plan: all of them are declared, and docs/keys.md shows them.
+//!
+//! Whoever changes one writes the page again:
+//! `WRITE=1 cargo test -p document-tests --test suite -- keys`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use verbline::cli::App;
+use verbline::plan::{TableReference, app_reference};
+use verbline::prelude::*;
+use verbline_tests::root;
+
+const PAGE: &str = "docs/keys.md";
+
+const HEAD: &str = "# The keys of the apps
+
+Beside [the keys that every plan has](plan.md) an app reads some of its own: sections, and the
+`params` of its kinds of stages. This page is made of what the apps declare (a test compares them),
+and each app prints its own: `tick-to-trade keys feed`, `kv keys shard`.
+
+A key is read with its bounds and its default from the declaration. An app of yours declares its
+keys in the same way: `Keys` and `AppKey` of `verbline::prelude`, `Registry::section_of` and
+`Registry::params_of`.
+";
+
+fn apps() -> Vec<(&'static str, Registry)> {
+    let apps: [&dyn App; 5] = [
+        &kv::KeyValue::default(),
+        &nvme_load::NvmeLoad::default(),
+        &nvme_target::NvmeTarget::default(),
+        &pingpong::PingPong::default(),
+        &tick_to_trade::TickToTrade::default(),
+    ];
+    let registered = |app: &dyn App| {
+        let mut registry = Registry::new(app.name());
+        app.register(&mut registry);
+        (app.name(), registry)
+    };
+    apps.into_iter().map(registered).collect()
+}
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let mut shown: Vec<String> = Vec::new();
+    for (app, registry) in apps() {
+        // An app that has another within it shows only what is its own.
+        let tables: Vec<TableReference> = app_reference(&registry.catalog());
+        let own = tables.iter().filter(|table| !shown.contains(&format!("{}{table}", table.header)));
+        let own: Vec<&TableReference> = own.collect();
+        let _ = write!(page, "\n## {app}\n");
+        for table in own {
+            let _ = write!(page, "\n### {}\n\n{}.\n\n", table.header, capital(table.meaning));
+            table.to_string().lines().for_each(|line| _ = writeln!(page, "    {line}"));
+            shown.push(format!("{}{table}", table.header));
+        }
+    }
+    page
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[test]
+fn the_page_of_the_apps_keys_is_what_they_declare() {
+    let path = root().join(PAGE);
+    if std::env::var_os("WRITE").is_some() {
+        fs::write(&path, page()).expect("the page");
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == page(), "{PAGE} is not what the apps declare: write it again with WRITE=1");
+    let wide: Vec<&str> = stored.lines().filter(|line| line.chars().count() > 100).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
+fn every_section_and_every_kind_with_params_is_declared() {
+    let (mut plans, mut seen) = (Vec::new(), 0);
+    for folder in ["config", "tests/plans"] {
+        let entries = fs::read_dir(root().join(folder)).expect("plans").map(|entry| entry.expect("an entry").path());
+        plans.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "toml")));
+    }
+    for (app, registry) in apps() {
+        let catalog = registry.catalog();
+        let declares = |name: &str, is_params| {
+            catalog.tables.iter().any(|table| (table.name, table.is_params) == (name, is_params))
+        };
+        let undeclared: Vec<_> = catalog.sections.iter().filter(|section| !declares(section, false)).collect();
+        assert!(undeclared.is_empty(), "{app}: {undeclared:?}");
+        for plan in &plans {
+            let loader = Loader::new(catalog.clone(), Machine::detect());
+            let Ok(Some(loaded)) = loader.inspect_path(plan).map(|inspected| inspected.plan) else { continue };
+            for stage in loaded.stages().iter().filter(|stage| stage.params.is_present()) {
+                assert!(declares(&stage.kind, true), "{app}: `{}` of {}", stage.kind, plan.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 5, "{seen} stages with params");
+}
+
+/// What is read otherwise than by its declaration could have a key that is not declared.
+#[test]
+fn apps_read_their_keys_by_the_declaration_alone() {
+    const OTHER_WAYS: [&str; 4] = ["stage.params()", "stage.section(", "section.parse()", "params().parse"];
+    let mut offences = Vec::new();
+    for path in sources(&root().join("apps")) {
+        let text = fs::read_to_string(&path).expect("a source");
+        for (line, number) in text.lines().zip(1..) {
+            if OTHER_WAYS.iter().any(|way| line.contains(way)) {
+                offences.push(format!("{}:{number}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(offences.is_empty(), "{}", offences.join("\n"));
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let own = files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    own.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
