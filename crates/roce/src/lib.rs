@@ -18,10 +18,9 @@
 //!   that makes and ends connections by them.
 //!
 //! # What is not, yet
-//! - Nobody uses it: `softnic` delivers within a process, and this is to carry it beyond. The link
-//!   (sockets, GSO, raw frames), the thread that makes progress while a program doesn't poll, and
-//!   `rdma_cm`'s calls on top of [`cm`] are to come. The example `udp_pingpong` runs it between two
-//!   processes, over plain sockets, to show that it works; it is no link.
+//! - A link: `softnic` has one, over UDP sockets, with the thread that makes progress while a
+//!   program doesn't poll. The example `udp_pingpong` runs the engine between two processes over
+//!   plain sockets, one datagram a call; raw frames are to come.
 //! - Lost packets are repeated by go-back-N only. There is no congestion control, no path MTU, no
 //!   multicast, no bind or local invalidation in the order of the send queue, no SQD state, and no
 //!   migration of paths.

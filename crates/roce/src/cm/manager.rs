@@ -153,6 +153,16 @@ impl Manager {
         Ok(())
     }
 
+    /// Gives up on a connection that is being made, without a word: the other side gives up too, or
+    /// is told that nobody knows of it. Nothing happens to one that is there, or gone.
+    pub fn forget(&mut self, id: ConnectionId) {
+        let making = [State::Requesting, State::Replied, State::Requested];
+        if let Ok((place, _)) = self.in_state(id, &making) {
+            self.to_send.forget(place);
+            self.rest(place, State::Gone, None);
+        }
+    }
+
     /// Ends a connection.
     pub fn disconnect(&mut self, now_ns: u64, id: ConnectionId) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Established, State::Accepting])?;

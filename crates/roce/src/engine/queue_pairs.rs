@@ -2,7 +2,7 @@
 
 use crate::memory::{Memory, Sge};
 use crate::schedule::{Deadlines, Turns};
-use crate::transport::{Arrival, Discard, Incoming, QueuePair, Transmit};
+use crate::transport::{Arrival, Discard, Fault, Incoming, QueuePair, Transmit};
 use crate::wire::{Qpn, Segment};
 use crate::work::{Completion, PostError, SendRequest};
 use std::collections::HashMap;
@@ -20,6 +20,8 @@ pub struct Engine {
     by_number: HashMap<u32, usize, BuildHasherDefault<NumberHasher>>,
     to_send: Turns,
     to_poll: Turns,
+    /// Failed, and not told of yet.
+    failed: Turns,
     deadlines: Deadlines,
     /// Datagrams that the first one to send has sent in a row.
     in_a_row: u32,
@@ -92,6 +94,7 @@ impl Engine {
         });
         self.to_send.make_room(self.places.len());
         self.to_poll.make_room(self.places.len());
+        self.failed.make_room(self.places.len());
         self.deadlines.make_room(self.places.len());
         self.places[place] = Some(queue_pair);
         self.by_number.insert(qpn.number(), place);
@@ -103,6 +106,7 @@ impl Engine {
         let place = self.by_number.remove(&qpn.number())?;
         self.to_send.forget(place);
         self.to_poll.forget(place);
+        self.failed.forget(place);
         self.deadlines.forget(place);
         self.free.push(place);
         self.places[place].take()
@@ -170,9 +174,12 @@ impl Engine {
     }
 
     fn note(&mut self, place: usize) {
-        let Some(queue_pair) = &self.places[place] else { return };
+        let Some(queue_pair) = &mut self.places[place] else { return };
         if queue_pair.has_completions() {
             self.to_poll.ask(place);
+        }
+        if queue_pair.failed_just_now() {
+            self.failed.ask(place);
         }
         self.deadlines.set(place, queue_pair.deadline_ns());
     }
@@ -213,6 +220,18 @@ impl Engine {
                     self.to_poll.ask(place);
                 }
                 return Some((qpn, completion));
+            }
+        }
+        None
+    }
+
+    /// The next queue pair that has failed, once each, and what its peer did to it, if it was the
+    /// peer's doing. Its completions may still be to be polled.
+    pub fn take_failed(&mut self) -> Option<(Qpn, Option<Fault>)> {
+        while let Some(place) = self.failed.first() {
+            self.failed.pass();
+            if let Some(queue_pair) = &mut self.places[place] {
+                return Some((queue_pair.qpn(), queue_pair.take_fault()));
             }
         }
         None

@@ -27,6 +27,8 @@ pub struct QueuePair {
     /// Which half sends next.
     pub(crate) is_responders_turn: bool,
     fault: Option<Fault>,
+    /// Its failure was told.
+    is_told: bool,
 }
 
 /// What the queue pair was told to be, with the halves that are open.
@@ -47,7 +49,7 @@ pub(crate) enum State {
 }
 
 /// What a peer did that ended the queue pair: verbs raise an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It reached for what a key doesn't grant.
     Access,
@@ -85,6 +87,7 @@ impl QueuePair {
             // acknowledgement.
             is_responders_turn: false,
             fault: None,
+            is_told: false,
         }
     }
 
@@ -101,6 +104,11 @@ impl QueuePair {
     /// Whether it failed: everything that is posted is flushed.
     pub fn is_failed(&self) -> bool {
         self.state != State::Open
+    }
+
+    /// Whether it failed since this was asked last.
+    pub(crate) fn failed_just_now(&mut self) -> bool {
+        self.is_failed() && !std::mem::replace(&mut self.is_told, true)
     }
 
     /// What a peer did that ended it, once.

@@ -284,3 +284,18 @@ fn a_stranger_changes_nothing() {
     two.bring_server(&disconnect).expect("the true one");
     assert_eq!(two.server.poll(), Some(Event::Disconnected(incoming)));
 }
+
+#[test]
+fn who_gives_up_says_nothing_and_leaves_nothing() {
+    let mut two = two();
+    let id = two.client.connect(0, 77, &connect(1, 2)).expect("room");
+    two.client.forget(id);
+    assert_eq!((two.client.transmit(), two.client.deadline_ns(), two.client.len()), (None, None, 0));
+    // A request that is there by then is answered, and the answer is told that nobody knows of it.
+    let (asking, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("it is there");
+    two.client.forget(asking);
+    let reply = two.server.transmit().expect("a reply");
+    assert_eq!(two.bring_client(&reply), Err(CmDiscard::NoConnection));
+    assert_eq!((two.client.poll(), two.client.len()), (None, 0));
+}

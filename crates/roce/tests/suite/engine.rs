@@ -72,6 +72,10 @@ fn each_deadline_comes_in_its_time() {
         }
     }
     assert_eq!(failed, COUNT);
+    // Each is told of once.
+    let told: std::collections::HashSet<_> = std::iter::from_fn(|| engine.take_failed()).collect();
+    assert_eq!(told.len(), COUNT as usize);
+    assert!(told.iter().all(|(_, fault)| fault.is_none()) && engine.take_failed().is_none());
 }
 
 #[test]
