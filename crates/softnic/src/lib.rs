@@ -13,13 +13,14 @@
 //! - States, transitions, flushing, notification and errors follow the man pages; what a transition
 //!   needs is in [`qp_table`], which any caller may ask.
 //! - All contexts of the process are on one fabric: any queue pair reaches any other, of either
-//!   device.
+//!   device. A device that was given an address ([`wire`]) reaches queue pairs of other processes
+//!   and hosts too.
 //!
 //! # Who does the work
 //! The calling thread: `ibv_post_send` delivers before it returns, `ibv_poll_cq` places small
 //! messages. There is no engine thread. A send that has to wait for a receive is carried out by the
 //! receiver's `ibv_post_recv`. One timer thread is started with the first finite time-out that is
-//! ever waited for.
+//! ever waited for, and a thread for each wire.
 //!
 //! # Threads
 //! As libibverbs with a thread domain for each queue, not as libibverbs without: one thread at a
@@ -43,8 +44,8 @@
 //! verbs' objects, with the table by which the data path finds a queue pair (`fabric`, the
 //! in-process link); `queues` is what a queue pair's queues keep; `key_table` finds memory;
 //! `signature` is beside them: keys that stand for others, and check blocks. `verbline-sync` is
-//! what threads do to each other (model-checked). A link between processes would come beside
-//! `fabric`.
+//! what threads do to each other (model-checked). [`wire`] stands beside `fabric`: the way to other
+//! processes.
 
 // A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has
 // its reason beside it.
@@ -63,6 +64,7 @@ mod objects;
 pub mod provider;
 mod queues;
 mod signature;
+pub mod wire;
 
 pub use copy::tuning;
 pub use objects::qp_table;

@@ -16,6 +16,7 @@
 //! and work requests lead to valid lists.
 
 use crate::control::{create, modify};
+use crate::data_path::carrier;
 use crate::data_path::poll;
 use crate::data_path::post_recv;
 use crate::data_path::post_send;
@@ -179,7 +180,9 @@ verbs! { pub(super),
     }
     /// `ibv_req_notify_cq(3)`. Called by the thread that polls.
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-        Cq::from_raw(cq).poller().arm(solicited_only != 0);
+        let cq = Cq::from_raw(cq);
+        cq.poller().arm(solicited_only != 0);
+        carrier::owner_armed(cq);
         0
     }
     /// `ibv_alloc_mw(3)`.

@@ -5,6 +5,7 @@
 //! any thread, and (ERR) everything posted was flushed. An error on a data path at the same time
 //! wins: then the move is made from the error state, or refused.
 
+use crate::data_path::carrier;
 use crate::data_path::flush;
 use crate::data_path::progress;
 use crate::data_path::psn;
@@ -45,7 +46,9 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
         let goal = if mask.contains(AttrMask::STATE) { to } else { assumed };
         let refused = qp_table::check(this.transport, assumed, goal, mask).is_err()
             || (from != to && qp_table::transition(from, to).is_none())
-            || !is_valid(this.device(), attr, mask);
+            || !is_valid(this.device(), attr, mask)
+            // The transport of a carrier has no such state.
+            || (to == State::Sqd && this.sq.is_carried());
         if refused {
             return Err(libc::EINVAL);
         }
@@ -136,12 +139,16 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
 /// What the transition does, the state being `to` already.
 fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     match (from, to) {
+        (State::Init, State::Rtr) if carrier::connect(qp) => {}
         (_, State::Reset) => reset(qp),
         (_, State::Err) => flush::everything(qp, control.pinned()),
         (State::Init, State::Rtr) => receive(qp, control),
         (State::Rtr, State::Rts) => {
             // AcqRel: the connection needs no event any more; pairs with the sender's.
             qp.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
+            if let Some(carrier) = carrier::of_qp(qp) {
+                carrier.start(qp);
+            }
             qp.sq.open();
         }
         (State::Sqd | State::Sqe, State::Rts) => {
@@ -221,6 +228,7 @@ fn drain(qp: &Qp) {
 
 /// Nothing comes in or goes out any more. The caller holds the control lock and is in no guard.
 pub(crate) fn stop(qp: &Qp) {
+    carrier::disconnect(qp);
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();

@@ -137,7 +137,7 @@ fn add(qp: &Qp, wr: SendWr<'_>, position: u64, byte_len: u32, status: u32, error
 }
 
 /// `ibv_wc_opcode` of an `ibv_wr_opcode`.
-fn wc_opcode(opcode: u32) -> u32 {
+pub(crate) fn wc_opcode(opcode: u32) -> u32 {
     match opcode {
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
         IBV_WR_RDMA_READ => ibv_wc_opcode::IBV_WC_RDMA_READ,

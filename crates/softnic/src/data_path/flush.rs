@@ -4,6 +4,7 @@
 //! meanwhile: a receive that is posted before the flush is seen by it; one posted after sees that
 //! it must flush itself (`credit`).
 
+use crate::data_path::carrier;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
@@ -23,6 +24,9 @@ pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();
+    if let Some(carrier) = carrier::of_qp(qp) {
+        carrier.fail(qp);
+    }
     // No sender consumes receives and nobody carries out sends after this.
     guards::quiesce(guards::Taken::Qp(qp.qpn));
     let first = qp.inbound.attention.raise(FLUSHING);

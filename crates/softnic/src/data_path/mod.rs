@@ -5,12 +5,14 @@
 //! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one
 //!   that has to wait: `progress`.
 //! - Keys that stand for others, and block signatures: `signature`.
+//! - Queue pairs whose peer is in another process: `carrier`.
 //! - Completing and polling: `completion`, `poll`.
 //! - Failing: `errors` notes it at once, `flush` does the rest after the guard was left.
 
 pub(crate) mod access;
 pub(crate) mod arrival;
 pub(crate) mod bind;
+pub(crate) mod carrier;
 pub(crate) mod completion;
 pub(crate) mod datagram;
 pub(crate) mod errors;

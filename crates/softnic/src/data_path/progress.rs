@@ -8,6 +8,7 @@
 //! or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees
 //! to that while everybody sleeps.
 
+use crate::data_path::carrier;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
 use crate::data_path::flush;
@@ -43,6 +44,9 @@ pub(crate) fn post<'a>(
 ) -> Result<Option<SendWr<'a>>, Refused<'a>> {
     if matches!(poster.state(), State::Reset | State::Init | State::Rtr) {
         return Err((libc::EINVAL, wr));
+    }
+    if let Some(carrier) = carrier::of_qp(&poster) {
+        return carrier.post(poster, wr, errors).map(|()| None);
     }
     progress(&poster, poster.pinned, errors);
     let posted = post_while_closed(poster, wr);
@@ -251,12 +255,14 @@ fn progress_all(qpns: &[u32], pinned: Pinned<'_>, errors: &mut Errors) {
     }
 }
 
-/// The poller: tries what is pending in its send queues.
+/// The poller: takes a turn for the carrier, if queue pairs go by one, and tries what is pending in
+/// its send queues.
 #[cold]
 pub(crate) fn retry_all(cq: &Cq) {
     let mut errors = Errors::new();
     {
         let inside = cq.polling.guard.enter();
+        carrier::poll(cq, Pinned::inside(&inside), &mut errors);
         let mut some = [0; 64];
         let count = cq.stalled.some(&mut some);
         progress_all(&some[..count], Pinned::inside(&inside), &mut errors);

@@ -86,6 +86,13 @@ impl<'p> Sources<'p> {
     }
 }
 
+impl<'p> Targets<'p> {
+    /// Adds bytes of our own.
+    pub(crate) fn add_own(&mut self, bytes: &'p mut [u8]) {
+        self.push(bytes.as_mut_ptr(), bytes.len());
+    }
+}
+
 impl Targets<'_> {
     /// Adds `len` bytes of a receive's buffers, after the first `skip`. The receive has room for
     /// `skip` + `len`.

@@ -79,7 +79,7 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
     if let Some(grh) = grh {
         // SAFETY: any sixteen bytes are a GID.
         let local = unsafe { grh.dgid.raw };
-        let index = (0..device::GIDS).find(|index| source.gid(*index) == Some(local));
+        let index = (0..source.gids()).find(|index| source.gid(*index) == Some(local));
         // A multicast datagram is answered from the first GID.
         let index = index.or_else(|| mcast::is_multicast(&local).then_some(0)).ok_or(libc::EINVAL)?;
         out.is_global = 1;

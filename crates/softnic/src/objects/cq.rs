@@ -37,7 +37,7 @@ pub(crate) struct Cq {
     pub(crate) owners: [AtomicU32; MAILBOXES],
     pub(crate) polling: CachePadded<Polling>,
     pub(crate) mailboxes: [Mailbox; MAILBOXES],
-    /// Send queues of this CQ that have something pending.
+    /// Queue pairs of this CQ that its polls do something for.
     pub(crate) stalled: StalledQps,
     pub(crate) comp_handed_out: HandedOut,
     pub(crate) async_handed_out: HandedOut,

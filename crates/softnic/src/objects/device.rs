@@ -18,7 +18,9 @@ pub(crate) const QPS_MAX: usize = 1 << 20;
 pub(crate) const DEVICES: usize = 2;
 const NAMES: [&str; DEVICES] = ["soft0", "soft1"];
 pub(crate) const PORT: u8 = 1;
-pub(crate) const GIDS: usize = 2;
+const GIDS: usize = 2;
+/// The entry of the GID table that the device's address is, if it was given one.
+pub(crate) const ADDRESS_GID: usize = GIDS;
 /// The default partition, full membership.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The port's MTU, and so the longest UD payload.
@@ -38,6 +40,8 @@ pub(crate) struct Device {
     pub(crate) index: usize,
     /// Messages that arrived with another Q_Key than their queue pair's.
     pub(crate) qkey_violations: AtomicU32,
+    /// The address, as a GID, at which other processes reach it, once it was given one.
+    address: OnceLock<[u8; 16]>,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct. No device is ever freed.
@@ -69,7 +73,7 @@ impl Device {
             dev_path: text(""),
             ibdev_path: text(""),
         };
-        Device { raw, index, qkey_violations: AtomicU32::new(0) }
+        Device { raw, index, qkey_violations: AtomicU32::new(0), address: OnceLock::new() }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_device {
@@ -78,6 +82,16 @@ impl Device {
 
     pub(crate) fn name(&self) -> &'static str {
         NAMES[self.index]
+    }
+
+    /// Other processes reach it at this address from now on. The first stays.
+    pub(crate) fn set_address(&self, address: [u8; 16]) {
+        let _ = self.address.set(address);
+    }
+
+    /// How many entries its port's GID table has.
+    pub(crate) fn gids(&self) -> usize {
+        GIDS + usize::from(self.address.get().is_some())
     }
 
     /// The local identifier of its port: 1 for soft0, 2 for soft1.
@@ -90,7 +104,7 @@ impl Device {
         (0x0200_00ff_fe00_0001u64 + self.index as u64).to_be()
     }
 
-    /// Entry `index` of the port's GID table: link-local, then ::ffff:10.9.9.N.
+    /// Entry `index` of the port's GID table: link-local, ::ffff:10.9.9.N, the address.
     pub(crate) fn gid(&self, index: usize) -> Option<[u8; 16]> {
         let last = self.index as u8 + 1;
         match index {
@@ -102,6 +116,7 @@ impl Device {
                 Some(gid)
             }
             1 => Some([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 9, last]),
+            ADDRESS_GID => self.address.get().copied(),
             _ => None,
         }
     }
@@ -189,7 +204,7 @@ impl Device {
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         port.state = ibv_port_state::IBV_PORT_ACTIVE;
         (port.max_mtu, port.active_mtu) = (ibv_mtu::IBV_MTU_4096, ibv_mtu::IBV_MTU_4096);
-        port.gid_tbl_len = GIDS as c_int;
+        port.gid_tbl_len = self.gids() as c_int;
         port.max_msg_sz = MESSAGE_BYTES_MAX as u32;
         // Relaxed: a statistic.
         port.qkey_viol_cntr = self.qkey_violations.load(Ordering::Relaxed);
@@ -220,7 +235,7 @@ pub(crate) unsafe fn free_list(list: *mut *mut ibv_device) {
 
 /// The device that a GID belongs to.
 pub(crate) fn by_gid(gid: &[u8; 16]) -> Option<&'static Device> {
-    devices().iter().find(|device| (0..GIDS).any(|index| device.gid(index).as_ref() == Some(gid)))
+    devices().iter().find(|device| (0..device.gids()).any(|index| device.gid(index).as_ref() == Some(gid)))
 }
 
 /// The device whose port has this LID.

@@ -117,6 +117,11 @@ impl Control {
         &GUARD
     }
 
+    /// The next numbers are those behind some number, which strangers are not to guess.
+    pub(crate) fn begin_numbers_at(&mut self, random: u32) {
+        self.numbers.next = QPN_FIRST + random % (self.numbers.limit - QPN_FIRST);
+    }
+
     /// A number that no queue pair has. `None` when there are as many queue pairs as there may be.
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         if self.qps >= QPS_MAX {

@@ -152,12 +152,27 @@ impl Pending {
     }
 }
 
-/// The queue pairs of one send CQ that have something pending.
+/// The queue pairs of one CQ that its polls do something for: those with something pending, of a
+/// send CQ, and those that go by a carrier.
 #[derive(Debug, Default)]
 pub(crate) struct StalledQps {
+    /// Of both kinds.
     count: AtomicU32,
-    /// Their numbers.
-    list: SpinLock<Vec<u32>>,
+    list: SpinLock<Attended>,
+}
+
+#[derive(Debug, Default)]
+struct Attended {
+    /// The numbers of those with something pending.
+    stalled: Vec<u32>,
+    /// How many go by a carrier.
+    carried: u32,
+}
+
+impl Attended {
+    fn count(&self) -> u32 {
+        self.stalled.len() as u32 + self.carried
+    }
 }
 
 impl StalledQps {
@@ -170,26 +185,39 @@ impl StalledQps {
 
     pub(crate) fn add(&self, qpn: u32) {
         let mut list = self.list.lock();
-        if !list.contains(&qpn) {
-            list.push(qpn);
+        if !list.stalled.contains(&qpn) {
+            list.stalled.push(qpn);
         }
         // Relaxed: see `any`.
-        self.count.store(list.len() as u32, Ordering::Relaxed);
+        self.count.store(list.count(), Ordering::Relaxed);
     }
 
     pub(crate) fn remove(&self, qpn: u32) {
         let mut list = self.list.lock();
-        list.retain(|entry| *entry != qpn);
+        list.stalled.retain(|entry| *entry != qpn);
         // Relaxed: see `any`.
-        self.count.store(list.len() as u32, Ordering::Relaxed);
+        self.count.store(list.count(), Ordering::Relaxed);
+    }
+
+    /// One more goes by a carrier, or one less.
+    pub(crate) fn count_carried(&self, more: bool) {
+        let mut list = self.list.lock();
+        list.carried = if more { list.carried + 1 } else { list.carried.saturating_sub(1) };
+        // Relaxed: see `any`.
+        self.count.store(list.count(), Ordering::Relaxed);
+    }
+
+    /// Whether some go by a carrier.
+    pub(crate) fn any_carried(&self) -> bool {
+        self.list.lock().carried > 0
     }
 
     /// Some of them, others the next time.
     pub(crate) fn some(&self, out: &mut [u32]) -> usize {
-        let mut list = self.list.lock();
-        let count = list.len().min(out.len());
-        out[..count].copy_from_slice(&list[..count]);
-        list.rotate_left(count);
+        let stalled = &mut self.list.lock().stalled;
+        let count = stalled.len().min(out.len());
+        out[..count].copy_from_slice(&stalled[..count]);
+        stalled.rotate_left(count);
         count
     }
 }

@@ -17,6 +17,8 @@ use verbline_sync::turn::Turn;
 const NOT_RTS: u32 = 1;
 /// In `gate`: work requests are pending.
 const STALLED: u32 = 2;
+/// In `gate`: the peer is in another process, and a carrier has the work requests.
+const CARRIED: u32 = 4;
 
 /// See the [module](self).
 #[repr(C)]
@@ -170,6 +172,22 @@ impl Sq {
         } else {
             self.gate.fetch_and(!STALLED, Ordering::AcqRel);
         }
+    }
+
+    /// Control path: the queue pair goes by a carrier, or no longer.
+    pub(crate) fn set_carried(&self, is_carried: bool) {
+        // AcqRel: the carrier has the queue pair before it is posted to; pairs with `is_carried`.
+        if is_carried {
+            self.gate.fetch_or(CARRIED, Ordering::AcqRel);
+        } else {
+            self.gate.fetch_and(!CARRIED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the queue pair goes by a carrier.
+    pub(crate) fn is_carried(&self) -> bool {
+        // Acquire pairs with `set_carried`.
+        self.gate.load(Ordering::Acquire) & CARRIED != 0
     }
 
     /// Whether work requests are pending.

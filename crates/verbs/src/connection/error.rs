@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::device::attr::Mtu;
 use crate::device::provider::Provider;
 use crate::errno::VerbError;
 use crate::qp::QpError;
@@ -26,6 +27,29 @@ pub enum ConnectionError {
         provider: Provider,
         /// What was asked.
         address: SocketAddr,
+    },
+    /// Nothing came back from there.
+    #[error(
+        "{address} does not answer: the other end is not started, no host has that address, or a firewall drops UDP \
+         port {udp_port}; start it (`ss -uln` there shows the port), or look with `ping {}`",
+        .address.ip()
+    )]
+    Unanswered {
+        /// What was asked.
+        address: SocketAddr,
+        /// The port of the network's packets.
+        udp_port: u16,
+    },
+    /// The packets of one end don't fit the other's interface.
+    #[error(
+        "the two ends of the connection with {address} have paths of different MTU ({own} here): set the same \
+         MTU on both network interfaces (`ip link set dev NAME mtu BYTES`)"
+    )]
+    Mtu {
+        /// The other end.
+        address: SocketAddr,
+        /// What fits here.
+        own: Mtu,
     },
     /// Nobody listens there.
     #[error("nobody listens at {address}")]

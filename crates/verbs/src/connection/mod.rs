@@ -2,7 +2,7 @@
 //! data and time limits.
 //!
 //! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a
-//! directory of listeners. QPs stay the caller's own, made on the caller's own context: a
+//! directory of listeners, and to others rdma_cm's messages over the device's wire. QPs stay the caller's own, made on the caller's own context: a
 //! connection only carries the two endpoints to each other and brings the QPs up. Nothing here
 //! blocks for longer than it was told.
 //!
@@ -17,6 +17,7 @@ mod error;
 mod kernel;
 mod options;
 mod soft;
+mod wire;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -41,7 +42,12 @@ pub fn resolve(
     let deadline = Deadline::after(time_limit);
     Ok(Route(match provider {
         Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, deadline)?),
-        Provider::Soft => RouteKind::Soft(soft::Route::resolve(to, from)?),
+        Provider::Soft => match soft::is_here(to.ip())? {
+            true => RouteKind::Soft(soft::Route::resolve(to, from)?),
+            false => RouteKind::Wire(
+                wire::Route::resolve(to, from)?.ok_or(ConnectionError::Unreachable { provider, address: to })?,
+            ),
+        },
     }))
 }
 
@@ -53,6 +59,7 @@ pub struct Route(RouteKind);
 enum RouteKind {
     Kernel(kernel::Route),
     Soft(soft::Route),
+    Wire(wire::Route),
 }
 
 impl Route {
@@ -61,6 +68,7 @@ impl Route {
         match &self.0 {
             RouteKind::Kernel(route) => route.device_name(),
             RouteKind::Soft(route) => route.device_name(),
+            RouteKind::Wire(route) => route.device_name(),
         }
     }
 
@@ -68,7 +76,7 @@ impl Route {
     pub fn port(&self) -> u8 {
         match &self.0 {
             RouteKind::Kernel(route) => route.port(),
-            RouteKind::Soft(_) => soft::PORT,
+            RouteKind::Soft(_) | RouteKind::Wire(_) => soft::PORT,
         }
     }
 
@@ -80,6 +88,7 @@ impl Route {
         Ok(Connecting(match self.0 {
             RouteKind::Kernel(route) => ConnectingKind::Kernel(route.connect(qp, options)?),
             RouteKind::Soft(route) => ConnectingKind::Soft(route.connect(qp, options)?),
+            RouteKind::Wire(route) => ConnectingKind::Wire(route.connect(qp, options)?),
         }))
     }
 }
@@ -92,6 +101,7 @@ pub struct Connecting(ConnectingKind);
 enum ConnectingKind {
     Kernel(kernel::Connecting),
     Soft(soft::Connecting),
+    Wire(wire::Connecting),
 }
 
 impl Connecting {
@@ -101,6 +111,7 @@ impl Connecting {
         Ok(Connection(match self.0 {
             ConnectingKind::Kernel(connecting) => ConnectionKind::Kernel(connecting.finish(qp, deadline)?),
             ConnectingKind::Soft(connecting) => ConnectionKind::Soft(connecting.finish(qp, deadline)?),
+            ConnectingKind::Wire(connecting) => ConnectionKind::Wire(connecting.finish(qp, deadline)?),
         }))
     }
 }
@@ -111,6 +122,7 @@ impl AsFd for Connecting {
         match &self.0 {
             ConnectingKind::Kernel(connecting) => connecting.as_fd(),
             ConnectingKind::Soft(connecting) => connecting.as_fd(),
+            ConnectingKind::Wire(connecting) => connecting.as_fd(),
         }
     }
 }
@@ -152,7 +164,10 @@ impl Listener {
             ListenerKind::Kernel(listener) => {
                 listener.next(deadline)?.map(|request| Request(RequestKind::Kernel(request)))
             }
-            ListenerKind::Soft(listener) => listener.next(deadline)?.map(|request| Request(RequestKind::Soft(request))),
+            ListenerKind::Soft(listener) => listener.next(deadline)?.map(|caller| match caller {
+                soft::Caller::Here(request) => Request(RequestKind::Soft(request)),
+                soft::Caller::Wire(request) => Request(RequestKind::Wire(request)),
+            }),
         })
     }
 }
@@ -175,6 +190,7 @@ pub struct Request(RequestKind);
 enum RequestKind {
     Kernel(kernel::Request),
     Soft(soft::Request),
+    Wire(Box<wire::Request>),
 }
 
 impl Request {
@@ -183,6 +199,7 @@ impl Request {
         match &self.0 {
             RequestKind::Kernel(request) => request.private_data(),
             RequestKind::Soft(request) => request.private_data(),
+            RequestKind::Wire(request) => request.private_data(),
         }
     }
 
@@ -191,6 +208,7 @@ impl Request {
         match &self.0 {
             RequestKind::Kernel(request) => request.peer_addr(),
             RequestKind::Soft(request) => request.peer_addr(),
+            RequestKind::Wire(request) => request.peer_addr(),
         }
     }
 
@@ -199,6 +217,7 @@ impl Request {
         match &self.0 {
             RequestKind::Kernel(request) => request.device_name(),
             RequestKind::Soft(request) => request.device_name(),
+            RequestKind::Wire(request) => request.device_name(),
         }
     }
 
@@ -206,7 +225,7 @@ impl Request {
     pub fn port(&self) -> u8 {
         match &self.0 {
             RequestKind::Kernel(request) => request.port(),
-            RequestKind::Soft(_) => soft::PORT,
+            RequestKind::Soft(_) | RequestKind::Wire(_) => soft::PORT,
         }
     }
 
@@ -215,6 +234,7 @@ impl Request {
         match &self.0 {
             RequestKind::Kernel(request) => request.param(),
             RequestKind::Soft(request) => request.param(),
+            RequestKind::Wire(request) => request.param(),
         }
     }
 
@@ -227,6 +247,7 @@ impl Request {
         Ok(Connection(match self.0 {
             RequestKind::Kernel(request) => ConnectionKind::Kernel(request.accept(qp, options)?),
             RequestKind::Soft(request) => ConnectionKind::Soft(request.accept(qp, options)?),
+            RequestKind::Wire(request) => ConnectionKind::Wire(request.accept(qp, options)?),
         }))
     }
 
@@ -236,6 +257,10 @@ impl Request {
         match self.0 {
             RequestKind::Kernel(request) => request.reject(reason),
             RequestKind::Soft(request) => {
+                request.reject(reason);
+                Ok(())
+            }
+            RequestKind::Wire(request) => {
                 request.reject(reason);
                 Ok(())
             }
@@ -252,6 +277,7 @@ pub struct Connection(ConnectionKind);
 enum ConnectionKind {
     Kernel(kernel::Connection),
     Soft(soft::Connection),
+    Wire(wire::Connection),
 }
 
 impl Connection {
@@ -261,6 +287,7 @@ impl Connection {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.private_data(),
             ConnectionKind::Soft(connection) => connection.private_data(),
+            ConnectionKind::Wire(connection) => connection.private_data(),
         }
     }
 
@@ -269,6 +296,7 @@ impl Connection {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.peer_addr(),
             ConnectionKind::Soft(connection) => connection.peer_addr(),
+            ConnectionKind::Wire(connection) => connection.peer_addr(),
         }
     }
 
@@ -277,6 +305,7 @@ impl Connection {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.local_addr(),
             ConnectionKind::Soft(connection) => connection.local_addr(),
+            ConnectionKind::Wire(connection) => connection.local_addr(),
         }
     }
 
@@ -287,6 +316,7 @@ impl Connection {
         match &mut self.0 {
             ConnectionKind::Kernel(connection) => connection.wait_established(deadline),
             ConnectionKind::Soft(connection) => connection.wait_established(deadline),
+            ConnectionKind::Wire(connection) => connection.wait_established(deadline),
         }
     }
 
@@ -296,6 +326,7 @@ impl Connection {
         match &mut self.0 {
             ConnectionKind::Kernel(connection) => connection.wait_disconnected(deadline),
             ConnectionKind::Soft(connection) => connection.wait_disconnected(deadline),
+            ConnectionKind::Wire(connection) => connection.wait_disconnected(deadline),
         }
     }
 
@@ -304,6 +335,7 @@ impl Connection {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.end_reason(),
             ConnectionKind::Soft(connection) => connection.end_reason(),
+            ConnectionKind::Wire(connection) => connection.end_reason(),
         }
     }
 
@@ -317,6 +349,10 @@ impl Connection {
                 drop(connection);
                 Ok(())
             }
+            ConnectionKind::Wire(connection) => {
+                drop(connection);
+                Ok(())
+            }
         }
     }
 }
@@ -327,6 +363,7 @@ impl AsFd for Connection {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.as_fd(),
             ConnectionKind::Soft(connection) => connection.as_fd(),
+            ConnectionKind::Wire(connection) => connection.as_fd(),
         }
     }
 }

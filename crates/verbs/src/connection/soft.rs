@@ -12,12 +12,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
-pub(super) use home::PORT;
+use verbline_softnic::wire::{self as softnic, Listening, Wire};
 
-use self::bell::Bell;
-use self::home::{Home, homes};
-use self::mailbox::{End, Hall, Mailbox, Offer, PORTS, Side, State, lock};
-use self::ports::Port;
+pub(super) use self::bell::Bell;
+pub(super) use self::home::Home;
+pub(super) use self::home::PORT;
+use self::home::homes;
+use self::mailbox::{End, Mailbox, Offer, Side, State, Waiting};
+pub(super) use self::mailbox::{Hall, PORTS, lock};
+pub(super) use self::ports::Port;
+use super::wire;
 use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::qp::QueuePair;
@@ -73,15 +77,20 @@ impl Route {
         if waiting.len() >= hall.backlog {
             return Err(ConnectionError::Refused { address });
         }
-        waiting.push_back(mailbox.clone());
+        waiting.push_back(Waiting::Here(mailbox.clone()));
         drop(waiting);
         hall.bell.ring();
         Ok(Connecting { end: End { mailbox, side: Side::Caller }, address, options: options.clone() })
     }
 }
 
+/// Whether a soft device of this process has the address.
+pub(super) fn is_here(address: IpAddr) -> Result<bool, ConnectionError> {
+    Ok(homes()?.iter().any(|home| home.address == address))
+}
+
 /// To INIT, again if the caller brought it there to post receives.
-fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOptions) -> Result<(), ConnectionError> {
+pub(super) fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOptions) -> Result<(), ConnectionError> {
     let gid_index = home.gid_index;
     qp.to_init(&InitSpec { port: PORT, gid_index, access: options.access, ..InitSpec::default() })?;
     Ok(())
@@ -140,9 +149,18 @@ impl Connecting {
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// Dropped before the hall: when that is closed, nobody finds it any more.
+    /// Dropped before the hall, as the next is: when that is closed, nobody finds it any more.
     port: Port<Hall>,
+    /// The same port of the devices' addresses in the network.
+    _listening: Vec<Listening>,
     hall: Arc<Hall>,
+}
+
+/// What a listener's next request came by.
+#[derive(Debug)]
+pub(super) enum Caller {
+    Here(Request),
+    Wire(Box<wire::Request>),
 }
 
 impl Listener {
@@ -153,30 +171,41 @@ impl Listener {
         }
         let hall = Arc::new(Hall { waiting: Mutex::default(), backlog: backlog.max(1) as usize, bell: Bell::new()? });
         let port = PORTS.claim(address, Arc::downgrade(&hall))?;
-        Ok(Listener { port, hall })
+        let hears = |wire: &&Wire| address.ip().is_unspecified() || wire.address().ip() == address.ip();
+        let taken = || ConnectionError::AddressInUse { address };
+        let listen = |wire: &'static Wire| {
+            let hall = hall.clone();
+            wire.listen(port.address().port(), move |asked| hall.take_in(asked)).ok_or_else(taken)
+        };
+        let listening = softnic::all().filter(hears).map(listen).collect::<Result<_, _>>()?;
+        Ok(Listener { port, _listening: listening, hall })
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.port.address()
     }
 
-    pub(super) fn next(&mut self, deadline: Deadline) -> Result<Option<Request>, ConnectionError> {
+    pub(super) fn next(&mut self, deadline: Deadline) -> Result<Option<Caller>, ConnectionError> {
         loop {
             self.hall.bell.quiet();
             let mut waiting = lock(&self.hall.waiting);
-            let mailbox = waiting.pop_front();
+            let first = waiting.pop_front();
             let more = !waiting.is_empty();
             drop(waiting);
             if more {
                 // The descriptor stays readable for those who wait on it.
                 self.hall.bell.ring();
             }
-            if let Some(mailbox) = mailbox {
+            match first {
                 // One that was taken back meanwhile is nobody's any more.
-                if matches!(*lock(&mailbox.state), State::Ended) {
-                    continue;
+                Some(Waiting::Here(mailbox)) if matches!(*lock(&mailbox.state), State::Ended) => continue,
+                Some(Waiting::Here(mailbox)) => {
+                    return Ok(Some(Caller::Here(Request { end: End { mailbox, side: Side::Callee } })));
                 }
-                return Ok(Some(Request { end: End { mailbox, side: Side::Callee } }));
+                Some(Waiting::Elsewhere(asked)) => {
+                    return Ok(Some(Caller::Wire(Box::new(wire::Request::new(asked, self.port.address().port())))));
+                }
+                None => {}
             }
             if !deadline.wait(self.hall.bell.as_fd())? {
                 return Ok(None);

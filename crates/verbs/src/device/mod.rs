@@ -3,6 +3,7 @@
 //! A machine without RDMA in its kernel has no kernel devices; that is an empty list, not a
 //! failure.
 
+pub(crate) mod address;
 pub(crate) mod attr;
 pub(crate) mod cap_flags;
 pub(crate) mod capability;

@@ -106,6 +106,11 @@ impl QueuePair {
         self.modify(&attr, AttrMask::STATE | rest)
     }
 
+    /// The next [`to_rts`](QueuePair::to_rts) begins with this PSN, which the peer has asked for.
+    pub(crate) fn send_from_psn(&mut self, psn: u32) {
+        self.local.psn = psn & 0xff_ffff;
+    }
+
     /// Any state → ERR: everything posted is flushed to the CQs.
     pub fn to_err(&mut self) -> Result<(), QpError> {
         self.step(QpState::Err)

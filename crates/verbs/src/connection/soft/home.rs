@@ -13,13 +13,13 @@ pub(crate) const PORT: u8 = 1;
 
 /// A device's address: which device, and which entry of its GID table.
 #[derive(Clone, Debug)]
-pub(super) struct Home {
-    pub(super) device: String,
-    pub(super) gid_index: u8,
-    pub(super) address: IpAddr,
+pub(in crate::connection) struct Home {
+    pub(in crate::connection) device: String,
+    pub(in crate::connection) gid_index: u8,
+    pub(in crate::connection) address: IpAddr,
 }
 
-pub(super) fn homes() -> Result<Vec<Home>, ConnectionError> {
+pub(in crate::connection) fn homes() -> Result<Vec<Home>, ConnectionError> {
     let mut homes = Vec::new();
     for device in Device::list(Provider::Soft).map_err(verb_error)? {
         for entry in device.open().map_err(verb_error)?.gids(PORT)? {

@@ -6,17 +6,20 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use verbline_softnic::wire::Asked;
+
 use super::bell::Bell;
 use super::home::Home;
 use super::ports::{Port, Ports};
+use crate::connection::wire;
 use crate::connection::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
 
 /// The ports of this process, with the halls of those who listen.
-pub(super) static PORTS: Ports<Hall> = Ports::new();
+pub(in crate::connection) static PORTS: Ports<Hall> = Ports::new();
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(in crate::connection) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while one is held leaves nothing half done: every change is one assignment or one
     // push.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -24,51 +27,77 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where requests wait for a listener.
 #[derive(Debug)]
-pub(super) struct Hall {
-    pub(super) waiting: Mutex<VecDeque<Arc<Mailbox>>>,
-    pub(super) backlog: usize,
-    pub(super) bell: Bell,
+pub(in crate::connection) struct Hall {
+    pub(in crate::connection) waiting: Mutex<VecDeque<Waiting>>,
+    pub(in crate::connection) backlog: usize,
+    pub(in crate::connection) bell: Bell,
+}
+
+/// A request that waits for a listener.
+#[derive(Debug)]
+pub(in crate::connection) enum Waiting {
+    /// Of this process.
+    Here(Arc<Mailbox>),
+    /// Of another.
+    Elsewhere(Asked),
+}
+
+impl Hall {
+    /// Takes in a request of another process, or gives it back: there is no room.
+    pub(in crate::connection) fn take_in(&self, asked: Asked) -> Result<(), Asked> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= self.backlog {
+            return Err(asked);
+        }
+        waiting.push_back(Waiting::Elsewhere(asked));
+        drop(waiting);
+        self.bell.ring();
+        Ok(())
+    }
 }
 
 impl Drop for Hall {
     /// Those who still wait are told: also one who came in as the listener left, and held the hall
     /// open behind it.
     fn drop(&mut self) {
-        for mailbox in lock(&self.waiting).drain(..) {
-            drop(End { mailbox, side: Side::Callee });
+        for one in lock(&self.waiting).drain(..) {
+            match one {
+                Waiting::Here(mailbox) => drop(End { mailbox, side: Side::Callee }),
+                Waiting::Elsewhere(asked) => wire::refuse(asked),
+            }
         }
     }
 }
 
 /// What the two sides of a connection tell each other.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    pub(super) state: Mutex<State>,
+pub(in crate::connection) struct Mailbox {
+    pub(in crate::connection) state: Mutex<State>,
     /// Rung for the connecting side, and for the accepting side.
-    pub(super) caller: Bell,
-    pub(super) callee: Bell,
-    pub(super) request: Offer,
-    pub(super) from: Port<Hall>,
-    pub(super) to: Home,
+    pub(in crate::connection) caller: Bell,
+    pub(in crate::connection) callee: Bell,
+    pub(in crate::connection) request: Offer,
+    pub(in crate::connection) from: Port<Hall>,
+    pub(in crate::connection) to: Home,
     /// Where the listener was called: an address of `to`, also of a listener on every address.
-    pub(super) called: SocketAddr,
+    pub(in crate::connection) called: SocketAddr,
 }
 
 /// One side's endpoint and wishes.
 #[derive(Clone, Debug)]
-pub(super) struct Offer {
-    pub(super) endpoint: Endpoint,
-    pub(super) options: ConnectOptions,
-    pub(super) srq: bool,
+pub(in crate::connection) struct Offer {
+    pub(in crate::connection) endpoint: Endpoint,
+    pub(in crate::connection) options: ConnectOptions,
+    pub(in crate::connection) srq: bool,
 }
 
 impl Offer {
-    pub(super) fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
+    pub(in crate::connection) fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
         Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
     }
 
     /// As the other side is told of it.
-    pub(super) fn param(&self) -> ConnParam {
+    pub(in crate::connection) fn param(&self) -> ConnParam {
         let Offer { endpoint, options, srq } = self;
         ConnParam {
             responder_resources: options.initiator_depth,
@@ -82,7 +111,7 @@ impl Offer {
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(in crate::connection) enum State {
     Asked,
     Accepted(Offer),
     Rejected(Vec<u8>),
@@ -91,20 +120,20 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(in crate::connection) enum Side {
     Caller,
     Callee,
 }
 
 /// One side's hold on a mailbox. Dropping it ends the connection.
 #[derive(Debug)]
-pub(super) struct End {
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) side: Side,
+pub(in crate::connection) struct End {
+    pub(in crate::connection) mailbox: Arc<Mailbox>,
+    pub(in crate::connection) side: Side,
 }
 
 impl End {
-    pub(super) fn bell(&self) -> &Bell {
+    pub(in crate::connection) fn bell(&self) -> &Bell {
         match self.side {
             Side::Caller => &self.mailbox.caller,
             Side::Callee => &self.mailbox.callee,
@@ -119,7 +148,7 @@ impl End {
     }
 
     /// Sets the state, unless the other side has ended it, and rings.
-    pub(super) fn set(&self, state: State) {
+    pub(in crate::connection) fn set(&self, state: State) {
         let mut now = lock(&self.mailbox.state);
         if !matches!(*now, State::Ended) {
             *now = state;
@@ -129,7 +158,7 @@ impl End {
     }
 
     /// Waits until `look` finds what it waits for; `None` when the time is over first.
-    pub(super) fn wait<T>(
+    pub(in crate::connection) fn wait<T>(
         &self,
         deadline: Deadline,
         mut look: impl FnMut(&State) -> Option<T>,

@@ -1,0 +1,99 @@
+//! The way to queue pairs of other processes, for the floors below it: what carries a device's
+//! packets there (`wire`) stands above the data path, and is reached by this trait.
+//!
+//! What it guarantees: a queue pair is a carrier's from the move to RTR until it is reset or
+//! destroyed, and the fast paths are closed to it as long: `Sq::is_carried`.
+
+use crate::data_path::errors::Errors;
+use crate::data_path::poster::{Poster, Refused};
+use crate::objects::cq::Cq;
+use crate::objects::device::{DEVICES, Device};
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::queues::wr::SendWr;
+use std::sync::OnceLock;
+
+/// What carries a device's packets to other processes.
+pub(crate) trait Carrier: Sync {
+    /// INIT to RTR: false if the queue pair's path doesn't lead there.
+    fn connect(&self, qp: &Qp) -> bool;
+
+    /// RTR to RTS.
+    fn start(&self, qp: &Qp);
+
+    /// To ERR: what was posted to the queue pair is flushed, and it takes nothing any more.
+    fn fail(&self, qp: &Qp);
+
+    /// To RESET, or destroyed.
+    fn remove(&self, qp: &Qp);
+
+    /// Posts the list.
+    fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>>;
+
+    /// The owner of a completion queue polls.
+    fn poll(&self, pinned: Pinned<'_>, errors: &mut Errors);
+
+    /// The owner of a completion queue has armed it, and may sleep after one more poll.
+    fn owner_armed(&self);
+}
+
+static CARRIERS: [OnceLock<&'static dyn Carrier>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+
+/// The device has this one from now on; the first stays.
+pub(crate) fn register(device: &Device, carrier: &'static dyn Carrier) {
+    let _ = CARRIERS[device.index].set(carrier);
+}
+
+/// The device's, if it has one.
+fn of(device: &Device) -> Option<&'static dyn Carrier> {
+    CARRIERS[device.index].get().copied()
+}
+
+/// The one that the queue pair goes by, if it does.
+pub(crate) fn of_qp(qp: &Qp) -> Option<&'static dyn Carrier> {
+    if qp.sq.is_carried() { of(qp.device()) } else { None }
+}
+
+/// INIT to RTR: whether the queue pair's peer is in another process.
+pub(crate) fn connect(qp: &Qp) -> bool {
+    let is_carried = of(qp.device()).is_some_and(|carrier| carrier.connect(qp));
+    if is_carried {
+        count(qp, true);
+    }
+    is_carried
+}
+
+/// To RESET, or destroyed.
+pub(crate) fn disconnect(qp: &Qp) {
+    if let Some(carrier) = of_qp(qp) {
+        carrier.remove(qp);
+        count(qp, false);
+    }
+}
+
+fn count(qp: &Qp, is_carried: bool) {
+    qp.sq.set_carried(is_carried);
+    qp.send_cq().stalled.count_carried(is_carried);
+    qp.recv_cq().stalled.count_carried(is_carried);
+}
+
+/// The owner of a completion queue polls, which has something to attend to.
+pub(crate) fn poll(cq: &Cq, pinned: Pinned<'_>, errors: &mut Errors) {
+    if let Some(carrier) = of_cq(cq) {
+        carrier.poll(pinned, errors);
+    }
+}
+
+/// The owner of a completion queue has armed it.
+pub(crate) fn owner_armed(cq: &Cq) {
+    if cq.stalled.any()
+        && let Some(carrier) = of_cq(cq)
+    {
+        carrier.owner_armed();
+    }
+}
+
+/// The one that queue pairs of the completion queue go by, if some do.
+fn of_cq(cq: &Cq) -> Option<&'static dyn Carrier> {
+    if cq.stalled.any_carried() { of(cq.context().device) } else { None }
+}

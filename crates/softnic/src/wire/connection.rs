@@ -1,0 +1,124 @@
+//! Connections by address over a wire, for whoever owns their queue pairs: asked for, listened for,
+//! accepted, rejected, ended.
+
+use crate::queues::timer;
+use crate::wire::Wire;
+use crate::wire::management::{News, Requested, Terms};
+use std::net::{IpAddr, SocketAddr};
+use verbline_roce::cm::{ConnectionId, Refused};
+
+/// One end of a connection. Dropping it ends the connection, in whatever state it is.
+#[derive(Debug)]
+pub struct Exchange {
+    wire: &'static Wire,
+    id: ConnectionId,
+}
+
+/// Somebody asks for a connection. Dropping it leaves it unanswered.
+#[derive(Debug)]
+pub struct Asked {
+    exchange: Exchange,
+    /// Who asks.
+    pub peer: SocketAddr,
+    /// The address that it asks.
+    pub called: IpAddr,
+    /// What it says of itself.
+    pub terms: Terms,
+}
+
+/// A port that is listened at, until this is dropped.
+#[derive(Debug)]
+pub struct Listening {
+    wire: &'static Wire,
+    port: u16,
+}
+
+impl Wire {
+    /// Asks for a connection. `tell` is called as things happen, under a lock: it is short, and
+    /// calls nothing of this module.
+    pub fn ask(
+        &'static self,
+        source_port: u16,
+        to: SocketAddr,
+        terms: &Terms,
+        tell: impl FnMut(News) + Send + 'static,
+    ) -> Result<Exchange, Refused> {
+        let mut inner = self.lock();
+        let id = inner.management.connect(timer::now_ns(), source_port, to, terms, Box::new(tell))?;
+        inner.say();
+        drop(inner);
+        // A new deadline: the thread may sleep for longer.
+        self.doorbell.ring();
+        Ok(Exchange { wire: self, id })
+    }
+
+    /// Takes requests to a port: `take` gives back one for which it has no room. It is called under
+    /// a lock: it is short, and calls nothing of this module. `None` if the port is taken.
+    pub fn listen(
+        &'static self,
+        port: u16,
+        mut take: impl FnMut(Asked) -> Result<(), Asked> + Send + 'static,
+    ) -> Option<Listening> {
+        let take = move |requested: Requested| {
+            let Requested { id, peer, called, terms } = requested;
+            let refused = take(Asked { exchange: Exchange { wire: self, id }, peer, called, terms }).err();
+            // The lock is held, and the connection's answer is the caller's.
+            refused.map(|asked| std::mem::forget(asked.exchange)).is_none()
+        };
+        self.lock().management.listen(port, Box::new(take)).then_some(Listening { wire: self, port })
+    }
+}
+
+impl Asked {
+    /// Accepts. `tell` as in [`Wire::ask`]. `None`: whoever asked is gone.
+    pub fn accept(self, terms: &Terms, tell: impl FnMut(News) + Send + 'static) -> Option<Exchange> {
+        let Exchange { wire, id } = self.exchange;
+        let mut inner = wire.lock();
+        let is_there = inner.management.accept(timer::now_ns(), id, terms, Box::new(tell));
+        inner.say();
+        drop(inner);
+        wire.doorbell.ring();
+        is_there.then_some(self.exchange)
+    }
+
+    /// Rejects, with a reason as the specification numbers it, and as much data as fits.
+    pub fn reject(self, reason: u16, data: &[u8]) {
+        let Exchange { wire, id } = self.exchange;
+        let mut inner = wire.lock();
+        inner.management.reject(timer::now_ns(), id, reason, data);
+        inner.say();
+    }
+
+    /// The wire by which it came.
+    pub fn wire(&self) -> &'static Wire {
+        self.exchange.wire
+    }
+}
+
+impl Exchange {
+    /// The queue pair is ready for the one that accepted. False: the connection is gone.
+    pub fn establish(&self) -> bool {
+        let mut inner = self.wire.lock();
+        let is_there = inner.management.establish(timer::now_ns(), self.id);
+        inner.say();
+        is_there
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let mut inner = self.wire.lock();
+        inner.management.end(timer::now_ns(), self.id);
+        inner.say();
+        drop(inner);
+        self.wire.doorbell.ring();
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let take = self.wire.lock().management.stop_listening(self.port);
+        // Requests that wait in it end now, which takes the lock.
+        drop(take);
+    }
+}

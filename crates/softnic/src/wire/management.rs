@@ -1,0 +1,286 @@
+//! Connections over a wire: what the connection manager does, told to those who own the
+//! connections.
+//!
+//! What it guarantees: each owner is told what happens to its connection, in order, by a function
+//! that it gave. The functions are called under the wire's lock, by whichever thread took the
+//! message in: they are short, and call nothing of a wire.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use verbline_roce::cm::{
+    Accept, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, MANAGEMENT_QKEY, Manager, Refused,
+    Request, reason, service_of_port, write_datagram,
+};
+use verbline_roce::transport::Mtu;
+use verbline_roce::wire::{Addresses, Psn, Qpn, Route};
+
+/// Connections of one wire at a time, those in time-wait included.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// One end of a connection, as the other end is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The queue pair's number.
+    pub qpn: u32,
+    /// The number of the first packet that it is to be sent.
+    pub psn: u32,
+    /// The path MTU, as verbs number it; of an acceptance, the one that was asked for.
+    pub mtu: u8,
+    /// READs and atomics that it serves at once.
+    pub responder_resources: u8,
+    /// READs and atomics that it has under way at once.
+    pub initiator_depth: u8,
+    /// How often packets are sent again.
+    pub retry_count: u8,
+    /// How often a receive is waited for.
+    pub rnr_retry: u8,
+    /// It receives from a shared queue.
+    pub srq: bool,
+    /// Private data; may arrive followed by zeros.
+    pub private_data: Vec<u8>,
+}
+
+/// What happens to a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It was accepted, and can be established.
+    Accepted(Terms),
+    /// It was rejected, and is gone.
+    Rejected {
+        /// The reason, as the specification numbers it.
+        reason: u16,
+        /// Private data, followed by zeros.
+        private_data: Vec<u8>,
+    },
+    /// Nobody answered, and it is gone.
+    Unanswered,
+    /// The other end is ready.
+    Established,
+    /// It has ended.
+    Disconnected,
+}
+
+/// Somebody asks for a connection.
+#[derive(Debug)]
+pub(crate) struct Requested {
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) called: IpAddr,
+    pub(crate) terms: Terms,
+}
+
+/// Takes a request, or says that there is no room.
+pub(crate) type Take = Box<dyn FnMut(Requested) -> bool + Send>;
+/// Tells what happens to a connection.
+pub(crate) type Tell = Box<dyn FnMut(News) + Send>;
+
+pub(crate) struct Management {
+    own: SocketAddr,
+    manager: Manager,
+    listeners: HashMap<u16, Take>,
+    owners: HashMap<ConnectionId, Tell>,
+    /// The number of queue pair 1's next packet.
+    psn: Psn,
+}
+
+impl fmt::Debug for Management {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Management").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+/// A number that a stranger can't know.
+pub(crate) fn random() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
+}
+
+impl Management {
+    pub(super) fn new(own: SocketAddr) -> Management {
+        let limits =
+            Limits { connections: CONNECTIONS_MAX, half_open_per_source: CONNECTIONS_MAX / 4, ..Limits::default() };
+        Management {
+            own,
+            manager: Manager::new(limits),
+            listeners: HashMap::new(),
+            owners: HashMap::new(),
+            psn: Psn::new(random()),
+        }
+    }
+
+    /// Requests to that port go to `take`; false if they go to another already.
+    pub(super) fn listen(&mut self, port: u16, take: Take) -> bool {
+        if self.listeners.contains_key(&port) {
+            return false;
+        }
+        self.manager.listen(service_of_port(port));
+        self.listeners.insert(port, take);
+        true
+    }
+
+    /// Gives back what took the requests, to be dropped outside the lock.
+    pub(super) fn stop_listening(&mut self, port: u16) -> Option<Take> {
+        self.manager.stop_listening(service_of_port(port));
+        self.listeners.remove(&port)
+    }
+
+    /// Asks for a connection.
+    pub(super) fn connect(
+        &mut self,
+        now_ns: u64,
+        source_port: u16,
+        to: SocketAddr,
+        terms: &Terms,
+        tell: Tell,
+    ) -> Result<ConnectionId, Refused> {
+        let mtu = Mtu::of_code(terms.mtu).unwrap_or(Mtu::B256);
+        let (qpn, psn) = (Qpn::new(terms.qpn), Psn::new(terms.psn));
+        let mut connect = Connect::new(self.own.ip(), to.ip(), to.port(), qpn, psn, mtu, &terms.private_data)?;
+        let header = IpHeader::new(self.own.ip(), source_port, to.ip()).ok_or(Refused::Families)?;
+        connect.request.data[..IP_HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        let request = &mut connect.request;
+        (request.responder_resources, request.initiator_depth) = (terms.responder_resources, terms.initiator_depth);
+        (request.retry_count, request.rnr_retry) = (terms.retry_count, terms.rnr_retry);
+        request.shared_receives = terms.srq;
+        let id = self.manager.connect(now_ns, random(), &connect)?;
+        self.owners.insert(id, tell);
+        Ok(id)
+    }
+
+    /// Accepts a request; false if it is no longer there.
+    pub(super) fn accept(&mut self, now_ns: u64, id: ConnectionId, terms: &Terms, tell: Tell) -> bool {
+        let mut accept = Accept::new(Qpn::new(terms.qpn), Psn::new(terms.psn), &terms.private_data);
+        let reply = &mut accept.reply;
+        (reply.responder_resources, reply.initiator_depth) = (terms.responder_resources, terms.initiator_depth);
+        (reply.rnr_retry, reply.shared_receives) = (terms.rnr_retry, terms.srq);
+        let is_there = self.manager.accept(now_ns, id, &accept).is_ok();
+        if is_there {
+            self.owners.insert(id, tell);
+        }
+        is_there
+    }
+
+    /// Rejects a request.
+    pub(super) fn reject(&mut self, now_ns: u64, id: ConnectionId, reason: u16, data: &[u8]) {
+        // One that is gone needs no answer.
+        let _ = self.manager.reject(now_ns, id, reason, data);
+    }
+
+    /// Tells the other end that this one is ready; false if the connection is gone.
+    pub(super) fn establish(&mut self, now_ns: u64, id: ConnectionId) -> bool {
+        self.manager.establish(now_ns, id).is_ok()
+    }
+
+    /// The owner is gone: the connection ends, in whatever state it is.
+    pub(super) fn end(&mut self, now_ns: u64, id: ConnectionId) {
+        self.owners.remove(&id);
+        if self.manager.disconnect(now_ns, id).is_err() {
+            self.manager.forget(id);
+        }
+    }
+
+    /// Takes in a message.
+    pub(super) fn receive(&mut self, now_ns: u64, from: IpAddr, message: &verbline_roce::Management<'_>) {
+        if message.qkey == MANAGEMENT_QKEY {
+            // What is discarded concerns nobody.
+            let _ = self.manager.receive(now_ns, random(), from, message.payload);
+            self.tell(now_ns, Some(from));
+        }
+    }
+
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        self.manager.deadline_ns()
+    }
+
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        if self.manager.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+            self.manager.advance(now_ns);
+            self.tell(now_ns, None);
+        }
+    }
+
+    /// Writes the next message that is to be sent.
+    pub(super) fn transmit(&mut self, out: &mut [u8], ip_id: u16) -> Option<(Route, usize)> {
+        loop {
+            let outgoing = self.manager.transmit()?;
+            let Some(addresses) = Addresses::new(self.own.ip(), outgoing.to) else { continue };
+            let route = Route { addresses, source_port: self.own.port(), traffic_class: 0 };
+            let len = write_datagram(&outgoing.mad, self.psn, &route, ip_id, out);
+            self.psn = self.psn.plus(1);
+            return Some((route, len));
+        }
+    }
+
+    /// Tells everybody what has happened: by a message of `from`, or by time.
+    fn tell(&mut self, now_ns: u64, from: Option<IpAddr>) {
+        while let Some(event) = self.manager.poll() {
+            let (id, news, is_last) = match event {
+                Event::Requested(id, request) => {
+                    self.requested(now_ns, from, id, &request);
+                    continue;
+                }
+                Event::Replied(id, reply) => {
+                    let terms = Terms {
+                        qpn: reply.qpn.number(),
+                        psn: reply.starting_psn.number(),
+                        mtu: 0,
+                        responder_resources: reply.responder_resources,
+                        initiator_depth: reply.initiator_depth,
+                        retry_count: 0,
+                        rnr_retry: reply.rnr_retry,
+                        srq: reply.shared_receives,
+                        private_data: reply.data.to_vec(),
+                    };
+                    (id, News::Accepted(terms), false)
+                }
+                Event::Established(id) => (id, News::Established, false),
+                Event::Rejected(id, reject) => {
+                    (id, News::Rejected { reason: reject.reason, private_data: reject.data.to_vec() }, true)
+                }
+                Event::Unanswered(id) => (id, News::Unanswered, true),
+                Event::Disconnected(id) => (id, News::Disconnected, true),
+            };
+            if let Some(tell) = self.owners.get_mut(&id) {
+                tell(news);
+            }
+            if is_last {
+                self.owners.remove(&id);
+            }
+        }
+    }
+
+    fn requested(&mut self, now_ns: u64, from: Option<IpAddr>, id: ConnectionId, request: &Request) {
+        // What is sent to the queue pair goes to the address that the message says: that of others,
+        // it may not name.
+        let said = request.ip().map(ends).filter(|(peer, _)| from.is_none_or(|from| from == peer.ip()));
+        let Some((peer, called)) = said else {
+            return self.reject(now_ns, id, reason::UNSUPPORTED, b"another sender's address");
+        };
+        let terms = Terms {
+            qpn: request.qpn.number(),
+            psn: request.starting_psn.number(),
+            mtu: request.mtu.code(),
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+            retry_count: request.retry_count,
+            rnr_retry: request.rnr_retry,
+            srq: request.shared_receives,
+            private_data: request.user_data().to_vec(),
+        };
+        let take = request.port().and_then(|port| self.listeners.get_mut(&port));
+        let is_taken = take.is_some_and(|take| take(Requested { id, peer, called, terms }));
+        if !is_taken {
+            self.reject(now_ns, id, reason::NO_RESOURCES, &[]);
+        }
+    }
+}
+
+/// Who asks, and which address was asked.
+fn ends(header: IpHeader) -> (SocketAddr, IpAddr) {
+    match header {
+        IpHeader::V4 { source_port, source, destination } => ((source, source_port).into(), destination.into()),
+        IpHeader::V6 { source_port, source, destination } => ((source, source_port).into(), destination.into()),
+    }
+}

@@ -1,0 +1,81 @@
+//! What is about to leave: datagrams, put together to runs that leave by one system call each.
+//!
+//! What it guarantees: datagrams to one address stay in their order. Each has the checksum that
+//! goes with its place in its run, since the kernel gives the segments of a run the IPv4
+//! identifications 0, 1, 2 and so on, which the checksum covers.
+
+use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, LinkCounters, Run};
+use std::net::SocketAddr;
+use verbline_roce::wire::icrc::ICRC_BYTES;
+use verbline_roce::wire::{Route, seal};
+
+/// Bytes that wait at most before they are sent.
+const BYTES: usize = 1 << 18;
+
+pub(crate) struct Outbox {
+    bytes: Box<[u8]>,
+    used: usize,
+    runs: Vec<Pending>,
+    port: u16,
+}
+
+/// A run: from where on, and what of.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    to: SocketAddr,
+    first: usize,
+    segments: usize,
+    segment_bytes: usize,
+    /// Its last segment is shorter: it takes no more.
+    is_closed: bool,
+}
+
+impl Outbox {
+    pub(crate) fn new(port: u16) -> Outbox {
+        Outbox { bytes: vec![0; BYTES].into(), used: 0, runs: Vec::with_capacity(BYTES / 64), port }
+    }
+
+    /// Room for a datagram, and the identification that it has if it goes on with the last run.
+    pub(crate) fn room(&mut self) -> Option<(&mut [u8], u16)> {
+        let ip_id = self.runs.last().map_or(0, |run| run.segments as u16);
+        let is_full = self.runs.len() == self.runs.capacity();
+        let room = self.bytes.get_mut(self.used..self.used + DATAGRAM_BYTES_MAX).filter(|_| !is_full)?;
+        Some((room, ip_id))
+    }
+
+    /// A datagram of `len` bytes was written to the room.
+    pub(crate) fn add(&mut self, route: &Route, len: usize) {
+        let (first, to) = (self.used, SocketAddr::new(route.addresses.destination(), self.port));
+        self.used += len;
+        if let Some(run) = self.runs.last_mut()
+            && run.takes(to, len, first)
+        {
+            run.segments += 1;
+            run.is_closed = len < run.segment_bytes;
+            return;
+        }
+        if self.runs.last().is_some() {
+            // It was sealed as one of the last run.
+            seal(&mut self.bytes[first..], len - ICRC_BYTES, route, 0);
+        }
+        self.runs.push(Pending { to, first, segments: 1, segment_bytes: len, is_closed: false });
+    }
+
+    /// Sends all of it.
+    pub(crate) fn flush(&mut self, link: &Link, counters: &mut LinkCounters) {
+        for (at, run) in self.runs.iter().enumerate() {
+            let end = self.runs.get(at + 1).map_or(self.used, |next| next.first);
+            let bytes = &self.bytes[run.first..end];
+            link.send(&Run { to: run.to, bytes, segment_bytes: run.segment_bytes }, counters);
+        }
+        self.runs.clear();
+        self.used = 0;
+    }
+}
+
+impl Pending {
+    fn takes(&self, to: SocketAddr, len: usize, used: usize) -> bool {
+        let fits = !self.is_closed && self.to == to && len <= self.segment_bytes;
+        fits && Link::may_add(self.segments, used - self.first, len)
+    }
+}

@@ -1,0 +1,222 @@
+//! A queue pair whose peer is elsewhere: what the transport is told of it, and its work requests in
+//! the transport's words.
+
+use crate::data_path::errors::Errors;
+use crate::data_path::execute;
+use crate::data_path::poster::{Poster, Refused};
+use crate::data_path::sge_list::{Sources, Targets, move_bytes};
+use crate::key_table;
+use crate::objects::device::{INLINE_BYTES_MAX, SGE_MAX};
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::{State, Transport};
+use crate::queues::wr::{SendWr, sge_bytes};
+use crate::wire::Wire;
+use rdma_sys::ibv_wr_opcode::*;
+use rdma_sys::*;
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+use verbline_roce::transport::{
+    Capacity, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
+};
+use verbline_roce::wire::{Addresses, AtomicExtension, AtomicOp, Psn, Qpn, Route, SendEnd, WriteEnd};
+use verbline_roce::{Data, Operation, Owner, PostError, Remote, SendRequest, Sge};
+
+/// Bytes that are under way at once from one queue pair: what the buffer of a socket holds that has
+/// no more than Linux gives it.
+const WINDOW_BYTES: u32 = 128 << 10;
+/// The transport's completions of receives, which are taken after each datagram.
+const COMPLETIONS: usize = 16;
+/// READs and atomics under way at once, at most.
+const READS_MAX: u8 = 16;
+
+/// An address as its GID has it.
+fn address_of(gid: [u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(gid);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+}
+
+/// A GID as an address has it.
+pub(super) fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// Where the queue pair's path leads, if over the wire of its device.
+pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
+    let path = qp.attributes().0.ah_attr;
+    if path.is_global == 0 || qp.is_datagram() || usize::from(path.grh.sgid_index) != wire.gid_index() {
+        return None;
+    }
+    // SAFETY: any sixteen bytes are a GID.
+    let gid = unsafe { path.grh.dgid.raw };
+    if crate::objects::device::by_gid(&gid).is_some() {
+        return None;
+    }
+    Addresses::new(wire.address().ip(), address_of(gid))
+}
+
+/// The transport's queue pair, which receives from its peer.
+pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<QueuePair> {
+    let known = qp.attributes().copied();
+    let has = |right: u32| known.qp_access_flags & right != 0;
+    let rights = Rights {
+        write: has(key_table::REMOTE_WRITE),
+        read: has(key_table::REMOTE_READ),
+        atomic: has(key_table::REMOTE_ATOMIC),
+    };
+    let capacity = Capacity {
+        sends: qp.cap.max_send_wr as usize,
+        send_sges: qp.cap.max_send_sge as usize,
+        inline_bytes: qp.cap.max_inline_data as usize,
+        receive_sges: SGE_MAX as usize,
+    };
+    let owner = Owner { domain: qp.pd, qpn: Qpn::new(qp.qpn) };
+    let receives = Receives::Shared { queue: qp.qpn, completions: COMPLETIONS };
+    let mut made = QueuePair::new(owner, rights, capacity, receives);
+    // SAFETY: zero, or what `modify` stored: a GRH is the path's, as `leads_to` has seen.
+    let traffic_class = known.ah_attr.grh.traffic_class;
+    let route = Route { addresses, source_port, traffic_class };
+    let mtu = Mtu::of_code(known.path_mtu as u8)?;
+    let peer = Peer { route, qpn: Qpn::new(known.dest_qp_num), psn: Psn::new(known.rq_psn), mtu };
+    let reads = known.max_dest_rd_atomic.min(READS_MAX);
+    let receiving = match qp.transport {
+        Transport::Rc => Receiving::Rc(peer, Serving { reads, rnr_timer: known.min_rnr_timer, ..Serving::default() }),
+        _ => Receiving::Uc(peer),
+    };
+    made.receive_from(receiving).ok()?;
+    Some(made)
+}
+
+/// It sends from now on.
+pub(super) fn start(qp: &Qp, made: &mut QueuePair) {
+    let known = qp.attributes().copied();
+    let psn = Psn::new(known.sq_psn);
+    let mtu_bytes = Mtu::of_code(known.path_mtu as u8).map_or(256, Mtu::bytes);
+    let retries = Retries {
+        timeout: known.timeout,
+        retry_count: known.retry_cnt,
+        rnr_retry: known.rnr_retry,
+        reads: known.max_rd_atomic.clamp(1, READS_MAX),
+        window_packets: (WINDOW_BYTES / mtu_bytes).max(2),
+    };
+    let sending = if qp.transport == Transport::Rc { Sending::Rc(psn, retries) } else { Sending::Uc(psn) };
+    // It receives by the same transport, and sends for the first time; or it has failed meanwhile,
+    // and flushes what is posted.
+    let _ = made.start_sending(sending);
+}
+
+/// Posts the list to a queue pair whose peer is elsewhere.
+pub(super) fn post<'a>(
+    wire: &Wire,
+    poster: Poster<'_>,
+    list: SendWr<'a>,
+    errors: &mut Errors,
+) -> Result<(), Refused<'a>> {
+    let qp: &Qp = &poster;
+    let mut inner = wire.lock();
+    let mut next = Some(list);
+    let mut posted = Ok(());
+    while let Some(wr) = next {
+        let taken = post_one(poster, wr, |request, opcode| {
+            match inner.post(qp.qpn, request, wr.wr_id, opcode) {
+                // It failed before it sent for the first time.
+                Err(PostError::NotReady) if qp.state() == State::Err => {
+                    execute::flush(qp, wr, request.id, errors);
+                    Ok(())
+                }
+                taken => taken,
+            }
+        });
+        if let Err(code) = taken {
+            posted = Err((code, wr));
+            break;
+        }
+        next = wr.next();
+    }
+    inner.send(poster.pinned, errors);
+    posted
+}
+
+fn post_one(
+    poster: Poster<'_>,
+    wr: SendWr<'_>,
+    post: impl FnOnce(&SendRequest<'_>, u32) -> Result<(), PostError>,
+) -> Result<(), c_int> {
+    let qp: &Qp = &poster;
+    execute::validate(qp, wr)?;
+    let operation = operation(qp, wr)?;
+    let mut inline = [0u8; INLINE_BYTES_MAX as usize];
+    let mut sges = [Sge::default(); SGE_MAX as usize];
+    let data = if wr.is_inline() {
+        let bytes = wr.sges().iter().map(sge_bytes).sum::<u64>();
+        let (mut from, mut to) = (Sources::new(poster.pinned), Targets::new(poster.pinned));
+        from.add_list(qp.pd, wr).map_err(|_| libc::EINVAL)?;
+        to.add_own(&mut inline);
+        move_bytes(&to, &from, bytes);
+        Data::Inline(&inline[..bytes as usize])
+    } else {
+        for (to, sge) in sges.iter_mut().zip(wr.sges()) {
+            *to = Sge { addr: sge.addr, len: sge_bytes(sge) as u32, key: sge.lkey };
+        }
+        Data::Memory(&sges[..wr.sges().len()])
+    };
+    let depth = qp.cap.max_send_wr;
+    let position = qp.sq.posted();
+    if qp.sq.room(depth).0 == 0 {
+        return Err(libc::ENOMEM);
+    }
+    let has = |flag: ibv_send_flags| wr.send_flags & flag.0 != 0;
+    let request = SendRequest {
+        id: position,
+        operation,
+        data,
+        signaled: execute::is_signaled(qp, wr),
+        solicited: wr.is_solicited(),
+        fence: has(ibv_send_flags::IBV_SEND_FENCE),
+    };
+    post(&request, execute::wc_opcode(wr.opcode)).map_err(|why| match why {
+        PostError::Full { .. } => libc::ENOMEM,
+        _ => libc::EINVAL,
+    })?;
+    qp.sq.advance(position + 1);
+    Ok(())
+}
+
+/// What it does, or an `errno`.
+fn operation(qp: &Qp, wr: SendWr<'_>) -> Result<Operation, c_int> {
+    let rdma = wr.rdma();
+    let remote = Remote { addr: rdma.remote_addr, rkey: rdma.rkey };
+    // In network order, as the program has it.
+    let immediate = || u32::from_be(wr.imm_or_rkey());
+    let reads = || {
+        // Relaxed: changed by the control path only.
+        if qp.sq.max_rd_atomic.load(Ordering::Relaxed) == 0 { Err(libc::EINVAL) } else { Ok(()) }
+    };
+    Ok(match wr.opcode {
+        IBV_WR_SEND => Operation::Send(SendEnd::Plain),
+        IBV_WR_SEND_WITH_IMM => Operation::Send(SendEnd::Immediate(immediate())),
+        IBV_WR_SEND_WITH_INV => Operation::Send(SendEnd::Invalidate(wr.imm_or_rkey())),
+        IBV_WR_RDMA_WRITE => Operation::Write(remote, WriteEnd::Plain),
+        IBV_WR_RDMA_WRITE_WITH_IMM => Operation::Write(remote, WriteEnd::Immediate(immediate())),
+        IBV_WR_RDMA_READ => {
+            reads()?;
+            Operation::Read(remote)
+        }
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            reads()?;
+            // SAFETY: integers, in whichever arm they were written.
+            let atomic = unsafe { wr.wr.atomic };
+            let op = if wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD {
+                AtomicOp::FetchAdd(atomic.compare_add)
+            } else {
+                AtomicOp::CompareSwap { compare: atomic.compare_add, swap: atomic.swap }
+            };
+            Operation::Atomic(AtomicExtension { addr: atomic.remote_addr, rkey: atomic.rkey, op })
+        }
+        // Binds, local invalidation and keys that sign have no place in the transport's order yet.
+        _ => return Err(libc::EOPNOTSUPP),
+    })
+}

@@ -1,0 +1,338 @@
+//! The link: a UDP socket of one address, sent to and received from in batches.
+//!
+//! What it guarantees: nothing blocks. What the kernel doesn't take is counted and lost, as on a
+//! network: the transport sends it again. Datagrams of one length to one address leave by one
+//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on.
+//!
+//! Written upon libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
+//! messages of GSO.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use verbline_roce::transport::Mtu;
+use verbline_roce::wire::HEADERS_MAX_BYTES;
+
+/// The longest datagram: a packet of the largest MTU.
+pub(crate) const DATAGRAM_BYTES_MAX: usize = Mtu::B4096.bytes() as usize + HEADERS_MAX_BYTES;
+/// The room that the kernel is asked for, for what comes and for what leaves. It gives what
+/// `net.core.rmem_max` and `wmem_max` allow.
+const BUFFER_BYTES: libc::c_int = 4 << 20;
+
+/// What the link counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams that came.
+    pub received: u64,
+    /// Datagrams that came and were too long.
+    pub truncated: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that brought something.
+    pub receive_calls: u64,
+    /// Datagrams that were lost because a queue was full (EAGAIN, ENOBUFS).
+    pub full: u64,
+    /// Datagrams that were lost because the interface's MTU is smaller (EMSGSIZE).
+    pub too_long: u64,
+    /// Datagrams that a firewall refused (EPERM).
+    pub refused: u64,
+    /// Datagrams that were lost for another reason.
+    pub failed: u64,
+}
+
+/// The socket.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: UdpSocket,
+    own: SocketAddr,
+}
+
+impl Link {
+    /// Opens it. Datagrams that leave are never cut, and their IPv4 identification is known.
+    pub(crate) fn open(own: SocketAddr) -> io::Result<Link> {
+        let socket = UdpSocket::bind(own)?;
+        socket.set_nonblocking(true)?;
+        let (level, name, value) = match own {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+        };
+        set(&socket, level, name, value)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
+        Ok(Link { socket, own })
+    }
+
+    /// Its address and port.
+    pub(crate) fn own(&self) -> SocketAddr {
+        self.own
+    }
+
+    /// The largest MTU that fits the packets of the interface towards an address.
+    pub(crate) fn path_mtu(&self, to: IpAddr) -> io::Result<Mtu> {
+        // An unconnected socket has no path: another one, from which nothing is sent.
+        let probe = UdpSocket::bind((self.own.ip(), 0))?;
+        probe.connect((to, self.own.port()))?;
+        let (level, name, ip) = match to {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, 20),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 40),
+        };
+        let bytes = get(&probe, level, name)?;
+        let payload = bytes - ip - UDP_HEADER_BYTES - HEADERS_MAX_BYTES as libc::c_int;
+        let all = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
+        Ok(all.into_iter().find(|mtu| mtu.bytes() as libc::c_int <= payload).unwrap_or(Mtu::B256))
+    }
+}
+
+const UDP_HEADER_BYTES: libc::c_int = 8;
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option is an integer's bytes, of a local.
+    let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let (mut value, mut bytes) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: both are locals, which the call may write.
+    let ret = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Datagrams that are received by one system call at most.
+const RECEIVED_MAX: usize = 32;
+
+/// Room for what comes.
+pub(crate) struct Arrivals {
+    bytes: Box<[u8]>,
+    names: Box<[Name]>,
+    /// Each leads to its part of `bytes`.
+    vectors: Box<[libc::iovec]>,
+    /// Each leads to its name and its vector.
+    headers: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the pointers lead to the boxes beside them, which move with them.
+unsafe impl Send for Arrivals {}
+
+/// An address of either family.
+#[derive(Clone, Copy)]
+#[repr(C)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Arrivals {
+        let mut bytes: Box<[u8]> = vec![0; RECEIVED_MAX * DATAGRAM_BYTES_MAX].into();
+        // SAFETY: integers, for which zero is a value.
+        let mut names: Box<[Name]> = vec![unsafe { zeroed() }; RECEIVED_MAX].into();
+        let mut vectors: Box<[libc::iovec]> = (bytes.chunks_mut(DATAGRAM_BYTES_MAX))
+            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() })
+            .collect();
+        let headers = (names.iter_mut().zip(vectors.iter_mut()))
+            .map(|(name, vector)| {
+                // SAFETY: integers and pointers, for which zero is a value.
+                let mut header: libc::mmsghdr = unsafe { zeroed() };
+                header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+                header.msg_hdr.msg_iov = vector;
+                header.msg_hdr.msg_iovlen = 1;
+                header
+            })
+            .collect();
+        Arrivals { bytes, names, vectors, headers }
+    }
+
+    /// Takes what has come, as far as there is room; gives how many datagrams that are.
+    pub(crate) fn receive(&mut self, link: &Link, counters: &mut LinkCounters) -> usize {
+        for header in &mut self.headers {
+            header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
+        }
+        debug_assert_eq!(self.vectors.len(), RECEIVED_MAX);
+        // SAFETY: every header leads to a name and a vector, and that to bytes, which are this
+        // value's: borrowed alone, and as long as the headers say (`new`).
+        let count = unsafe {
+            libc::recvmmsg(
+                link.socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                RECEIVED_MAX as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        // An error is that nothing has come, or that one of before found nobody.
+        let count = usize::try_from(count).unwrap_or(0);
+        counters.receive_calls += u64::from(count > 0);
+        counters.received += count as u64;
+        count
+    }
+
+    /// A datagram that was received by the last call, and who sent it; `None` if it was too long.
+    pub(crate) fn datagram(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
+        let header = &self.headers[index];
+        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            return None;
+        }
+        let from = self.names[index].address()?;
+        Some((from, &self.bytes[index * DATAGRAM_BYTES_MAX..][..header.msg_len as usize]))
+    }
+}
+
+impl Name {
+    fn new(address: SocketAddr) -> (Name, libc::socklen_t) {
+        // SAFETY: integers, for which zero is a value.
+        let mut name: Name = unsafe { zeroed() };
+        match address {
+            SocketAddr::V4(v4) => {
+                // SAFETY: integers, for which zero is a value.
+                let mut raw: libc::sockaddr_in = unsafe { zeroed() };
+                raw.sin_family = libc::AF_INET as libc::sa_family_t;
+                raw.sin_port = v4.port().to_be();
+                raw.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+                name.v4 = raw;
+                (name, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+            }
+            SocketAddr::V6(v6) => {
+                // SAFETY: integers, for which zero is a value.
+                let mut raw: libc::sockaddr_in6 = unsafe { zeroed() };
+                raw.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                raw.sin6_port = v6.port().to_be();
+                raw.sin6_addr.s6_addr = v6.ip().octets();
+                raw.sin6_scope_id = v6.scope_id();
+                name.v6 = raw;
+                (name, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+            }
+        }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        // SAFETY: integers, of which any bytes are a value; the family is first in both.
+        let (v4, v6) = unsafe { (self.v4, self.v6) };
+        match libc::c_int::from(v4.sin_family) {
+            libc::AF_INET => {
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
+            }
+            libc::AF_INET6 => {
+                let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
+                Some(SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The most bytes of one system call's segments, and how many there may be (`UDP_MAX_SEGMENTS`).
+const RUN_BYTES_MAX: usize = 65_000;
+const RUN_SEGMENTS_MAX: usize = 64;
+
+/// One system call's segments: all of one length, but the last, which may be shorter.
+pub(crate) struct Run<'a> {
+    pub(crate) to: SocketAddr,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) segment_bytes: usize,
+}
+
+/// A control message with the length of the segments.
+#[repr(C)]
+struct Segments {
+    header: libc::cmsghdr,
+    bytes: u16,
+    /// Up to the alignment of the next.
+    pad: [u8; 6],
+}
+
+const _: () = assert!(size_of::<Segments>() == 24);
+
+impl Link {
+    /// Whether a run with `segments`, of `bytes`, may have one more of `more`.
+    pub(crate) fn may_add(segments: usize, bytes: usize, more: usize) -> bool {
+        segments < RUN_SEGMENTS_MAX && bytes + more <= RUN_BYTES_MAX
+    }
+
+    /// Sends one.
+    pub(crate) fn send(&self, run: &Run<'_>, counters: &mut LinkCounters) {
+        let segments = run.bytes.len().div_ceil(run.segment_bytes.max(1));
+        let (mut name, name_bytes) = Name::new(run.to);
+        let mut vector = libc::iovec { iov_base: run.bytes.as_ptr().cast_mut().cast(), iov_len: run.bytes.len() };
+        let mut control = MaybeUninit::<Segments>::zeroed();
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
+        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+        if segments > 1 {
+            let cmsg = libc::cmsghdr {
+                cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u16>(),
+                cmsg_level: libc::SOL_UDP,
+                cmsg_type: libc::UDP_SEGMENT,
+            };
+            control.write(Segments { header: cmsg, bytes: run.segment_bytes as u16, pad: [0; 6] });
+            (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of::<Segments>());
+        }
+        counters.send_calls += 1;
+        // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads them.
+        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
+        let count = if sent >= 0 { &mut counters.sent } else { counters.of_error(io::Error::last_os_error()) };
+        *count += segments as u64;
+    }
+}
+
+impl LinkCounters {
+    fn of_error(&mut self, error: io::Error) -> &mut u64 {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => &mut self.full,
+            Some(libc::EMSGSIZE) => &mut self.too_long,
+            Some(libc::EPERM | libc::EACCES) => &mut self.refused,
+            _ => &mut self.failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> [Link; 2] {
+        // Addresses of this process alone: its number is in them.
+        let pid = std::process::id();
+        let own = |last: u8| Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last);
+        [1, 2].map(|last| Link::open((own(last), 4791).into()).expect("a free port"))
+    }
+
+    #[test]
+    fn runs_arrive_as_datagrams_and_name_their_sender() {
+        let [a, b] = pair();
+        let (mut counters, mut arrivals) = (LinkCounters::default(), Arrivals::new());
+        let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
+        a.send(&Run { to: b.own(), bytes: &bytes, segment_bytes: 1000 }, &mut counters);
+        a.send(&Run { to: b.own(), bytes: &bytes[..7], segment_bytes: 7 }, &mut counters);
+        assert_eq!(arrivals.receive(&b, &mut counters), 4);
+        let got: Vec<_> = (0..4).map(|index| arrivals.datagram(index).expect("whole")).collect();
+        assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
+        assert_eq!((got[3].1, got[3].0), (&bytes[..7], a.own()));
+        assert_eq!((counters.sent, counters.received, counters.send_calls), (4, 4, 2));
+        assert_eq!(arrivals.receive(&b, &mut counters), 0);
+        assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_given_out() {
+        let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
+        let link = Link::open(free).expect("just freed");
+        let sender = UdpSocket::bind("[::1]:0").expect("a socket");
+        sender.send_to(&vec![0; DATAGRAM_BYTES_MAX + 1], link.own()).expect("sent");
+        let (mut counters, mut arrivals) = (LinkCounters::default(), Arrivals::new());
+        assert_eq!(arrivals.receive(&link, &mut counters), 1);
+        assert!(arrivals.datagram(0).is_none());
+    }
+}

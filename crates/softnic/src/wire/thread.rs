@@ -1,0 +1,120 @@
+//! The wire's own thread: takes turns while nobody polls, so that peers are answered, lost packets
+//! are sent again and sleepers are woken.
+//!
+//! It serves, or it stands by. While it serves it sleeps until a datagram comes, a deadline passes,
+//! or the doorbell rings. While it stands by, it looks now and then whether anybody polls.
+//! - It serves from the start, and once nobody has polled for a [`TICK`]: a program may spin on
+//!   memory that a peer writes, or compute.
+//! - It serves at once when the doorbell rings: an owner has armed its completion queue and may
+//!   sleep after one more poll.
+//! - It stands by when owners have polled [`POLLS`] times since it began to serve.
+//!
+//! Guarantees: who works is decided by the wire's lock alone, so that both at once is slower and
+//! never wrong. Nothing is lost between them: what has come lies in the socket, which this thread
+//! finds readable whenever it begins to serve, and that is at most a tick after the last poll.
+
+use crate::data_path::errors::Errors;
+use crate::data_path::flush;
+use crate::objects::guards::{self, Pinned};
+use crate::queues::timer;
+use crate::wire::Wire;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+use verbline_sync::guard::Guard;
+
+/// How often it looks whether anybody polls, while somebody does.
+const TICK: Duration = Duration::from_millis(4);
+/// Polls in a row by which an owner is known to be awake: more than the one that follows arming.
+const POLLS: u64 = 32;
+
+/// An eventfd that wakes the thread.
+#[derive(Debug)]
+pub(super) struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    pub(super) fn new() -> io::Result<Doorbell> {
+        // SAFETY: no pointer is passed.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was made just now, and nobody else has it.
+        Ok(Doorbell(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(super) fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of a local. It fails only if the count is full: it rings already.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Whether it was rung since the last time.
+    fn was_rung(&self) -> bool {
+        let mut count = 0u64;
+        // SAFETY: eight bytes of a local.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
+    }
+}
+
+/// Starts the thread, which ends with the process.
+pub(super) fn start(wire: &'static Wire) -> io::Result<()> {
+    let guard: &'static Guard = Box::leak(Box::default());
+    guards::register(&[guard]);
+    let started = std::thread::Builder::new().name(format!("vl-wire-{}", wire.device_name()));
+    started.spawn(move || run(wire, guard)).map(drop)
+}
+
+fn run(wire: &Wire, guard: &Guard) {
+    // Since how many polls it serves; `None` while it stands by.
+    let mut serving = Some(0);
+    let mut polls_before = 0;
+    loop {
+        match serving {
+            Some(since) => {
+                let (polls, deadline_ns) = turn(wire, guard);
+                if polls.saturating_sub(since) > POLLS {
+                    (serving, polls_before) = (None, polls);
+                    continue;
+                }
+                let timeout = deadline_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
+                wait(&[wire.doorbell.0.as_fd(), wire.link.as_fd()], timeout);
+                if wire.doorbell.was_rung() {
+                    serving = Some(polls);
+                }
+            }
+            None => {
+                wait(&[wire.doorbell.0.as_fd()], Some(TICK));
+                let polls = wire.lock().polls;
+                if wire.doorbell.was_rung() || polls == polls_before {
+                    serving = Some(polls);
+                }
+                polls_before = polls;
+            }
+        }
+    }
+}
+
+/// Takes one turn; gives how often owners have polled so far, and when the next turn is due.
+fn turn(wire: &Wire, guard: &Guard) -> (u64, Option<u64>) {
+    let mut errors = Errors::new();
+    let state = {
+        let inside = guard.enter();
+        let mut inner = wire.lock();
+        inner.turn(Pinned::inside(&inside), &mut errors);
+        (inner.polls, inner.deadline_ns())
+    };
+    flush::finish(errors);
+    state
+}
+
+/// Waits until one of them is readable, or the time is over.
+fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
+    let readable = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = fds.iter().map(readable).collect();
+    let timeout = timeout
+        .map(|left| libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() });
+    let limit = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: as many pollfds as it says, and a limit or none, all of them locals.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit, std::ptr::null()) };
+}

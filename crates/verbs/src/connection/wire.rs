@@ -1,0 +1,382 @@
+//! Connections of software RNICs to other processes and hosts: rdma_cm's messages over the device's
+//! wire.
+//!
+//! What happens to a connection is noted by whichever thread takes the message in, and an eventfd
+//! tells the owner.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+
+use verbline_softnic::wire::{self, Asked, Exchange, News, Terms, Wire};
+
+use super::soft::{Bell, Hall, Home, PORTS, Port, bring_to_init, lock};
+use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use crate::device::attr::Mtu;
+use crate::device::gid::{Endpoint, Gid};
+use crate::errno::{Errno, VerbError};
+use crate::qp::QueuePair;
+use crate::qp::attr::{RtrSpec, RtsSpec};
+
+/// Why a request or a reply is rejected (InfiniBand Architecture Specification, table 117).
+mod reason {
+    pub(super) const INVALID_SERVICE: u16 = 8;
+    pub(super) const INVALID_MTU: u16 = 26;
+    pub(super) const CONSUMER: u16 = 28;
+}
+
+/// What one side knows of a connection.
+#[derive(Debug)]
+struct Progress {
+    state: Mutex<State>,
+    bell: Bell,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked,
+    Accepted(Terms),
+    Rejected(u16, Vec<u8>),
+    Unanswered,
+    Established,
+    Ended,
+}
+
+impl Progress {
+    fn new() -> Result<Arc<Progress>, VerbError> {
+        Ok(Arc::new(Progress { state: Mutex::new(State::Asked), bell: Bell::new()? }))
+    }
+
+    /// What the wire calls as things happen.
+    fn note(self: &Arc<Self>) -> impl FnMut(News) + Send + use<> {
+        let progress = self.clone();
+        move |news| {
+            *lock(&progress.state) = match news {
+                News::Accepted(terms) => State::Accepted(terms),
+                News::Rejected { reason, private_data } => State::Rejected(reason, private_data),
+                News::Unanswered => State::Unanswered,
+                News::Established => State::Established,
+                News::Disconnected => State::Ended,
+            };
+            progress.bell.ring();
+        }
+    }
+
+    /// Waits until `look` finds what it waits for; `None` when the time is over first.
+    fn wait<T>(
+        &self,
+        deadline: Deadline,
+        mut look: impl FnMut(&State) -> Option<T>,
+    ) -> Result<Option<T>, ConnectionError> {
+        loop {
+            // Quiet first, then look: a ring in between is heard by the next wait.
+            self.bell.quiet();
+            if let Some(found) = look(&lock(&self.state)) {
+                return Ok(Some(found));
+            }
+            if !deadline.wait(self.bell.as_fd())? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Where a wire's device is found.
+fn home_of(wire: &Wire) -> Home {
+    Home {
+        device: wire.device_name().to_owned(),
+        gid_index: u8::try_from(wire.gid_index()).unwrap_or(u8::MAX),
+        address: wire.address().ip(),
+    }
+}
+
+/// One side's terms.
+fn terms(qp: &QueuePair, psn: u32, mtu: Mtu, options: &ConnectOptions) -> Terms {
+    Terms {
+        qpn: qp.qpn(),
+        psn,
+        mtu: mtu.to_raw() as u8,
+        responder_resources: options.responder_resources,
+        initiator_depth: options.initiator_depth,
+        retry_count: options.retry_count,
+        rnr_retry: options.rnr_retry_count,
+        srq: qp.uses_srq(),
+        private_data: options.private_data.clone(),
+    }
+}
+
+/// To RTS, towards the peer. The requests of rdma_cm say which numbers this side is to send, so
+/// that the peer's own `psn` is the one that was told to it.
+fn bring_up(
+    qp: &mut QueuePair,
+    peer: SocketAddr,
+    theirs: &Terms,
+    (own, psn, mtu): (&ConnectOptions, u32, Mtu),
+) -> Result<(), ConnectionError> {
+    let gid = match peer.ip() {
+        IpAddr::V4(ip) => Gid::from(ip),
+        IpAddr::V6(ip) => Gid::from(ip),
+    };
+    let remote = Endpoint { qpn: theirs.qpn, psn, gid, lid: 0, qkey: 0 };
+    qp.to_rtr(&RtrSpec {
+        mtu,
+        max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
+        ..RtrSpec::connected(remote)
+    })?;
+    qp.send_from_psn(theirs.psn);
+    qp.to_rts(&RtsSpec {
+        retry_cnt: own.retry_count,
+        rnr_retry: own.rnr_retry_count,
+        max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
+        ..RtsSpec::default()
+    })?;
+    Ok(())
+}
+
+/// The MTU of the path to an address.
+fn path_mtu(wire: &Wire, to: SocketAddr) -> Result<Mtu, ConnectionError> {
+    let found = wire.path_mtu(to.ip()).map_err(|error| {
+        let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
+        VerbError::new("connect", format!("a UDP socket of {}, to {to}", wire.address()), errno)
+    })?;
+    Ok(Mtu::from_raw(found.into()))
+}
+
+#[derive(Debug)]
+pub(super) struct Route {
+    wire: &'static Wire,
+    mtu: Mtu,
+    port: Port<Hall>,
+    to: SocketAddr,
+}
+
+impl Route {
+    /// `None` if no wire leads there.
+    pub(super) fn resolve(to: SocketAddr, from: Option<SocketAddr>) -> Result<Option<Route>, ConnectionError> {
+        let leads = |wire: &&Wire| {
+            let own = wire.address().ip();
+            own.is_ipv4() == to.ip().is_ipv4() && from.is_none_or(|from| from.ip().is_unspecified() || from.ip() == own)
+        };
+        let Some(wire) = wire::all().find(leads) else { return Ok(None) };
+        let mtu = path_mtu(wire, to)?;
+        let port = SocketAddr::new(wire.address().ip(), from.map_or(0, |from| from.port()));
+        let port = PORTS.claim(port, std::sync::Weak::new())?;
+        Ok(Some(Route { wire, mtu, port, to }))
+    }
+
+    pub(super) fn device_name(&self) -> &str {
+        self.wire.device_name()
+    }
+
+    pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
+        bring_to_init(qp, &home_of(self.wire), options)?;
+        let (progress, psn) = (Progress::new()?, wire::random_psn());
+        let terms = terms(qp, psn, self.mtu, options);
+        let exchange = self.wire.ask(self.port.address().port(), self.to, &terms, progress.note());
+        let exchange = exchange.map_err(|refused| ConnectionError::Ended {
+            what: "a request for a connection",
+            event: refused.to_string(),
+        })?;
+        let Route { wire, mtu, port, to } = self;
+        Ok(Connecting { exchange, progress, psn, wire, mtu, port, to, options: options.clone() })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connecting {
+    exchange: Exchange,
+    progress: Arc<Progress>,
+    psn: u32,
+    wire: &'static Wire,
+    mtu: Mtu,
+    port: Port<Hall>,
+    to: SocketAddr,
+    options: ConnectOptions,
+}
+
+impl Connecting {
+    pub(super) fn finish(self, qp: &mut QueuePair, deadline: Deadline) -> Result<Connection, ConnectionError> {
+        let what = "the listener's answer";
+        let (address, own_mtu) = (self.to, self.mtu);
+        let answer = self.progress.wait(deadline, |state| match state {
+            State::Asked => None,
+            State::Accepted(terms) => Some(Ok(terms.clone())),
+            State::Rejected(reason::INVALID_SERVICE, _) => Some(Err(ConnectionError::Refused { address })),
+            State::Rejected(reason::INVALID_MTU, _) => Some(Err(ConnectionError::Mtu { address, own: own_mtu })),
+            State::Rejected(code, private_data) => Some(Err(ConnectionError::Rejected {
+                address,
+                code: i32::from(*code),
+                private_data: private_data.clone(),
+            })),
+            State::Unanswered => {
+                Some(Err(ConnectionError::Unanswered { address, udp_port: self.wire.address().port() }))
+            }
+            State::Established | State::Ended => {
+                Some(Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() }))
+            }
+        })?;
+        let theirs = answer.ok_or_else(|| deadline.error(what))??;
+        bring_up(qp, self.to, &theirs, (&self.options, self.psn, self.mtu))?;
+        if !self.exchange.establish() {
+            return Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() });
+        }
+        let local = SocketAddr::new(self.wire.address().ip(), self.port.address().port());
+        // From here on only the end is news.
+        let mut state = lock(&self.progress.state);
+        if matches!(*state, State::Accepted(_)) {
+            *state = State::Established;
+        }
+        drop(state);
+        let Connecting { exchange, progress, port, .. } = self;
+        let private_data = theirs.private_data;
+        Ok(Connection { _exchange: exchange, progress, peer: address, local, private_data, _port: Some(port) })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.progress.bell.as_fd()
+    }
+}
+
+/// Dropping it rejects it without a reason.
+#[derive(Debug)]
+pub(super) struct Request {
+    peer: SocketAddr,
+    local: SocketAddr,
+    wire: &'static Wire,
+    terms: Terms,
+    /// There until it is answered.
+    asked: Option<Asked>,
+}
+
+impl Request {
+    /// One that came by a listener's port.
+    pub(super) fn new(asked: Asked, port: u16) -> Request {
+        let local = SocketAddr::new(asked.called, port);
+        Request { peer: asked.peer, local, wire: asked.wire(), terms: asked.terms.clone(), asked: Some(asked) }
+    }
+
+    pub(super) fn private_data(&self) -> &[u8] {
+        &self.terms.private_data
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn device_name(&self) -> &str {
+        self.wire.device_name()
+    }
+
+    pub(super) fn param(&self) -> ConnParam {
+        let Terms { initiator_depth, responder_resources, retry_count, rnr_retry, qpn, srq, .. } = self.terms;
+        ConnParam {
+            responder_resources: initiator_depth,
+            initiator_depth: responder_resources,
+            retry_count,
+            rnr_retry_count: rnr_retry,
+            qp_num: qpn,
+            srq,
+        }
+    }
+
+    pub(super) fn accept(
+        mut self,
+        qp: &mut QueuePair,
+        options: &ConnectOptions,
+    ) -> Result<Connection, ConnectionError> {
+        let mtu = Mtu::from_raw(self.terms.mtu.into());
+        let own = path_mtu(self.wire, self.peer)?;
+        if own < mtu {
+            self.answer(|asked| asked.reject(reason::INVALID_MTU, &[own.to_raw() as u8]));
+            return Err(ConnectionError::Mtu { address: self.peer, own });
+        }
+        bring_to_init(qp, &home_of(self.wire), options)?;
+        let (progress, psn) = (Progress::new()?, wire::random_psn());
+        bring_up(qp, self.peer, &self.terms, (options, psn, mtu))?;
+        let terms = terms(qp, psn, mtu, options);
+        let exchange = self.asked.take().and_then(|asked| asked.accept(&terms, progress.note()));
+        let exchange = exchange.ok_or_else(|| ConnectionError::Ended {
+            what: "accepting a connection",
+            event: "the peer gone".to_owned(),
+        })?;
+        let private_data = std::mem::take(&mut self.terms.private_data);
+        Ok(Connection { _exchange: exchange, progress, peer: self.peer, local: self.local, private_data, _port: None })
+    }
+
+    pub(super) fn reject(mut self, reason: &[u8]) {
+        self.answer(|asked| asked.reject(reason::CONSUMER, reason));
+    }
+
+    fn answer(&mut self, answer: impl FnOnce(Asked)) {
+        if let Some(asked) = self.asked.take() {
+            answer(asked);
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.answer(|asked| asked.reject(reason::CONSUMER, &[]));
+    }
+}
+
+/// A request that its listener didn't take before it went.
+pub(super) fn refuse(asked: Asked) {
+    asked.reject(reason::INVALID_SERVICE, &[]);
+}
+
+/// Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    _exchange: Exchange,
+    progress: Arc<Progress>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    private_data: Vec<u8>,
+    /// The connecting side's, for as long as the connection.
+    _port: Option<Port<Hall>>,
+}
+
+impl Connection {
+    pub(super) fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {
+        let what = "establishing";
+        let ended = |event: &str| Some(Err(ConnectionError::Ended { what, event: event.to_owned() }));
+        let answer = self.progress.wait(deadline, |state| match state {
+            State::Established => Some(Ok(())),
+            State::Asked | State::Accepted(_) => None,
+            State::Unanswered => ended("no answer from the peer"),
+            State::Rejected(..) | State::Ended => ended("the peer gone"),
+        })?;
+        answer.ok_or_else(|| deadline.error(what))?
+    }
+
+    pub(super) fn wait_disconnected(&mut self, deadline: Deadline) -> Result<bool, ConnectionError> {
+        let ended = |state: &State| (!matches!(state, State::Established | State::Asked)).then_some(());
+        Ok(self.progress.wait(deadline, ended)?.is_some())
+    }
+
+    pub(super) fn end_reason(&self) -> Option<&'static str> {
+        match *lock(&self.progress.state) {
+            State::Ended => Some("the peer disconnected"),
+            State::Rejected(..) => Some("the peer rejected the connection"),
+            State::Unanswered => Some("the peer does not answer"),
+            State::Asked | State::Accepted(_) | State::Established => None,
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.progress.bell.as_fd()
+    }
+}
