@@ -27,6 +27,9 @@
 //! IPv6 address, by a link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices: the
 //! engine chooses as it opens them, and logs what it took.
 //!
+//! A software device reaches this process only, unless it has an `address`: one of this host, at
+//! which it speaks RoCE v2 with other processes and hosts, by UDP port 4791.
+//!
 //! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and
 //! are blamed for what they break. No text makes the loader panic: it is fuzzed.
 //!

@@ -71,8 +71,11 @@ fn generous() -> Machine {
 #[test]
 fn every_shipped_plan_loads_with_its_apps_catalog() {
     let mut seen = BTreeSet::new();
-    for entry in fs::read_dir(root().join("config")).expect("config/") {
-        let path = entry.expect("an entry of config/").path();
+    let files = |folder: &str| {
+        let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file())
+    };
+    for path in files("config").chain(files("config/two-processes")) {
         let text = fs::read_to_string(&path).expect("a plan is text");
         let (_, app) = text.split_once("app = \"").unwrap_or_else(|| panic!("{}: for no app", path.display()));
         let app = app.split('"').next().unwrap_or_default();

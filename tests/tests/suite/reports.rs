@@ -39,7 +39,9 @@ fn app_of(stem: &str) -> &'static str {
 
 fn plans() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("config")).expect("config/");
-    let mut plans: Vec<_> = entries.map(|entry| entry.expect("an entry of config/").path()).collect();
+    // In folders are plans for several processes.
+    let files = entries.map(|entry| entry.expect("an entry of config/").path()).filter(|path| path.is_file());
+    let mut plans: Vec<_> = files.collect();
     plans.sort();
     assert!(plans.len() >= 5, "{plans:?}");
     plans

@@ -326,6 +326,7 @@ fn is_transient(error: &ConnectionError) -> bool {
     match error {
         ConnectionError::Refused { .. }
         | ConnectionError::Unreachable { .. }
+        | ConnectionError::Unanswered { .. }
         | ConnectionError::TimedOut { .. }
         | ConnectionError::Ended { .. } => true,
         ConnectionError::Rejected { private_data, .. } => private_data.iter().all(|byte| *byte == 0),

@@ -32,8 +32,8 @@ fn how_to_meet(provider: Provider) -> &'static str {
     match provider {
         Provider::Kernel => "start the other end, or raise `connect_timeout`",
         Provider::Soft => {
-            "the software RNIC reaches this process only: put the other end into it, by this plan or another, or run \
-             both ends on kernel devices (rdma_rxe needs no card)"
+            "start the other end, in this process or in another: the software RNIC reaches another process only where \
+             its device has an `address` (in the plan's [device] table)"
         }
     }
 }

@@ -142,6 +142,11 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
             .map_err(|error| unfit(error.into()))?,
         None => open_the_one(provider(device.provider), device.port_num).map_err(unfit)?,
     };
+    // An address to be reached at is the one that connections come from.
+    let own_gid = match device.address {
+        Some(address) => Some(context.set_address(address).map_err(|error| unfit(error.into()))?),
+        None => None,
+    };
     let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
         at: at(),
         device: device.name.clone(),
@@ -162,7 +167,7 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
             ),
         });
     }
-    let gid = match device.gid_index {
+    let gid = match device.gid_index.or(own_gid) {
         // Names a GID index that is not there now, and not as a failed connection later.
         Some(index) => context.query_gid_entry(device.port_num, index).map_err(refused)?,
         None => select_device::gid(&context.gids(device.port_num).map_err(refused)?).ok_or_else(|| {

@@ -190,16 +190,16 @@ fn nobody_there_is_said_with_line_address_attempts_and_reason() {
     assert_eq!(
         shown.to_string(),
         "test.toml:13:15: port.near connects to 10.9.9.2:7003 and has no connection after 60ms and N attempts: nobody \
-         listens at 10.9.9.2:7003; the software RNIC reaches this process only: put the other end into it, by this \
-         plan or another, or run both ends on kernel devices (rdma_rxe needs no card)"
+         listens at 10.9.9.2:7003; start the other end, in this process or in another: the software RNIC reaches \
+         another process only where its device has an `address` (in the plan's [device] table)"
     );
 
     let error = refused(&on("soft0", &[echo("listen = \"10.9.9.1:7003\"\nconnect_timeout = \"60ms\"", 0)]));
     assert_eq!(
         error.to_string(),
         "test.toml:13:15: port.far listens at 10.9.9.1:7003 and has no connection after 60ms and 0 attempts: nobody \
-         came; the software RNIC reaches this process only: put the other end into it, by this plan or another, or \
-         run both ends on kernel devices (rdma_rxe needs no card)"
+         came; start the other end, in this process or in another: the software RNIC reaches another process only \
+         where its device has an `address` (in the plan's [device] table)"
     );
 }
 

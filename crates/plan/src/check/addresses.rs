@@ -1,13 +1,13 @@
 //! Connections by address: where a port listens or connects to, and which ports of the plan so
 //! meet.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::check::refs::Links;
 use crate::choices::{Provider, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::ids::PortId;
-use crate::read::raw::RawPlan;
+use crate::read::raw::{RawDevice, RawPlan};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
@@ -154,25 +154,52 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
     }
     // What is misspelt elsewhere looks alone here.
     if !sink.has_errors() {
-        let is_soft = |index: usize| provider(index) == Some(Provider::Soft);
-        for index in (0..ends.len()).filter(|index| others[*index].is_none() && is_soft(*index)) {
-            alone(&raw.ports[index], ends[index], sink);
+        for index in (0..ends.len()).filter(|index| others[*index].is_none()) {
+            let device = links.ports[index].device.map(|device| &raw.devices[device.index()]);
+            if let Some(device) = device.filter(|device| !device.reaches_others(ends[index])) {
+                alone(&raw.ports[index], ends[index], device, sink);
+            }
         }
     }
     others
 }
 
 /// Only who runs several plans in one process can mean that.
-fn alone(port: &RawPort, end: Option<End>, sink: &mut Sink) {
+fn alone(port: &RawPort, end: Option<End>, device: &RawDevice, sink: &mut Sink) {
     let (Some(end), Some((_, field))) = (end, port.address_keys().next()) else { return };
     let name = &port.head.name;
     let message = match end {
         End::Listen(at) => format!("port.{name} listens at {at}, and no port of this plan connects there"),
         End::Connect(to) => format!("port.{name} connects to {to}, and no port of this plan listens there"),
     };
-    sink.warn("this-process-only", field.span, message)
-        .note("the software RNIC reaches this process only: another process can't be the other end")
-        .help("put both ends into one plan, or run both on kernel devices (rdma_rxe needs no card)");
+    let one = sink.warn("this-process-only", field.span, message);
+    let name = &device.head.name;
+    match (end, &device.address) {
+        (End::Listen(at), Some(own)) => one
+            .related(own.span, format!("device.{name} has this address"))
+            .note("another process reaches the device at its own address only")
+            .help(format!("write `listen = \"{}:{}\"`, or `listen = \"0.0.0.0:{}\"`", own.value, at.port(), at.port())),
+        _ => one
+            .note("the software RNIC reaches this process only: another process can't be the other end")
+            .help(format!(
+                "give device.{name} an `address` of this host, e.g. address = \"127.0.0.1\", to reach other processes"
+            ))
+            .help("or put both ends into one plan, or run both on kernel devices"),
+    };
+}
+
+impl RawDevice {
+    /// Whether another process can be the other end of a port with this one.
+    fn reaches_others(&self, end: Option<End>) -> bool {
+        if self.provider.as_ref().is_none_or(|provider| provider.value != Provider::Soft) {
+            return true;
+        }
+        let Some(own) = self.address.as_ref().and_then(|own| own.value.parse::<IpAddr>().ok()) else { return false };
+        match end {
+            Some(End::Listen(at)) => at.ip() == own || at.ip().is_unspecified(),
+            Some(End::Connect(_)) | None => true,
+        }
+    }
 }
 
 /// Whether one address covers the other: the unspecified one is every address.

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod connections;
+mod devices;
 pub(crate) mod edges;
 pub(crate) mod flow;
 pub(crate) mod lcores;
@@ -48,6 +49,7 @@ impl<'a> Checked<'a> {
         let links = refs::resolve(&raw, catalog, sink);
         let edges = links.edges(&raw, sink);
         let ports = ports::check(&raw, &links, catalog, sink);
+        devices::check(&raw, sink);
         let regions = regions::check(&raw, sink);
         let lcores = lcores::check(&raw, &links, edges.all(), machine, sink);
         nodes::check(&raw, machine, sink);

@@ -72,6 +72,7 @@ impl Checked<'_> {
             device_name: raw.device_name.as_ref().map(|field| field.value.clone()),
             port_num: u8::try_from(raw.port_num.value).ok()?,
             gid_index: raw.gid_index.as_ref().map(|field| u8::try_from(field.value)).transpose().ok()?,
+            address: raw.address.as_ref().map(|field| field.value.parse()).transpose().ok()?,
         })
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod links;
 pub(crate) mod nodes;
 pub(crate) mod port;
 
+use std::net::IpAddr;
 use std::ops::Index;
 use std::time::Duration;
 
@@ -219,6 +220,9 @@ pub struct Device {
     /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4
     /// address if there is one.
     pub gid_index: Option<u8>,
+    /// The address of this host at which other processes and hosts reach a software device, by
+    /// RoCE v2. `None`: it reaches this process only.
+    pub address: Option<IpAddr>,
 }
 
 /// `[pool.NAME]`: one region of memory, registered with one device and cut into packets.

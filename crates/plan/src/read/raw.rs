@@ -56,6 +56,7 @@ pub(crate) struct RawDevice {
     pub(crate) device_name: Option<Field<String>>,
     pub(crate) port_num: Field<u32>,
     pub(crate) gid_index: Option<Field<u32>>,
+    pub(crate) address: Option<Field<String>>,
 }
 
 #[derive(Debug)]
@@ -273,6 +274,7 @@ fn read_device(head: TableHeader, reader: &mut Reader<'_>) -> RawDevice {
         device_name: reader.optional_text("name"),
         port_num: reader.number_or("port", 1..=PORT_NUM_MAX, 1),
         gid_index: reader.optional_number("gid_index", 0..=255),
+        address: reader.optional_text("address"),
     }
 }
 

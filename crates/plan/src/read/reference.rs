@@ -205,6 +205,12 @@ const TABLES: &[TableWords] = &[
             text("name", "the active one", "as `devices` lists", "the device, if the provider has several"),
             number("port", "", "which port of the device"),
             text("gid_index", "reaches most", "", "the GID that queue pairs use: RoCE v2 by IPv4 first, if left out"),
+            text(
+                "address",
+                "none",
+                "an IP of this host",
+                "of `soft`: where other processes and hosts reach it, by UDP 4791",
+            ),
         ],
     },
     TableWords {
