@@ -2,7 +2,7 @@
 //! accepted, rejected, ended.
 
 use crate::queues::timer;
-use crate::wire::Wire;
+use crate::wire::device_wire::Wire;
 use crate::wire::management::{News, Requested, Terms};
 use std::net::{IpAddr, SocketAddr};
 use verbline_roce::cm::{ConnectionId, Refused};

@@ -10,7 +10,7 @@ use crate::objects::device::{INLINE_BYTES_MAX, SGE_MAX};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::{State, Transport};
 use crate::queues::wr::{SendWr, sge_bytes};
-use crate::wire::Wire;
+use crate::wire::device_wire::Wire;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;

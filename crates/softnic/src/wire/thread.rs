@@ -17,9 +17,9 @@ use crate::data_path::errors::Errors;
 use crate::data_path::flush;
 use crate::objects::guards::{self, Pinned};
 use crate::queues::timer;
-use crate::wire::Wire;
+use crate::wire::device_wire::Wire;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use verbline_sync::guard::Guard;
 
@@ -27,35 +27,6 @@ use verbline_sync::guard::Guard;
 const TICK: Duration = Duration::from_millis(4);
 /// Polls in a row by which an owner is known to be awake: more than the one that follows arming.
 const POLLS: u64 = 32;
-
-/// An eventfd that wakes the thread.
-#[derive(Debug)]
-pub(super) struct Doorbell(OwnedFd);
-
-impl Doorbell {
-    pub(super) fn new() -> io::Result<Doorbell> {
-        // SAFETY: no pointer is passed.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it was made just now, and nobody else has it.
-        Ok(Doorbell(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    pub(super) fn ring(&self) {
-        let one = 1u64;
-        // SAFETY: eight bytes of a local. It fails only if the count is full: it rings already.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
-
-    /// Whether it was rung since the last time.
-    fn was_rung(&self) -> bool {
-        let mut count = 0u64;
-        // SAFETY: eight bytes of a local.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
-    }
-}
 
 /// Starts the thread, which ends with the process.
 pub(super) fn start(wire: &'static Wire) -> io::Result<()> {
@@ -78,13 +49,13 @@ fn run(wire: &Wire, guard: &Guard) {
                     continue;
                 }
                 let timeout = deadline_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
-                wait(&[wire.doorbell.0.as_fd(), wire.link.as_fd()], timeout);
+                wait(&[wire.doorbell.as_fd(), wire.link.as_fd()], timeout);
                 if wire.doorbell.was_rung() {
                     serving = Some(polls);
                 }
             }
             None => {
-                wait(&[wire.doorbell.0.as_fd()], Some(TICK));
+                wait(&[wire.doorbell.as_fd()], Some(TICK));
                 let polls = wire.lock().polls;
                 if wire.doorbell.was_rung() || polls == polls_before {
                     serving = Some(polls);

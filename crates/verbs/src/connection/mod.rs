@@ -2,9 +2,9 @@
 //! data and time limits.
 //!
 //! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a
-//! directory of listeners, and to others rdma_cm's messages over the device's wire. QPs stay the caller's own, made on the caller's own context: a
-//! connection only carries the two endpoints to each other and brings the QPs up. Nothing here
-//! blocks for longer than it was told.
+//! directory of listeners, and to others rdma_cm's messages over the device's wire. QPs stay the
+//! caller's own, made on the caller's own context: a connection only carries the two endpoints to
+//! each other and brings the QPs up. Nothing here blocks for longer than it was told.
 //!
 //! ```text
 //!   resolve ─▶ Route ── connect(qp) ─▶ Connecting ── finish(qp) ─▶ Connection
@@ -166,7 +166,9 @@ impl Listener {
             }
             ListenerKind::Soft(listener) => listener.next(deadline)?.map(|caller| match caller {
                 soft::Caller::Here(request) => Request(RequestKind::Soft(request)),
-                soft::Caller::Wire(request) => Request(RequestKind::Wire(request)),
+                soft::Caller::Elsewhere(asked, port) => {
+                    Request(RequestKind::Wire(Box::new(wire::Request::new(asked, port))))
+                }
             }),
         })
     }

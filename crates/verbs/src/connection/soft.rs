@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
-use verbline_softnic::wire::{self as softnic, Listening, Wire};
+use verbline_softnic::wire::{self as softnic, Asked, Listening, Wire};
 
 pub(super) use self::bell::Bell;
 pub(super) use self::home::Home;
@@ -21,7 +21,6 @@ use self::home::homes;
 use self::mailbox::{End, Mailbox, Offer, Side, State, Waiting};
 pub(super) use self::mailbox::{Hall, PORTS, lock};
 pub(super) use self::ports::Port;
-use super::wire;
 use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::qp::QueuePair;
@@ -160,7 +159,8 @@ pub(super) struct Listener {
 #[derive(Debug)]
 pub(super) enum Caller {
     Here(Request),
-    Wire(Box<wire::Request>),
+    /// Of another process, by this port of the listener.
+    Elsewhere(Asked, u16),
 }
 
 impl Listener {
@@ -203,7 +203,7 @@ impl Listener {
                     return Ok(Some(Caller::Here(Request { end: End { mailbox, side: Side::Callee } })));
                 }
                 Some(Waiting::Elsewhere(asked)) => {
-                    return Ok(Some(Caller::Wire(Box::new(wire::Request::new(asked, self.port.address().port())))));
+                    return Ok(Some(Caller::Elsewhere(asked, self.port.address().port())));
                 }
                 None => {}
             }

@@ -320,11 +320,6 @@ impl Drop for Request {
     }
 }
 
-/// A request that its listener didn't take before it went.
-pub(super) fn refuse(asked: Asked) {
-    asked.reject(reason::INVALID_SERVICE, &[]);
-}
-
 /// Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Connection {

@@ -8,22 +8,22 @@ use crate::errno::{Errno, VerbError};
 
 /// An eventfd: rung by one thread, waited on by another.
 #[derive(Debug)]
-pub(in crate::connection) struct Bell(OwnedFd);
+pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
-    pub(in crate::connection) fn new() -> Result<Bell, VerbError> {
+    pub(crate) fn new() -> Result<Bell, VerbError> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         eventfd(0, flags)
             .map(Bell)
             .map_err(|errno| VerbError::new("eventfd", "a connection", Errno::new(errno.raw_os_error())))
     }
 
-    pub(in crate::connection) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // It fails only when the count is full, and then the bell is ringing already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(in crate::connection) fn quiet(&self) {
+    pub(crate) fn quiet(&self) {
         // It fails only when the bell is quiet.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }

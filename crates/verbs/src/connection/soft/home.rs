@@ -13,13 +13,13 @@ pub(crate) const PORT: u8 = 1;
 
 /// A device's address: which device, and which entry of its GID table.
 #[derive(Clone, Debug)]
-pub(in crate::connection) struct Home {
-    pub(in crate::connection) device: String,
-    pub(in crate::connection) gid_index: u8,
-    pub(in crate::connection) address: IpAddr,
+pub(crate) struct Home {
+    pub(crate) device: String,
+    pub(crate) gid_index: u8,
+    pub(crate) address: IpAddr,
 }
 
-pub(in crate::connection) fn homes() -> Result<Vec<Home>, ConnectionError> {
+pub(crate) fn homes() -> Result<Vec<Home>, ConnectionError> {
     let mut homes = Vec::new();
     for device in Device::list(Provider::Soft).map_err(verb_error)? {
         for entry in device.open().map_err(verb_error)?.gids(PORT)? {

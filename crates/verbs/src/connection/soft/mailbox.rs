@@ -11,31 +11,33 @@ use verbline_softnic::wire::Asked;
 use super::bell::Bell;
 use super::home::Home;
 use super::ports::{Port, Ports};
-use crate::connection::wire;
 use crate::connection::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
 
 /// The ports of this process, with the halls of those who listen.
-pub(in crate::connection) static PORTS: Ports<Hall> = Ports::new();
+pub(crate) static PORTS: Ports<Hall> = Ports::new();
 
-pub(in crate::connection) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while one is held leaves nothing half done: every change is one assignment or one
     // push.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
+const INVALID_SERVICE: u16 = 8;
+
 /// Where requests wait for a listener.
 #[derive(Debug)]
-pub(in crate::connection) struct Hall {
-    pub(in crate::connection) waiting: Mutex<VecDeque<Waiting>>,
-    pub(in crate::connection) backlog: usize,
-    pub(in crate::connection) bell: Bell,
+pub(crate) struct Hall {
+    pub(crate) waiting: Mutex<VecDeque<Waiting>>,
+    pub(crate) backlog: usize,
+    pub(crate) bell: Bell,
 }
 
 /// A request that waits for a listener.
 #[derive(Debug)]
-pub(in crate::connection) enum Waiting {
+pub(crate) enum Waiting {
     /// Of this process.
     Here(Arc<Mailbox>),
     /// Of another.
@@ -44,7 +46,7 @@ pub(in crate::connection) enum Waiting {
 
 impl Hall {
     /// Takes in a request of another process, or gives it back: there is no room.
-    pub(in crate::connection) fn take_in(&self, asked: Asked) -> Result<(), Asked> {
+    pub(crate) fn take_in(&self, asked: Asked) -> Result<(), Asked> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= self.backlog {
             return Err(asked);
@@ -63,7 +65,7 @@ impl Drop for Hall {
         for one in lock(&self.waiting).drain(..) {
             match one {
                 Waiting::Here(mailbox) => drop(End { mailbox, side: Side::Callee }),
-                Waiting::Elsewhere(asked) => wire::refuse(asked),
+                Waiting::Elsewhere(asked) => asked.reject(INVALID_SERVICE, &[]),
             }
         }
     }
@@ -71,33 +73,33 @@ impl Drop for Hall {
 
 /// What the two sides of a connection tell each other.
 #[derive(Debug)]
-pub(in crate::connection) struct Mailbox {
-    pub(in crate::connection) state: Mutex<State>,
+pub(crate) struct Mailbox {
+    pub(crate) state: Mutex<State>,
     /// Rung for the connecting side, and for the accepting side.
-    pub(in crate::connection) caller: Bell,
-    pub(in crate::connection) callee: Bell,
-    pub(in crate::connection) request: Offer,
-    pub(in crate::connection) from: Port<Hall>,
-    pub(in crate::connection) to: Home,
+    pub(crate) caller: Bell,
+    pub(crate) callee: Bell,
+    pub(crate) request: Offer,
+    pub(crate) from: Port<Hall>,
+    pub(crate) to: Home,
     /// Where the listener was called: an address of `to`, also of a listener on every address.
-    pub(in crate::connection) called: SocketAddr,
+    pub(crate) called: SocketAddr,
 }
 
 /// One side's endpoint and wishes.
 #[derive(Clone, Debug)]
-pub(in crate::connection) struct Offer {
-    pub(in crate::connection) endpoint: Endpoint,
-    pub(in crate::connection) options: ConnectOptions,
-    pub(in crate::connection) srq: bool,
+pub(crate) struct Offer {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) options: ConnectOptions,
+    pub(crate) srq: bool,
 }
 
 impl Offer {
-    pub(in crate::connection) fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
+    pub(crate) fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
         Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
     }
 
     /// As the other side is told of it.
-    pub(in crate::connection) fn param(&self) -> ConnParam {
+    pub(crate) fn param(&self) -> ConnParam {
         let Offer { endpoint, options, srq } = self;
         ConnParam {
             responder_resources: options.initiator_depth,
@@ -111,7 +113,7 @@ impl Offer {
 }
 
 #[derive(Debug)]
-pub(in crate::connection) enum State {
+pub(crate) enum State {
     Asked,
     Accepted(Offer),
     Rejected(Vec<u8>),
@@ -120,20 +122,20 @@ pub(in crate::connection) enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::connection) enum Side {
+pub(crate) enum Side {
     Caller,
     Callee,
 }
 
 /// One side's hold on a mailbox. Dropping it ends the connection.
 #[derive(Debug)]
-pub(in crate::connection) struct End {
-    pub(in crate::connection) mailbox: Arc<Mailbox>,
-    pub(in crate::connection) side: Side,
+pub(crate) struct End {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) side: Side,
 }
 
 impl End {
-    pub(in crate::connection) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &Bell {
         match self.side {
             Side::Caller => &self.mailbox.caller,
             Side::Callee => &self.mailbox.callee,
@@ -148,7 +150,7 @@ impl End {
     }
 
     /// Sets the state, unless the other side has ended it, and rings.
-    pub(in crate::connection) fn set(&self, state: State) {
+    pub(crate) fn set(&self, state: State) {
         let mut now = lock(&self.mailbox.state);
         if !matches!(*now, State::Ended) {
             *now = state;
@@ -158,7 +160,7 @@ impl End {
     }
 
     /// Waits until `look` finds what it waits for; `None` when the time is over first.
-    pub(in crate::connection) fn wait<T>(
+    pub(crate) fn wait<T>(
         &self,
         deadline: Deadline,
         mut look: impl FnMut(&State) -> Option<T>,

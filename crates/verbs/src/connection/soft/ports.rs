@@ -17,7 +17,7 @@ use crate::connection::ConnectionError;
 const EPHEMERAL: RangeInclusive<u16> = 49152..=u16::MAX;
 
 /// Who holds which port. `L` is what listens.
-pub(in crate::connection) struct Ports<L>(Mutex<Table<L>>);
+pub(crate) struct Ports<L>(Mutex<Table<L>>);
 
 struct Table<L> {
     held: BTreeMap<u16, Vec<Holder<L>>>,
@@ -34,22 +34,18 @@ struct Holder<L> {
 }
 
 /// A port of an address, held until this is dropped.
-pub(in crate::connection) struct Port<L: 'static> {
+pub(crate) struct Port<L: 'static> {
     ports: &'static Ports<L>,
     address: SocketAddr,
 }
 
 impl<L> Ports<L> {
-    pub(in crate::connection) const fn new() -> Ports<L> {
+    pub(crate) const fn new() -> Ports<L> {
         Ports(Mutex::new(Table { held: BTreeMap::new(), last: *EPHEMERAL.end() }))
     }
 
     /// Port 0 picks one that nobody holds, of any address. Requests to it go to `listener`.
-    pub(in crate::connection) fn claim(
-        &'static self,
-        address: SocketAddr,
-        listener: Weak<L>,
-    ) -> Result<Port<L>, ConnectionError> {
+    pub(crate) fn claim(&'static self, address: SocketAddr, listener: Weak<L>) -> Result<Port<L>, ConnectionError> {
         let mut table = self.lock();
         let port = match address.port() {
             0 => table.pick(),
@@ -61,7 +57,7 @@ impl<L> Ports<L> {
     }
 
     /// Who listens at an address, if somebody does.
-    pub(in crate::connection) fn listener_at(&self, address: SocketAddr) -> Option<Arc<L>> {
+    pub(crate) fn listener_at(&self, address: SocketAddr) -> Option<Arc<L>> {
         let table = self.lock();
         let mut hearing = table.holders(address.port()).filter(|holder| hears(holder.ip, address.ip()));
         hearing.find_map(|holder| holder.listener.upgrade())
@@ -88,7 +84,7 @@ impl<L> Table<L> {
 }
 
 impl<L> Port<L> {
-    pub(in crate::connection) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }

@@ -1,0 +1,121 @@
+//! Giving a software device an address, and finding those that have one.
+
+use crate::data_path::carrier;
+use crate::objects::device;
+use crate::objects::fabric;
+use crate::wire::device_wire::Wire;
+use crate::wire::management;
+use crate::wire::queue_pair;
+use crate::wire::socket::Link;
+use crate::wire::thread;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use verbline_roce::wire::ROCE_PORT;
+
+/// Why a device gets no wire.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// There is no such device.
+    #[error("there is no software device {device:?}; there are soft0 and soft1")]
+    NoDevice {
+        /// What was asked for.
+        device: String,
+    },
+    /// It has another address.
+    #[error(
+        "{device} has the address {has} already, which it keeps as long as this process; give {address} to the other \
+         software device (`name = \"soft1\"`), or run it in a process of its own"
+    )]
+    Other {
+        /// The device.
+        device: String,
+        /// Its address.
+        has: IpAddr,
+        /// What was asked for.
+        address: IpAddr,
+    },
+    /// No peer can send there.
+    #[error(
+        "{address} is no address that a peer can send to; name one of this host, e.g. 127.0.0.1 or what `ip addr` shows"
+    )]
+    Unusable {
+        /// What was asked for.
+        address: IpAddr,
+    },
+    /// It is not this host's.
+    #[error("{address} is no address of this host (in this network namespace); `ip addr` shows which it has")]
+    NotLocal {
+        /// What was asked for.
+        address: IpAddr,
+    },
+    /// Somebody else has the port.
+    #[error(
+        "UDP port {} of {} is taken: by another process with that address, or by the kernel's rxe in this network \
+         namespace (`ss -ulnp`, `rdma link`); each process needs an address of its own (on one host for instance \
+         127.0.0.1 and 127.0.0.2)",
+        .at.port(), .at.ip()
+    )]
+    Taken {
+        /// The address and the port.
+        at: SocketAddr,
+    },
+    /// The kernel refused otherwise.
+    #[error("no socket for RoCE at {at}: {source}")]
+    Io {
+        /// The address and the port.
+        at: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Of each device that has one.
+static WIRES: [OnceLock<&'static Wire>; device::DEVICES] = [const { OnceLock::new() }; device::DEVICES];
+
+/// Gives a software device an address, by which other processes and hosts reach it, for as long as
+/// this process. Once more with the same address changes nothing.
+pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachError> {
+    let found = device::devices().iter().find(|one| one.name() == device);
+    let found = found.ok_or_else(|| AttachError::NoDevice { device: device.to_owned() })?;
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(AttachError::Unusable { address });
+    }
+    // One at a time: of two that ask for one address, the second finds it there.
+    static ATTACHING: Mutex<()> = Mutex::new(());
+    let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(wire) = of_device(device) {
+        let has = wire.address().ip();
+        let other = || AttachError::Other { device: device.to_owned(), has, address };
+        return if has == address { Ok(wire) } else { Err(other()) };
+    }
+    let at = SocketAddr::new(address, ROCE_PORT);
+    let link = Arc::new(Link::open(at).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => AttachError::Taken { at },
+        io::ErrorKind::AddrNotAvailable => AttachError::NotLocal { address },
+        _ => AttachError::Io { at, source },
+    })?);
+    let refused = |source| AttachError::Io { at, source };
+    let wire: &'static Wire = Box::leak(Box::new(Wire::new(found, link).map_err(refused)?));
+    fabric::control().begin_numbers_at(management::random());
+    thread::start(wire).map_err(refused)?;
+    carrier::register(found, wire);
+    let _ = WIRES[found.index].set(wire);
+    found.set_address(queue_pair::gid_of(address));
+    Ok(wire)
+}
+
+/// A number for the first packet of a queue pair that goes by a wire: no stranger can know it.
+pub fn random_psn() -> u32 {
+    management::random() & fabric::QPN_MASK
+}
+
+/// The wire of that device, if it has one.
+pub fn of_device(device: &str) -> Option<&'static Wire> {
+    all().find(|wire| wire.device_name() == device)
+}
+
+/// The wires of all devices.
+pub fn all() -> impl Iterator<Item = &'static Wire> {
+    WIRES.iter().filter_map(OnceLock::get).copied()
+}

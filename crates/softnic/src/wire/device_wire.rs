@@ -1,0 +1,69 @@
+//! A device's wire: its socket, and what one thread at a time works with.
+
+use crate::objects::device::{self, Device};
+use crate::wire::doorbell::Doorbell;
+use crate::wire::inner::Inner;
+use crate::wire::socket::{Link, LinkCounters};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use verbline_roce::transport::Counters;
+
+/// A device's wire.
+pub struct Wire {
+    device: &'static Device,
+    pub(super) link: Arc<Link>,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) doorbell: Doorbell,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("device", &self.device.name()).field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    pub(super) fn new(device: &'static Device, link: Arc<Link>) -> io::Result<Wire> {
+        let (inner, doorbell) = (Mutex::new(Inner::new(&link)), Doorbell::new()?);
+        Ok(Wire { device, link, inner, doorbell })
+    }
+
+    /// Its address and UDP port.
+    pub fn address(&self) -> SocketAddr {
+        self.link.own()
+    }
+
+    /// The device's name.
+    pub fn device_name(&self) -> &'static str {
+        self.device.name()
+    }
+
+    /// The entry of the device's GID table that the address is.
+    pub fn gid_index(&self) -> usize {
+        device::ADDRESS_GID
+    }
+
+    /// The largest MTU, as verbs number it, that fits the packets of the interface towards an
+    /// address.
+    pub fn path_mtu(&self, to: IpAddr) -> io::Result<u8> {
+        self.link.path_mtu(to).map(|mtu| mtu.code())
+    }
+
+    /// What its socket counted.
+    pub fn link_counters(&self) -> LinkCounters {
+        self.lock().link_counters
+    }
+
+    /// What a queue pair's transport counted; `None` if its packets don't go by this wire.
+    pub fn counters(&self, qpn: u32) -> Option<Counters> {
+        self.lock().counters(qpn)
+    }
+
+    /// Its holder waits for nobody, and is done after one turn.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic leaves state that the peers' retries mend, or their time-outs end.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
