@@ -292,9 +292,9 @@ fn who_comes_by_another_device_is_told_why_not() {
     assert_eq!(
         engine.join().unwrap().unwrap_err().to_string(),
         "test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 1s and 1 attempt: the QP is \
-         on soft0, the route leads over soft1; make the QP on the route's device; the software RNIC reaches this \
-         process only: put the other end into it, by this plan or another, or run both ends on kernel devices \
-         (rdma_rxe needs no card)"
+         on soft0, the route leads over soft1; make the QP on the route's device; start the other end, in this \
+         process or in another: the software RNIC reaches another process only where its device has an `address` (in \
+         the plan's [device] table)"
     );
 }
 
