@@ -91,11 +91,6 @@ pub fn acceptance(recv_depth: u16) -> [u8; REQUEST_BYTES] {
     bytes
 }
 
-/// The depth of the controller's receive queue, as its acceptance says it; `None` if it is none.
-pub fn accepted_recv_depth(private_data: &[u8]) -> Option<u16> {
-    (private_data.len() >= REQUEST_BYTES && u16_at(private_data, 0) == 0).then(|| u16_at(private_data, 2))
-}
-
 impl Reject {
     const ALL: [Reject; 8] = [
         Reject::Length,

@@ -116,14 +116,11 @@ pub struct ArbiterCounts {
     pub late: u64,
     /// Refused.
     pub refused: u64,
-    /// Passed over by [`Arbiter::resume_at`].
-    pub skipped: u64,
     /// Given up.
     pub lost: u64,
     /// Gaps that these were in.
     pub gaps: u64,
-    /// Held *items* that the arbiter dropped itself, since all their messages had come otherwise or
-    /// were passed over.
+    /// Held *items* that the arbiter dropped itself, since all their messages had come otherwise.
     pub dropped_items: u64,
 }
 
@@ -230,28 +227,6 @@ impl<T> Arbiter<T> {
     /// has seen.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.hole_since_ns.map(|since| since.saturating_add(self.timeout_ns))
-    }
-
-    /// The state up to `sequence` came from elsewhere (a snapshot, a retransmission, a sequence
-    /// reset): go on from there. What is held before it is dropped. Going back forgets all that is
-    /// held and what the channels have passed.
-    pub fn resume_at(&mut self, sequence: u64) {
-        match self.next {
-            Some(next) if sequence >= next => {
-                self.counts.skipped = self.counts.skipped.saturating_add(sequence - next);
-                // What is dropped here was passed over, not received twice.
-                let _passed_over = self.advance(sequence);
-                self.heard = self.heard.map(|heard| heard.max(sequence));
-            }
-            _ => {
-                self.counts.dropped_items += self.window.clear(sequence);
-                self.heard = [sequence; 2];
-                self.said = [0; 2];
-                self.hole_since_ns = None;
-                self.recent_gaps = [(0, 0); GAPS_KEPT];
-            }
-        }
-        self.next = Some(sequence);
     }
 
     /// Takes note of what a channel says of itself, and tells whether it starts where the channel

@@ -137,22 +137,6 @@ fn packets_that_overlap_are_delivered_once() {
 }
 
 #[test]
-fn it_resumes_forward_and_back() {
-    let mut a = arbiter(8, u64::MAX);
-    assert_eq!(a.offer(Channel::A, 3, 1, 3, 0), Offer::Held);
-    assert_eq!(a.offer(Channel::A, 6, 1, 6, 0), Offer::Held);
-    a.resume_at(5);
-    assert_eq!((a.held(), a.counts().skipped), (1, 4));
-    assert_eq!(a.offer(Channel::B, 5, 1, 5, 0), Offer::Ready { item: 5, skip: 0 });
-    assert_eq!(a.pop(0), None, "nothing bears out that A has come to 6");
-    a.heartbeat(Channel::A, 7);
-    assert_eq!(a.pop(0), Some(Event::Message { item: 6, sequence: 6, skip: 0 }));
-    a.resume_at(1);
-    assert_eq!(a.offer(Channel::B, 1, 1, 1, 0), Offer::Ready { item: 1, skip: 0 });
-    assert_eq!(a.pop(0), None);
-}
-
-#[test]
 fn a_corrupt_sequence_number_ends_nothing() {
     let mut a = arbiter(8, 0);
     assert_eq!(a.offer(Channel::A, u64::MAX, 2, 0, 0), Offer::Refused(0));

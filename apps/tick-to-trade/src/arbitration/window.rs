@@ -77,15 +77,6 @@ impl<T> Window<T> {
         self.held + self.beyond.len()
     }
 
-    /// Forgets everything and starts anew at `next`. Says how many items that dropped.
-    pub(super) fn clear(&mut self, next: u64) -> u64 {
-        let dropped = self.len() as u64;
-        self.slots.iter_mut().for_each(|slot| *slot = None);
-        self.beyond.clear();
-        (self.held, self.beyond_at, self.next) = (0, u64::MAX, next);
-        dropped
-    }
-
     /// The item that is held for the next sequence number.
     pub(super) fn first(&self) -> Option<&Held<T>> {
         self.slots[self.slot(self.next)].as_ref()

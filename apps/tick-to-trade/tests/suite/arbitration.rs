@@ -177,8 +177,7 @@ proptest! {
             now_ns += step;
             let channel = if call % 2 == 0 { Channel::A } else { Channel::B };
             match call {
-                0 => { arbiter.resume_at(sequence); last = sequence; }
-                1 => arbiter.heartbeat(channel, sequence),
+                0 | 1 => arbiter.heartbeat(channel, sequence),
                 2 | 3 => while let Some(event) = arbiter.pop(now_ns) {
                     let (Event::Message { sequence: at, .. } | Event::Gap { first: at, .. }) = event;
                     prop_assert!(at >= last);
