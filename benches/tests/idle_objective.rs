@@ -1,8 +1,8 @@
 //! The idle policy over every pattern of arrivals: the share of late batches that it was given
 //! holds, and costs hardly more than the best fixed spin would have that knew the arrivals before.
 
-use verbline::engine::simulation::{Costs, Objective, best_fixed, learning};
 use verbline_benches::arrivals::PATTERNS;
+use verbline_engine::simulation::{Costs, Objective, best_fixed, learning};
 
 /// A small VM's.
 const COSTS: Costs = Costs { wake_ns: 25_000, late_wake_ns: 25_000, sleep_cpu_ns: 8_000 };

@@ -43,6 +43,7 @@ pub use connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
 pub use control::panic_hook::panic_hook_is_prompt;
 pub use errors::error::{Cause, EngineError, Place, StageError};
 pub use errors::stuck::Stuck;
+#[cfg(feature = "simulation")]
 pub use idle::simulation;
 pub use operations::operation::{
     Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, Word,

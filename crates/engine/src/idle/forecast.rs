@@ -21,6 +21,8 @@ const KNOWN: u32 = 32;
 const EVERY: u32 = 512;
 
 /// What a plan asks of the policy.
+// A part of the crate's interface where the simulation is.
+#[cfg_attr(not(feature = "simulation"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     /// At most this share of the batches may find the lcore asleep, 0 to 1.

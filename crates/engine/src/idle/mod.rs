@@ -4,6 +4,7 @@ mod bins;
 pub(crate) mod forecast;
 mod gaps;
 pub(crate) mod policy;
+#[cfg(feature = "simulation")]
 pub mod simulation;
 pub(crate) mod sleep;
 #[cfg(test)]

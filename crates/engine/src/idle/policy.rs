@@ -255,6 +255,7 @@ impl Idle {
     }
 
     /// When the lcore goes to sleep at the earliest if nothing comes; `None` while that is now.
+    #[cfg(feature = "simulation")]
     pub(crate) fn spins_until_ns(&self, now_ns: Tick) -> Option<Tick> {
         let idle_ns = now_ns.saturating_sub(self.gap.since_ns);
         let from_ns = match &self.forecast {
