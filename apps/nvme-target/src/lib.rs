@@ -49,32 +49,36 @@ mod tag;
 mod turns;
 mod waiting;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_load::NvmeLoad;
 use verbline::cli::count;
 use verbline::prelude::*;
-use verbline_store::Disk;
+use verbline_store::Store;
 
 use namespaces::Namespaces;
-use shared::Shared;
+use shared::{OwnStores, Shared};
 
 /// The app: the target's stage and acceptor, and those of the initiator.
 #[derive(Debug, Default)]
 pub struct NvmeTarget {
     load: NvmeLoad,
-    disks: BTreeMap<u32, Disk>,
+    stores: OwnStores,
     shared: Mutex<Arc<Shared>>,
     namespaces: Arc<Namespaces>,
 }
 
 impl NvmeTarget {
-    /// With this disk, which does wrong what it is told to, under the namespace of that number: one
-    /// that the plan gives `null_bytes`, as many as the disk has. For tests of crashes.
+    /// With a store of the caller's own under the namespace of that number, which the plan gives
+    /// `null_bytes`: as many as the store has. `make` gives each lcore one for so many requests at
+    /// once.
     #[must_use]
-    pub fn with_disk(mut self, nsid: u32, disk: Disk) -> NvmeTarget {
-        self.disks.insert(nsid, disk);
+    pub fn with_store<S: Store + 'static>(
+        mut self,
+        nsid: u32,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> NvmeTarget {
+        self.stores.add(nsid, make);
         self
     }
 
@@ -101,7 +105,7 @@ impl App for NvmeTarget {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let shared = Arc::new(Shared::new(self.disks.clone()));
+        let shared = Arc::new(Shared::new(self.stores.clone()));
         self.namespaces.reset();
         *self.shared() = Arc::clone(&shared);
         stage::register(registry, &shared, &self.namespaces);

@@ -2,6 +2,7 @@
 //! Behind locks, which no read or write takes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use verbline::engine::Region;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::identify::ControllerType;
-use verbline_store::{Disk, Resizer};
+use verbline_store::{Resizer, Store};
 
 use crate::admission::Admissions;
 use crate::controller::Controller;
@@ -28,8 +29,26 @@ pub(crate) struct Shared {
     /// The names of the blocks in regions: made once, and no others' after the run.
     uuids: Mutex<BTreeMap<String, [u8; 16]>>,
     tallies: Mutex<Vec<Tally>>,
-    /// Disks of tests, by their namespaces' numbers.
-    disks: BTreeMap<u32, Disk>,
+    own_stores: OwnStores,
+}
+
+/// The stores that the app's caller brings, by their namespaces' numbers.
+#[derive(Clone, Default)]
+pub(crate) struct OwnStores(BTreeMap<u32, Arc<StoreFactory>>);
+
+/// Makes the store of an lcore, for so many requests at once.
+type StoreFactory = dyn Fn(usize) -> Box<dyn Store> + Send + Sync;
+
+impl OwnStores {
+    pub(crate) fn add<S: Store + 'static>(&mut self, nsid: u32, make: impl Fn(usize) -> S + Send + Sync + 'static) {
+        self.0.insert(nsid, Arc::new(move |depth| Box::new(make(depth))));
+    }
+}
+
+impl fmt::Debug for OwnStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +100,14 @@ pub(crate) enum Refusal {
 impl Shared {
     /// What a run begins with. Its discovery log may differ from that of the run before, so that
     /// its generation is a later one: the time, milliseconds since 1970.
-    pub(crate) fn new(disks: BTreeMap<u32, Disk>) -> Shared {
+    pub(crate) fn new(own_stores: OwnStores) -> Shared {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Shared { disks, generation: since.as_millis() as u64, ..Shared::default() }
+        Shared { own_stores, generation: since.as_millis() as u64, ..Shared::default() }
     }
 
-    /// The disk of a test, under this namespace.
-    pub(crate) fn disk(&self, nsid: u32) -> Option<&Disk> {
-        self.disks.get(&nsid)
+    /// The caller's own store under this namespace, for so many requests at once.
+    pub(crate) fn own_store(&self, nsid: u32, depth: usize) -> Option<Box<dyn Store>> {
+        self.own_stores.0.get(&nsid).map(|make| make(depth))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

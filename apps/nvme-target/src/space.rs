@@ -9,7 +9,7 @@ use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::{Names, Namespace};
 use verbline_nvme::{Command, opcode};
 use verbline_store::{
-    BlockMemory, DirectIo, Fault, FaultyStore, FileSpec, FileStore, Geometry, GeometryError, IdentityFrom, MemoryStore,
+    BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, IdentityFrom, MemoryStore,
     NullStore, Request, Store,
 };
 
@@ -104,10 +104,10 @@ impl Space {
         };
         let uuid = uuid.ok_or(SpaceError::NoName)?;
         let names = Names { uuid, nguid: how.nguid.map(|name| name.0), eui64: how.eui64.map(|name| name.0) };
-        let (store, region) = match (&how.memory, file, shared.disk(nsid)) {
+        let (store, region) = match (&how.memory, file, shared.own_store(nsid, depth)) {
             (Some(name), ..) => memory(name, &layout, depth, shared)?,
             (None, Some(file), _) => (Box::new(file) as Box<dyn Store>, None),
-            (None, None, Some(disk)) => (Box::new(FaultyStore::over(disk, depth)) as Box<dyn Store>, None),
+            (None, None, Some(store)) => (store, None),
             (None, None, None) => {
                 let geometry = Geometry::of_bytes(how.null_bytes.unwrap_or_default(), how.block_bytes)?;
                 (Box::new(NullStore::new(geometry, depth)) as Box<dyn Store>, None)

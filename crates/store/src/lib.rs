@@ -7,7 +7,8 @@
 //!   nor allocates. An lcore that wants to sleep waits for [`Store::wake_fd`].
 //! - [`MemoryStore`] keeps blocks in memory that RDMA operations may reach themselves;
 //!   [`NullStore`] keeps nothing. [`FileStore`] is a file or a block device, by io_uring.
-//! - [`FaultyStore`] is a disk for tests, which fails, dawdles, tears, forgets and lies by a seed.
+//! - Tests of what is built on a store turn on the feature `faulty`: a `FaultyStore` is a disk that
+//!   fails, dawdles, tears, forgets and lies by a seed.
 //!
 //! **What is durable.** A write that is done may be lost in a crash, until a [`Op::Flush`] that was
 //! submitted after it was done is done too. A write with `fua` is durable when it is done. A write
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+#[cfg(feature = "faulty")]
 pub mod faulty;
 pub mod file;
 pub mod memory;
@@ -27,6 +29,7 @@ pub mod request;
 pub mod store;
 
 pub use check::Extent;
+#[cfg(feature = "faulty")]
 pub use faulty::{Disk, Faults, FaultyStore};
 pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore, Identity, IdentityFrom};
 pub use memory::{BlockMemory, MemoryStore, Resizer};

@@ -41,7 +41,7 @@ fn null(nsid: u32, bytes: u32) -> String {
 }
 
 fn open(nsid: u32, how: &NamespaceSettings, settings: &Settings) -> Result<Space, String> {
-    let shared = Shared::new(BTreeMap::new());
+    let shared = Shared::new(crate::shared::OwnStores::default());
     Space::open(nsid, how, settings, 4, &shared, None).map_err(|error| error.to_string())
 }
 

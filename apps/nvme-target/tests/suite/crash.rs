@@ -10,7 +10,7 @@ use nvme_target::NvmeTarget;
 use verbline::engine::Running;
 use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::{Command, Sgl, opcode};
-use verbline_store::{Disk, Faults};
+use verbline_store::{Disk, Faults, FaultyStore};
 
 const NSID: u32 = 3;
 const BLOCK: usize = 512;
@@ -62,7 +62,8 @@ struct Served {
 fn serve(port: u16, disk: &Disk) -> Served {
     let bytes = BLOCKS * BLOCK as u64;
     let namespace = format!("[nvme.namespace.{NSID}]\nnull_bytes = {bytes}\nblock_bytes = {BLOCK}\n");
-    let app = NvmeTarget::default().with_disk(NSID, disk.clone());
+    let disk = disk.clone();
+    let app = NvmeTarget::default().with_store(NSID, move |depth| FaultyStore::over(&disk, depth));
     let running = start_app(&plan(port, &namespace), &app);
     let mut host = Host::new(port);
     let (_, cntlid) = host.controller();

@@ -12,7 +12,7 @@ use verbline::engine::Running;
 use verbline_nvme::identify::cns;
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Sgl, Status, opcode};
-use verbline_store::{Disk, Faults};
+use verbline_store::{Disk, Faults, FaultyStore};
 use verbline_tests::{Finished, Program, assert_report_holds, two_lcores, unwrapped};
 
 /// A namespace in a file, and one in memory for comparison.
@@ -201,7 +201,8 @@ fn a_store_that_fails_in_the_middle_is_told() {
     let faults = Faults { error_once_in: 12, latency_polls_max: 3, ..Faults::default() };
     let disk = Disk::new(FILE_BLOCKS as usize * BLOCK, 4096, faults, 1).expect("a disk");
     let more = format!("[nvme.namespace.{FILE}]\nnull_bytes = {}\n", FILE_BLOCKS as usize * BLOCK);
-    let running = start_app(&long_plan(7924, &more), &NvmeTarget::default().with_disk(FILE, disk));
+    let app = NvmeTarget::default().with_store(FILE, move |depth| FaultyStore::over(&disk, depth));
+    let running = start_app(&long_plan(7924, &more), &app);
     let mut host = Host::new(7924);
     let (_, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);

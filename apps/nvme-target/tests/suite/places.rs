@@ -9,7 +9,7 @@ use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::cm::{Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::{Command, Response, Sgl, Status, opcode};
-use verbline_store::{Disk, Faults};
+use verbline_store::{Disk, Faults, FaultyStore};
 
 /// A queue that was admitted with two entries can't connect with more.
 #[test]
@@ -46,7 +46,9 @@ fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
     ];
     let disk = Disk::new(1 << 20, 4096, Faults::default(), 1).expect("a disk");
     let more = format!("commands_max = 96\n[nvme.namespace.{NSID}]\nnull_bytes = 1_048_576\n");
-    let running = start_app(&plan(7831, &more), &NvmeTarget::default().with_disk(NSID, disk.clone()));
+    let stalling = disk.clone();
+    let app = NvmeTarget::default().with_store(NSID, move |depth| FaultyStore::over(&stalling, depth));
+    let running = start_app(&plan(7831, &more), &app);
     disk.stall(true);
     let mut rejected = 0;
     for name in NAMES {
