@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, json};
-use verbline::cli::{Latencies, Parts, count};
+use serde_json::json;
+use verbline::cli::{self, Latencies, Parts, count};
 use verbline::counts;
 use verbline::prelude::*;
 
@@ -72,8 +72,7 @@ impl Measured {
 
 /// The live line: how many operations so far.
 pub(crate) fn live(report: &Report) -> String {
-    let done: u64 = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum();
-    format!("{} operations, {} a second", count(done), count(done * 1_000_000_000 / report.elapsed_ns.max(1)))
+    cli::so_far(report, "operations", "operations")
 }
 
 impl Results {
@@ -111,18 +110,10 @@ impl Measured {
         outcome.json.insert("operations_per_second".into(), json!(rate));
         let _ = writeln!(outcome.text, "{} operations, {} a second", count(operations), count(rate as u64));
         outcome.text += &self.latencies.lines(WAYS);
-        let mut latency = Map::new();
-        for (way, ns) in WAYS.iter().zip(self.latencies.by_way_ns()) {
-            let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| ns.value_at_quantile(share));
-            let row = json!({ "operations": ns.len(), "p50": p50, "p99": p99, "p999": p999, "max": ns.max() });
-            latency.insert((*way).into(), row);
-        }
-        outcome.json.insert("latency_ns".into(), latency.into());
+        let quantiles = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)];
+        outcome.json.insert("latency_ns".into(), self.latencies.to_json(WAYS, "operations", &quantiles));
         let counts = self.counts.fields();
-        outcome.json.insert(
-            "counts".into(),
-            counts.iter().map(|(name, value)| ((*name).into(), json!(value))).collect::<Map<_, _>>().into(),
-        );
+        outcome.json.insert("counts".into(), counts.iter().copied().collect());
         let said: Vec<_> = counts
             .iter()
             .filter(|(_, value)| *value > 0)

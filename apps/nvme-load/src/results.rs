@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, json};
-use verbline::cli::{Latencies, Parts, count};
+use serde_json::json;
+use verbline::cli::{self, Latencies, Parts, count};
 use verbline::counts;
 use verbline::prelude::*;
 
@@ -78,8 +78,7 @@ impl Measured {
 
 /// The live line: how many commands so far.
 pub(crate) fn live(report: &Report) -> String {
-    let done: u64 = report.stages.iter().filter_map(|stage| stage.counter("answered")).sum();
-    format!("{} commands, {} a second", count(done), count(done * 1_000_000_000 / report.elapsed_ns.max(1)))
+    cli::so_far(report, "answered", "commands")
 }
 
 impl Results {
@@ -107,17 +106,9 @@ impl Measured {
         let (number, rate) = (count(commands), count(iops as u64));
         let _ = writeln!(outcome.text, "{number} commands, {rate} a second, {mib:.0} MiB/s");
         outcome.text += &self.latencies.lines(WAYS);
-        let mut latency = Map::new();
-        for (way, ns) in WAYS.iter().zip(self.latencies.by_way_ns()) {
-            let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|share| ns.value_at_quantile(share));
-            let row =
-                json!({ "commands": ns.len(), "p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": ns.max() });
-            latency.insert((*way).into(), row);
-        }
-        outcome.json.insert("latency_ns".into(), latency.into());
-        let counts = self.counts.fields();
-        let named = counts.iter().map(|(name, value)| ((*name).into(), json!(value)));
-        outcome.json.insert("counts".into(), named.collect::<Map<_, _>>().into());
+        let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+        outcome.json.insert("latency_ns".into(), self.latencies.to_json(WAYS, "commands", &quantiles));
+        outcome.json.insert("counts".into(), self.counts.fields().into_iter().collect());
         let Counts { verified, mismatches, failed, cut_off, .. } = self.counts;
         outcome.json.insert("verified".into(), json!(verified));
         outcome.json.insert("mismatches".into(), json!(mismatches));

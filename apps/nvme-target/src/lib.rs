@@ -52,7 +52,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_load::NvmeLoad;
-use verbline::cli::count;
+use verbline::cli::{count, so_far};
 use verbline::prelude::*;
 use verbline_store::Store;
 
@@ -89,10 +89,8 @@ impl NvmeTarget {
 
 /// What a target without a load beside it has to say while it runs.
 fn served(report: &Report) -> String {
-    let commands: u64 = report.stages.iter().filter_map(|stage| stage.counter("commands")).sum();
     let queues: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
-    let per_second = u128::from(commands) * 1_000_000_000 / u128::from(report.elapsed_ns.max(1));
-    format!("{} commands, {} a second, {} queues open", count(commands), count(per_second as u64), count(queues))
+    format!("{}, {} queues open", so_far(report, "commands", "commands"), count(queues))
 }
 
 impl App for NvmeTarget {

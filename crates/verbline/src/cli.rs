@@ -39,7 +39,7 @@ use args::{Arguments, Command};
 pub use app::{App, Outcome};
 pub use figures::{count, duration, percent};
 pub use log::{LogGuard, log_to_stderr};
-pub use measured::{Latencies, Parts};
+pub use measured::{Latencies, Parts, so_far};
 
 /// Said at once: a run may take hours, and only its end would find nobody to tell.
 const CLOSED: &str = "error: standard output is closed (`>&-`), and what the command reports would be lost; \

@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::{CreationError, Histogram};
+use serde_json::Value;
+use verbline_engine::Report;
 
 use super::figures::{count, duration};
 
@@ -99,9 +101,14 @@ impl<const N: usize> Latencies<N> {
         self.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64
     }
 
-    /// The histogram of each way.
-    pub fn by_way_ns(&self) -> &[Histogram<u64>; N] {
-        &self.by_way_ns
+    /// An object for each way, by these names: how many `what` went it, the latencies of these
+    /// quantiles by their keys, and the greatest.
+    pub fn to_json(&self, names: [&str; N], what: &str, quantiles: &[(&str, f64)]) -> Value {
+        let row = |ns: &Histogram<u64>| {
+            let latencies = quantiles.iter().map(|(key, quantile)| (*key, ns.value_at_quantile(*quantile)));
+            [(what, ns.len())].into_iter().chain(latencies).chain([("max", ns.max())]).collect::<Value>()
+        };
+        names.into_iter().zip(self.by_way_ns.iter().map(row)).collect()
     }
 
     /// A line for each way that was gone, by these names.
@@ -114,6 +121,13 @@ impl<const N: usize> Latencies<N> {
         };
         gone.map(line).collect()
     }
+}
+
+/// How many of something the stages have counted so far, and how many a second: a live line.
+pub fn so_far(report: &Report, counter: &str, what: &str) -> String {
+    let done: u64 = report.stages.iter().filter_map(|stage| stage.counter(counter)).sum();
+    let per_second = u128::from(done) * 1_000_000_000 / u128::from(report.elapsed_ns.max(1));
+    format!("{} {what}, {} a second", count(done), count(per_second as u64))
 }
 
 /// Declares a struct of counts, each a `u64`, with `fields` (every count with its name) and `add`.
@@ -156,5 +170,8 @@ mod tests {
         assert_eq!((total.len(), total.per_second()), (3, 3e9 / 5_000.0));
         let lines = total.lines(["read", "write"]);
         assert_eq!(lines.lines().next().unwrap().split_whitespace().nth(1), Some("2"), "{lines}");
+        let rows = total.to_json(["read", "write"], "commands", &[("p50", 0.5)]);
+        assert_eq!(rows["read"]["commands"], 2);
+        assert_eq!(rows["write"]["p50"], rows["write"]["max"]);
     }
 }
