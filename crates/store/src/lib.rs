@@ -19,20 +19,18 @@
 
 #![forbid(unsafe_code)]
 
-pub mod check;
 #[cfg(feature = "faulty")]
 pub mod faulty;
 pub mod file;
+pub mod immediate;
 pub mod memory;
-pub mod null;
 pub mod request;
 pub mod store;
 
-pub use check::Extent;
 #[cfg(feature = "faulty")]
 pub use faulty::{Disk, Faults, FaultyStore};
 pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore, Identity, IdentityFrom};
+pub use immediate::NullStore;
 pub use memory::{BlockMemory, MemoryStore, Resizer};
-pub use null::NullStore;
 pub use request::{Done, Fault, Op, Request};
-pub use store::{Geometry, GeometryError, Store};
+pub use store::{Extent, Geometry, GeometryError, Store};

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbline_mem::{PeerAccessError, PeerRegion};
 
-use crate::check;
-use crate::null::hand_out;
+use crate::immediate::Answers;
 use crate::request::{Done, Fault, Op, Request};
 use crate::store::{Geometry, GeometryError, Store};
 
@@ -83,8 +82,7 @@ pub struct MemoryStore<M> {
     memory: M,
     geometry: Geometry,
     size: Resizer,
-    depth: usize,
-    done: VecDeque<Done>,
+    answers: Answers,
 }
 
 /// How many of the memory's blocks the store has: stores over the same memory share one, and
@@ -132,8 +130,7 @@ impl<M: BlockMemory> MemoryStore<M> {
     pub fn sized(memory: M, block_bytes: u32, depth: usize, size: Resizer) -> Result<MemoryStore<M>, GeometryError> {
         let whole = Geometry::of_bytes(memory.len_bytes() as u64, block_bytes)?;
         let geometry = Geometry { blocks: size.blocks().min(whole.blocks), ..whole };
-        let depth = depth.max(1);
-        Ok(MemoryStore { memory, geometry, size, depth, done: VecDeque::with_capacity(depth) })
+        Ok(MemoryStore { memory, geometry, size, answers: Answers::new(depth) })
     }
 
     /// Bytes that a store sets aside for `depth` requests, beside the memory of its blocks.
@@ -152,29 +149,30 @@ impl<M: BlockMemory> MemoryStore<M> {
     fn blocks_held(&self) -> u64 {
         self.memory.len_bytes() as u64 / u64::from(self.geometry.block_bytes)
     }
+}
 
-    fn carry_out(&self, request: &mut Request) -> Result<(), Fault> {
-        let extent = check::extent(request, &self.geometry)?;
-        // Within the memory, whose length is a usize.
-        let (offset, len) = (extent.offset as usize, extent.len as usize);
-        match (request.op, &mut request.packet) {
-            (Op::Read, Some(packet)) => self.memory.read_into(offset, packet.data_mut()),
-            (Op::Write { .. }, Some(packet)) => self.memory.write_from(offset, packet.data()),
-            (Op::WriteZeroes { .. }, _) => self.zero(offset, len),
-            // Blocks keep what they hold: nothing beneath could be given up.
-            (Op::Flush | Op::Discard, _) => Ok(()),
-            (Op::Read | Op::Write { .. }, None) => Err(Fault::BadMemory),
-        }
+/// Carries a request out in the memory.
+fn carry_out<M: BlockMemory>(memory: &M, geometry: &Geometry, request: &mut Request) -> Result<(), Fault> {
+    let extent = geometry.extent(request)?;
+    // Within the memory, whose length is a usize.
+    let (offset, len) = (extent.offset as usize, extent.len as usize);
+    match (request.op, &mut request.packet) {
+        (Op::Read, Some(packet)) => memory.read_into(offset, packet.data_mut()),
+        (Op::Write { .. }, Some(packet)) => memory.write_from(offset, packet.data()),
+        (Op::WriteZeroes { .. }, _) => zero(memory, offset, len),
+        // Blocks keep what they hold: nothing beneath could be given up.
+        (Op::Flush | Op::Discard, _) => Ok(()),
+        (Op::Read | Op::Write { .. }, None) => Err(Fault::BadMemory),
     }
+}
 
-    fn zero(&self, offset: usize, len: usize) -> Result<(), Fault> {
-        const ZEROS: [u8; 4096] = [0; 4096];
-        let end = offset + len;
-        (offset..end).step_by(ZEROS.len()).try_for_each(|at| {
-            let part = (end - at).min(ZEROS.len());
-            self.memory.write_from(at, &ZEROS[..part])
-        })
-    }
+fn zero<M: BlockMemory>(memory: &M, offset: usize, len: usize) -> Result<(), Fault> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let end = offset + len;
+    (offset..end).step_by(ZEROS.len()).try_for_each(|at| {
+        let part = (end - at).min(ZEROS.len());
+        memory.write_from(at, &ZEROS[..part])
+    })
 }
 
 impl<M: BlockMemory> Store for MemoryStore<M> {
@@ -183,24 +181,19 @@ impl<M: BlockMemory> Store for MemoryStore<M> {
     }
 
     fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
-        let taken = requests.len().min(self.room());
-        for mut request in requests.drain(..taken) {
-            let result = self.carry_out(&mut request);
-            self.done.push_back(request.done(result));
-        }
-        taken
+        self.answers.submit(requests, |request| carry_out(&self.memory, &self.geometry, request))
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) -> usize {
-        hand_out(&mut self.done, done)
+        self.answers.poll(done)
     }
 
     fn under_way(&self) -> usize {
-        self.done.len()
+        self.answers.under_way()
     }
 
     fn room(&self) -> usize {
-        self.depth - self.done.len()
+        self.answers.room()
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {

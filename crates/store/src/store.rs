@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use verbline_mem::Packet;
 
-use crate::request::{Done, Request};
+use crate::request::{Done, Fault, Op, Request};
 
 /// How large a store is, and of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,43 @@ impl Geometry {
     pub fn len_bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }
+
+    /// Where the blocks of a request lie, or what is wrong with the request: every store checks this
+    /// before it does anything.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfRange`], [`Fault::BadMemory`], [`Fault::Misaligned`] or [`Fault::ReadOnly`].
+    #[inline]
+    pub fn extent(&self, request: &Request) -> Result<Extent, Fault> {
+        if request.op.is_change() && self.read_only {
+            return Err(Fault::ReadOnly);
+        }
+        let block_bytes = u64::from(self.block_bytes);
+        let end = request.lba.checked_add(u64::from(request.blocks)).filter(|end| *end <= self.blocks);
+        if end.is_none() {
+            return Err(Fault::OutOfRange);
+        }
+        let extent = Extent { offset: request.lba * block_bytes, len: u64::from(request.blocks) * block_bytes };
+        let fits = match (&request.packet, request.op) {
+            (Some(packet), Op::Read | Op::Write { .. }) => packet.len() as u64 == extent.len,
+            (None, op) => !op.moves_data(),
+            (Some(_), _) => false,
+        };
+        match &request.packet {
+            _ if !fits => Err(Fault::BadMemory),
+            Some(packet) if !self.is_aligned(packet) => Err(Fault::Misaligned),
+            _ => Ok(extent),
+        }
+    }
+}
+
+/// Where a request's blocks lie, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first byte.
+    pub offset: u64,
+    /// How many.
+    pub len: u64,
 }
 
 /// Blocks, driven by one lcore. Several lcores have a store each over the same blocks.

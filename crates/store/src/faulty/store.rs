@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 
 use super::disk::{Disk, Faults, State};
-use crate::check::{self, Extent};
 use crate::request::{Done, Fault, Op, Request};
-use crate::store::{Geometry, Store};
+use crate::store::{Extent, Geometry, Store};
 
 /// A store of one lcore over a [`Disk`].
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl FaultyStore {
     }
 
     fn start(&mut self, request: Request) {
-        let extent = check::extent(&request, &self.disk.geometry());
+        let extent = self.disk.geometry().extent(&request);
         let mut state = self.disk.lock();
         let number = self.number;
         self.number += 1;

@@ -3,8 +3,8 @@
 
 use verbline_mem::uring::{What, ZEROS_MAX};
 
-use crate::check::Extent;
 use crate::request::{Fault, Op};
+use crate::store::Extent;
 
 /// How blocks become zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,7 @@ use super::claim::Claim;
 use super::device::Device;
 use super::identity::Identity;
 use super::steps::{After, Lacks, Steps};
-use crate::check;
-use crate::null::hand_out;
+use crate::immediate::hand_out;
 use crate::request::{Done, Fault, Op, Request};
 use crate::store::{Geometry, Store};
 
@@ -123,7 +122,7 @@ impl<D: Device> FileStore<D> {
         if let Some(fault) = self.flush_failed.filter(|_| is_promise) {
             return Err(fault);
         }
-        let extent = check::extent(request, &self.geometry)?;
+        let extent = self.geometry.extent(request)?;
         Ok(Steps::of(request.op, request.tag, extent, self.lacks))
     }
 
