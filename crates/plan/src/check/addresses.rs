@@ -1,10 +1,10 @@
-//! Connections by address: where a port listens or connects to, and which ports of the plan so
-//! meet.
+//! Addresses of ports: where a port listens or connects to, which ports of the plan so meet, and
+//! multicast groups as GIDs.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::check::refs::Links;
-use crate::choices::{Provider, Transport, transport_word};
+use crate::choices::{Group, Provider, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::ids::PortId;
 use crate::read::raw::{RawDevice, RawPlan};
@@ -26,8 +26,8 @@ pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -
         Ok(value) => return Some(Field { value, span: field.span, given: field.given }),
     };
     let one = sink.error("bad-value", field.span, refused);
-    match field.value.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V6(ip)) => one.help(format!("add a port: {key} = \"[{ip}]:4420\"")),
+    match field.value.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) => one.help(format!("add a port: {key} = \"[{ip}]:4420\"")),
         Ok(ip) => one.help(format!("add a port: {key} = \"{ip}:4420\"")),
         Err(_) => one.help("write an IP address and a port, e.g. \"10.9.9.1:4420\" or \"[fe80::1]:4420\""),
     };
@@ -205,4 +205,26 @@ impl RawDevice {
 /// Whether one address covers the other: the unspecified one is every address.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+/// A multicast group from its text: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in
+/// IPv6 notation.
+pub(crate) fn parse_group(field: &Field<String>, sink: &mut Sink) -> Option<Group> {
+    let refused = match field.value.parse::<IpAddr>() {
+        Ok(IpAddr::V4(group)) if group.is_multicast() => return Some(to_group(group.to_ipv6_mapped())),
+        Ok(IpAddr::V6(group)) if is_multicast(group) => return Some(to_group(group)),
+        Ok(_) => format!("`{}` is not a multicast address", field.value),
+        Err(_) => format!("`{}` is not an address", field.value),
+    };
+    sink.error("bad-value", field.span, refused)
+        .help("a group is IPv4, 224.0.0.0 to 239.255.255.255, or a GID that starts with ff, e.g. \"239.1.1.1\"");
+    None
+}
+
+fn is_multicast(group: Ipv6Addr) -> bool {
+    group.is_multicast() || group.to_ipv4_mapped().is_some_and(|group| group.is_multicast())
+}
+
+fn to_group(address: Ipv6Addr) -> Group {
+    Group { gid: address.octets() }
 }

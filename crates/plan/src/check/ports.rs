@@ -10,7 +10,6 @@ use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::ids::{PortId, Target};
-use crate::read::multicast;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 
@@ -186,7 +185,7 @@ impl Check<'_, '_> {
 
     fn datagram_destination(&mut self) -> Destination {
         let port = self.port;
-        let group = port.send_to.as_ref().and_then(|field| multicast::parse(field, self.sink));
+        let group = port.send_to.as_ref().and_then(|field| addresses::parse_group(field, self.sink));
         if let (Some(send_to), Some(peer)) = (&port.send_to, &port.peer) {
             self.sink
                 .error("conflicting-keys", peer.span, format!("port.{} sends to a group and to a peer", port.head.name))
@@ -351,7 +350,7 @@ impl Check<'_, '_> {
         }
         let mut groups: Vec<Group> = Vec::new();
         for field in &port.join {
-            let Some(group) = multicast::parse(field, self.sink) else { continue };
+            let Some(group) = addresses::parse_group(field, self.sink) else { continue };
             if groups.contains(&group) {
                 self.sink
                     .error("duplicate-name", field.span, format!("port.{} joins {group} twice", port.head.name))
