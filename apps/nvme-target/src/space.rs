@@ -9,8 +9,8 @@ use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::{Names, Namespace};
 use verbline_nvme::{Command, opcode};
 use verbline_store::{
-    BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, IdentityFrom, MemoryStore,
-    NullStore, Request, Store,
+    BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, IdentityFrom, MemoryStore, NullStore,
+    Request, Store,
 };
 
 use crate::budget::TURN_REQUESTS;

@@ -12,7 +12,7 @@ use verbline_plan::IdlePolicy;
 use crate::api::stage::Next;
 use crate::idle::policy::{Budget, Idle, Step, Turn};
 use crate::idle::sleep::{Fired, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
-use crate::lcore::polling::Polling;
+use crate::lcore::waits::Polling;
 use crate::stats::clock::Tick;
 
 /// Work that comes from outside.

@@ -1,10 +1,8 @@
 //! The poll loop of one lcore, its nodes (stages in their places) and its rings.
 
-pub(crate) mod holds;
 pub(crate) mod node;
 mod notices;
 pub(crate) mod poll_loop;
-pub(crate) mod polling;
 pub(crate) mod rings;
 mod shutdown;
 mod sleeping;

@@ -27,10 +27,9 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
-use crate::lcore::holds::{Hold, update};
 use crate::lcore::node::Node;
-use crate::lcore::polling::Polling;
-use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns};
+use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns, update_holds};
+use crate::lcore::waits::Polling;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;
 use crate::ports::port::Port;
@@ -261,7 +260,7 @@ impl Lcore {
         }
         busy |= self.publish();
         // One question in a turn that had work: whether any ring of the plan holds back.
-        if !self.holds.is_empty() && update(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes) {
+        if !self.holds.is_empty() && update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes) {
             (self.polling, self.pollers, busy) = (Polling::EACH_LOOP, self.nodes.len(), true);
         }
         self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.state.ctx.sinks));

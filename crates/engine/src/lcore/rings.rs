@@ -1,8 +1,13 @@
-//! The two ends of a ring, each with the lcore that owns it.
+//! The two ends of a ring, each with the lcore that owns it, and the rings that hold their
+//! producers back: while packets wait for room in one, the stages that lead to it are neither
+//! called nor polled. The plan has proved that the batch before such a ring takes all that they
+//! send in one turn, that no port feeds them, and that the wait ends. So nothing is dropped on the
+//! way to it.
 
 use verbline_mem::Packet;
 use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker};
 
+use crate::lcore::node::Node;
 use crate::ports::sink::Sink;
 use crate::stats::count::Shared;
 use crate::stats::counters::{RingConsumerStats, RingProducerStats};
@@ -150,6 +155,39 @@ impl PeerDoorbell {
     pub(crate) fn ring_if_due(&mut self) -> bool {
         std::mem::take(&mut self.due) && self.waker.ring()
     }
+}
+
+/// One lane that holds back.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// Index of the sink that gathers for it.
+    pub(crate) sink: usize,
+    /// Indices of the nodes that lead to it.
+    pub(crate) nodes: Box<[usize]>,
+    /// Whether packets waited when it was last looked at.
+    pub(crate) waits: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(sink: usize, nodes: Box<[usize]>) -> Hold {
+        Hold { sink, nodes, waits: false }
+    }
+}
+
+/// Holds nodes back or lets them run again, by whether packets wait now. True if one may run again.
+#[inline(never)]
+pub(crate) fn update_holds(holds: &mut [Hold], sinks: &[Sink], nodes: &mut [Node]) -> bool {
+    let mut let_go = false;
+    for hold in holds {
+        let waits = !sinks[hold.sink].batch.is_empty();
+        if waits == std::mem::replace(&mut hold.waits, waits) {
+            continue;
+        }
+        for node in &hold.nodes {
+            let_go |= nodes[*node].hold(waits);
+        }
+    }
+    let_go
 }
 
 #[cfg(test)]

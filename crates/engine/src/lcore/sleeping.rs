@@ -9,7 +9,7 @@ use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
 use crate::idle::wake_set::Armed;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
-use crate::lcore::polling::Polling;
+use crate::lcore::waits::Polling;
 use crate::ports::port::Port;
 use crate::stats::clock::Tick;
 

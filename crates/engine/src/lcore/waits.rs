@@ -1,6 +1,6 @@
-//! What a stage waits for besides packets: its timers, the operations that it has asked for, and
-//! its descriptors. The node of such a stage has one of these, and another node asks once a poll
-//! whether it has.
+//! When a stage is polled ([`Polling`]), and what it waits for besides packets ([`Waits`]): its
+//! timers, the operations that it has asked for, and its descriptors. Only the node of such a stage
+//! has `Waits`; the others ask once a poll whether they have.
 //!
 //! While operations are under way the stage's node is polled in every turn, though not the stage:
 //! the lcore may sleep meanwhile, since a completion wakes it. No look at a descriptor is worth a
@@ -13,13 +13,51 @@ use std::collections::VecDeque;
 
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, Stage};
-use crate::lcore::polling::Polling;
 use crate::operations::operation::{Completed, Done};
 use crate::operations::queue::OperationQueue;
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
+use crate::stats::turn_time::TurnTime;
 use crate::waiting::fds::Fds;
 use crate::waiting::wheel::{DueTimer, Wheel};
+
+/// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
+/// every loop; or never again. It is one number, since every turn compares it with the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Polling(Tick);
+
+impl Polling {
+    pub(crate) const EACH_LOOP: Polling = Polling(0);
+    /// Once packets arrive: a tick that is never reached.
+    pub(crate) const FED: Polling = Polling(Tick::MAX - 1);
+    pub(crate) const DONE: Polling = Polling(Tick::MAX);
+
+    pub(crate) fn after(next: Next) -> Polling {
+        match next {
+            Next::Busy | Next::Idle => Polling::EACH_LOOP,
+            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the
+            // end of a source.
+            Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
+            Next::Done => Polling::DONE,
+        }
+    }
+
+    /// Whether the stage is to be polled now. Only a stage that waits for a tick needs the time.
+    #[inline]
+    pub(crate) fn is_due(self, time: &TurnTime) -> bool {
+        match self {
+            Polling::EACH_LOOP => true,
+            Polling::FED | Polling::DONE => false,
+            Polling(tick) => tick <= time.now_ns(),
+        }
+    }
+
+    /// The tick, if it is one.
+    #[inline]
+    pub(crate) fn at(self) -> Option<Tick> {
+        (Polling::EACH_LOOP.0 + 1..Polling::FED.0).contains(&self.0).then_some(self.0)
+    }
+}
 
 /// What the plan and the stage's kind ask for.
 #[derive(Debug, Default)]
@@ -43,7 +81,7 @@ pub(crate) struct OperationPort {
     pub(crate) user: u16,
 }
 
-/// See the top of this file.
+/// What a stage waits for besides packets.
 pub(crate) struct Waits {
     source: bool,
     /// The run is stopping: a source is called for nothing but what it has asked for.

@@ -10,11 +10,12 @@
 //!
 //! Guarantees: no more than `depth` are between [`OperationQueue::accept`] and the call of the
 //! stage that takes them back; a queue pair has no more than its send queue holds; nothing is
-//! allocated after it is made.
+//! allocated after it is made. When a queue pair goes on that the device has stopped behind a bad
+//! block, every response of it that waits for a block known to be bad is cancelled, or is refused
+//! once it is to be posted.
 
 mod accepting;
 pub(crate) mod posting;
-mod stops;
 #[cfg(test)]
 mod tests;
 mod works;
@@ -25,8 +26,9 @@ use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
 use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, Work};
 use verbline_verbs::signature::BadBlock;
-use verbline_verbs::{Access, Transport};
+use verbline_verbs::{Access, QueuePair, Transport};
 
+use crate::errors::error::Cause;
 use crate::operations::lanes::{Held, Lanes};
 use crate::operations::operation::{Done, OperationKind};
 use crate::stats::count::{Drops, Shared};
@@ -246,6 +248,32 @@ impl OperationQueue {
     #[inline]
     pub(crate) fn has_done(&self, user: u16) -> bool {
         !self.users[usize::from(user)].done.is_empty()
+    }
+
+    /// A lane's queue pair may have stopped, and its completion queue was empty since. An error: it
+    /// can't go on.
+    #[cold]
+    pub(crate) fn settle_stop(&mut self, lane: usize, qp: &mut QueuePair) -> Result<(), Cause> {
+        if !qp.is_stopped()? {
+            // Of a stop before, or of another queue pair that had the number.
+            return Ok(());
+        }
+        let (accepted, stats) = (&mut self.accepted, &self.stats);
+        let gone = qp.cancel_responses(|key, fault| {
+            tracing::info!(?key, ?fault, "a block is bad: its response is cancelled");
+            stats.bad_blocks.add(1);
+            let bad = BadBlock { part: fault.part, offset: fault.offset as u32 };
+            accepted.each_mut(lane, |what| {
+                if what.kind == OperationKind::Respond && what.named == Named::Key(key) {
+                    what.named = Named::Bad(bad);
+                }
+            });
+        })?;
+        if gone > 0 {
+            return Err(format!("{gone} responses had gone out before their blocks were checked").into());
+        }
+        self.stats.stops.add(1);
+        Ok(qp.resume()?)
     }
 
     fn gauge(&self) {

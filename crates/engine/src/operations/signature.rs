@@ -14,7 +14,7 @@
 //! If a block is bad, the device stops the queue pair in front of the response. The engine hears of
 //! it (IBV_EVENT_SQ_DRAINED), polls the completion queue until it is empty, looks at every key of
 //! the queue pair, cancels the responses that wait for bad blocks, and lets the queue pair go on
-//! (`operations/queue/stops.rs`). The response then comes back to its stage with
+//! (`operations/queue.rs`). The response then comes back to its stage with
 //! [`BadBlock`](crate::OperationError::BadBlock) and its packet, and the stage sends
 //! another. Other connections notice nothing.
 //!

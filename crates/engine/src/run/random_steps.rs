@@ -9,14 +9,46 @@
 
 mod desk;
 mod memory;
-mod tally;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-use self::tally::Tally;
 use self::world::World;
+
+/// What happened in some runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    opened: u64,
+    closed: u64,
+    failed: u64,
+    unanswered: u64,
+    rejected: u64,
+    received: u64,
+    /// Messages of peers of which no stage has ever heard.
+    lost: u64,
+    echoed: u64,
+    dropped: u64,
+    /// Operations that were carried out, those that were not, and those that were not accepted.
+    operated: u64,
+    failed_operations: u64,
+    declined: u64,
+    /// Runs that ended with everything under way.
+    abrupt: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        let Tally { opened, closed, failed, unanswered, rejected, received, lost, echoed, dropped, .. } = other;
+        (self.opened, self.closed, self.failed) = (self.opened + opened, self.closed + closed, self.failed + failed);
+        (self.unanswered, self.rejected) = (self.unanswered + unanswered, self.rejected + rejected);
+        (self.received, self.lost) = (self.received + received, self.lost + lost);
+        (self.echoed, self.dropped) = (self.echoed + echoed, self.dropped + dropped);
+        self.operated += other.operated;
+        self.failed_operations += other.failed_operations;
+        (self.declined, self.abrupt) = (self.declined + other.declined, self.abrupt + other.abrupt);
+    }
+}
 
 /// What happens. A peer is one of those that there are, whatever the number.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_mem::KernelNodes;
 use verbline_plan::{Lack, Note, Plan};
 use verbline_ring::fence::{self, Mechanism};
@@ -24,8 +25,6 @@ use crate::errors::error::{EngineError, Place, place};
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
-use crate::setup::acceptors::make_acceptors;
-use crate::setup::descriptors;
 use crate::setup::devices::{completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::LcoreBuilder;
 use crate::setup::many_ports::ManyPorts;
@@ -34,7 +33,7 @@ use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
 use crate::setup::reach::told_ports;
 use crate::setup::regions;
 use crate::setup::rings::{Between, make_injectors, make_rings};
-use crate::setup::stages::{count_sources, describe_stages, open_stages, watched_fds};
+use crate::setup::stages::{count_sources, describe_stages, make_acceptors, open_stages, watched_fds};
 use crate::setup::stats::run_stats;
 use crate::stats::clock::Clock;
 use crate::stats::snapshot::RunStats;
@@ -69,7 +68,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let regions = regions::declared(plan);
     let described = describe_stages(plan, registry, &clock, &regions)?;
     let acceptors = make_acceptors(plan, registry, &clock)?;
-    descriptors::raise_limit(plan);
+    raise_descriptor_limit(plan);
     let devices = open_devices(plan)?;
     let mut memory = Memory::new(plan, &devices.names(), &KernelNodes);
     let pools = open_pools(plan, &devices, &mut memory)?;
@@ -239,5 +238,17 @@ fn fill(lcore: &mut LcoreParts) {
         if let Some(cache) = port.receiving.as_ref().map(|receiving| receiving.cache) {
             port.refill(&caches[cache], stats, now_ns);
         }
+    }
+}
+
+/// Raises the process's soft limit of file descriptors to the hard one, if the plan's sum says that
+/// the run needs more. That the hard one suffices is proved with the plan. The limit stays: it is
+/// the process's, and another run may count on it.
+fn raise_descriptor_limit(plan: &Plan) {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current.filter(|current| *current < plan.descriptors_max()) else { return };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%errno, current, needed = plan.descriptors_max(), "the limit of file descriptors stays");
     }
 }

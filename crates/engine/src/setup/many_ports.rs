@@ -19,9 +19,9 @@ use crate::errors::error::{EngineError, place};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
-use crate::setup::acceptors::Acceptors;
 use crate::setup::devices::{Devices, provider};
 use crate::setup::queue_pairs::{connect_options, init_spec, own_address, spec};
+use crate::setup::stages::Acceptors;
 use crate::stats::count::Shared;
 use crate::stats::snapshot::{ConnectionsEntry, RunStats};
 

@@ -1,9 +1,7 @@
 //! Sets a run up: makes everything that a plan names, on one thread: devices, pools, queue pairs,
 //! stages, lcores.
 
-mod acceptors;
 pub(crate) mod assemble;
-mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
 pub(crate) mod many_ports;

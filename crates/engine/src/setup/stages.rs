@@ -1,21 +1,21 @@
-//! Makes the stages of a plan, in two steps: what the app registered describes each, without
-//! effects, and a run opens what they need.
+//! Makes the stages of a plan and the acceptors of its ports, by what the app registered. A stage
+//! takes two steps: its kind describes it, without effects, and a run opens what it needs.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use verbline_mem::Pool;
-use verbline_plan::{Diagnostics, Lcore, Plan};
+use verbline_plan::{Diagnostics, Lcore, Plan, Port};
 
 use crate::api::context::StageContext;
 use crate::api::opening::{Described, Opening};
 use crate::api::registry::Registry;
 use crate::api::stage::Stage;
+use crate::connection::acceptor::{Acceptor, AcceptorContext};
 use crate::errors::error::{EngineError, StageError, place};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::WatchedFds;
 use crate::operations::region::Region;
-use crate::setup::acceptors::make_acceptor;
 use crate::setup::devices::Pools;
 use crate::setup::regions;
 use crate::stats::clock::Clock;
@@ -128,4 +128,36 @@ pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
     };
     faults.extend(plan.ports().iter().filter_map(of_acceptor));
     faults
+}
+
+/// The acceptors of the plan's ports, in order; `None` where all peers come in.
+pub(crate) type Acceptors = Vec<Option<Guarded<dyn Acceptor>>>;
+
+/// Makes the acceptors, before anything else, so that an error in a parameter opens no device.
+pub(crate) fn make_acceptors(plan: &Plan, registry: &Registry, clock: &Clock) -> Result<Acceptors, EngineError> {
+    plan.ports().iter().map(|port| make_acceptor(plan, registry, clock, port)).collect()
+}
+
+fn make_acceptor(
+    plan: &Plan,
+    registry: &Registry,
+    clock: &Clock,
+    port: &Port,
+) -> Result<Option<Guarded<dyn Acceptor>>, EngineError> {
+    let Some(acceptor) = &port.acceptor else { return Ok(None) };
+    let refused = |source| EngineError::Acceptor {
+        at: place(plan, port.span),
+        port: port.name.clone(),
+        acceptor: acceptor.name.clone(),
+        source,
+    };
+    let Some(make) = registry.acceptor_factory(&acceptor.name) else {
+        return Err(refused("is not registered; check the plan with the catalog of the registry that runs it".into()));
+    };
+    let made = make(&AcceptorContext { plan, port, acceptor, clock });
+    let guarded = |made| Some(Guarded::new(&format!("acceptor `{}` of port.{}", acceptor.name, port.name), made));
+    made.map(guarded).map_err(|source| match source.downcast() {
+        Ok(diagnostic) => EngineError::Params(*diagnostic),
+        Err(source) => refused(source),
+    })
 }

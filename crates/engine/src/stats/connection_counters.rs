@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 
-use crate::stats::count::Count;
-use crate::stats::counted::counted;
+use crate::stats::count::{Count, counted};
 
 counted! {
     /// The connections of a port that may have many.

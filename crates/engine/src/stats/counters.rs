@@ -7,8 +7,7 @@ use verbline_verbs::Status;
 
 use crate::stats::calling::Calling;
 use crate::stats::connection_counters::ConnectionsReport;
-use crate::stats::count::{Count, Drops, Sum};
-use crate::stats::counted::counted;
+use crate::stats::count::{Count, Drops, Sum, counted};
 use crate::stats::operations::OperationsReport;
 use crate::stats::wakes::{WAKE_CAUSES, WakeCause, WakeReport};
 

@@ -4,7 +4,6 @@ pub(crate) mod calling;
 pub(crate) mod clock;
 pub(crate) mod connection_counters;
 pub(crate) mod count;
-pub(crate) mod counted;
 pub(crate) mod counters;
 pub(crate) mod down_reason;
 pub(crate) mod drop_reason;

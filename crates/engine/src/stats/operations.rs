@@ -3,8 +3,7 @@
 use serde::Serialize;
 use verbline_plan::OperationKind;
 
-use crate::stats::count::Count;
-use crate::stats::counted::counted;
+use crate::stats::count::{Count, counted};
 
 counted! {
     /// The operations of one port.

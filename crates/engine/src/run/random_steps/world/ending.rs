@@ -3,8 +3,7 @@
 use super::World;
 use crate::connection::many::host::Host;
 use crate::control::run_control::Phase;
-use crate::run::random_steps::Step;
-use crate::run::random_steps::tally::Tally;
+use crate::run::random_steps::{Step, Tally};
 use crate::stats::report::Report;
 
 impl World {
