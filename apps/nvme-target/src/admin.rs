@@ -58,7 +58,7 @@ impl Target {
         }
     }
 
-    /// A packet of so many zeros for the host.
+    /// A packet of `len` zeros for the host.
     pub(crate) fn page(&self, at: u16, command: &Command, len: usize, out: &mut Outputs<'_>) -> Result<Packet, Status> {
         let Sgl::Keyed { .. } = command.sgl else { return Err(Status::SGL_TYPE_INVALID.do_not_retry()) };
         if command.sgl.len_bytes() != len {

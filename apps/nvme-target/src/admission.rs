@@ -1,5 +1,5 @@
 //! The places for commands that queues were admitted with. A place is free again when its queue has
-//! ended and nothing of it is under way any more, whoever notices that last: the acceptor, which
+//! ended and nothing of it is under way any more. The last to notice frees it: the acceptor, which
 //! hears of the connection's end, or the stage, whose store may take longer.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Admissions {
         state.all.values().filter(|own| own.address == address && is_meant(&own.port)).count()
     }
 
-    /// A queue with so many entries is let in at a port.
+    /// Lets a queue with `entries` entries in at a port.
     pub(crate) fn admit(&self, port: &str, address: IpAddr, entries: u16) -> AdmissionId {
         let state = &mut *self.lock();
         state.last += 1;

@@ -95,7 +95,7 @@ impl Target {
         self.sweep(out);
         self.renew_spaces(out);
         self.refresh_spaces();
-        // Whoever else uses the pool may have given some back.
+        // Other users of the pool may have given packets back.
         self.packets_freed = true;
         self.look_timer = None;
         self.look_again(out);

@@ -15,7 +15,7 @@ use verbline_store::{BlockMemory, Fault};
 /// How blocks lie in a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// A block's data has two to the power of so many bytes.
+    /// The base-2 logarithm of the bytes of a block's data.
     pub(crate) block_shift: u32,
     pub(crate) protected: Option<Protected>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Protected {
 }
 
 impl Layout {
-    /// Of blocks with so many bytes of data, a power of two, in a file or in memory.
+    /// The layout of blocks with `block_bytes` of data, a power of two, in a file or in memory.
     pub(crate) fn new(block_bytes: u32, kind: Option<ProtectionType>, is_file: bool) -> Layout {
         let protected = |kind| Protected { format: Protection { kind, block_bytes }, is_inverted: is_file };
         Layout { block_shift: block_bytes.trailing_zeros(), protected: kind.map(protected) }

@@ -70,8 +70,8 @@ pub struct NvmeTarget {
 
 impl NvmeTarget {
     /// With a store of the caller's own under the namespace of that number, which the plan gives
-    /// `null_bytes`: as many as the store has. `make` gives each lcore one for so many requests at
-    /// once.
+    /// `null_bytes`: as many as the store has. `make` gives each lcore a store of the depth that
+    /// `make` is called with.
     #[must_use]
     pub fn with_store<S: Store + 'static>(
         mut self,

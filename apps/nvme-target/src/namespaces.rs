@@ -1,9 +1,9 @@
 //! Namespaces that come and go while hosts are connected: what the plan says now, opened beside the
 //! lcores, on its way to each of them.
 //!
-//! Whoever reads the plan again opens what is new for every stage, and leaves it for the stages,
-//! which take their parts within 100 ms. What a stage gives up comes back here, and is closed by
-//! whoever reads the plan next: no lcore opens or closes anything.
+//! The thread that reads the plan again opens what is new for every stage, and leaves it for the
+//! stages, which take their parts within 100 ms. What a stage gives up comes back here, and the
+//! next thread that reads the plan closes it: no lcore opens or closes anything.
 //!
 //! A number, a region or a file has one tenant at a time: a namespace that wants what another one
 //! has waits until every stage has given that one up, which a stage does when nothing of it is
@@ -29,7 +29,7 @@ pub(crate) enum Change {
 #[derive(Default)]
 pub(crate) struct Namespaces {
     state: Mutex<State>,
-    /// Held by whoever reads the plan again, so that one does at a time; lcores never take it.
+    /// Held while the plan is read again, so that one thread at a time does; lcores never take it.
     renewing: Mutex<()>,
 }
 

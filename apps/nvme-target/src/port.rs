@@ -12,7 +12,7 @@ pub(crate) const HOST: OutId = OutId(0);
 
 /// Packets of data that commands may hold between two calls.
 pub(crate) const DATA_PACKETS: u32 = 256;
-/// Of the packets of data a command needs at most so many at once.
+/// The most packets of data that a command needs at once.
 const COMMAND_PACKETS: u32 = 2;
 
 /// The pool of a stage, which the data of commands comes from: as the plan says it, and its memory.

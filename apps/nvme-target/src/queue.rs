@@ -128,7 +128,8 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// For so many connections. One that is gone has its place until nothing of it is under way.
+    /// Places for the queues of `connections` connections. A queue that is gone has its place until
+    /// nothing of it is under way.
     pub(crate) fn new(port: u16, connections: usize) -> Queues {
         let most = connections.min(usize::from(u16::MAX));
         Queues {
@@ -139,8 +140,8 @@ impl Queues {
         }
     }
 
-    /// Adds one, which was `asked` for and admitted so, with so many signature keys.
-    /// `None`: too many are gone and not done.
+    /// Adds a queue, which was `asked` for and admitted so, with its signature keys. `None`: too
+    /// many queues are gone and not done.
     pub(crate) fn open(
         &mut self,
         (connection, admission): (ConnectionId, AdmissionId),

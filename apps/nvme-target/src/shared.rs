@@ -36,7 +36,7 @@ pub(crate) struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct OwnStores(BTreeMap<u32, Arc<StoreFactory>>);
 
-/// Makes the store of an lcore, for so many requests at once.
+/// Makes the store of an lcore, with the depth that it is given.
 type StoreFactory = dyn Fn(usize) -> Box<dyn Store> + Send + Sync;
 
 impl OwnStores {
@@ -105,7 +105,7 @@ impl Shared {
         Shared { own_stores, generation: since.as_millis() as u64, ..Shared::default() }
     }
 
-    /// The caller's own store under this namespace, for so many requests at once.
+    /// The caller's own store under this namespace, of this depth.
     pub(crate) fn own_store(&self, nsid: u32, depth: usize) -> Option<Box<dyn Store>> {
         self.own_stores.0.get(&nsid).map(|make| make(depth))
     }

@@ -14,7 +14,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Shares of `total` for so many queues: half of it belongs to them, but at least `least` each.
+    /// Shares of `total` for `queues`: half of it belongs to them, but at least `least` each.
     /// `None` if there is less than that.
     pub(crate) fn new(total: u32, queues: u32, least: u32) -> Option<Shares> {
         let each = (total / 2 / queues.max(1)).max(least);
@@ -26,7 +26,7 @@ impl Shares {
         held.saturating_sub(self.each)
     }
 
-    /// Whether a queue that holds `held` may have so many more.
+    /// Whether a queue that holds `held` may have `more`.
     #[inline]
     pub(crate) fn allows(&self, held: u32, more: u32) -> bool {
         self.beyond(held + more) - self.beyond(held) <= self.spare

@@ -12,7 +12,7 @@ pub(crate) struct PipelinedReads {
 }
 
 impl PipelinedReads {
-    /// Of a queue whose connection has so many keys.
+    /// The pipelined reads of a queue whose connection has `keys` keys.
     pub(crate) fn new(keys: usize) -> PipelinedReads {
         let keys = keys.min(u16::MAX.into()) as u16;
         PipelinedReads { commands: (0..keys).map(|_| None).collect(), free: (0..keys).rev().collect() }

@@ -85,7 +85,7 @@ pub(crate) enum SpaceError {
 }
 
 impl Space {
-    /// Opens it, for an lcore with so many queues. A file was opened before.
+    /// Opens the namespace for an lcore with `queues` queues. A file was opened before.
     pub(crate) fn open(
         nsid: u32,
         how: &NamespaceSettings,

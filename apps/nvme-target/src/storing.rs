@@ -195,7 +195,7 @@ impl Target {
         })
     }
 
-    /// A packet as long as so many blocks.
+    /// A packet as long as these blocks.
     fn blocks_for(
         &mut self,
         pending: &mut Pending,

@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Links(Box<[u32]>);
 
 impl Links {
-    /// For so many commands.
+    /// Links for `commands` commands.
     pub(crate) fn new(commands: usize) -> Links {
         Links(vec![NONE; commands].into())
     }
@@ -41,7 +41,7 @@ struct List {
 const EMPTY: List = List { first: NONE, last: NONE };
 
 impl Turns {
-    /// For so many queues.
+    /// Turns of `queues` queues.
     pub(crate) fn new(queues: usize) -> Turns {
         Turns { lists: vec![EMPTY; queues].into(), ring: VecDeque::with_capacity(queues) }
     }

@@ -8,7 +8,7 @@ use crate::commands::{Pending, Work};
 use crate::stage::Target;
 
 impl Target {
-    /// Whether a queue may post so many operations now: its own share, or what others leave.
+    /// Whether a queue may post these operations now, by its own share or by what others leave.
     #[inline]
     pub(crate) fn may_post(&self, at: u16, operations: u32) -> bool {
         self.queues.get(at).is_none_or(|queue| {
@@ -16,7 +16,7 @@ impl Target {
         })
     }
 
-    /// A queue has posted so many operations.
+    /// A queue has posted operations.
     #[inline]
     pub(crate) fn took_room(&mut self, at: u16, operations: u32) {
         if let Some(queue) = self.queues.get_mut(at) {

@@ -185,7 +185,7 @@ pub(crate) fn pool(packets: u32) -> Pool {
     Pool::new(region.unwrap(), spec).unwrap()
 }
 
-/// As [`Rig::source`], on this device.
+/// Like [`Rig::source`], on this device.
 pub(crate) fn source(context: &Context) -> CqSource {
     let channel = context.create_comp_channel().unwrap();
     let cq = context.create_cq(256, Some(&channel)).unwrap();
@@ -263,7 +263,7 @@ pub(crate) fn port(
     }
 }
 
-/// The operations of a port with one queue pair, which names no region: so many sends and
+/// The operations of a port with one queue pair, which names no region: `depth` sends and as many
 /// operations.
 pub(crate) fn operation_queue(port: Shared<PortStats>, depth: usize) -> OperationQueue {
     OperationQueue::new(OperationsSpec {

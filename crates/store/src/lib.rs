@@ -14,8 +14,8 @@
 //! submitted after it was done is done too. A write with `fua` is durable when it is done. A write
 //! that is under way in a crash may be there, in parts, or not at all; no other block changes.
 //!
-//! **Order.** Requests that are under way together may be carried out in any order. Whoever needs
-//! one before another waits for the first.
+//! **Order.** Requests that are under way together may be carried out in any order. A caller that
+//! needs one before another waits for the first.
 
 #![forbid(unsafe_code)]
 

@@ -85,8 +85,8 @@ pub struct MemoryStore<M> {
     answers: Answers,
 }
 
-/// How many of the memory's blocks the store has: stores over the same memory share one, and
-/// whoever has a clone resizes them all.
+/// The number of the memory's blocks that a store has. Stores over the same memory share one, and
+/// any clone resizes them all.
 #[derive(Clone, Debug)]
 pub struct Resizer {
     blocks: Arc<AtomicU64>,
@@ -123,7 +123,7 @@ impl<M: BlockMemory> MemoryStore<M> {
         MemoryStore::sized(memory, block_bytes, depth, size)
     }
 
-    /// As [`MemoryStore::new`], over the same blocks as the store that the resizer is of.
+    /// Like [`MemoryStore::new`], over the same blocks as the store that the resizer is of.
     ///
     /// # Errors
     /// Blocks can't be of this size.

@@ -104,8 +104,8 @@ pub struct Done {
     pub packet: Option<Packet>,
 }
 
-/// Why a request failed. Each names one cause, for whoever reports it to say what the protocol has
-/// for it.
+/// Why a request failed. Each names one cause, so that a target can report it in the words of its
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
     /// Blocks that the store does not have (any more).

@@ -20,7 +20,7 @@ pub struct Geometry {
     pub volatile_cache: bool,
     /// Nothing can be changed.
     pub read_only: bool,
-    /// The data of a packet must start at a multiple of so many bytes, a power of two.
+    /// The data of a packet must start at a multiple of this, a power of two.
     pub align_bytes: u32,
 }
 
@@ -64,8 +64,8 @@ impl Geometry {
         self.blocks * u64::from(self.block_bytes)
     }
 
-    /// Where the blocks of a request lie, or what is wrong with the request: every store checks this
-    /// before it does anything.
+    /// Where the blocks of a request lie, or what is wrong with the request. Every store checks
+    /// this before it does anything.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`], [`Fault::BadMemory`], [`Fault::Misaligned`] or [`Fault::ReadOnly`].

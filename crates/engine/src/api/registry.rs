@@ -116,7 +116,7 @@ impl Registry {
     /// ```
     ///
     /// # Panics
-    /// As [`Registry::stage`].
+    /// Like [`Registry::stage`].
     pub fn opening_stage<D, F, O>(&mut self, name: &'static str, spec: StageSpec, describe: F, open: O) -> &mut Registry
     where
         D: 'static,

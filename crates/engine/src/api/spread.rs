@@ -13,7 +13,7 @@ use verbline_plan::SpreadBy;
 
 use crate::ports::sink::Sink;
 
-/// Which of so many places a key belongs to, from 0.
+/// The place that a key belongs to, from 0.
 ///
 /// The key is mixed first, so that keys in a row, multiples of a power of two, and keys that differ
 /// in few bits spread evenly: the 128 bits of its product with an odd constant are folded (as in
@@ -50,7 +50,7 @@ impl Spread {
         Spread { by, places, next: Cell::new(0) }
     }
 
-    /// Deals a batch out by key to `N` places, if there are so many, they are distinct, none drops
+    /// Deals a batch out by key to `N` places, if the spread has `N`, they are distinct, none drops
     /// its oldest, and each has room for all.
     #[inline]
     pub(super) fn deal_by_key<const N: usize>(&self, sinks: &mut [Sink], batch: &mut Batch) -> bool {

@@ -76,8 +76,8 @@ impl PortQp {
     }
 
     /// Whether a send is out whose completion will come. Between two signaled sends there are
-    /// `signal_every_wr` - 1 that are not; so many outstanding ones, and a completion is due. Of a
-    /// port that operates the last of every list is signaled.
+    /// `signal_every_wr` - 1 that are not: one more than that outstanding, and a completion is due.
+    /// A port that operates signals the last send of every list.
     pub(crate) fn awaits_completion(&self, signal_every_wr: usize, operates: bool) -> bool {
         let surely = if self.end_signaled || operates { 1 } else { signal_every_wr };
         self.qp.sends_outstanding() >= surely

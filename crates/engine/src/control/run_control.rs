@@ -210,7 +210,7 @@ mod tests {
         Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0])
     }
 
-    /// No notice is lost between a word that was seen and a box that was emptied, whoever is where.
+    /// A notice posted at any point between reading the word and draining the inbox is delivered.
     #[test]
     fn every_notice_is_heard_once_while_they_come() {
         let control = control();

@@ -315,7 +315,7 @@ pub enum EngineError {
         report: Box<Report>,
     },
     /// Threads of the run did not end in time when it was stopped. They are left behind, with what
-    /// they hold: whoever embeds the engine should end the process.
+    /// they hold: the program that embeds the engine should end the process.
     #[error("the run did not end within {limit:?} of its drain: {}; their threads are left behind", stuck::all(.stuck))]
     Stuck {
         /// How long the stop waited behind the drain.

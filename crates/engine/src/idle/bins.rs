@@ -6,7 +6,7 @@ const PER_OCTAVE: u64 = 8;
 pub(super) const BINS: usize = 264;
 /// Parts of a bin.
 pub(super) const PARTS: usize = 8;
-/// From so many gaps on a bin is looked at part by part.
+/// The number of gaps from which on a bin is looked at part by part.
 pub(super) const MANY: u32 = 64;
 
 /// Some of the gaps that were seen: those of about one length.

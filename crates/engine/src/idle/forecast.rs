@@ -11,11 +11,11 @@ use super::gaps::{Aim, Gaps, Window, Windows};
 
 /// Late batches that are allowed ahead of the batches that they are a share of.
 const CREDIT: f64 = 3.0;
-/// The most that may be saved up. After a busy time a quiet one may be slept through for so many
-/// arrivals, in which most is learned about it. With 20, arrivals that go from ten a second to a
+/// The most that may be saved up: the arrivals of a quiet time that may be slept through after a
+/// busy one, in which most is learned about it. With 20, arrivals that go from ten a second to a
 /// hundred thousand and back kept the lcore awake for 62 % of the time, where 4 % is the least.
 const CREDIT_MAX: f64 = 64.0;
-/// From so many on a forecast is made.
+/// The number of gaps from which on a forecast is made.
 const KNOWN: u32 = 32;
 /// Gaps between two forecasts, in the end.
 const EVERY: u32 = 512;

@@ -12,11 +12,11 @@
 
 use super::bins::{BINS, Bin, MANY, PARTS, Piece, bin_of};
 
-/// At so many gaps all weights are halved: what is older counts for less and less.
+/// The number of gaps at which all weights are halved: older gaps count for less and less.
 const HORIZON: u32 = 4096;
 /// Windows that an lcore follows at most.
 const WINDOWS: usize = 16;
-/// From so many gaps on the spread within a bin says where the next ones will fall.
+/// The number of gaps from which on the spread within a bin says where the next ones will fall.
 const FEW: u32 = 8;
 /// Stretches of all bins and parts, at most.
 const STRETCHES: usize = BINS + (PARTS - 1) * (HORIZON / MANY) as usize;
@@ -184,7 +184,7 @@ impl Gaps {
     }
 
     /// Ranks the stretches: in those of the highest ranks it costs least to be asleep. Gives how
-    /// many are left when so many are given up as the share of late arrivals allows.
+    /// many are left when all are given up that the share of late arrivals allows.
     fn rank(&mut self, count: usize, aim: &Aim) -> usize {
         let (stretches, order) = (&mut self.stretches[..count], &mut self.order[..count]);
         order.sort_unstable_by(|a, b| stretches[usize::from(*a)].worth.total_cmp(&stretches[usize::from(*b)].worth));

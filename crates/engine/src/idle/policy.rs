@@ -114,8 +114,8 @@ pub(crate) struct Idle {
     early_ns: u64,
 }
 
-/// A wake-up that takes so many times what it was measured to take was disturbed, and says nothing
-/// about the next one.
+/// A wake-up that takes longer than this multiple of the measured time was disturbed, and says
+/// nothing about the next one.
 const LATE_WAKES: u64 = 4;
 /// The part of a difference that one wake-up forgets.
 const FORGET: u64 = 64;

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     /// Something is published while the lcore blocks, and not announced by the end of the safety
-    /// time-out. Whoever acts on it hears from the other side at once, which answers.
+    /// time-out. A sleeper that acts on it hears from the other side at once, which answers.
     struct Unannounced {
         /// The announcement never comes: it is not just late.
         lost: bool,

@@ -22,7 +22,7 @@ struct Arrival {
     items: usize,
     /// Published before this step.
     step: usize,
-    /// Announced so many steps later.
+    /// Announced this many steps later.
     delay: usize,
 }
 

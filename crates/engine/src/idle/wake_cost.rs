@@ -40,8 +40,8 @@ const COST_NS: std::ops::RangeInclusive<u64> = 2_000..=500_000;
 const GUESS_NS: u64 = 50_000;
 
 /// Where the plan does not say what may be late: a batch in a hundred, and nothing is waited for
-/// awake that takes longer than so many wake-ups. A hundred arrivals a second that nobody can
-/// foretell take a twentieth of a core then.
+/// awake that takes longer than `SPIN_MAX_WAKES` wake-ups. A hundred arrivals a second that nobody
+/// can foretell take a twentieth of a core then.
 const LATE_SHARE: f64 = 0.01;
 const SPIN_MAX_WAKES: u64 = 20;
 /// Where it does say so, this bounds what a feed that has ended costs.

@@ -229,7 +229,7 @@ impl Lcore {
     }
 
     /// Runs the stages that have input, in topological order. True if one had.
-    #[inline(always)] // As `publish`.
+    #[inline(always)] // Like `publish`.
     fn run_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut called) = (false, self.polling, Call::Process.of(0));
         for node in &mut self.nodes {

@@ -38,7 +38,7 @@ const EMPTY: Lane = Lane { first: NONE, last: NONE };
 pub(crate) struct Held(u32);
 
 impl<T> Lanes<T> {
-    /// So many lanes, and room for so many in all of them together.
+    /// `lanes` lanes, and room for `room` elements in all of them together.
     pub(crate) fn new(lanes: usize, room: usize) -> Lanes<T> {
         let room = u32::try_from(room).unwrap_or(NONE).min(NONE - 1);
         let next = |at: u32| if at + 1 < room { at + 1 } else { NONE };

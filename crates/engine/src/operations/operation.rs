@@ -74,7 +74,7 @@ impl Operation {
         Operation::transfer(Transfer::Send, bytes.into())
     }
 
-    /// As [`Operation::send`]; it also takes a key of the receiver back, which the receiver is told
+    /// Like [`Operation::send`]; it also takes a key of the receiver back, and tells the receiver
     /// ([`invalidated_key`]). It carries no immediate: both use the same field.
     pub fn send_with_invalidate(bytes: impl Into<Memory>, rkey: u32) -> Operation {
         Operation::transfer(Transfer::SendWithInvalidate { rkey }, bytes.into())

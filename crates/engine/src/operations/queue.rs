@@ -1,9 +1,9 @@
 //! The operations of one port, between the stages that ask for them and the queue pair.
 //!
 //! It lies beside the sink that gathers what is sent through the port, in the sink's own place for
-//! counters, so that whoever only sends never looks at it. An operation waits here, is posted, and
-//! comes back to its stage; meanwhile it counts. Each remembers how many packets had been handed to
-//! the sink before it, so that both are posted in the order in which they were given.
+//! counters, so that a port that only sends never looks at it. An operation waits here, is posted,
+//! and comes back to its stage; meanwhile it counts. Each remembers how many packets had been
+//! handed to the sink before it, so that both are posted in the order in which they were given.
 //!
 //! Of a port with many connections it lies in the port. What is posted then stands in one lane a
 //! connection, and an operation is accepted only while its connection is open.

@@ -1,7 +1,7 @@
 //! Blocks that the device checks while an operation moves them, and responses that wait for that.
 //!
-//! A port with `signature_keys` has so many keys a queue pair. A stage that answers a read of
-//! protected blocks hands over three operations at once:
+//! A port's `signature_keys` is the number of keys of each of its queue pairs. A stage that answers
+//! a read of protected blocks hands over three operations at once:
 //!
 //! - [`sign`](crate::Operation::sign) lets a key stand for the blocks where they lie in a region,
 //!   with what lies behind each;

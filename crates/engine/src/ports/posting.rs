@@ -70,7 +70,7 @@ pub(super) struct Refilled {
     pub(super) stop: Option<PostStop>,
 }
 
-/// Takes packets from a pool and posts them to a receive queue that misses so many: as many as
+/// Takes packets from a pool and posts them to a receive queue that misses `missing`: as many as
 /// `refill` holds at once. Those that the queue refuses stay there, and are among the missing.
 #[inline]
 pub(super) fn refill(

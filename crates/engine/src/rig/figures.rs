@@ -65,7 +65,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// How many of so many it takes.
+    /// How many of the list it takes.
     pub(crate) fn take(&mut self, offered: usize) -> usize {
         let taken = offered.min(self.takes);
         if self.takes != usize::MAX {

@@ -58,7 +58,7 @@ enum Step {
     /// It finishes, if it has the answer.
     Finish(u8),
     HangUp(u8),
-    /// So many messages, of this kind.
+    /// Sends messages of this kind: peer, number.
     Send(u8, u8, Kind),
     /// Whether it posts receives.
     Read(u8, bool),

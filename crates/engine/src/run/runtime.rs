@@ -115,7 +115,7 @@ impl Running {
         self.inner.wait(timeout)
     }
 
-    /// As [`Runtime::injector`].
+    /// Like [`Runtime::injector`].
     ///
     /// # Errors
     /// Those of it.

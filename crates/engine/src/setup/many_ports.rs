@@ -46,7 +46,7 @@ struct Made<'a> {
     exchange: Arc<Exchange>,
 }
 
-/// One send in so many is signaled.
+/// The distance between two signaled sends.
 pub(crate) fn every_of(port: &Port, connections: &Connections) -> u32 {
     signal_every(port.signal_every_wr, connections.tx_shared_wr, connections.max)
 }

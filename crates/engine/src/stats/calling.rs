@@ -1,5 +1,5 @@
-//! Which stage an lcore calls now, and for what, as another thread may ask: whoever stops the run
-//! names a stage that never comes back.
+//! The stage that an lcore calls now, and for what, for other threads to ask: the one that stops
+//! the run names a stage that never comes back.
 
 use crate::stats::count::Count;
 

@@ -72,7 +72,7 @@ pub(crate) mod told {
 
     use super::{Clock, Tick};
 
-    /// The time of a [`Clock`], for whoever makes it pass.
+    /// The time of a [`Clock`] that a test moves.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Time(Arc<AtomicU64>);
 

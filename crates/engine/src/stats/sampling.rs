@@ -13,7 +13,7 @@
 /// Turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;
 
-/// So many idle turns, some tens of microseconds, are a rest. A stage that is called more often is
+/// The idle turns, some tens of microseconds, that are a rest. A stage that is called more often is
 /// sampled often enough.
 const RESTED: u64 = 4096;
 

@@ -35,7 +35,7 @@ pub enum FdInterest {
 /// A descriptor is ready: [`Stage::fd_ready`](crate::Stage::fd_ready) gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdReady {
-    /// As [`Opening::watch_fd`](crate::Opening::watch_fd) gave it.
+    /// The descriptor, by what [`Opening::watch_fd`](crate::Opening::watch_fd) returned for it.
     pub fd: FdId,
     /// A read would not block; at the end of a stream it reads nothing.
     pub readable: bool,

@@ -11,14 +11,14 @@ use crate::store::{Geometry, GeometryError};
 /// What a disk does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// One request in so many fails with [`Fault::Medium`]; what it was to change is then changed
-    /// in parts. 0: none.
+    /// One request in this number fails with [`Fault::Medium`]; what it was to change is then
+    /// changed in parts. 0: none.
     pub error_once_in: u32,
-    /// A request is done after at most so many polls.
+    /// The most polls after which a request is done.
     pub latency_polls_max: u32,
-    /// A crash leaves parts of a block in units of so many bytes, at least 1; 0: whole blocks.
+    /// The unit in which a crash leaves parts of a block; 0: whole blocks.
     pub tear_bytes: u32,
-    /// One flush in so many does nothing, and says that it is done. 0: none.
+    /// One flush in this number does nothing, and says that it is done. 0: none.
     pub lost_flush_once_in: u32,
     /// Writes with `fua` only reach the cache, and say that they are done.
     pub ignores_fua: bool,
@@ -60,7 +60,7 @@ struct Version {
 }
 
 impl Disk {
-    /// Of so many bytes, which read as zeros.
+    /// A disk of `len_bytes`, which read as zeros.
     ///
     /// # Errors
     /// Blocks can't be of this size.

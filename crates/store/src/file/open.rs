@@ -36,7 +36,7 @@ pub struct FileSpec {
     pub direct: DirectIo,
     /// Not to be changed.
     pub read_only: bool,
-    /// Makes a regular file that is not there, of so many bytes, all allocated. One that is there
+    /// Makes a regular file that is not there, with this length, all allocated. One that is there
     /// keeps its length.
     pub create_bytes: Option<u64>,
     /// The most requests under way.

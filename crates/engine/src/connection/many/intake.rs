@@ -9,9 +9,9 @@
 //!                                            close: takes nobody any more
 //! ```
 //!
-//! Guarantees: never more than `max` are reserved; who is handed over is taken once, or comes back
-//! to who hands it; whoever is handed over before the intake closes is among those whom
-//! [`Intake::close`] gives. All of it is one mutex, held for a few moves, and an eventfd that is
+//! Guarantees: never more than `max` are reserved; what is handed over is taken once, or comes back
+//! to its giver; what is handed over before the intake closes is among what [`Intake::close`]
+//! gives. All of it is one mutex, held for a few moves, and an eventfd that is
 //! signaled after a hand-over and cleared before a look: there are no orderings to model beyond
 //! those of the two, so that the model below goes step by step.
 
@@ -39,7 +39,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// Whether one more has a place, of so many.
+    /// Whether one more has a place, of `max`.
     fn fits(&self, max: usize) -> bool {
         self.is_open && self.reserved < max
     }

@@ -123,7 +123,7 @@ fn a_receive_queue_is_filled_as_soon_as_it_can_be_though_nothing_arrives() {
     }
 }
 
-/// Drops what comes, and rings its own lcore's doorbell, as whoever is answered would.
+/// Drops what comes, and rings its own lcore's doorbell, as a peer that is answered would.
 struct Answered(Waker);
 
 impl Stage for Answered {

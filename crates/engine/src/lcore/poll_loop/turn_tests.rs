@@ -24,7 +24,7 @@ use crate::stats::counters::{RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::PERIOD;
 
-/// Takes what comes, and sends something in one of so many polls, which takes it some time.
+/// Takes what comes, and sends something in one poll of `every`, which takes it some time.
 struct Sporadic {
     time: Time,
     every: u64,

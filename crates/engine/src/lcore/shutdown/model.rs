@@ -99,7 +99,7 @@ impl World {
             while queues.end_send(self.qpn, Status::SUCCESS).is_some() {}
             return self.owner_looks(queues);
         };
-        // Often nothing: whoever is slow is slow for several turns of the lcore.
+        // Often nothing: a slow thread is slow for several turns of the lcore.
         let steps = if steps < 128 { 0 } else { steps % 16 };
         for _ in 0..steps {
             match self.tape.next().unwrap_or(0) {

@@ -55,9 +55,9 @@ impl OperationQueue {
         self.works.sends()
     }
 
-    /// Moves what is to be posted next into [`OperationQueue::works`], sends and operations in the
-    /// order in which they were given: as far as the queue pair has room, and at most so many
-    /// sends. Gives how many of these.
+    /// Moves the next sends and operations into [`OperationQueue::works`], in the order in which
+    /// they were given: at most `room` in all, and at most `sends` sends. Gives the number of
+    /// sends.
     pub(crate) fn gather(&mut self, batch: &mut Batch, room: usize, sends: usize) -> usize {
         let mut taken = 0;
         self.is_fresh = false;

@@ -45,7 +45,7 @@ enum Step {
     Force(usize),
     /// The host destroys what it got back, and uses the places again.
     Destroy,
-    /// A stage hands on so many packets of this length.
+    /// A stage hands on packets of this length.
     Offer(To, usize, usize),
     /// A stage wants a connection closed.
     Shut(usize),
@@ -62,7 +62,7 @@ enum Step {
     /// Whether the stage keeps what it gets, or lets go of all that it has.
     Keep(bool),
     Pass(u64),
-    /// The device takes so many more work requests, and refuses others with this errno.
+    /// The device takes this many more work requests, and refuses others with this errno.
     TakeOnly(usize, i32),
     TakeAll,
     Drain,

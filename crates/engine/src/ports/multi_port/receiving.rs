@@ -296,7 +296,7 @@ impl MultiPort {
         self.gauge_receives();
     }
 
-    /// As [`MultiPort::refill`], before the lcore is on its thread.
+    /// Like [`MultiPort::refill`], before the lcore is on its thread.
     pub(crate) fn fill_first(
         &mut self,
         caches: &[verbline_mem::PoolCache],

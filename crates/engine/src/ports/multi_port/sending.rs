@@ -80,15 +80,15 @@ impl ManySending {
         sinks[self.sink].batch.is_empty() && self.operations.as_ref().is_none_or(|queue| !queue.is_waiting())
     }
 
-    /// One connection had so many sends outstanding, and has so many now.
+    /// The outstanding sends of one connection have changed.
     pub(super) fn changed(&mut self, before: usize, after: usize) {
         self.outstanding = self.outstanding + after - before;
     }
 }
 
-/// With which every send would be signaled on its own, one in how many is for a port of so many
-/// connections: those that no completion has covered yet must not use up what all may have
-/// outstanding.
+/// The distance between two signaled sends of a connection, where `signal_every_wr` is the distance
+/// that the plan asks for: sends that no completion has covered yet must not use up what all
+/// connections together may have outstanding.
 pub(crate) fn signal_every(signal_every_wr: u32, most_wr: u32, connections: u32) -> u32 {
     (most_wr / connections.max(1) / 2).clamp(1, signal_every_wr.max(1))
 }

@@ -53,9 +53,9 @@ enum Step {
     Turn,
     /// The first half of one: a poll, after which the stages come.
     Poll,
-    /// A stage sends so many packets of this length.
+    /// A stage sends packets of this length.
     Send(usize, usize),
-    /// A stage gives so many operations of this length, one after the other.
+    /// A stage gives operations of this length, one after the other.
     Give(usize, usize, OperationKind, usize),
     /// A stage gives three together, or none.
     GiveTogether(usize, OperationKind, usize),
@@ -64,7 +64,7 @@ enum Step {
     /// The device is done with its oldest work requests.
     Done(usize),
     Fail(Status),
-    /// The device takes so many more, and refuses others with this errno.
+    /// The device takes this many more, and refuses others with this errno.
     TakeOnly(usize, i32),
     TakeAll,
 }

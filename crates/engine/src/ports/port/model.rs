@@ -45,7 +45,7 @@ const GRH_BYTES: u32 = 40;
 enum Step {
     /// The lcore takes a turn.
     Turn,
-    /// A stage hands on so many packets of this length.
+    /// A stage hands on packets of this length.
     Offer(usize, usize),
     /// Messages come.
     Arrive(usize, u32),
@@ -58,7 +58,7 @@ enum Step {
     /// Whether the stage behind it keeps what it gets, or lets go of all that it has.
     Keep(bool),
     Pass(u64),
-    /// The device takes so many more work requests, and refuses others with this errno.
+    /// The device takes this many more work requests, and refuses others with this errno.
     TakeOnly(usize, i32),
     TakeAll,
     Drain,

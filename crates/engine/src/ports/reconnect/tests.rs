@@ -109,7 +109,7 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
     assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
 }
 
-/// A port that has sent so many packets, and three operations behind them.
+/// A port that has sent packets, and three operations behind them.
 fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let mut port = line.port(None);
     port.operating = Some(Box::new(Operating::new(0, 8, 8)));

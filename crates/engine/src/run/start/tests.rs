@@ -87,7 +87,7 @@ impl Stage for Source {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct EndParams {
-    /// Its place among so many that share the packets by key.
+    /// Its place among the stages that share the packets by key, and their number.
     place: usize,
     places: usize,
     /// How long it takes with each batch.

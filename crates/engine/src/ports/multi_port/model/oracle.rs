@@ -47,7 +47,7 @@ pub(super) struct Shape {
 pub(super) enum Word {
     Received(u32),
     RecvFailed(Status),
-    /// So many sends, this and those before it, are done.
+    /// This many sends, the oldest, are done.
     Sent(usize),
     SendFailed(Status, usize),
     Stale,
@@ -233,7 +233,7 @@ impl Oracle {
         }
     }
 
-    /// What the port does at the end of a turn, where so many packets are free in the pool. True if
+    /// What the port does at the end of a turn, where `free` packets are free in the pool. True if
     /// it has work in the next one as well.
     pub(super) fn work(&mut self, free: usize) -> bool {
         let (flushed, freed) = self.flush();

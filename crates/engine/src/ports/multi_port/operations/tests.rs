@@ -134,7 +134,7 @@ impl World {
         many[0].work(ctx);
     }
 
-    /// The device is done with so many.
+    /// The device is done with this many.
     fn done(&self, qpn: u32, count: usize) {
         for _ in 0..count {
             assert!(self.rig.script.queues().end_send(qpn, Status::SUCCESS).is_some());

@@ -202,7 +202,7 @@ impl Oracle {
         }
     }
 
-    /// So many completions were polled.
+    /// This many completions were polled.
     pub(super) fn hear(&mut self, found: usize) {
         for (covered, status) in self.coming.drain(..found).collect::<Vec<_>>() {
             for at in 0..covered {
@@ -241,7 +241,7 @@ impl Oracle {
         self.done[user].push(Taken { tag, kind, bytes, len: has_packet.then_some(bytes), outcome });
     }
 
-    /// The port posts what it can to a device that takes so many. Whether it had something to do.
+    /// The port posts what it can to a device that takes `takes`. Whether it had something to do.
     pub(super) fn work(&mut self, mut takes: usize) -> bool {
         self.posted_now.clear();
         if self.is_settled() {

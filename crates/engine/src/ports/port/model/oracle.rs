@@ -34,7 +34,7 @@ pub(super) struct Shape {
 pub(super) enum Word {
     Received(u32),
     RecvFailed(Status),
-    /// So many sends, this and those before it, are done.
+    /// This many sends, the oldest, are done.
     Sent(usize),
     SendFailed(Status, usize),
     Stale,
@@ -144,7 +144,7 @@ impl Oracle {
         handed_on
     }
 
-    /// What the port then does with a device like this, where so many packets are free in the pool.
+    /// What the port then does with a device like this, where `free` packets are free in the pool.
     /// Gives the posts.
     pub(super) fn work(&mut self, device: &mut Device, free: usize, now_ns: Tick) -> Vec<(bool, Vec<bool>)> {
         let waited = self.pending.len() + self.sends.len();

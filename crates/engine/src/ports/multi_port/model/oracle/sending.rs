@@ -77,7 +77,7 @@ impl Oracle {
         (self.figures.drops.iter().sum::<u64>() - before.iter().sum::<u64>()) as usize
     }
 
-    /// The device takes these of so many.
+    /// The sends that the device takes of a list.
     fn post(&mut self, at: usize, taken: impl Iterator<Item = u32>, offered: usize) {
         let (draining, every) = (self.draining, self.shape.depths.signal_every_wr);
         let peer = self.peers[at].as_mut().expect("it is open");
@@ -102,7 +102,7 @@ impl Oracle {
         self.calls.push((qpn, true, posted));
     }
 
-    /// A completion of a send, which so many are done by.
+    /// A completion of a send, and the number of sends that it covers.
     pub(super) fn sent(&mut self, qpn: u32, status: Status, covered: usize) {
         let Some(at) = self.place_of(qpn) else {
             self.figures.stale += 1;
@@ -121,7 +121,7 @@ impl Oracle {
     }
 
     /// Whether a send is out whose completion will surely come: the last of a list in a drain, or
-    /// one of so many that one of them is signaled.
+    /// one of enough that one of them is signaled.
     pub(in super::super) fn awaits_completion(&self) -> bool {
         let every = self.shape.depths.signal_every_wr as usize;
         let surely = |peer: &Peer| peer.sends.len() >= if peer.ended { 1 } else { every };
