@@ -1,5 +1,5 @@
-//! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock
-//! that does not run by itself.
+//! The test rig of models of ports and lcores: a scripted device, a pool, and a clock that stands
+//! still until it is moved.
 
 pub(crate) mod errors;
 pub(crate) mod figures;

@@ -1,4 +1,4 @@
-//! What a store is asked for, and what comes back.
+//! Requests to a store, and their results.
 
 use verbline_mem::Packet;
 

@@ -1,4 +1,4 @@
-//! The [`Store`] trait, and what a store is like.
+//! The [`Store`] trait, and the [`Geometry`] of a store.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,5 @@
-//! What a stage is described with: its place in the plan, and what the plan says to it.
+//! [`StageContext`]: a stage's place in the plan, and the plan's parameters and links of it, as its
+//! factory sees them.
 
 use std::cell::RefCell;
 

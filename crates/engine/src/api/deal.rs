@@ -1,5 +1,5 @@
-//! A stage's outputs that do more than fill a batch: those to a spread, whose packets are dealt out
-//! to its places by what these have room for, and those to a ring that drops its oldest.
+//! Sends that do more than fill a batch: to a spread, which deals packets out to its places by
+//! their room, and to a ring that drops its oldest packets.
 
 use verbline_mem::{Batch, Packet};
 use verbline_plan::SpreadBy;

@@ -1,4 +1,4 @@
-//! What a stage is told of the many connections of a port.
+//! Events of the connections of a port with many: opened, closed, failed.
 
 pub use verbline_mem::ConnectionId;
 

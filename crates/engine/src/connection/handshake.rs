@@ -1,5 +1,5 @@
-//! How every connection is made, whether its port has one or many: how long each step is waited
-//! for, how attempts are spaced, and how a request is turned away.
+//! The handshake of every connection, whether its port has one or many: the time limits of its
+//! steps, the pauses between attempts, and the rejection of a request.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Where an lcore and the thread that makes a port's connections leave word for each other: what of
-//! a port's one connection ([`crate::connection::handover`]), or of its many
+//! The mailbox between an lcore and the thread that makes a port's connections. The messages are
+//! those of a port with one connection ([`crate::connection::handover`]) or with many
 //! ([`crate::connection::many::exchange`]).
 //!
 //! Guarantees: the hot path never looks here; the lcore takes the lock only after a notice

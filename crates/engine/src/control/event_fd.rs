@@ -1,5 +1,5 @@
-//! What the threads of the control path wait on: [`EventFd`], which one thread signals for another,
-//! and [`StopFlag`], which stays raised.
+//! Descriptors that the threads of the control path wait on: [`EventFd`], which one thread signals
+//! for another, and [`StopFlag`], which stays raised.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

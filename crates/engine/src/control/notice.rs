@@ -1,4 +1,4 @@
-//! What an lcore is notified of, and what a device's asynchronous event means to a plan.
+//! Notices to lcores, and the meaning of a device's asynchronous events to a plan.
 //!
 //! A queue pair that failed takes its port down, and the event is the reason. A completion queue
 //! that overran, or a device that is gone, ends the lcore: nothing it does can go on, and the run

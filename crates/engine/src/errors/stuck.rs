@@ -1,4 +1,4 @@
-//! Who keeps a run from ending.
+//! Threads that keep a run from ending.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What an lcore knows of the gaps between its arrivals, and when within a gap it had best be
-//! asleep.
+//! Statistics of the gaps between an lcore's arrivals, and the times within a gap at which it had
+//! best be asleep.
 //!
 //! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are
 //! kept as a histogram whose bins grow with the gap (eight for each doubling) and know the least

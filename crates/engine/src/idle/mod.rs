@@ -1,4 +1,4 @@
-//! What an lcore does without work: when it sleeps, how it goes to sleep, and what wakes it.
+//! An lcore without work: when it sleeps, how it goes to sleep, and what wakes it.
 
 mod bins;
 pub(crate) mod forecast;

@@ -1,4 +1,4 @@
-//! How an lcore goes to sleep and wakes: the order of steps, for any set of wake sources.
+//! The sleep protocol of an lcore: the order of steps, for any set of wake sources.
 //!
 //! Guarantees, for every correct [`Sleepable`]: an lcore does not sleep through work that any
 //! source announces; a sleep ends by its timer at the latest; work that a source failed to announce

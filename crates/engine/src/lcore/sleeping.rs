@@ -1,5 +1,5 @@
-//! An lcore between two turns with work: when it tries to sleep, and what [`crate::idle::sleep`]
-//! needs of it.
+//! Sends an idle lcore to sleep: decides when it tries, and gives [`crate::idle::sleep`] what it
+//! needs of an lcore.
 
 use std::io;
 

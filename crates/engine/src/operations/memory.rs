@@ -1,4 +1,4 @@
-//! The memory of this end that operations use.
+//! Local memory of an operation: a packet, a part of a region, or blocks of a signature key.
 
 use verbline_mem::Packet;
 

@@ -1,4 +1,4 @@
-//! What the nodes and ports of an lcore share.
+//! [`LcoreContext`]: sinks, caches, time and counters, which the nodes and ports of an lcore share.
 
 use verbline_mem::BoundCache;
 

@@ -1,5 +1,5 @@
-//! How a port goes out of service: by a completion with an error, by an event of its device, or
-//! because its device refuses what is posted.
+//! Takes a port out of service: after a completion with an error, after an event of its device, or
+//! when its device refuses a post.
 
 #[cfg(test)]
 mod tests;

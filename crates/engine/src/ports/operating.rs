@@ -1,5 +1,4 @@
-//! What a port that carries out operations has in place of a sending half, and where a port's
-//! packets go.
+//! The send half of a port with operations, and the destination of received packets.
 
 use verbline_mem::Batch;
 

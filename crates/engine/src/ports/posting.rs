@@ -1,5 +1,5 @@
-//! How a port gives packets to a queue pair, to be sent or to be received into, whether it has one
-//! queue pair or a thousand.
+//! Posts packets to a queue pair, to be sent or to be received into, whether the port has one queue
+//! pair or a thousand.
 
 use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{PostStop, RecvOutcome, SendOptions, SendOutcome};

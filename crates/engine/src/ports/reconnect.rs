@@ -1,4 +1,4 @@
-//! How a port releases a queue pair whose connection was lost, and takes another: the lcore's side
+//! Releases the queue pair of a port whose connection was lost, and takes another: the lcore's side
 //! of [`crate::connection::handover`].
 //!
 //! Guarantees: what arrived before the loss is handed on, since a queue pair counts as released

@@ -1,5 +1,5 @@
-//! What a stage reaches of its lcore: what it shares with the ports, and the ports with many
-//! connections, which it asks about them.
+//! [`LcoreState`]: what a stage reaches of its lcore, which is the context that it shares with the
+//! ports, and the ports with many connections.
 
 use verbline_mem::ConnectionId;
 use verbline_verbs::Completion;

@@ -1,4 +1,4 @@
-//! What is logged as an error meanwhile.
+//! Counts the errors that a piece of code logs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Sets up what carries out the operations of a port, and which stages may ask for them.
+//! Builds the operation queues of ports, and finds the stages that may use each.
 
 use verbline_plan::{Connections, Plan, Port};
 use verbline_verbs::expert::WindowKind;

@@ -1,4 +1,4 @@
-//! Why a run fails although every lcore reached its end: a port is down for good, or a port
+//! Failures of a run whose lcores all reached their end: a port is down for good, or a port
 //! received nothing of what was sent to it.
 //!
 //! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent

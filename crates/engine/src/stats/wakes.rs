@@ -1,4 +1,4 @@
-//! What ends the sleeps of an lcore.
+//! The causes that end an lcore's sleeps.
 
 use serde::Serialize;
 

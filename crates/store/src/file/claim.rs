@@ -1,5 +1,5 @@
-//! What keeps others from writing to a file or device that this process has stores of: for as long
-//! as one of these stores is there.
+//! Claims a file or device for this process, so that no other writes to it, for as long as one of
+//! the process's stores over it is there.
 //!
 //! - A block device is opened with `O_EXCL`, which the kernel refuses while it is mounted, used for
 //!   swap, part of another device, or claimed by another process.

@@ -1,4 +1,5 @@
-//! What a file store needs of the ring beneath: for tests, a ring that fails as they say.
+//! The operations of a ring that a file store uses, as a trait: tests put a failing ring in its
+//! place.
 
 use std::io;
 use std::os::fd::BorrowedFd;

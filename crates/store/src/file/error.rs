@@ -1,4 +1,4 @@
-//! Why a file is no store, and what to do about it.
+//! Errors of opening a file as a store, and what to do about each.
 
 use std::io;
 use std::path::{Path, PathBuf};

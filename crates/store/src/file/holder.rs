@@ -1,4 +1,4 @@
-//! Who holds a file or device, in words: as far as /proc and /sys of this machine tell.
+//! Names the process or device that holds a file, as far as /proc and /sys of this machine tell.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

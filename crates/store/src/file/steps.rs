@@ -1,5 +1,5 @@
-//! What a request needs of the file, step by step: a transfer may take several, and zeros may be
-//! had in more ways than one.
+//! Splits a request into the steps that the file's ring carries out: a transfer may take several,
+//! and zeros may be had in more ways than one.
 
 use verbline_mem::uring::{What, ZEROS_MAX};
 

@@ -1,4 +1,4 @@
-//! What a port with many connections and the thread that makes them tell each other.
+//! Messages between a port with many connections and the thread that makes them.
 //!
 //! ```text
 //!   host                                          lcore

@@ -1,5 +1,5 @@
-//! Who is let in: the acceptor of a port, as its host asks it, and as the hosts of the ports that
-//! share its listener tell it of ends.
+//! The acceptor of a port, shared by threads: the port's host asks it, and the hosts of the ports
+//! that share its listener tell it when connections end.
 //!
 //! Guarantees: the acceptor is called by one thread at a time; its panic stays here and comes out
 //! as words; after one it is not asked again. The last of its hosts that ends drops it. Any thread

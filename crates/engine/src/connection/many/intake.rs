@@ -1,5 +1,5 @@
-//! Where the host that listens leaves those who are to be connected by another port's host, and
-//! where both count how many that port has.
+//! The queue by which the host that listens hands connection requests to another port's host, with
+//! the count of that port's connections, which both keep.
 //!
 //! ```text
 //!   the host that listens                    the host of the port

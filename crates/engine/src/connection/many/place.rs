@@ -1,4 +1,4 @@
-//! The places of a port's connections, as its host keeps them, and what it has of each.
+//! The slots of a port's connections, as its host sees them, and the state of each.
 
 use std::collections::VecDeque;
 

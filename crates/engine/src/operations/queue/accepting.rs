@@ -1,4 +1,4 @@
-//! Operations on their way in: looked at, put into the words of verbs, and lined up to be posted.
+//! Validates operations, converts them to work requests, and lines them up to be posted.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;

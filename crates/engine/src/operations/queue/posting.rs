@@ -1,5 +1,5 @@
-//! What waits, on its way to a queue pair and back: listed with the packets that are sent, posted,
-//! and done.
+//! Lists waiting operations together with the packets that are sent, posts the list, and completes
+//! it.
 
 use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::rdma::{KeptWindow, Remote, Work};

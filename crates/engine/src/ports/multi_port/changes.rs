@@ -1,4 +1,4 @@
-//! How connections of a port open and end: the lcore's side of [`crate::connection::many`].
+//! Opens and ends connections of a port: the lcore's side of [`crate::connection::many`].
 
 use std::mem;
 

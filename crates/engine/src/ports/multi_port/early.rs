@@ -1,4 +1,4 @@
-//! What came of a connection before the stages knew of it.
+//! Packets of a connection that arrive before the stages know of it.
 
 use verbline_mem::{ConnectionId, Packet};
 

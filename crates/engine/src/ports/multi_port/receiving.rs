@@ -1,4 +1,4 @@
-//! How a port with many connections receives: from one shared queue, or from a queue a connection.
+//! The receive half of a port with many connections: one shared queue, or a queue a connection.
 
 mod filling;
 

@@ -1,4 +1,4 @@
-//! How a port with many connections sends.
+//! The send half of a port with many connections.
 
 use std::mem;
 

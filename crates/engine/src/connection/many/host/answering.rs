@@ -1,4 +1,4 @@
-//! How the host of a port that listens answers those who ask for a connection.
+//! Answers connection requests, in the host of a port that listens.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How the host of a port that connects asks for connections.
+//! Requests connections, in the host of a port that connects.
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! How the host of a port ends: it takes nobody any more, and lets go of what is the app's.
+//! Ends the host of a port: it accepts no more connections, and drops the app's values.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Posting what is missing of receives: to the shared queue, or to those of connections that wait.
+//! Refills receive queues: the shared one, or those of connections that wait for receives.
 
 use verbline_mem::PoolCache;
 use verbline_verbs::PostStop;
