@@ -51,6 +51,7 @@ pub use operations::operation::{
 };
 pub use operations::region::{Range, Region, RegionAccessError};
 pub use operations::signature;
+pub use run::observer::Observer;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::{Ended, STOP_LIMIT};
 pub use setup::select_device::gid as preferred_gid;

@@ -1,4 +1,5 @@
-//! The command line that every app shares: `run`, `check`, `graph`, `keys` and `devices`.
+//! The command line that every app shares: `run`, `check`, `graph`, `keys`, `devices`, `ps` and
+//! `stats`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output,
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
@@ -6,6 +7,7 @@
 
 mod app;
 mod args;
+mod args_operate;
 mod check;
 mod console;
 mod devices;
@@ -20,12 +22,16 @@ mod log;
 mod measured;
 mod output;
 mod port_text;
+mod ps;
 mod rate;
 mod remedies;
 mod run;
 mod signals;
+mod stats;
+mod stats_tables;
 mod tables;
 mod text;
+mod times;
 mod visible;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -37,7 +43,7 @@ use clap::FromArgMatches;
 use args::{Arguments, Command};
 
 pub use app::{App, Outcome};
-pub use figures::{count, duration, percent};
+pub use figures::{count, duration, percent, rate};
 pub use log::{LogGuard, log_to_stderr};
 pub use measured::{Latencies, Parts, so_far};
 
@@ -69,6 +75,8 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Graph(options) => check::graph(app, &options),
         Command::Keys(options) => keys::keys(&registry, &options),
         Command::Devices(options) => devices::devices(&options),
+        Command::Ps(options) => ps::ps(&options),
+        Command::Stats(options) => stats::stats(&options),
     };
     console::flush(None);
     code

@@ -9,6 +9,7 @@ mod embedding;
 mod failing_runs;
 mod lacks;
 mod live_line;
+mod operate;
 mod picture;
 mod random_plans;
 mod region_sizes;

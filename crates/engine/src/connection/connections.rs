@@ -22,7 +22,7 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
 
 /// One connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     /// The port's place in the plan, and its name.
     index: usize,
@@ -35,6 +35,10 @@ struct Entry {
     reconnects: bool,
     status: SharedStatus,
 }
+
+/// How the connections of a run are, for any thread to read: their supervisors keep it up to date.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Statuses(Vec<Entry>);
 
 /// The thread that makes the connections of a port with many.
 #[derive(Debug)]
@@ -186,10 +190,17 @@ impl Connections {
         self.left.drain(..).for_each(Left::close);
     }
 
+    /// How each is, now and later. All connections of a run are made before its lcores start.
+    pub(crate) fn statuses(&self) -> Statuses {
+        Statuses(self.entries.clone())
+    }
+}
+
+impl Statuses {
     /// `is_down`: whether the queue pair of the port at this place in the plan is in the error
     /// state.
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
-        self.entries.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
+        self.0.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,34 +70,15 @@ struct Seen {
 }
 
 /// Events so far, by device, event and source.
-type Counts = Arc<Mutex<BTreeMap<(String, String, String), Seen>>>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventCounts(Arc<Mutex<BTreeMap<(String, String, String), Seen>>>);
 
-/// The thread that watches.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    counts: Counts,
-    stop: Waker,
-    /// The first that it may notify.
-    lcore: String,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    pub(crate) fn start(devices: Vec<Watched>, control: Arc<Control>) -> io::Result<Watch> {
-        let counts = Counts::default();
-        let (stop, stopped) = doorbell()?;
-        let fds = devices.iter().map(|watched| watched.events.as_fd());
-        let readable = Readable::new(fds.chain([stopped.as_fd()]))?;
-        let first = devices.iter().flat_map(|watched| &watched.lcores).next();
-        let lcore = first.map_or_else(String::new, |lcore| lcore.name.clone());
-        let watching = Watching { devices, counts: Arc::clone(&counts), control };
-        let thread =
-            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(readable, stopped))?;
-        Ok(Watch { counts, stop, lcore, thread: Some(thread) })
+impl EventCounts {
+    fn add(&self, key: (String, String, String), ports: Vec<String>, lcores: Vec<String>) {
+        self.lock().entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
     }
 
     pub(crate) fn report(&self) -> Vec<EventReport> {
-        let counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let entry = |((device, event, source), seen): (&(String, String, String), &Seen)| EventReport {
             device: device.clone(),
             event: event.clone(),
@@ -106,7 +87,41 @@ impl Watch {
             lcores: seen.lcores.clone(),
             count: seen.count,
         };
-        counts.iter().map(entry).collect()
+        self.lock().iter().map(entry).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that watches.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    counts: EventCounts,
+    stop: Waker,
+    /// The first that it may notify.
+    lcore: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(crate) fn start(devices: Vec<Watched>, control: Arc<Control>) -> io::Result<Watch> {
+        let counts = EventCounts::default();
+        let (stop, stopped) = doorbell()?;
+        let fds = devices.iter().map(|watched| watched.events.as_fd());
+        let readable = Readable::new(fds.chain([stopped.as_fd()]))?;
+        let first = devices.iter().flat_map(|watched| &watched.lcores).next();
+        let lcore = first.map_or_else(String::new, |lcore| lcore.name.clone());
+        let watching = Watching { devices, counts: counts.clone(), control };
+        let thread =
+            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(readable, stopped))?;
+        Ok(Watch { counts, stop, lcore, thread: Some(thread) })
+    }
+
+    /// What it has counted, and goes on counting.
+    pub(crate) fn counts(&self) -> EventCounts {
+        self.counts.clone()
     }
 
     /// Ends the thread. Gives it if it has not ended by `until`: it may be in the kernel, or write
@@ -153,7 +168,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What the thread holds.
 struct Watching {
     devices: Vec<Watched>,
-    counts: Counts,
+    counts: EventCounts,
     control: Arc<Control>,
 }
 
@@ -164,7 +179,7 @@ pub(crate) struct ByHand(Watching);
 #[cfg(test)]
 impl ByHand {
     pub(crate) fn new(devices: Vec<Watched>, control: Arc<Control>) -> ByHand {
-        ByHand(Watching { devices, counts: Counts::default(), control })
+        ByHand(Watching { devices, counts: EventCounts::default(), control })
     }
 
     /// Reads what is there.
@@ -274,8 +289,7 @@ impl Watching {
 
     fn count(&self, on: &Watched, kind: AsyncEventKind, source: String, ports: Vec<String>, lcores: Vec<String>) {
         let key = (on.device.clone(), kind.to_string(), source);
-        let mut counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        counts.entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
+        self.counts.add(key, ports, lcores);
     }
 
     /// The kernel wants the device back, and waits. False: it need not be looked at again.
@@ -341,7 +355,7 @@ mod tests {
         let (go, gone) = mpsc::channel::<()>();
         let (stop, sleeper) = doorbell().unwrap();
         let thread = std::thread::spawn(move || _ = gone.recv());
-        let mut watch = Watch { counts: Counts::default(), stop, lcore: "a".to_owned(), thread: Some(thread) };
+        let mut watch = Watch { counts: EventCounts::default(), stop, lcore: "a".to_owned(), thread: Some(thread) };
         let began = Instant::now();
         let stuck = watch.end(began + Duration::from_millis(50)).expect("it does not end");
         assert!(began.elapsed() < Duration::from_secs(10));

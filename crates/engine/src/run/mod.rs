@@ -1,5 +1,6 @@
 //! A run as its owner sees it: started, watched, waited for and stopped.
 
+pub(crate) mod observer;
 #[cfg(test)]
 mod random_steps;
 pub(crate) mod runtime;

@@ -14,6 +14,7 @@ use crate::api::injector::Injector;
 use crate::api::registry::Registry;
 use crate::control::run_control::Control;
 use crate::errors::error::EngineError;
+use crate::run::observer::Observer;
 use crate::run::stop::{Ended, STOP_LIMIT};
 use crate::stats::report::Report;
 
@@ -107,6 +108,11 @@ impl Running {
     /// them.
     pub fn snapshot(&self) -> Report {
         self.inner.snapshot()
+    }
+
+    /// A handle by which another thread takes snapshots of the run, until it is over.
+    pub fn observer(&self) -> Observer {
+        Observer::new(&self.inner.observed)
     }
 
     /// Waits until the run has a reason to be stopped, or for `timeout` (`None`: no limit). Does

@@ -16,6 +16,7 @@ use crate::control::run_control::{Control, Phase};
 use crate::errors::error::{EngineError, Place};
 use crate::errors::guarded;
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
+use crate::run::observer::Observed;
 use crate::run::seat::Seat;
 use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
 use crate::setup::assemble::Built;
@@ -70,9 +71,10 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     stats.neighbours = Neighbours::now();
     let started_ns = stats.clock.now_ns();
     control.update(|progress| progress.go = true);
-    let watch = Some(watch);
-    let stuck = Vec::new();
-    Ok(RunningInner { control, injectors, connections, stats, threads, stuck, watch, sources, drain, started_ns })
+    let (statuses, events, shared) = (connections.statuses(), watch.counts(), Arc::clone(&control));
+    let observed = Arc::new(Observed { control: shared, stats, connections: statuses, events, started_ns });
+    let (watch, stuck) = (Some(watch), Vec::new());
+    Ok(RunningInner { control, injectors, connections, observed, threads, stuck, watch, sources, drain })
 }
 
 /// Ends threads that have not begun to run their lcore.

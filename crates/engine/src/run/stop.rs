@@ -21,11 +21,10 @@ use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::{Control, Phase, Progress};
 use crate::errors::error::EngineError;
 use crate::errors::stuck::Stuck;
+use crate::run::observer::Observed;
 use crate::stats::calling::Call;
-use crate::stats::clock::Tick;
 use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};
-use crate::stats::snapshot::RunStats;
 
 /// How long [`Running::stop`](crate::Running::stop) waits behind the drain for the threads of a run
 /// to end, before it names those that don't.
@@ -69,7 +68,8 @@ pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
     pub(crate) injectors: Injectors,
     pub(super) connections: Connections,
-    pub(super) stats: RunStats,
+    /// Shared with observers.
+    pub(super) observed: Arc<Observed>,
     /// In the plan's order; none once the run was stopped.
     pub(super) threads: Vec<LcoreThread>,
     pub(super) stuck: Vec<Stuck>,
@@ -78,7 +78,6 @@ pub(crate) struct RunningInner {
     pub(super) sources: usize,
     /// The longest drain budget of the plan.
     pub(super) drain: Duration,
-    pub(super) started_ns: Tick,
 }
 
 impl RunningInner {
@@ -88,12 +87,8 @@ impl RunningInner {
 
     fn snapshot_drained(&self, drained: bool) -> Report {
         let has_ended = self.threads.is_empty() && self.stuck.is_empty();
-        let mut report = self.stats.report(self.started_ns, has_ended);
+        let mut report = self.observed.report(has_ended);
         report.drained = drained;
-        report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
-        report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
-        let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
-        report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
         let unsupervised = self.connections.panicked().iter().map(|place| {
             let port = &report.ports[*place];
             failure(port, format!("the thread that supervises the connection of port.{} panicked", port.name))
@@ -130,7 +125,7 @@ impl RunningInner {
     /// Stops, and reports: within the drain budget, [`REASON_WAIT`] and `limit`. A second call
     /// reports again. Not called from within the run.
     pub(crate) fn stop(&mut self, limit: Duration) -> Result<Report, EngineError> {
-        let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
+        let elapsed_ns = self.observed.stats.clock.now_ns().saturating_sub(self.observed.started_ns);
         // Before the lcores hear of the drain: what was pushed until now they find in it.
         self.injectors.close();
         self.connections.stop_reconnecting();
@@ -180,13 +175,13 @@ impl RunningInner {
 
     /// What an lcore that does not end is in.
     fn of_lcore(&self, place: usize, name: String, stages: &[String]) -> Stuck {
-        let stats = &self.stats.lcores[place].stats;
+        let stats = &self.observed.stats.lcores[place].stats;
         let (stage, place) = match stats.calling.now() {
             Some((stage, call)) => (stages.get(stage).cloned(), call.words()),
             None => (None, Call::NONE),
         };
         let who = stage.as_ref().map_or_else(|| format!("lcore.{name}"), |stage| format!("stage.{stage}"));
-        let since_ns = self.stats.clock.now_ns().saturating_sub(stats.read_at_ns.value());
+        let since_ns = self.observed.stats.clock.now_ns().saturating_sub(stats.read_at_ns.value());
         Stuck { lcore: name, stage, who, place, since: Duration::from_nanos(since_ns) }
     }
 
@@ -222,7 +217,7 @@ impl RunningInner {
         let is_told = |progress: &Progress| {
             progress.lost_ports.is_empty()
                 || !progress.failures.is_empty()
-                || !self.stats.are_vague(&progress.lost_ports)
+                || !self.observed.stats.are_vague(&progress.lost_ports)
         };
         while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
     }

@@ -6,6 +6,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::args_operate::{PsOptions, SocketOptions, StatsOptions};
+use super::times::duration;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    the command did what it should
@@ -34,6 +37,11 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
          {name} graph plan.toml | dot -Tsvg > plan.svg\n  \
          {name} graph plan.toml --format mermaid\n\n{EXIT_CODES}"
     );
+    let stats = format!(
+        "Reads the counters of a run without stopping or slowing it.\n\nExamples:\n  \
+         {name} stats --every 1s\n  \
+         {name} stats tick-to-trade --every 5s --deltas --json >> day.jsonl\n\n{EXIT_CODES}"
+    );
     Arguments::command()
         .name(name)
         .bin_name(name)
@@ -46,6 +54,8 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
             command.after_help(EXIT_CODES).mut_arg("table", |table| table.value_parser(names))
         })
         .mut_subcommand("devices", |command| command.after_help(EXIT_CODES))
+        .mut_subcommand("ps", |command| command.after_help(EXIT_CODES))
+        .mut_subcommand("stats", |command| command.after_help(stats))
 }
 
 /// The whole command line.
@@ -69,6 +79,10 @@ pub(super) enum Command {
     Keys(KeysOptions),
     /// List the RDMA devices that a plan can name, kernel and software
     Devices(DevicesOptions),
+    /// List what runs: every run of this user that listens, whatever its app
+    Ps(PsOptions),
+    /// Show what a run does: lcores, stages, ports, rings, pools, drops
+    Stats(StatsOptions),
 }
 
 /// A plan, and what changes in it.
@@ -96,6 +110,8 @@ pub(super) struct RunOptions {
     /// Show nothing while it runs
     #[arg(long, short)]
     pub(super) quiet: bool,
+    #[command(flatten)]
+    pub(super) socket: SocketOptions,
 }
 
 /// Options of `check`.
@@ -151,22 +167,18 @@ pub(super) struct Length(pub(super) Option<Duration>);
 
 const FOREVER: &str = "forever";
 
+const ADVICE: &str = "write seconds, or e.g. 500ms, 10s or 1h, or `forever`";
+
 fn length(text: &str) -> Result<Length, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         FOREVER | "inf" | "infinite" | "infinity" => Ok(Length(None)),
-        text => duration(text).map(|duration| Length(Some(duration))),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let advice = "write seconds, or e.g. 500ms, 10s or 1h, or `forever`";
-    let duration = match text.parse() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; {advice}"))?,
-        Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?,
-    };
-    match duration.is_zero() {
-        true => Err(format!("a run of no time does nothing, and `check` is what proves a plan; {advice}")),
-        false => Ok(duration),
+        text => match duration(text) {
+            Ok(none) if none.is_zero() => {
+                Err(format!("a run of no time does nothing, and `check` is what proves a plan; {ADVICE}"))
+            }
+            Ok(length) => Ok(Length(Some(length))),
+            Err(error) => Err(format!("{error}; {ADVICE}")),
+        },
     }
 }
 

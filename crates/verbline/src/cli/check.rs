@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use verbline_engine::{Registry, Runtime};
+use verbline_operate::MetricsSettings;
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
@@ -17,6 +18,7 @@ pub(super) const EXIT_PLAN: u8 = 2;
 pub(super) fn registry(app: &dyn App) -> Registry {
     let mut registry = Registry::new(app.name());
     app.register(&mut registry);
+    MetricsSettings::register(&mut registry);
     registry
 }
 
@@ -55,8 +57,12 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         Err(unreadable) => (None, unreadable, Vec::new(), Vec::new()),
     };
     // What the stages themselves say can be asked only of a plan that is sound so far.
-    if let Some(Err(faults)) = plan.as_ref().map(|plan| Runtime::check(plan, &registry)) {
-        diagnostics.extend(faults);
+    let faults = plan.as_ref().map_or_else(Vec::new, |plan| {
+        let metrics = MetricsSettings::of(plan).err().map(Diagnostics::from);
+        Runtime::check(plan, &registry).err().into_iter().chain(metrics).collect()
+    });
+    if !faults.is_empty() {
+        faults.into_iter().for_each(|faults| diagnostics.extend(faults));
         plan = None;
     }
     let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };

@@ -17,6 +17,27 @@ pub fn duration(value_ns: u64) -> String {
     }
 }
 
+/// A rate in a few digits, e.g. `1.25M`: what is read at a glance, and compared.
+pub fn rate(per_second: f64) -> String {
+    // A unit, and from where on it is taken: what rounds to a whole one of it has it.
+    const UNITS: [(f64, &str, f64); 4] =
+        [(1e12, "T", 999.95e9), (1e9, "G", 999.95e6), (1e6, "M", 999.95e3), (1e3, "k", 9999.5)];
+    match UNITS.iter().find(|(_, _, from)| per_second >= *from) {
+        Some((step, unit, _)) => digits(per_second / step, unit),
+        None if per_second >= 100.0 || per_second == 0.0 => format!("{per_second:.0}"),
+        None => format!("{per_second:.1}"),
+    }
+}
+
+/// Four digits at most.
+fn digits(value: f64, unit: &str) -> String {
+    match value {
+        ..99.995 => format!("{value:.2}{unit}"),
+        ..999.95 => format!("{value:.1}{unit}"),
+        _ => format!("{value:.0}{unit}"),
+    }
+}
+
 /// A share between 0 and 1 as a percentage, e.g. `12.5 %`.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -31,6 +52,9 @@ mod tests {
         assert_eq!((count(0).as_str(), count(1_250_000).as_str()), ("0", "1,250,000"));
         let durations = [0, 999, 1_300, 12_000_000, 3_000_000_000].map(duration);
         assert_eq!(durations, ["0ns", "999ns", "1.3µs", "12.0ms", "3.0s"]);
+        let rates = [0.0, 0.4, 99.9, 1234.4, 9_999.0, 12_345.0, 1_250_000.0, 99_999_999.0, 4.2e10].map(rate);
+        let shown = ["0", "0.4", "99.9", "1234", "9999", "12.35k", "1.25M", "100.0M", "42.00G"];
+        assert_eq!(rates, shown);
         assert_eq!((percent(0.125), percent(0.0)), ("12.5 %".to_owned(), "0.0 %".to_owned()));
     }
 }

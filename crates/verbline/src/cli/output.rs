@@ -30,6 +30,16 @@ pub(super) fn result(text: &str, code: ExitCode, until: Option<&StopRequest>) ->
     }
 }
 
+/// Writes a part of a command's result; more follow. Gives how the command ends if no more can be
+/// written. `must_be_whole`: a reader that goes away has missed something.
+pub(super) fn part(text: &str, must_be_whole: bool) -> Option<ExitCode> {
+    match written(visible(text, is_coloured(&io::stdout())).into_owned(), None) {
+        Ok(()) => None,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe && !must_be_whole => Some(ExitCode::SUCCESS),
+        Err(error) => Some(unwritten(&error)),
+    }
+}
+
 /// Writes a command's JSON to standard output. Half a document is none: a reader that went away is
 /// a failure too.
 pub(super) fn document(json: &serde_json::Value, code: ExitCode, until: Option<&StopRequest>) -> ExitCode {

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use verbline_engine::{Ended, EngineError, Registry, Report, Running, Runtime};
-use verbline_plan::Diagnostics;
+use verbline_operate::{MetricsSettings, Operate, OperateError, Options};
+use verbline_plan::{Diagnostics, Plan};
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
@@ -30,12 +31,24 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
     };
-    let running = match Runtime::build(&plan, &registry).and_then(|runtime| start(runtime, &stop)) {
+    let metrics = match MetricsSettings::of(&plan) {
+        Ok(metrics) => metrics,
+        Err(fault) => return refuse(&fault.into()),
+    };
+    let built = Runtime::build(&plan, &registry);
+    let operate = match built.is_ok().then(|| serve(app, &plan, options, metrics)).transpose() {
+        Ok(operate) => operate,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let running = match built.and_then(|runtime| start(runtime, &stop)) {
         Ok(running) => running,
         // What only the app can judge: as much a fault of the plan as any other.
         Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
         Err(error) => return fail(&error.to_string()),
     };
+    if let Some(operate) = &operate {
+        operate.observe(running.observer());
+    }
     let mut line = LiveLine::new(plan.name(), options.length.0, options.quiet);
     let started = Instant::now();
     watch((app, &registry, options), &running, started, &mut line, &stop);
@@ -43,6 +56,20 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     let ended = running.stop();
     line.clear();
     conclude(app, ended, options.json, &stop)
+}
+
+/// Listens for those who look at the run. A run that nobody can look at is better than none.
+fn serve(
+    app: &dyn App,
+    plan: &Plan,
+    options: &RunOptions,
+    metrics: Option<MetricsSettings>,
+) -> Result<Operate, OperateError> {
+    let operate = Operate::start(plan, app.name(), Options { socket: options.socket.choice(), metrics })?;
+    if let Some(why) = operate.no_place() {
+        tracing::info!("`ps` and `stats` won't see this run: {why}");
+    }
+    Ok(operate)
 }
 
 /// Announces what the user should know before the run, connects and starts it.
@@ -167,7 +194,7 @@ fn refuse(diagnostics: &Diagnostics) -> ExitCode {
     ExitCode::from(EXIT_PLAN)
 }
 
-fn fail(why: &str) -> ExitCode {
+pub(super) fn fail(why: &str) -> ExitCode {
     let head = alarming("error:", is_coloured(&io::stderr()));
     message(&format!("{head} {}", wrapped(why, COLUMNS, "error: ".len())));
     ExitCode::FAILURE

@@ -13,7 +13,11 @@ use super::output::COLUMNS;
 const NONE: &str = "-";
 
 /// A table whose first `names` columns are names.
-fn table<const N: usize>(header: [&str; N], names: usize, rows: impl Iterator<Item = [String; N]>) -> String {
+pub(super) fn table<const N: usize>(
+    header: [&str; N],
+    names: usize,
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let mut table = Table::new();
     let arrangement = ContentArrangement::Dynamic;
     table.load_style(TableStyle::new()).set_content_arrangement(arrangement).set_width(COLUMNS as u16);

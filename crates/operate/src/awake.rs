@@ -1,0 +1,129 @@
+//! Why an lcore is awake, in words, from what it did in a time.
+
+use crate::change::Change;
+use crate::seen::Lcore;
+
+/// Shares of an lcore's time, 0 to 1; they add up to 1 once it has run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "docs/report.schema.json says what each is")]
+pub struct Shares {
+    pub busy: f64,
+    pub idle: f64,
+    pub asleep: f64,
+    pub stolen: f64,
+}
+
+impl Shares {
+    /// Those of an lcore, in the time of a [`Change`].
+    pub fn of(lcore: &Lcore) -> Shares {
+        let times = [lcore.busy_ns, lcore.idle_ns, lcore.asleep_ns, lcore.stolen_ns];
+        let whole: u64 = times.iter().sum();
+        let [busy, idle, asleep, stolen] = times.map(|ns| if whole == 0 { 0.0 } else { ns as f64 / whole as f64 });
+        Shares { busy, idle, asleep, stolen }
+    }
+}
+
+/// Less of the time than this is not worth a reason.
+const AWAKE_MIN: f64 = 0.02;
+
+/// Less of the time stolen than this is every machine's.
+const STOLEN_MIN: f64 = 0.1;
+
+/// More of the awake time than this is what an lcore is awake for.
+const MOST: f64 = 0.5;
+
+/// Why `lcore` of `change` was awake: a few words.
+pub fn why_awake(change: &Change, lcore: &Lcore) -> String {
+    let Shares { busy, idle, asleep, stolen } = Shares::of(lcore);
+    if busy + idle + asleep + stolen == 0.0 {
+        return "it has not run".to_owned();
+    }
+    match stolen > STOLEN_MIN {
+        true => format!("{}; kept from its CPU for {:.0} % of the time", reason(change, lcore), stolen * 100.0),
+        false => reason(change, lcore),
+    }
+}
+
+fn reason(change: &Change, lcore: &Lcore) -> String {
+    let Shares { busy, idle, .. } = Shares::of(lcore);
+    let a_second = |count| change.per_second(count).round() as u64;
+    if busy + idle < AWAKE_MIN {
+        let cause = lcore.wakes.iter().max_by_key(|wake| wake.count).filter(|wake| wake.count > 0);
+        let cause = cause.map(|wake| format!(", most often by {}", words_of(&wake.cause))).unwrap_or_default();
+        return format!("asleep; woken {} times a second{cause}", a_second(lcore.sleeps));
+    }
+    if busy / (busy + idle) > MOST {
+        let share = busy / (busy + idle) * 100.0;
+        let turns = a_second(lcore.busy_loops);
+        return format!("it works for {share:.0} % of the time that it is awake, in {turns} turns a second");
+    }
+    if lcore.policy == "poll" {
+        return "waits for work: its plan says idle = \"poll\", so it never sleeps".to_owned();
+    }
+    if lcore.sleeps > 0 {
+        let wait = std::time::Duration::from_nanos(lcore.spin_ns.max(lcore.dwell_ns));
+        return format!("waits up to {wait:.0?} for more, before each of {} sleeps a second", a_second(lcore.sleeps));
+    }
+    if lcore.armed_in_vain > 0 {
+        let times = a_second(lcore.armed_in_vain);
+        return format!("{times} times a second work came just as it was about to sleep");
+    }
+    match lcore.busy_loops {
+        0 => "a stage wants to be polled at once, and finds nothing to do".to_owned(),
+        busy => format!("work comes {} times a second, before it would sleep", a_second(busy)),
+    }
+}
+
+fn words_of(cause: &str) -> &str {
+    match cause {
+        "completion" => "completions",
+        "ring" => "a ring",
+        "fd" => "a descriptor",
+        "control" => "control",
+        "timer" => "a timer",
+        "timeout" => "the time-out",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbline_engine::{LcoreReport, Report, WakeReport};
+
+    fn why(lcore: LcoreReport) -> String {
+        let report = Report { elapsed_ns: 1_000_000_000, lcores: vec![lcore], ..Report::default() };
+        let seen = serde_json::from_value(serde_json::to_value(report).unwrap()).unwrap();
+        let change = Change::since_start(&seen);
+        why_awake(&change, &change.counts().lcores[0])
+    }
+
+    #[test]
+    fn every_way_to_be_awake_has_its_reason() {
+        let base = |policy: &str, busy_ns, idle_ns, asleep_ns| LcoreReport {
+            policy: policy.into(),
+            spin_ns: 21_400,
+            loops: 1000,
+            busy_loops: 830,
+            busy_ns,
+            idle_ns,
+            asleep_ns,
+            ..LcoreReport::default()
+        };
+        assert_eq!(why(LcoreReport::default()), "it has not run");
+        assert_eq!(why(base("poll", 9, 1, 0)), "it works for 90 % of the time that it is awake, in 830 turns a second");
+        let robbed = LcoreReport { stolen_ns: 30, ..base("poll", 9, 1, 0) };
+        assert!(why(robbed).ends_with("a second; kept from its CPU for 75 % of the time"));
+        assert!(why(base("poll", 1, 9, 0)).contains("idle = \"poll\""));
+        let wakes = vec![WakeReport { cause: "ring", count: 2 }, WakeReport { cause: "completion", count: 9 }];
+        let sleeper = LcoreReport { sleeps: 11, wakes, ..base("adaptive", 1, 0, 999) };
+        assert_eq!(why(sleeper.clone()), "asleep; woken 11 times a second, most often by completions");
+        let waiting = LcoreReport { asleep_ns: 1, idle_ns: 9, ..sleeper };
+        assert_eq!(why(waiting.clone()), "waits up to 21µs for more, before each of 11 sleeps a second");
+        let in_vain = LcoreReport { sleeps: 0, armed_in_vain: 7, ..waiting };
+        assert_eq!(why(in_vain.clone()), "7 times a second work came just as it was about to sleep");
+        let steady = LcoreReport { armed_in_vain: 0, ..in_vain };
+        assert_eq!(why(steady.clone()), "work comes 830 times a second, before it would sleep");
+        assert!(why(LcoreReport { busy_loops: 0, ..steady }).contains("a stage wants to be polled at once"));
+    }
+}

@@ -1,0 +1,246 @@
+//! Finds the runs of this user, and asks them.
+//!
+//! Guarantees: no run is waited for longer than [`PATIENCE`], and no answer is longer than
+//! [`ANSWER_BYTES_MAX`].
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::place::{self, NoPlace};
+use crate::protocol::{Answer, Ask, Body, Hello, Refusal, Request, VERSION};
+use crate::seen::Seen;
+
+/// For one answer.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of an answer.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a run was not asked, or has not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there, or not to this user.
+    #[error("no run answers at {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It takes longer than [`PATIENCE`].
+    #[error("the run at {} has not answered for {PATIENCE:?}; is its process stopped?", path.display())]
+    Late {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// It answers what is no answer.
+    #[error("what the run at {} answers is not understood: {why}", path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It refuses.
+    #[error("the run refuses: {}", .0.message)]
+    Refused(Refusal),
+    /// There is no folder to look in.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    /// No run of this user has that name.
+    #[error("no run is called {name:?}; {}", listed(.runs))]
+    NoSuch {
+        /// The name.
+        name: String,
+        /// The names of those that run.
+        runs: Vec<String>,
+    },
+    /// Several runs may be meant.
+    #[error("which run? {}; say its name, its process or its socket", listed(.runs))]
+    Several {
+        /// Their names.
+        runs: Vec<String>,
+    },
+}
+
+fn listed(runs: &[String]) -> String {
+    match runs {
+        [] => "no run of this user listens".to_owned(),
+        runs => format!("these run: {}", runs.join(", ")),
+    }
+}
+
+/// A connection to a run.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    path: PathBuf,
+    /// What has come behind the last answer.
+    read: Vec<u8>,
+    last_id: u64,
+}
+
+/// A run that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its socket.
+    pub path: PathBuf,
+    /// Who it is; or why it does not say.
+    pub hello: Result<Hello, ClientError>,
+}
+
+/// `NAME (process PID)`.
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hello {
+            Ok(hello) => write!(f, "{} (process {})", hello.plan, hello.pid),
+            Err(_) => write!(f, "{}", self.path.display()),
+        }
+    }
+}
+
+/// The runs of this user that listen in its folder. Sockets of dead processes are removed.
+///
+/// # Errors
+/// There is no such folder.
+pub fn find() -> Result<Vec<Found>, NoPlace> {
+    Ok(find_in(&place::folder()?))
+}
+
+fn find_in(folder: &Path) -> Vec<Found> {
+    let paths = place::listed(folder).into_iter().filter(|path| !place::clear(path).unwrap_or(false));
+    let hello = |path: &Path| Client::connect(path)?.hello();
+    paths.map(|path| Found { hello: hello(&path), path }).collect()
+}
+
+/// The run that `name` means: a plan's name, a process's number or a socket's path; without a name
+/// the only run that there is.
+///
+/// # Errors
+/// None or several are meant, or the run doesn't answer.
+pub fn open(name: Option<&str>) -> Result<Client, ClientError> {
+    if let Some(path) = name.filter(|name| name.contains('/')) {
+        return Client::connect(Path::new(path));
+    }
+    let mut found = find()?;
+    let runs: Vec<String> = found.iter().map(Found::to_string).collect();
+    if let Some(name) = name {
+        let is_meant = |hello: &Hello| hello.plan == name || hello.pid.to_string() == name;
+        found.retain(|found| found.hello.as_ref().is_ok_and(is_meant));
+    }
+    match (&found[..], name) {
+        ([one], _) => Client::connect(&one.path),
+        ([], Some(name)) => Err(ClientError::NoSuch { name: name.to_owned(), runs }),
+        (_, _) => Err(ClientError::Several { runs }),
+    }
+}
+
+impl Client {
+    /// Connects to a run by its socket.
+    ///
+    /// # Errors
+    /// Nobody listens there, or not to this user.
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let unreachable = |source| ClientError::Unreachable { path: path.to_owned(), source };
+        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(unreachable)?;
+        Ok(Client { stream, path: path.to_owned(), read: Vec::new(), last_id: 0 })
+    }
+
+    /// Who runs there.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses.
+    pub fn hello(&mut self) -> Result<Hello, ClientError> {
+        match self.ask(Ask::Hello)? {
+            Body::Hello(hello) => Ok(hello),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The run's report so far, as `docs/report.schema.json` describes it.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses.
+    pub fn report(&mut self) -> Result<Value, ClientError> {
+        match self.ask(Ask::Report)? {
+            Body::Report(report) => Ok(report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The part of the report that is read here.
+    ///
+    /// # Errors
+    /// It doesn't answer, refuses, or answers what is no report.
+    pub fn seen(&mut self) -> Result<Seen, ClientError> {
+        let report = self.report()?;
+        serde_json::from_value(report).map_err(|error| self.malformed(error.to_string()))
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<Body, ClientError> {
+        self.last_id += 1;
+        let request = Request { verbline: VERSION, id: Some(self.last_id), ask };
+        let mut line = serde_json::to_vec(&request).map_err(|error| self.malformed(error.to_string()))?;
+        line.push(b'\n');
+        let deadline = Instant::now() + PATIENCE;
+        // A run that refuses to serve says so before it is asked, and may have hung up.
+        let sent = self.stream.write_all(&line);
+        let answer = match (self.line(deadline), sent) {
+            (Ok(answer), _) => answer,
+            (Err(error), Ok(())) | (Err(_), Err(error)) => return Err(self.failed(error)),
+        };
+        let answer: Answer = serde_json::from_slice(&answer).map_err(|error| self.malformed(error.to_string()))?;
+        match answer.body {
+            Body::Error(refusal) => Err(ClientError::Refused(refusal)),
+            _ if answer.id != Some(self.last_id) => Err(self.malformed(format!("it answers request {:?}", answer.id))),
+            body => Ok(body),
+        }
+    }
+
+    fn line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; 64 << 10];
+        let mut looked = 0;
+        loop {
+            if let Some(end) = self.read[looked..].iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.read.drain(..=looked + end).collect();
+                line.pop();
+                return Ok(line);
+            }
+            looked = self.read.len();
+            if looked > ANSWER_BYTES_MAX {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+            self.stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.read.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> ClientError {
+        let path = self.path.clone();
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Late { path },
+            ErrorKind::FileTooLarge => self.malformed(format!("it is longer than {ANSWER_BYTES_MAX} bytes")),
+            _ => ClientError::Unreachable { path, source: error },
+        }
+    }
+
+    fn malformed(&self, why: String) -> ClientError {
+        ClientError::Malformed { path: self.path.clone(), why }
+    }
+
+    fn unexpected(&self, body: &Body) -> ClientError {
+        self.malformed(format!("it answers another question: {body:?}").chars().take(200).collect())
+    }
+}

@@ -1,0 +1,51 @@
+//! How often something may be done: a number at once, and so many a second behind that.
+
+use std::time::{Duration, Instant};
+
+/// Grants, which come back with time.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    /// At once, at most.
+    burst: u32,
+    /// Between two of them that come back.
+    every: Duration,
+    /// When all of them are there.
+    full_at: Instant,
+}
+
+impl Grant {
+    pub(crate) fn new(burst: u32, every: Duration, now: Instant) -> Grant {
+        Grant { burst, every, full_at: now }
+    }
+
+    /// Takes one, if one is there.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        let is_there = self.ready_at() <= now;
+        if is_there {
+            self.full_at = self.full_at.max(now) + self.every;
+        }
+        is_there
+    }
+
+    /// When the next one is there.
+    pub(crate) fn ready_at(&self) -> Instant {
+        // An instant has no room below what the machine's clock began with.
+        self.full_at.checked_sub(self.every * (self.burst - 1)).unwrap_or(self.full_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_granted_and_then_one_at_a_time() {
+        let start = Instant::now() + Duration::from_secs(60);
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut grant = Grant::new(3, Duration::from_millis(100), start);
+        assert_eq!([0, 0, 0, 0, 99].map(|ms| grant.take(at(ms))), [true, true, true, false, false]);
+        assert_eq!(grant.ready_at(), at(100));
+        assert_eq!([100, 100, 250, 299, 300].map(|ms| grant.take(at(ms))), [true, false, true, false, true]);
+        assert_eq!([9_000; 4].map(|ms| grant.take(at(ms))), [true, true, true, false], "no more than a burst is kept");
+    }
+}

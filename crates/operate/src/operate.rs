@@ -1,0 +1,181 @@
+//! What an embedder holds: the control socket and the metrics of one run, and the thread that
+//! serves them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use verbline_engine::Observer;
+use verbline_plan::Plan;
+
+use crate::listener::Listener;
+use crate::metrics::settings::MetricsSettings;
+use crate::place::{self, NoPlace, Placed};
+use crate::server::Server;
+use crate::told::{Run, Told};
+
+/// Where a run listens for its user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SocketChoice {
+    /// In the user's folder, where `ps` finds it: `$XDG_RUNTIME_DIR/verbline`, or `/run/verbline`.
+    #[default]
+    Folder,
+    /// Here; `ps` doesn't find it.
+    At(PathBuf),
+    /// Nowhere.
+    None,
+}
+
+/// What to serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The control socket.
+    pub socket: SocketChoice,
+    /// The metrics, as the plan has them ([`MetricsSettings::of`]).
+    pub metrics: Option<MetricsSettings>,
+}
+
+/// Why a run can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OperateError {
+    /// Of a socket that was asked for by its path.
+    #[error("no control socket can be made at {}: {source}; choose another path, or clear it", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Of the plan's `[metrics]`.
+    #[error("the metrics can't be served at {listen}: {source}; see who listens there, or change `metrics.listen`")]
+    Metrics {
+        /// The address.
+        listen: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread or descriptor is free.
+    #[error("the thread that answers for the run can't be started: {0}; free threads or descriptors (ulimit -u, -n)")]
+    Thread(io::Error),
+}
+
+/// The control socket and the metrics of one run. Dropping it ends both.
+///
+/// ```no_run
+/// # use verbline_engine::{Registry, Runtime};
+/// # use verbline_operate::{Operate, Options};
+/// # use verbline_plan::Plan;
+/// # fn run(plan: &Plan, registry: &Registry) -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::build(plan, registry)?;
+/// let operate = Operate::start(plan, "gateway", Options::default())?;
+/// let running = runtime.start()?;
+/// operate.observe(running.observer());
+/// running.wait(None);
+/// running.stop()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Operate {
+    run: Arc<Run>,
+    socket: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
+    no_place: Option<NoPlace>,
+    /// `None`: nothing is served.
+    thread: Option<Serving>,
+}
+
+#[derive(Debug)]
+struct Serving {
+    stop: OwnedFd,
+    thread: JoinHandle<()>,
+}
+
+impl Operate {
+    /// Listens, and answers from now on: that the run is starting, until [`Operate::observe`].
+    /// Without a folder for its socket ([`Operate::no_place`]) a run does without one.
+    ///
+    /// # Errors
+    /// What was asked for by path or address can't be had.
+    pub fn start(plan: &Plan, app: &str, options: Options) -> Result<Operate, OperateError> {
+        let (mut listeners, mut no_place) = (Vec::new(), None);
+        match options.socket {
+            SocketChoice::None => {}
+            SocketChoice::Folder => match place::folder().and_then(|folder| Placed::in_folder(&folder)) {
+                Ok(placed) => listeners.push(Listener::Control(placed)),
+                Err(why) => no_place = Some(why),
+            },
+            SocketChoice::At(path) => match Placed::at(&path) {
+                Ok(placed) => listeners.push(Listener::Control(placed)),
+                Err(source) => return Err(OperateError::Socket { path, source }),
+            },
+        }
+        let mut metrics = None;
+        if let Some(MetricsSettings { listen, .. }) = options.metrics {
+            let listener = listening(listen).map_err(|source| OperateError::Metrics { listen, source })?;
+            metrics = listener.local_addr().ok();
+            listeners.push(Listener::Http(listener));
+        }
+        let socket = listeners.iter().find_map(|listener| match listener {
+            Listener::Control(placed) => Some(placed.path.clone()),
+            Listener::Http(_) => None,
+        });
+        let run = Arc::new(Run::new(plan, app));
+        let thread = (!listeners.is_empty())
+            .then(|| Serving::start(Arc::clone(&run), options.metrics, listeners).map_err(OperateError::Thread));
+        Ok(Operate { run, socket, metrics, no_place, thread: thread.transpose()? })
+    }
+
+    /// The run has started: answers come from its counters from now on.
+    pub fn observe(&self, observer: Observer) {
+        self.run.observe(observer);
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
+    /// Where the metrics are: the plan's address, with the port that the system chose if the plan
+    /// says 0.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Why there is no control socket, though none was declined.
+    pub fn no_place(&self) -> Option<&NoPlace> {
+        self.no_place.as_ref()
+    }
+}
+
+fn listening(listen: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl Serving {
+    fn start(run: Arc<Run>, metrics: Option<MetricsSettings>, listeners: Vec<Listener>) -> io::Result<Serving> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let server = Server::new(listeners, stop.try_clone()?);
+        let thread = std::thread::Builder::new()
+            .name("vl-operate".into())
+            .spawn(move || server.serve(&mut Told::new(&run, metrics.as_ref())))?;
+        Ok(Serving { stop, thread })
+    }
+}
+
+impl Drop for Operate {
+    fn drop(&mut self) {
+        let Some(Serving { stop, thread }) = self.thread.take() else { return };
+        // The counter is 0 or 1, and has room.
+        let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
+        if thread.join().is_err() {
+            tracing::error!("the thread that answered for the run has panicked");
+        }
+    }
+}

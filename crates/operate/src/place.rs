@@ -1,0 +1,241 @@
+//! Where control sockets are, how one comes to be there, and how those of dead processes go.
+//!
+//! Guarantees: a socket has mode 0600 and listens from the moment at which it has its name; its
+//! folder belongs to the user and nobody else may write to it; a socket that somebody listens to is
+//! never taken away.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// What a socket's name ends with.
+const ENDING: &str = "sock";
+
+/// Runs of one process that may listen at once.
+const RUNS_MAX: u32 = 64;
+
+/// Why there is no folder for control sockets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; {remedy}")]
+pub struct NoPlace {
+    /// What is wrong with which folder.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+const REMEDY: &str = "set XDG_RUNTIME_DIR to a folder of your own, or say `--socket PATH` or `--no-socket`";
+
+/// The folder of this user's control sockets: `$XDG_RUNTIME_DIR/verbline`; of root, without that
+/// variable, `/run/verbline`.
+pub(crate) fn folder() -> Result<PathBuf, NoPlace> {
+    let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    folder_below(base, geteuid().is_root())
+}
+
+fn folder_below(base: Option<OsString>, is_root: bool) -> Result<PathBuf, NoPlace> {
+    let no = |why: &str| NoPlace { why: why.to_owned(), remedy: REMEDY.to_owned() };
+    match base.map(PathBuf::from) {
+        Some(base) if base.is_absolute() => Ok(base.join("verbline")),
+        Some(base) => Err(no(&format!("XDG_RUNTIME_DIR is no absolute path: {}", base.display()))),
+        None if is_root => Ok(PathBuf::from("/run/verbline")),
+        None => Err(no("XDG_RUNTIME_DIR is not set")),
+    }
+}
+
+/// A socket that listens. Its file goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) listener: UnixListener,
+    pub(crate) path: PathBuf,
+    /// The file's device and inode: another process may have put its own in its place.
+    file: (u64, u64),
+}
+
+impl Placed {
+    /// Listens in the user's folder, under the process's number, and clears the folder of sockets
+    /// of dead processes.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Placed, NoPlace> {
+        let refuse = |error: io::Error| NoPlace {
+            why: format!("no control socket can be made in {}: {error}", folder.display()),
+            remedy: REMEDY.to_owned(),
+        };
+        own_folder(folder).map_err(refuse)?;
+        listed(folder).into_iter().for_each(|path| drop(clear(&path)));
+        let pid = std::process::id();
+        // A process of another PID namespace that shares the folder may have the same number.
+        let names = (0..RUNS_MAX).map(|run| match run {
+            0 => folder.join(format!("{pid}.{ENDING}")),
+            run => folder.join(format!("{pid}-{run}.{ENDING}")),
+        });
+        for path in names {
+            match Placed::at(&path) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                placed => return placed.map_err(refuse),
+            }
+        }
+        Err(refuse(io::Error::new(ErrorKind::AddrInUse, format!("process {pid} has {RUNS_MAX} of them"))))
+    }
+
+    /// Listens at `path`, in place of a socket that nobody listens to.
+    pub(crate) fn at(path: &Path) -> io::Result<Placed> {
+        if !clear(path)? {
+            return Err(io::Error::new(ErrorKind::AddrInUse, "another run listens there"));
+        }
+        // Under another name until it listens and is nobody else's: the mode that bind(2) gives
+        // depends on the umask. A link fails where a name exists, so that of two that come at once
+        // one fails.
+        let unready = with_ending(path, &format!("{}.new", std::process::id()));
+        let _ = fs::remove_file(&unready);
+        let listener = UnixListener::bind(&unready)?;
+        let named = fs::set_permissions(&unready, Permissions::from_mode(0o600))
+            .and_then(|()| listener.set_nonblocking(true))
+            .and_then(|()| fs::hard_link(&unready, path))
+            .and_then(|()| fs::symlink_metadata(path));
+        let _ = fs::remove_file(&unready);
+        let file = match named {
+            Ok(file) => (file.dev(), file.ino()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(io::Error::new(ErrorKind::AddrInUse, "another run listens there"));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Placed { listener, path: path.to_owned(), file })
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file) {
+            // Where it can't be removed the next run clears it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// The sockets in a folder, by name.
+pub(crate) fn listed(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    paths.sort();
+    paths
+}
+
+/// Removes the socket of a dead process. Says whether nothing is left there; a file that is no
+/// socket is an error.
+pub(crate) fn clear(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path)?;
+            Ok(true)
+        }
+        // A full queue of connections (EAGAIN) is somebody's.
+        _ => Ok(false),
+    }
+}
+
+/// Makes the folder, or insists that the one that is there is the user's own.
+fn own_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let there = fs::symlink_metadata(folder)?;
+    let refuse = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    if !there.is_dir() {
+        return refuse("it is no folder".to_owned());
+    }
+    if there.uid() != geteuid().as_raw() {
+        return refuse(format!("it belongs to user {}", there.uid()));
+    }
+    match there.mode() & 0o022 {
+        0 => Ok(()),
+        _ => refuse(format!("others may write to it (mode {:o})", there.mode() & 0o777)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_the_users_or_roots() {
+        let below = |base: Option<&str>, is_root| folder_below(base.map(OsString::from), is_root);
+        assert_eq!(below(Some("/run/user/7"), false), Ok("/run/user/7/verbline".into()));
+        assert_eq!(below(Some("/run/user/0"), true), Ok("/run/user/0/verbline".into()));
+        assert_eq!(below(None, true), Ok("/run/verbline".into()));
+        assert!(below(None, false).unwrap_err().to_string().contains("--socket PATH"));
+        assert!(below(Some("run"), false).unwrap_err().why.contains("no absolute path: run"));
+    }
+
+    #[test]
+    fn a_socket_listens_as_soon_as_it_has_its_name_and_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("verbline");
+        let first = Placed::in_folder(&inner).unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&first.path), mode(&inner)), (0o600, 0o700));
+        assert!(UnixStream::connect(&first.path).is_ok());
+        let second = Placed::in_folder(&inner).unwrap();
+        assert_ne!(first.path, second.path);
+        assert_eq!(listed(&inner).len(), 2, "no half-made socket is left");
+        let (gone, kept) = (first.path.clone(), second.path.clone());
+        drop(first);
+        assert!(!gone.exists() && kept.exists());
+    }
+
+    #[test]
+    fn the_socket_of_a_dead_process_is_cleared_and_that_of_a_living_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dead, alive) = (folder.path().join("1.sock"), folder.path().join("2.sock"));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _listens = UnixListener::bind(&alive).unwrap();
+        let placed = Placed::in_folder(folder.path()).unwrap();
+        assert!(!dead.exists() && alive.exists());
+        let refused = Placed::at(&alive).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse, "{refused}");
+        // Another process's socket in its place is not removed with it.
+        fs::remove_file(&placed.path).unwrap();
+        let path = placed.path.clone();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop(placed);
+        assert!(path.exists());
+        let file = folder.path().join("3.sock");
+        fs::write(&file, "precious").unwrap();
+        assert_eq!(Placed::at(&file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+        let refused = Placed::in_folder(folder.path()).unwrap_err();
+        assert!(refused.why.contains("others may write to it (mode 777)"), "{refused}");
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Placed::in_folder(&file).unwrap_err().why.contains("no folder"));
+    }
+}

@@ -1,0 +1,224 @@
+//! The protocol of a control socket: requests and answers, one JSON object a line.
+//!
+//! ```
+//! use verbline_operate::protocol::{Ask, Request};
+//!
+//! let request: Request = r#"{"verbline":1,"id":7,"ask":"report"}"#.parse().unwrap();
+//! assert_eq!((request.id, request.ask), (Some(7), Ask::Report));
+//! let refusal = r#"{"verbline":2,"ask":"report"}"#.parse::<Request>().unwrap_err();
+//! assert_eq!(refusal.code, "version");
+//! ```
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of the protocol. It rises when a request or a key of an answer goes or changes its
+/// meaning, and not when one is added.
+pub const VERSION: u32 = 1;
+
+/// Bytes of the longest request, its newline not included.
+pub const REQUEST_BYTES_MAX: usize = 1024;
+
+/// What a client may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ask {
+    /// Who runs here: [`Hello`].
+    Hello,
+    /// The run's report so far, as `docs/report.schema.json` describes it.
+    Report,
+    /// The plan's lcores, stages, ports and rings, and what leads where.
+    Graph,
+}
+
+impl Ask {
+    /// All of them.
+    pub const ALL: [Ask; 3] = [Ask::Hello, Ask::Report, Ask::Graph];
+
+    /// The key of its answer.
+    pub fn word(self) -> &'static str {
+        match self {
+            Ask::Hello => "hello",
+            Ask::Report => "report",
+            Ask::Graph => "graph",
+        }
+    }
+
+    fn of(word: &str) -> Option<Ask> {
+        Ask::ALL.into_iter().find(|ask| ask.word() == word)
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// [`VERSION`].
+    pub verbline: u32,
+    /// Comes back with the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// What it asks.
+    pub ask: Ask,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// A stable name: `malformed`, `version`, `unknown-ask`, `too-long`, `starting`, `over`, `busy`
+    /// or `forbidden`.
+    pub code: String,
+    /// What is wrong, with the value, and what to do.
+    pub message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> Refusal {
+        Refusal { code: code.to_owned(), message: message.into() }
+    }
+}
+
+/// One JSON object, without its newline.
+impl FromStr for Request {
+    type Err = Refusal;
+
+    fn from_str(line: &str) -> Result<Request, Refusal> {
+        let malformed = |why: String| {
+            let example = r#"{"verbline":1,"ask":"hello"}"#;
+            Refusal::new("malformed", format!("{why}; a request is a JSON object on one line, e.g. {example}"))
+        };
+        let value: Value = serde_json::from_str(line).map_err(|error| malformed(error.to_string()))?;
+        let Value::Object(mut keys) = value else { return Err(malformed("this is no object".to_owned())) };
+        let mut number = |key: &str| match keys.remove(key) {
+            None => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) => Ok(Some(number)),
+                None => Err(malformed(format!("`{key}` is no unsigned number"))),
+            },
+        };
+        let id = number("id")?;
+        let version = number("verbline")?.ok_or_else(|| malformed("`verbline` is missing".to_owned()))?;
+        if version != u64::from(VERSION) {
+            let message = format!("the client speaks version {version} of the protocol, this run version {VERSION}");
+            return Err(Refusal::new("version", format!("{message}; take the client that came with the run")));
+        }
+        let ask = match keys.remove("ask") {
+            Some(Value::String(word)) => word,
+            Some(_) => return Err(malformed("`ask` is no string".to_owned())),
+            None => return Err(malformed("`ask` is missing".to_owned())),
+        };
+        // What a later client adds must not be taken for something else by this run.
+        if let Some(key) = keys.keys().next() {
+            return Err(malformed(format!("the key {key:?} is unknown")));
+        }
+        let words = || Ask::ALL.map(Ask::word).join(", ");
+        let ask = Ask::of(&ask).ok_or_else(|| {
+            Refusal::new("unknown-ask", format!("{ask:?} can't be asked; what can be is {}", words()))
+        })?;
+        Ok(Request { verbline: VERSION, id, ask })
+    }
+}
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It connects its ports; its lcores don't run yet.
+    Starting,
+    /// Its lcores run.
+    Running,
+    /// It drains, or is over.
+    Stopping,
+}
+
+/// Who runs here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The app.
+    pub app: String,
+    /// The plan's name.
+    pub plan: String,
+    /// Its process.
+    pub pid: u32,
+    /// Verbline's version.
+    pub version: String,
+    /// When it began, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// What it does now.
+    pub state: State,
+}
+
+/// One answer, as a client reads it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Answer {
+    /// [`VERSION`].
+    pub verbline: u32,
+    /// That of the request.
+    pub id: Option<u64>,
+    /// What was answered.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Body {
+    /// To [`Ask::Hello`].
+    Hello(Hello),
+    /// To [`Ask::Report`].
+    Report(Value),
+    /// To [`Ask::Graph`].
+    Graph(Value),
+    /// There is none.
+    Error(Refusal),
+}
+
+/// A line of an answer: `body` is JSON already.
+pub(crate) fn line(id: Option<u64>, word: &str, body: &str) -> Vec<u8> {
+    let id = id.map_or(String::new(), |id| format!(r#""id":{id},"#));
+    format!("{{\"verbline\":{VERSION},{id}\"{word}\":{body}}}\n").into_bytes()
+}
+
+/// A line that refuses.
+pub(crate) fn refusal(id: Option<u64>, refusal: &Refusal) -> Vec<u8> {
+    line(id, "error", &serde_json::json!(refusal).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_request_is_refused_with_what_is_wrong() {
+        let refused = |line: &str| line.parse::<Request>().unwrap_err();
+        for (line, code, says) in [
+            ("", "malformed", "EOF"),
+            ("[]", "malformed", "no object"),
+            (r#"{"ask":"hello"}"#, "malformed", "`verbline` is missing"),
+            (r#"{"verbline":-1,"ask":"hello"}"#, "malformed", "no unsigned number"),
+            (r#"{"verbline":1}"#, "malformed", "`ask` is missing"),
+            (r#"{"verbline":1,"ask":7}"#, "malformed", "no string"),
+            (r#"{"verbline":1,"ask":"hello","more":1}"#, "malformed", "\"more\" is unknown"),
+            (r#"{"verbline":9,"ask":"dance"}"#, "version", "version 9"),
+            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph"),
+        ] {
+            let refusal = refused(line);
+            assert!(refusal.code == code && refusal.message.contains(says), "{line}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn requests_and_answers_are_read_as_they_were_written() {
+        for ask in Ask::ALL {
+            let request = Request { verbline: VERSION, id: Some(3), ask };
+            assert_eq!(serde_json::to_string(&request).unwrap().parse(), Ok(request));
+        }
+        let answer = |line: Vec<u8>| serde_json::from_slice::<Answer>(&line).unwrap();
+        let read = answer(line(Some(7), "report", "{}"));
+        assert!(read.id == Some(7) && matches!(read.body, Body::Report(_)));
+        let read = answer(refusal(None, &Refusal::new("busy", "full")));
+        assert!(matches!(read.body, Body::Error(why) if why.code == "busy") && read.id.is_none());
+    }
+}

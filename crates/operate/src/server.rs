@@ -1,0 +1,161 @@
+//! The thread that serves all clients: one poll(2) over its listeners and its clients.
+//!
+//! Guarantees: it waits for no client; without clients it sleeps; each kind of listener has
+//! [`PEERS_MAX`] clients at most and takes a bounded number of new ones a second, so that clients
+//! of one kind keep nobody of the other kind out. A listener that is full makes room by ending the
+//! client that has asked nothing for longest, if that is a second or more.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::grant::Grant;
+use crate::listener::Listener;
+use crate::peer::{Life, Peer, Speaks};
+use crate::protocol::Refusal;
+use crate::told::Told;
+
+/// Clients of one listener.
+pub(crate) const PEERS_MAX: usize = 16;
+
+/// A client that has asked nothing for this long makes room for another.
+const EVICTED_AFTER: Duration = Duration::from_secs(1);
+
+/// New clients at once, and the time in which one more is taken.
+const ACCEPTS_BURST: u32 = 32;
+const ACCEPT_EVERY: Duration = Duration::from_millis(5);
+
+/// After a failure to accept (no descriptor is free), which poll(2) would announce again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+struct Door {
+    listener: Listener,
+    accepts: Grant,
+    closed_until: Instant,
+    peers: Vec<Peer>,
+}
+
+/// What the thread has.
+pub(crate) struct Server {
+    doors: Vec<Door>,
+    /// Readable once the thread is to end.
+    stop: OwnedFd,
+}
+
+impl Server {
+    pub(crate) fn new(listeners: Vec<Listener>, stop: OwnedFd) -> Server {
+        let now = Instant::now();
+        let door = |listener| Door {
+            listener,
+            accepts: Grant::new(ACCEPTS_BURST, ACCEPT_EVERY, now),
+            closed_until: now,
+            peers: Vec::with_capacity(PEERS_MAX),
+        };
+        Server { doors: listeners.into_iter().map(door).collect(), stop }
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn serve(mut self, told: &mut Told<'_>) {
+        while let Some(ready) = self.wait() {
+            let now = Instant::now();
+            let mut ready = ready.into_iter();
+            for door in &mut self.doors {
+                let asked = ready.next().unwrap_or(PollFlags::empty());
+                let of_peers: Vec<PollFlags> = ready.by_ref().take(door.peers.len()).collect();
+                door.serve(&of_peers, told, now);
+                if !asked.is_empty() {
+                    door.accept(now);
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do. Gives what each door and each of its clients is ready
+    /// for, in order; `None`: it is told to stop.
+    fn wait(&self) -> Option<Vec<PollFlags>> {
+        let now = Instant::now();
+        let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
+        let mut deadline: Option<Instant> = None;
+        for door in &self.doors {
+            let opens_at = door.closed_until.max(door.accepts.ready_at());
+            let wants = if opens_at > now { PollFlags::empty() } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(door.listener.as_fd(), wants));
+            let ends = door.peers.iter().map(|peer| peer.deadline(now));
+            deadline = ends.chain((opens_at > now).then_some(opens_at)).chain(deadline).min();
+            fds.extend(door.peers.iter().map(|peer| PollFd::from_borrowed_fd(peer.fd(), peer.wants(now))));
+        }
+        let timeout = deadline.and_then(|deadline| {
+            // Rounded up: a look before its time would find nothing to do.
+            Timespec::try_from(deadline.saturating_duration_since(now) + Duration::from_micros(1)).ok()
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            // Nothing is known of any of them: deadlines are looked at.
+            Err(_) => Some(vec![PollFlags::empty(); fds.len() - 1]),
+            Ok(_) if !fds[0].revents().is_empty() => None,
+            Ok(_) => Some(fds[1..].iter().map(PollFd::revents).collect()),
+        }
+    }
+}
+
+impl Door {
+    fn serve(&mut self, ready: &[PollFlags], told: &mut Told<'_>, now: Instant) {
+        let mut ready = ready.iter();
+        self.peers.retain_mut(|peer| {
+            let ready = ready.next().copied().unwrap_or(PollFlags::empty());
+            peer.serve(ready, told, now) == Life::Stays
+        });
+    }
+
+    fn speaks(&self) -> Speaks {
+        match self.listener {
+            Listener::Control(_) => Speaks::Lines,
+            Listener::Http(_) => Speaks::Http,
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while self.accepts.take(now) {
+            match self.listener.accept() {
+                Ok(socket) => {
+                    let mut peer = match socket.forbids() {
+                        Some(why) => Peer::refused(socket, &why, now),
+                        None if self.has_room(now) => {
+                            self.peers.push(Peer::new(socket, self.speaks(), now));
+                            continue;
+                        }
+                        None => {
+                            let why = format!("{PEERS_MAX} clients are being served; ask again");
+                            Peer::refused(socket, &Refusal::new("busy", why), now)
+                        }
+                    };
+                    // It is told if its socket takes that at once, and waited for by nobody.
+                    peer.bid_farewell(now);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a client of the control socket or of the metrics can't be accepted");
+                    self.closed_until = now + ACCEPT_PAUSE;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether there is room for one more, where need be in place of an idle one.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.peers.len() < PEERS_MAX {
+            return true;
+        }
+        let idle = self.peers.iter().enumerate().filter_map(|(place, peer)| Some((peer.idle_since()?, place)));
+        match idle.min() {
+            Some((since, place)) if since + EVICTED_AFTER <= now => {
+                self.peers.swap_remove(place);
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a run answers: by its socket, and by HTTP.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use verbline_operate::change::Change;
+use verbline_operate::client::{Client, ClientError};
+use verbline_operate::protocol::State;
+
+use crate::common::Served;
+
+const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
+
+#[test]
+fn a_run_says_who_it_is_and_what_it_does_from_its_start_to_its_end() {
+    let (mut served, runtime) = Served::starting("");
+    let mut client = Client::connect(&served.socket()).unwrap();
+    let hello = client.hello().unwrap();
+    assert_eq!((hello.app.as_str(), hello.plan.as_str(), hello.pid), ("rig", "rig", std::process::id()));
+    assert_eq!(hello.state, State::Starting);
+    assert!(matches!(client.report(), Err(ClientError::Refused(why)) if why.code == "starting"));
+
+    served.run(runtime);
+    assert_eq!(client.hello().unwrap().state, State::Running);
+    let first = client.seen().unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    let second = client.seen().unwrap();
+    let change = Change::between(&first, &second);
+    let sink = &change.counts().stages[1];
+    assert!(sink.name == "sink" && sink.packets_in > 0, "{sink:?}");
+    assert!(change.per_second(sink.packets_in) < 1100.0 && change.counts().elapsed_ns >= 60_000_000);
+
+    let report = served.running.take().unwrap().stop().unwrap();
+    assert_eq!(report.packets.held, 0);
+    assert_eq!(client.hello().unwrap().state, State::Stopping);
+    assert!(matches!(client.report(), Err(ClientError::Refused(why)) if why.code == "over"));
+    let path = served.socket();
+    drop(served.operate);
+    assert!(!path.exists());
+    assert!(matches!(client.hello(), Err(ClientError::Unreachable { .. })));
+}
+
+#[test]
+fn the_first_answer_is_there_within_a_tenth_of_a_second() {
+    let served = Served::new("");
+    // The shortest of some: what is measured is the way, and not who else has the CPUs.
+    let took = (0..10).map(|_| {
+        let from = Instant::now();
+        Client::connect(&served.socket()).unwrap().seen().unwrap();
+        from.elapsed()
+    });
+    let took = took.min().unwrap();
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    served.assert_undisturbed();
+}
+
+#[test]
+fn requests_may_come_in_pieces_and_many_at_once() {
+    let served = Served::new("");
+    let mut stream = UnixStream::connect(served.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for piece in
+        ["{\"verbline\":1,", "\"id\":1,\"ask\":\"hello\"}\n{\"verbline\":1,\"id\":2,\"ask\":\"graph\"}\nno", "nsense\n"]
+    {
+        stream.write_all(piece.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    let answers: Vec<serde_json::Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&answers[0]["id"], &answers[0]["hello"]["plan"]), (&1.into(), &"rig".into()));
+    let edges = answers[1]["graph"]["edges"].as_array().unwrap();
+    let leads = |from: &str, to: &str| edges.iter().any(|edge| edge["from"] == from && edge["to"] == to);
+    assert!(leads("stage.source", "port.out") && leads("port.out", "port.in") && leads("port.in", "stage.sink"));
+    assert_eq!(answers[2]["error"]["code"], "malformed");
+    served.assert_undisturbed();
+}
+
+/// The status and the rest of the answer to a request.
+fn asked(served: &Served, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (status, rest) = answer.split_once("\r\n").unwrap();
+    (status.strip_prefix("HTTP/1.1 ").unwrap().to_owned(), rest.to_owned())
+}
+
+#[test]
+fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
+    let served = Served::new(METRICS);
+    let get = |headers: &str| asked(&served, &format!("GET /metrics HTTP/1.1\n{headers}\n"));
+    let (status, answer) = get("Host: localhost:9500\nAccept: application/openmetrics-text;version=1.0.0\n");
+    assert!(status == "200 OK" && answer.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    assert!(answer.ends_with("# EOF\n") && answer.contains("verbline_lcore_time_seconds_total{lcore=\"main\""));
+    let (_, older) = get("Host: 127.0.0.1\n");
+    assert!(older.contains("text/plain; version=0.0.4") && !older.contains("# EOF"));
+    assert!(older.contains("# TYPE verbline_stage_packets_total counter\n"), "{older}");
+
+    for (headers, status) in [
+        ("", "421 Misdirected Request"),
+        ("Host: evil.example\n", "421 Misdirected Request"),
+        ("Host: localhost\nHost: localhost\n", "421 Misdirected Request"),
+        ("Host: localhost\nOrigin: http://evil.example\n", "403 Forbidden"),
+        ("Host: localhost\nOrigin: null\n", "403 Forbidden"),
+        ("Host: localhost\nOrigin: http://localhost\n", "200 OK"),
+    ] {
+        let (got, answer) = get(headers);
+        assert_eq!(got, status, "{headers}: {answer}");
+        assert_eq!(answer.contains("lcore"), status == "200 OK", "{answer}");
+    }
+    let with_host = |line: &str| asked(&served, &format!("{line}\nHost: localhost\n\n")).0;
+    assert_eq!(with_host("POST /metrics HTTP/1.1"), "405 Method Not Allowed");
+    assert_eq!(with_host("GET /etc/passwd HTTP/1.1"), "404 Not Found");
+    assert_eq!(with_host("nonsense"), "400 Bad Request");
+    assert_eq!(with_host("GET /report.json HTTP/1.1"), "200 OK");
+    let (_, head) = asked(&served, "HEAD /hello.json HTTP/1.1\nHost: localhost\n\n");
+    assert!(head.ends_with("\r\n\r\n"), "{head}");
+    served.assert_undisturbed();
+}
+
+#[test]
+fn a_plan_says_who_may_read_the_metrics() {
+    use verbline_operate::MetricsSettings;
+    let faulty = |section: &str| {
+        let fault = MetricsSettings::of(&crate::common::plan(&format!("[metrics]\n{section}\n"))).unwrap_err();
+        fault.to_string()
+    };
+    assert!(faulty("listen = \"localhost\"").contains("no address with a port"));
+    assert!(faulty("listen = \"0.0.0.0:9500\"").contains("hosts = ["));
+    assert!(faulty("listen = \"127.0.0.1:1\"\nhosts = [\"a:1\"]").contains("no name of a machine"));
+    assert!(faulty("listen = \"127.0.0.1:1\"\nconnections_max = 9999").contains("more than 1000"));
+    assert!(faulty("port = 1").contains("unknown key `port`"));
+    assert!(faulty("hosts = []").contains("[metrics] needs `listen`"));
+    assert_eq!(MetricsSettings::of(&crate::common::plan("")).unwrap(), None);
+}

@@ -1,0 +1,142 @@
+//! A run that lasts until it is dropped, served at a socket in a folder of its own.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use verbline_engine::{Next, OutId, Outputs, Registry, Running, Runtime, Stage, StageSpec, Tick};
+use verbline_mem::Batch;
+use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice};
+use verbline_plan::{Loader, Machine, Plan};
+
+/// What every test's plan is: one lcore that sends numbers to itself, a few at a time.
+const PLAN: &str = r#"
+name = "rig"
+
+[device.nic]
+provider = "soft"
+name = "soft0"
+
+[pool.packets]
+device = "nic"
+packets = 1024
+data_bytes = 128
+pages = "4KiB"
+
+[lcore.main]
+cpu = "allowed:0"
+idle = "adaptive"
+
+[port.out]
+lcore = "main"
+device = "nic"
+pool = "packets"
+transport = "rc"
+peer = "port.in"
+rx_depth_wr = 8
+tx_depth_wr = 64
+next = "drop"
+
+[port.in]
+lcore = "main"
+device = "nic"
+pool = "packets"
+transport = "rc"
+peer = "port.out"
+rx_depth_wr = 64
+tx_depth_wr = 0
+next = "stage.sink"
+
+[stage.source]
+use = "source"
+lcore = "main"
+pool = "packets"
+out = { numbers = "port.out" }
+
+[stage.sink]
+use = "sink"
+lcore = "main"
+"#;
+
+/// Sends a packet every millisecond.
+struct Source {
+    due_ns: Tick,
+}
+
+impl Stage for Source {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let now_ns = out.now_ns();
+        if now_ns >= self.due_ns {
+            self.due_ns = now_ns + 1_000_000;
+            if let Some(packet) = out.alloc() {
+                let _ = out.send(OutId(0), packet);
+            }
+        }
+        Next::At(self.due_ns)
+    }
+}
+
+struct Sink;
+
+impl Stage for Sink {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+}
+
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::new("rig");
+    let source = StageSpec { outputs: &["numbers"], source: true, summary: "numbers", ..StageSpec::default() };
+    registry.stage("source", source, |_| Ok(Box::new(Source { due_ns: 0 })));
+    registry.stage("sink", StageSpec { summary: "drops", ..StageSpec::default() }, |_| Ok(Box::new(Sink)));
+    MetricsSettings::register(&mut registry);
+    registry
+}
+
+pub(crate) fn plan(more: &str) -> Plan {
+    let text = format!("{PLAN}{more}");
+    let plan = Loader::new(registry().catalog(), Machine::detect()).load_str("rig.toml", &text);
+    plan.unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// A run and what serves it.
+pub(crate) struct Served {
+    pub(crate) operate: Operate,
+    pub(crate) running: Option<Running>,
+    _folder: TempDir,
+}
+
+impl Served {
+    /// Not started yet.
+    pub(crate) fn starting(more: &str) -> (Served, Runtime) {
+        let (plan, folder) = (plan(more), tempfile::tempdir().unwrap());
+        let runtime = Runtime::build(&plan, &registry()).unwrap();
+        let options = Options {
+            socket: SocketChoice::At(folder.path().join("rig.sock")),
+            metrics: MetricsSettings::of(&plan).unwrap(),
+        };
+        (Served { operate: Operate::start(&plan, "rig", options).unwrap(), running: None, _folder: folder }, runtime)
+    }
+
+    pub(crate) fn run(&mut self, runtime: Runtime) {
+        let running = runtime.start().unwrap();
+        self.operate.observe(running.observer());
+        self.running = Some(running);
+    }
+
+    pub(crate) fn new(more: &str) -> Served {
+        let (mut served, runtime) = Served::starting(more);
+        served.run(runtime);
+        served
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.operate.socket().unwrap().to_owned()
+    }
+
+    /// Insists that the run is as good as one that nobody looked at.
+    pub(crate) fn assert_undisturbed(mut self) {
+        let report = self.running.take().unwrap().stop().unwrap();
+        assert_eq!((report.packets.held, report.drained, report.failures.len()), (0, true, 0));
+        assert!(report.lcores[0].rescues == 0 && report.stages[1].packets_in > 0, "{report:?}");
+    }
+}

@@ -1,0 +1,5 @@
+//! The integration tests of `operate`: one program, a module a theme.
+
+mod answers;
+mod common;
+mod hostile;

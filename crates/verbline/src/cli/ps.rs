@@ -1,0 +1,128 @@
+//! `ps`: the runs of this user that listen, whatever their app.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::FormattedDuration;
+use serde_json::{Value, json};
+use verbline_operate::change::Change;
+use verbline_operate::client::{Client, ClientError, Found, find};
+use verbline_operate::protocol::{Hello, State};
+use verbline_operate::seen::Seen;
+
+use super::args_operate::PsOptions;
+use super::figures::rate;
+use super::output::{document, labelled, message, result};
+use super::run::fail;
+use super::tables::table;
+use super::visible::visible_name;
+
+/// Between the two looks that a rate is of.
+const BETWEEN: Duration = Duration::from_millis(80);
+
+/// One run, as it is listed.
+struct Listed {
+    hello: Hello,
+    age: Duration,
+    /// Packets received and sent a second; `None`: it has nothing to report.
+    rates: Option<[f64; 2]>,
+}
+
+/// Lists them.
+pub(super) fn ps(options: &PsOptions) -> ExitCode {
+    let found = match find() {
+        Ok(found) => found,
+        Err(why) => return fail(&why.to_string()),
+    };
+    let mut silent = Vec::new();
+    let mut open = Vec::new();
+    for Found { path, hello } in found {
+        match hello.and_then(|hello| Ok((hello, Client::connect(&path)?))) {
+            Ok(one) => open.push(one),
+            Err(error) => silent.push(error),
+        }
+    }
+    let listed = look(open);
+    if options.json {
+        silent.iter().for_each(|error| message(&format!("error: {error}")));
+        return document(&Value::Array(listed.iter().map(as_json).collect()), code(&silent), None);
+    }
+    let mut text = match &listed[..] {
+        [] if silent.is_empty() => "no run of this user listens\n".to_owned(),
+        [] => String::new(),
+        listed => format!("{}\n", as_table(listed)),
+    };
+    for error in &silent {
+        text += &format!("{}\n", labelled("silent", &error.to_string()));
+    }
+    result(&text, code(&silent), None)
+}
+
+/// That a run doesn't answer is something that went wrong.
+fn code(silent: &[ClientError]) -> ExitCode {
+    if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Looks at all of them twice, so that the wait between the looks is one wait.
+fn look(open: Vec<(Hello, Client)>) -> Vec<Listed> {
+    let mut open: Vec<(Hello, Client, Option<Seen>)> = open
+        .into_iter()
+        .map(|(hello, mut client)| {
+            let seen = client.seen().ok();
+            (hello, client, seen)
+        })
+        .collect();
+    if open.iter().any(|(_, _, seen)| seen.is_some()) {
+        std::thread::sleep(BETWEEN);
+    }
+    let now = std::time::SystemTime::now();
+    let age = |hello: &Hello| {
+        let since = std::time::UNIX_EPOCH + Duration::from_millis(hello.since_unix_ms);
+        now.duration_since(since).unwrap_or_default()
+    };
+    open.drain(..)
+        .map(|(hello, mut client, first)| {
+            let rates = first.and_then(|first| Some(rates(&first, &client.seen().ok()?)));
+            Listed { age: age(&hello), hello, rates }
+        })
+        .collect()
+}
+
+fn rates(first: &Seen, second: &Seen) -> [f64; 2] {
+    let change = Change::between(first, second);
+    let sum = |of: fn(&verbline_operate::seen::Port) -> u64| change.counts().ports.iter().map(of).sum();
+    [sum(|port| port.rx_packets), sum(|port| port.tx_packets)].map(|packets| change.per_second(packets))
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Running => "running",
+        State::Stopping => "stopping",
+    }
+}
+
+fn as_json(one: &Listed) -> Value {
+    let [rx, tx] = one.rates.map_or([Value::Null, Value::Null], |rates| rates.map(|rate| json!(rate)));
+    json!({
+        "name": one.hello.plan,
+        "app": one.hello.app,
+        "pid": one.hello.pid,
+        "version": one.hello.version,
+        "state": word(one.hello.state),
+        "since_unix_ms": one.hello.since_unix_ms,
+        "rx_packets_per_second": rx,
+        "tx_packets_per_second": tx,
+    })
+}
+
+fn as_table(listed: &[Listed]) -> String {
+    let header = ["name", "app", "state", "process", "for", "rx/s", "tx/s"];
+    let rows = listed.iter().map(|one| {
+        let [rx, tx] = one.rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(rate));
+        let age = FormattedDuration(one.age).to_string();
+        let (name, app) = (visible_name(&one.hello.plan), visible_name(&one.hello.app));
+        [name, app, word(one.hello.state).to_owned(), one.hello.pid.to_string(), age, rx, tx]
+    });
+    table(header, 3, rows)
+}

@@ -1,0 +1,91 @@
+//! `stats`: what a run does, as tables or as JSON, once or again and again.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Instant;
+
+use verbline_operate::change::Change;
+use verbline_operate::client::{Client, ClientError, open};
+use verbline_operate::protocol::Hello;
+use verbline_operate::seen::Seen;
+
+use super::args_operate::StatsOptions;
+use super::output::{message, part};
+use super::run::fail;
+use super::stats_tables::{Figures, text};
+
+/// Prints what the run does until it ends, the reader has enough, or the count is reached.
+pub(super) fn stats(options: &StatsOptions) -> ExitCode {
+    let ended = open(options.name.as_deref()).and_then(|mut client| {
+        let hello = client.hello()?;
+        match options.every {
+            None => once(options, &mut client, &hello),
+            Some(_) => again(options, &mut client, &hello),
+        }
+    });
+    match ended {
+        Ok(code) => code,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn once(options: &StatsOptions, client: &mut Client, hello: &Hello) -> Result<ExitCode, ClientError> {
+    let shown = match options.json {
+        true => format!("{}\n", client.report()?),
+        false => text(hello, &Change::since_start(&client.seen()?), None, Figures::Rates),
+    };
+    Ok(part(&shown, options.json).unwrap_or(ExitCode::SUCCESS))
+}
+
+fn again(options: &StatsOptions, client: &mut Client, hello: &Hello) -> Result<ExitCode, ClientError> {
+    let Some(every) = options.every else { return Ok(ExitCode::SUCCESS) };
+    let mut before = client.seen()?;
+    let mut due = Instant::now();
+    for time in 0.. {
+        due += every;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let (shown, now) = match next(options, client, hello, &before, time) {
+            Ok(next) => next,
+            // It has stopped meanwhile, which is how a run ends.
+            Err(ClientError::Refused(why)) if why.code == "over" => return Ok(over(hello)),
+            Err(ClientError::Unreachable { .. }) => return Ok(over(hello)),
+            Err(error) => return Err(error),
+        };
+        if let Some(code) = part(&shown, options.json) {
+            return Ok(code);
+        }
+        before = now;
+        if options.count.is_some_and(|count| time + 1 >= count) {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed this time, and the report that the next time is held against.
+fn next(
+    options: &StatsOptions,
+    client: &mut Client,
+    hello: &Hello,
+    before: &Seen,
+    time: u64,
+) -> Result<(String, Seen), ClientError> {
+    if options.json && !options.deltas {
+        return Ok((format!("{}\n", client.report()?), before.clone()));
+    }
+    let now = client.seen()?;
+    let change = Change::between(before, &now);
+    let shown = if options.json {
+        serde_json::to_string(&change).unwrap_or_default() + "\n"
+    } else {
+        let gap = if time == 0 { "" } else { "\n" };
+        let figures = if options.deltas { Figures::Counts } else { Figures::Rates };
+        format!("{gap}{}", text(hello, &change, Some(now.elapsed_ns), figures))
+    };
+    Ok((shown, now))
+}
+
+fn over(hello: &Hello) -> ExitCode {
+    message(&format!("{}: the run is over", hello.plan));
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,130 @@
+//! `ps` and `stats` of a run that lasts: what a person sees in 80 columns, and a program reads.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::Output;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use verbline_tests::{Program, Started, assert_fits, unwrapped};
+
+/// A verb of the app whose runs listen in `folder`.
+fn rig(folder: &Path, words: &[&str]) -> Program {
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(words);
+    program.with_env("XDG_RUNTIME_DIR", folder.to_str().expect("the path is UTF-8"))
+}
+
+fn endless(folder: &Path, words: &[&str]) -> Program {
+    rig(folder, &["run", "tests/plans/rig.toml", "--quiet", "--set", "stage.numbers.params={}"]).with(words)
+}
+
+/// Looks at the run that has the CPUs meanwhile.
+fn look(folder: &Path, words: &[&str]) -> Output {
+    rig(folder, words).command().output().unwrap()
+}
+
+fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Waits until the run's lcore runs.
+fn await_run(folder: &Path) {
+    for _ in 0..2000 {
+        if said(&look(folder, &["ps"])).0.contains("running") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("no run: {:?}", look(folder, &["ps"]));
+}
+
+fn end(started: Started) {
+    started.signal(Signal::INT);
+    started.finish().exited(0);
+}
+
+#[test]
+fn a_run_is_listed_and_shown_while_it_lasts_and_gone_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = look(folder.path(), &["ps"]);
+    assert_eq!((none.status.code(), said(&none).0.as_str()), (Some(0), "no run of this user listens\n"));
+    let alone = look(folder.path(), &["stats"]);
+    assert!(alone.status.code() == Some(1) && said(&alone).1.contains("no run of this user listens"));
+
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let (listed, _) = said(&look(folder.path(), &["ps"]));
+    assert_fits(&listed);
+    let row: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], ["rig", "rig", "running"], "{listed}");
+    let as_json: Value = serde_json::from_slice(&look(folder.path(), &["ps", "--json"]).stdout).unwrap();
+    assert_eq!((&as_json[0]["name"], &as_json[0]["state"]), (&"rig".into(), &"running".into()));
+    let pid = as_json[0]["pid"].to_string();
+    assert_eq!(row[3], pid);
+
+    for words in [&["stats"][..], &["stats", "rig"], &["stats", &pid], &["stats", "--every", "100ms", "--count", "1"]] {
+        let shown = look(folder.path(), words);
+        let (text, error) = said(&shown);
+        assert!(shown.status.success() && error.is_empty(), "{words:?}: {error}");
+        assert_fits(&text);
+        for word in ["lcore", "awake    main: ", "numbers", "sink", "out", "in ", "packets", "held", "drops    none"] {
+            assert!(text.contains(word), "{words:?}: no {word} in\n{text}");
+        }
+    }
+    let unknown = look(folder.path(), &["stats", "nobody"]);
+    assert!(unknown.status.code() == Some(1) && said(&unknown).1.contains("these run: rig (process"));
+
+    let lines = said(&look(folder.path(), &["stats", "--every", "50ms", "--count", "2", "--deltas", "--json"])).0;
+    let deltas: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let over_ms = deltas[1]["elapsed_ns"].as_u64().unwrap() / 1_000_000;
+    assert!(deltas.len() == 2 && (1..10_000).contains(&over_ms), "{lines}");
+    let report: Value = serde_json::from_slice(&look(folder.path(), &["stats", "--json"]).stdout).unwrap();
+    assert!(report["version"] == 1 && report["lcores"][0]["name"] == "main", "{report}");
+
+    end(run);
+    assert_eq!(said(&look(folder.path(), &["ps"])).0, "no run of this user listens\n");
+    assert_eq!(std::fs::read_dir(folder.path().join("verbline")).unwrap().count(), 0, "its socket is gone");
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_that_is_listed_and_one_without_a_socket_is_not_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut killed = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    killed.child().kill().unwrap();
+    killed.child().wait().unwrap();
+    drop(killed);
+    assert_eq!(std::fs::read_dir(folder.path().join("verbline")).unwrap().count(), 1, "it could not clear up");
+    assert_eq!(said(&look(folder.path(), &["ps"])).0, "no run of this user listens\n");
+    assert_eq!(std::fs::read_dir(folder.path().join("verbline")).unwrap().count(), 0, "`ps` has cleared it");
+
+    rig(folder.path(), &["run", "tests/plans/rig.toml", "--no-socket"]).run().exited(0);
+    assert_eq!(std::fs::read_dir(folder.path().join("verbline")).unwrap().count(), 0);
+    let own = folder.path().join("own.sock");
+    let run = endless(folder.path(), &["--socket", own.to_str().unwrap()]).start();
+    for _ in 0..2000 {
+        let is_there = std::fs::symlink_metadata(&own).is_ok_and(|file| file.file_type().is_socket());
+        if is_there && look(folder.path(), &["stats", own.to_str().unwrap()]).status.success() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(said(&look(folder.path(), &["ps"])).0, "no run of this user listens\n");
+    assert!(look(folder.path(), &["stats", own.to_str().unwrap()]).status.success());
+    end(run);
+    std::fs::write(&own, "precious").unwrap();
+    let refused = endless(folder.path(), &["--socket", own.to_str().unwrap()]).run().exited(1);
+    assert!(unwrapped(&refused.stderr).contains("own.sock: there is a file that is no socket"), "{refused}");
+    assert_eq!(std::fs::read(&own).unwrap(), b"precious");
+}
+
+#[test]
+fn a_plan_whose_metrics_are_wrong_is_refused_by_check_and_by_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for verb in ["check", "run"] {
+        let words = [verb, "tests/plans/rig.toml", "--set", "metrics.listen=\"0.0.0.0:9500\""];
+        let refused = rig(folder.path(), &words).run().exited(2);
+        assert!(unwrapped(&refused.stderr).contains("others reach 0.0.0.0:9500"), "{refused}");
+    }
+}
