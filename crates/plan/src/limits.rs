@@ -52,6 +52,13 @@ pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
 /// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(3600);
 
+/// `timeout` and `min_rnr_timer` have 5 bits, the two counts 3 (ibv_modify_qp(3)).
+pub(crate) const TIMER_CODE_MAX: u32 = 31;
+pub(crate) const RETRIES_MAX: u32 = 7;
+
+pub(crate) const RETRY_CNT: u32 = 7;
+pub(crate) const RNR_RETRY: u32 = 7;
+pub(crate) const MIN_RNR_TIMER: u32 = 1;
 pub(crate) const HEADROOM_BYTES: u32 = 64;
 pub(crate) const CACHE_PACKETS: u32 = 256;
 pub(crate) const BURST_PACKETS: u32 = 32;

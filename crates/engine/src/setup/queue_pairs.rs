@@ -172,12 +172,16 @@ pub(super) fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened
 pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
     let ReadDepths { served, started } = read_depths(plan, port, device);
     let access = peer_access(plan, port.device);
+    let usual = ConnectOptions::default();
     ConnectOptions {
         private_data: port.private_data.clone().into_bytes(),
         access,
         responder_resources: served,
         initiator_depth: started,
-        ..ConnectOptions::default()
+        retry_count: port.retries.map_or(usual.retry_count, |retries| retries.retry_cnt),
+        rnr_retry_count: port.retries.map_or(usual.rnr_retry_count, |retries| retries.rnr_retry),
+        timeout: port.retries.and_then(|retries| retries.timeout),
+        min_rnr_timer: port.retries.map_or(usual.min_rnr_timer, |retries| retries.min_rnr_timer),
     }
 }
 
@@ -250,8 +254,8 @@ impl Peers<'_> {
         let depths = |port: &verbline_plan::Port| read_depths(self.plan, port, &self.devices[port.device]);
         let own = depths(port);
         let started = port.destination.peer().map_or(1, |peer| own.started.min(depths(&self.plan[peer]).served));
-        qp.to_rtr(&RtrSpec { max_dest_rd_atomic: own.served, ..rtr })?;
-        qp.to_rts(&RtsSpec { max_rd_atomic: started, ..RtsSpec::default() })?;
+        qp.to_rtr(&rtr_of(port, RtrSpec { max_dest_rd_atomic: own.served, ..rtr }))?;
+        qp.to_rts(&rts_of(port, RtsSpec { max_rd_atomic: started, ..RtsSpec::default() }))?;
         if port.transport == Transport::Ud && port.tx_depth_wr > 0 {
             self.address(port, qp)?;
         }
@@ -282,6 +286,21 @@ impl Peers<'_> {
     fn path_mtu(&self, port: &verbline_plan::Port, peer: PortId) -> Mtu {
         let of = |id| self.devices[id].port.active_mtu;
         of(port.device).min(of(self.plan[peer].device))
+    }
+}
+
+/// With what the plan says of retries, for a transport that has them.
+fn rtr_of(port: &verbline_plan::Port, usual: RtrSpec) -> RtrSpec {
+    port.retries.map_or(usual, |retries| RtrSpec { min_rnr_timer: retries.min_rnr_timer, ..usual })
+}
+
+fn rts_of(port: &verbline_plan::Port, usual: RtsSpec) -> RtsSpec {
+    let Some(retries) = port.retries else { return usual };
+    RtsSpec {
+        timeout: retries.timeout.unwrap_or(usual.timeout),
+        retry_cnt: retries.retry_cnt,
+        rnr_retry: retries.rnr_retry,
+        ..usual
     }
 }
 

@@ -12,6 +12,7 @@ mod order;
 pub(crate) mod ports;
 pub(crate) mod refs;
 pub(crate) mod regions;
+pub(crate) mod retries;
 mod rings;
 mod sizes;
 mod spreads;

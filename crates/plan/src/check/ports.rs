@@ -6,6 +6,7 @@ use crate::check::connections;
 use crate::check::listeners;
 use crate::check::refs::Links;
 use crate::check::regions;
+use crate::check::retries;
 use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
@@ -13,7 +14,7 @@ use crate::ids::{PortId, Target};
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 
-/// Asking for more inline data than this is likely to be refused by a device.
+/// More inline data than this is likely to be refused.
 const INLINE_BYTES_LIKELY: u32 = 512;
 
 /// What the checks of one port worked out.
@@ -82,6 +83,7 @@ impl Check<'_, '_> {
         connections::check(port, self.catalog, self.sink);
         self.receive();
         regions::check_port(port, self.sink);
+        retries::check(port, self.sink);
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -105,8 +107,7 @@ impl Check<'_, '_> {
 
     /// `pool` and `next` go with `rx_depth_wr`.
     fn receive(&mut self) {
-        let port = self.port;
-        let receives = port.receives();
+        let (port, receives) = (self.port, self.port.receives());
         for (key, field, help) in [
             ("pool", &port.pool, "add `pool = \"NAME\"`, the pool that receive buffers come from"),
             ("next", &port.next, "add `next = \"stage.NAME\"`, where received packets go"),
@@ -308,8 +309,7 @@ impl Check<'_, '_> {
 
     fn check_providers(&mut self, peer: PortId) {
         let Some(field) = &self.port.peer else { return };
-        let device_of =
-            |id: PortId| self.links.ports[id.index()].device.map(|device| &self.raw.devices[device.index()]);
+        let device_of = |id: PortId| self.links.ports[id.index()].device.map(|at| &self.raw.devices[at.index()]);
         let Some((own, other)) = device_of(self.id).zip(device_of(peer)) else { return };
         let (Some(own_provider), Some(other_provider)) = (&own.provider, &other.provider) else { return };
         if own_provider.value != other_provider.value {

@@ -4,6 +4,7 @@ use crate::catalog::Catalog;
 use crate::check::Checked;
 use crate::check::edges::LaneEdges;
 use crate::check::upstream::Batch;
+use crate::choices::Transport;
 use crate::diag::diagnostics::Diagnostics;
 use crate::diag::source::{Sources, Span};
 use crate::draw::graph::Drawing;
@@ -11,7 +12,7 @@ use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, Region
 use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Lane, Ring, Spread};
-use crate::plan::port::{Acceptor, Connections, Port};
+use crate::plan::port::{Acceptor, Connections, Port, Retries};
 use crate::plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
@@ -187,6 +188,7 @@ impl Checked<'_> {
             immediates: raw.immediates.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
+            retries: retries(raw),
             timestamps: raw.timestamps.value,
             next: facts.next,
             batch_packets: self.flow.ports[index].as_ref().map_or(0, Batch::packets),
@@ -283,6 +285,18 @@ fn connections(raw: &RawPort, listen_with: Option<PortId>) -> Option<Connections
         listen_with,
         placement: raw.shared.placement.value,
         ops_shared_wr: u32::try_from(raw.operations().wr()).unwrap_or(u32::MAX),
+    })
+}
+
+/// Of RC. All are bounded by what their bits hold.
+fn retries(raw: &RawPort) -> Option<Retries> {
+    let code = |field: &Field<u32>| field.value as u8;
+    raw.transport.as_ref().filter(|transport| transport.value == Transport::Rc)?;
+    Some(Retries {
+        timeout: raw.retries.timeout.as_ref().map(code),
+        retry_cnt: code(&raw.retries.retry_cnt),
+        rnr_retry: code(&raw.retries.rnr_retry),
+        min_rnr_timer: code(&raw.retries.min_rnr_timer),
     })
 }
 

@@ -59,6 +59,8 @@ pub struct Port {
     pub inline_bytes: u32,
     /// Every n-th send is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
     pub signal_every_wr: u32,
+    /// When the queue pair sends again, and when it gives up; of RC, which alone does.
+    pub retries: Option<Retries>,
     /// Whether received packets carry the time of the turn that received them. If not, a turn in
     /// which no stage asks for the time reads no clock.
     pub timestamps: bool,
@@ -67,6 +69,20 @@ pub struct Port {
     /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0
     /// without a send queue.
     pub batch_packets: u32,
+}
+
+/// When a reliable connection sends again, and when it gives up, in the codes of ibv_modify_qp(3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// How long it waits for an ACK: 4.096 µs × 2^timeout, 0 for ever. `None`: 14, or what the
+    /// connection manager works out of the path.
+    pub timeout: Option<u8>,
+    /// How often it sends again without an ACK.
+    pub retry_cnt: u8,
+    /// How often it sends again to a peer that has no receive posted; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long its peer waits before it sends again to this end.
+    pub min_rnr_timer: u8,
 }
 
 /// What a port with many connections has for all of them together.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::choices::{Placement, Transport};
 use crate::diag::source::Span;
 use crate::limits::{
-    CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, INLINE_BYTES, LISTED_MAX,
-    SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX, WINDOWS_MAX,
+    CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, INLINE_BYTES, LISTED_MAX, MIN_RNR_TIMER,
+    RETRIES_MAX, RETRY_CNT, RNR_RETRY, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX, TIMER_CODE_MAX,
+    WINDOWS_MAX,
 };
 use crate::read::reader::{Field, Reader, TableHeader, table_of};
 use crate::text::tree::Node;
@@ -37,8 +38,18 @@ pub(crate) struct RawPort {
     pub(crate) immediates: Field<bool>,
     pub(crate) inline_bytes: Field<u32>,
     pub(crate) signal_every_wr: Field<u32>,
+    pub(crate) retries: RawRetries,
     pub(crate) timestamps: Field<bool>,
     pub(crate) next: Option<Field<String>>,
+}
+
+/// When a reliable connection sends again, and when it gives up.
+#[derive(Debug)]
+pub(crate) struct RawRetries {
+    pub(crate) timeout: Option<Field<u32>>,
+    pub(crate) retry_cnt: Field<u32>,
+    pub(crate) rnr_retry: Field<u32>,
+    pub(crate) min_rnr_timer: Field<u32>,
 }
 
 /// The keys of many connections.
@@ -84,12 +95,34 @@ impl RawPort {
             immediates: reader.flag_or("immediates", false),
             inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
             signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
+            retries: RawRetries::read(reader),
             timestamps: reader.flag_or("timestamps", true),
             next: reader.optional_text("next"),
         };
         // The first stands for the port wherever one address does.
         port.connect = (!port.connect_also.is_empty()).then(|| port.connect_also.remove(0));
         port
+    }
+}
+
+impl RawRetries {
+    fn read(reader: &mut Reader<'_>) -> RawRetries {
+        RawRetries {
+            timeout: reader.optional_number("timeout", 0..=TIMER_CODE_MAX),
+            retry_cnt: reader.number_or("retry_cnt", 0..=RETRIES_MAX, RETRY_CNT),
+            rnr_retry: reader.number_or("rnr_retry", 0..=RETRIES_MAX, RNR_RETRY),
+            min_rnr_timer: reader.number_or("min_rnr_timer", 0..=TIMER_CODE_MAX, MIN_RNR_TIMER),
+        }
+    }
+
+    /// Those that the plan gives, and where.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        let timeout = self.timeout.as_ref().map(|field| ("timeout", field.span));
+        let others =
+            [("retry_cnt", &self.retry_cnt), ("rnr_retry", &self.rnr_retry), ("min_rnr_timer", &self.min_rnr_timer)];
+        timeout
+            .into_iter()
+            .chain(others.into_iter().filter(|(_, field)| field.given).map(|(key, field)| (key, field.span)))
     }
 }
 

@@ -303,6 +303,13 @@ const TABLES: &[TableWords] = &[
             text("immediates", "", "", "whether packets carry the immediate data that came with them"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),
             number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),
+            Words {
+                default: "14, or CM's",
+                ..number("timeout", "code", "RC: waits 4.096 us << this for an ACK; 0: for ever")
+            },
+            number("retry_cnt", "times", "RC: how often it sends again without an ACK"),
+            number("rnr_retry", "times", "RC: the same, to a peer without a receive posted; 7: for ever"),
+            number("min_rnr_timer", "code", "RC: what its peer waits before that; 1: 10 us, 12: 640 us"),
             text("timestamps", "", "", "whether received packets carry the time of their turn"),
             text("next", "", "a target, or \"drop\"", "where received packets go; needed to receive"),
         ],

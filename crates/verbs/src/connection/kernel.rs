@@ -16,6 +16,7 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
+use super::options::Timers;
 use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
@@ -67,7 +68,7 @@ impl Route {
         // the call.
         let ret = unsafe { rdma_sys::rdma_connect(self.id.as_ptr(), &raw mut param) };
         check("rdma_connect", ret, || self.id.peer_addr().to_string())?;
-        Ok(Connecting { id: self.id })
+        Ok(Connecting { id: self.id, timers: options.timers() })
     }
 }
 
@@ -114,6 +115,7 @@ fn can_bind(address: SocketAddr) -> bool {
 #[derive(Debug)]
 pub(super) struct Connecting {
     id: CmId,
+    timers: Timers,
 }
 
 impl Connecting {
@@ -122,8 +124,8 @@ impl Connecting {
         // (rdma_get_cm_event(3)).
         let answer = event_type::RDMA_CM_EVENT_CONNECT_RESPONSE;
         let event = self.id.expect(answer, "the listener's answer", deadline)?;
-        self.id.bring(qp, QpState::Rtr, None)?;
-        self.id.bring(qp, QpState::Rts, None)?;
+        self.id.bring(qp, QpState::Rtr, None, self.timers)?;
+        self.id.bring(qp, QpState::Rts, None, self.timers)?;
         // SAFETY: the id has its answer and no QP.
         let ret = unsafe { rdma_sys::rdma_establish(self.id.as_ptr()) };
         check("rdma_establish", ret, || self.id.peer_addr().to_string())?;
@@ -232,8 +234,8 @@ impl Request {
         let served = options.responder_resources.min(self.param.responder_resources);
         let started = options.initiator_depth.min(self.param.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
-        self.id.bring(qp, QpState::Rtr, Some(served))?;
-        self.id.bring(qp, QpState::Rts, None)?;
+        self.id.bring(qp, QpState::Rtr, Some(served), options.timers())?;
+        self.id.bring(qp, QpState::Rts, None, options.timers())?;
         let mut param = conn_param(qp, options, served, started);
         // SAFETY: the id is a request that was not answered; the parameters and the private data
         // are read during the call.

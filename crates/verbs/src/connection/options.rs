@@ -3,6 +3,7 @@
 
 use super::error::ConnectionError;
 use crate::memory::mr::Access;
+use crate::qp::attr::RtrSpec;
 
 /// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
 pub const CONNECT_PRIVATE_BYTES: usize = 56;
@@ -24,9 +25,30 @@ pub struct ConnectOptions {
     pub retry_count: u8,
     /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry_count: u8,
+    /// How long this side waits for an ACK, in the code of ibv_modify_qp(3): 4.096 µs × 2^timeout,
+    /// 0 for ever. `None`: what the connection manager works out of the path; 14 on the software
+    /// RNIC.
+    pub timeout: Option<u8>,
+    /// How long the peer waits after it found no receive posted here, in the code of
+    /// ibv_modify_qp(3).
+    pub min_rnr_timer: u8,
     /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
     /// READs and atomics also need `responder_resources` above 0.
     pub access: Access,
+}
+
+/// Those of [`ConnectOptions`] that the QP is told with its attributes, and the connection manager
+/// is not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timers {
+    pub(super) timeout: Option<u8>,
+    pub(super) min_rnr_timer: u8,
+}
+
+impl ConnectOptions {
+    pub(super) fn timers(&self) -> Timers {
+        Timers { timeout: self.timeout, min_rnr_timer: self.min_rnr_timer }
+    }
 }
 
 impl Default for ConnectOptions {
@@ -37,6 +59,8 @@ impl Default for ConnectOptions {
             initiator_depth: 1,
             retry_count: 7,
             rnr_retry_count: 7,
+            timeout: None,
+            min_rnr_timer: RtrSpec::datagram().min_rnr_timer,
             access: Access::NONE,
         }
     }

@@ -102,13 +102,15 @@ fn bring_up(qp: &mut QueuePair, peer: &Offer, own: &ConnectOptions) -> Result<()
     qp.to_rtr(&RtrSpec {
         mtu,
         max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
+        min_rnr_timer: own.min_rnr_timer,
         ..RtrSpec::connected(peer.endpoint)
     })?;
+    let usual = RtsSpec::default();
     qp.to_rts(&RtsSpec {
+        timeout: own.timeout.unwrap_or(usual.timeout),
         retry_cnt: own.retry_count,
         rnr_retry: own.rnr_retry_count,
         max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
-        ..RtsSpec::default()
     })?;
     Ok(())
 }

@@ -56,7 +56,8 @@ fn two_sides_meet_exchange_words_talk_and_part() {
         let mut side = fresh("soft0");
         // What this side starts the other is to serve, and the reverse.
         let depths = ConnectOptions { responder_resources: 3, initiator_depth: 5, ..with(b"hello") };
-        let options = ConnectOptions { retry_count: 6, rnr_retry_count: 2, ..depths };
+        let timers = ConnectOptions { timeout: Some(17), min_rnr_timer: 9, ..depths };
+        let options = ConnectOptions { retry_count: 6, rnr_retry_count: 2, ..timers };
         let connecting = route.connect(&mut side.qp, &options).unwrap();
         ask.send(side.qp.qpn()).unwrap();
         assert_eq!(side.post_recvs(2), 2);
@@ -64,6 +65,8 @@ fn two_sides_meet_exchange_words_talk_and_part() {
         assert_eq!((words(connection.private_data()), connection.peer_addr()), (&b"welcome"[..], address));
         assert_eq!(connection.local_addr().ip().to_string(), "10.9.9.1");
         assert_eq!(side.qp.state(), QpState::Rts);
+        let told = side.qp.query(AttrMask::TIMEOUT | AttrMask::MIN_RNR_TIMER).unwrap();
+        assert_eq!((told.timeout, told.min_rnr_timer), (17, 9));
         connection.wait_established(PATIENCE).unwrap();
         side.send(b"question");
         assert_eq!(side.receive(1)[0].data(), b"answer");

@@ -2,6 +2,7 @@
 //! while they have no work. What plans that fan out and in do.
 
 mod full;
+mod retries;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

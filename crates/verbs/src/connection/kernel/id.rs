@@ -9,13 +9,14 @@ use rdma_sys::{ibv_qp_attr, rdma_port_space};
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
 use super::address::read_address;
+use crate::connection::options::Timers;
 use crate::connection::{ConnParam, ConnectionError, Deadline};
 use crate::device::context::set_nonblocking;
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::memory::mr::Access;
 use crate::qp::QueuePair;
-use crate::qp::attr::{AttrMask, QpState, RtrSpec};
+use crate::qp::attr::{AttrMask, QpState};
 
 /// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid
 /// service ID").
@@ -117,15 +118,25 @@ impl CmId {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// Brings a QP to a state with the attributes that the connection manager knows.
-    pub(super) fn bring(&self, qp: &mut QueuePair, state: QpState, rtr: Option<u8>) -> Result<(), ConnectionError> {
+    /// Brings a QP to a state with the attributes that the connection manager knows, and the timers
+    /// that this side asked for.
+    pub(super) fn bring(
+        &self,
+        qp: &mut QueuePair,
+        state: QpState,
+        rtr: Option<u8>,
+        timers: Timers,
+    ) -> Result<(), ConnectionError> {
         let (mut attr, mask) = self.attributes(qp, state)?;
         if let Some(served) = rtr {
             attr.max_dest_rd_atomic = served;
         }
         // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that
         // is a moment ahead of a receive would wait for so long.
-        attr.min_rnr_timer = RtrSpec::datagram().min_rnr_timer;
+        attr.min_rnr_timer = timers.min_rnr_timer;
+        if let Some(timeout) = timers.timeout {
+            attr.timeout = timeout;
+        }
         qp.modify_prepared(attr, mask, state)?;
         Ok(())
     }
