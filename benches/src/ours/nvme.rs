@@ -94,8 +94,8 @@ fn run(load: Load) -> [f64; 3] {
 fn settings(load: Load) -> Vec<String> {
     let Load { connections, depth, read_share, checks } = load;
     let connections_max = connections + OTHER_CONNECTIONS;
-    // A read is two operations; if the device checks it, three. Half of all are the connections' own
-    // shares.
+    // A read is two operations; if the device checks it, three. Half of all are the shares that the
+    // connections own.
     let operations = if checks == Checks::Device { 3 } else { 2 };
     let mut settings = vec![
         format!("load.read_share={read_share:?}"),

@@ -69,9 +69,12 @@ struct Seen {
     count: u64,
 }
 
-/// Events so far, by device, event and source.
+/// By device, event and source.
+type Counts = BTreeMap<(String, String, String), Seen>;
+
+/// Events so far, for any thread to read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EventCounts(Arc<Mutex<BTreeMap<(String, String, String), Seen>>>);
+pub(crate) struct EventCounts(Arc<Mutex<Counts>>);
 
 impl EventCounts {
     fn add(&self, key: (String, String, String), ports: Vec<String>, lcores: Vec<String>) {
@@ -90,7 +93,7 @@ impl EventCounts {
         self.lock().iter().map(entry).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), Seen>> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

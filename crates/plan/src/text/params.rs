@@ -10,7 +10,7 @@ use crate::text::keys::{AppDefault, AppKey, AppTakes, Keys};
 use crate::text::tree::{Entry, Node, Table, Value};
 
 /// A stage's `params` or an application's section. Cheap to pass by reference; holds its own copy
-/// of the values. One that the plan doesn't have parses as an empty table.
+/// of the values.
 #[derive(Debug, Clone)]
 pub struct Params {
     sources: Sources,
@@ -30,6 +30,11 @@ impl Params {
     pub(crate) fn absent(sources: &Sources, path: String, head: Span) -> Self {
         let node = Node { span: head, value: Value::Table(Table::default()) };
         Params { sources: sources.clone(), path, head, node, present: false }
+    }
+
+    /// Whether the file has it at all. An absent one parses as an empty table.
+    pub fn is_present(&self) -> bool {
+        self.present
     }
 
     /// As the file would write it, e.g. `stage.book.params` or `feed`.

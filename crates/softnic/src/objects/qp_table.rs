@@ -3,10 +3,9 @@
 //!
 //! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok`
 //! accepts for RC, UC, UD and RAW_PACKET queue pairs (`qp_state_table` in Linux
-//! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`), and a
-//! mask of 0 in every state: by that page it is valid and modifies nothing. It is a
-//! `const`: the software RNIC refuses by it, and a caller can ask it before a call to any device to
-//! learn *which* attribute is missing where a device only answers `EINVAL`.
+//! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`), and in
+//! every state a mask of 0, which modifies nothing. The software RNIC refuses by it, and a caller
+//! can ask it first to learn *which* attribute is missing where a device only answers `EINVAL`.
 //!
 //! ```
 //! use verbline_softnic::qp_table::{AttrMask, State, Transport, check};
@@ -439,13 +438,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { transport, from, to, .. } = self;
         if !self.exists {
-            let reachable: Vec<String> =
+            let reachable: Vec<_> =
                 TABLE.iter().filter(|row| row.from == *from).map(|row| row.to.to_string()).collect();
-            return write!(
-                f,
-                "{transport} queue pair: no transition {from} -> {to}; from {from} go to {}",
-                reachable.join(", ")
-            );
+            let reachable = reachable.join(", ");
+            return write!(f, "{transport} queue pair: no transition {from} -> {to}; from {from} go to {reachable}");
         }
         write!(f, "{transport} queue pair, {from} -> {to}:")?;
         if !self.missing.is_empty() {
