@@ -97,12 +97,15 @@ struct Serving {
 
 impl Operate {
     /// Listens, and answers from now on: that the run is starting, until [`Operate::observe`].
-    /// Without a folder for its socket ([`Operate::no_place`]) a run does without one.
+    /// Without a folder for its socket, or a thread, a run that asked for nothing does without one
+    /// ([`Operate::no_place`]).
     ///
     /// # Errors
     /// What was asked for by path or address can't be had.
     pub fn start(plan: &Plan, app: &str, options: Options) -> Result<Operate, OperateError> {
         let (mut listeners, mut no_place) = (Vec::new(), None);
+        // Nobody has asked for what every run has: the run does without it.
+        let is_spare = options.socket == SocketChoice::Folder && options.metrics.is_none();
         match options.socket {
             SocketChoice::None => {}
             SocketChoice::Folder => match place::folder().and_then(|folder| Placed::in_folder(&folder)) {
@@ -120,14 +123,20 @@ impl Operate {
             metrics = listener.local_addr().ok();
             listeners.push(Listener::Http(listener));
         }
-        let socket = listeners.iter().find_map(|listener| match listener {
+        let mut socket = listeners.iter().find_map(|listener| match listener {
             Listener::Control(placed) => Some(placed.path.clone()),
             Listener::Http(_) => None,
         });
         let run = Arc::new(Run::new(plan, app));
-        let thread = (!listeners.is_empty())
-            .then(|| Serving::start(Arc::clone(&run), options.metrics, listeners).map_err(OperateError::Thread));
-        Ok(Operate { run, socket, metrics, no_place, thread: thread.transpose()? })
+        let mut thread = None;
+        if !listeners.is_empty() {
+            match Serving::start(Arc::clone(&run), options.metrics, listeners) {
+                Ok(serving) => thread = Some(serving),
+                Err(error) if is_spare => (socket, no_place) = (None, Some(no_thread(&error))),
+                Err(error) => return Err(OperateError::Thread(error)),
+            }
+        }
+        Ok(Operate { run, socket, metrics, no_place, thread })
     }
 
     /// The run has started: answers come from its counters from now on.
@@ -150,6 +159,11 @@ impl Operate {
     pub fn no_place(&self) -> Option<&NoPlace> {
         self.no_place.as_ref()
     }
+}
+
+fn no_thread(error: &io::Error) -> NoPlace {
+    let remedy = "free threads or descriptors (ulimit -u, -n)".to_owned();
+    NoPlace { why: format!("the thread that answers for the run can't be started: {error}"), remedy }
 }
 
 fn listening(listen: SocketAddr) -> io::Result<TcpListener> {

@@ -104,7 +104,8 @@ impl<'a> Told<'a> {
     }
 
     fn report(&mut self, now: Instant) -> Result<&Report, Refusal> {
-        let is_fresh = |(at, _): &(Instant, Report)| now.saturating_duration_since(*at) < FRESH;
+        let is_over = self.run.observer.get().is_some_and(Observer::is_over);
+        let is_fresh = |(at, _): &(Instant, Report)| !is_over && now.saturating_duration_since(*at) < FRESH;
         let report = match self.report.take().filter(is_fresh) {
             Some(known) => known,
             None => (now, self.run.snapshot()?),

@@ -53,6 +53,11 @@ impl Observer {
         Some(self.observed.upgrade()?.report(false))
     }
 
+    /// Whether the run is over: there will be no snapshot any more.
+    pub fn is_over(&self) -> bool {
+        self.observed.strong_count() == 0
+    }
+
     /// Whether the run is being stopped, or is over.
     pub fn is_stopping(&self) -> bool {
         self.observed.upgrade().is_none_or(|observed| Phase::of(observed.control.word()) != Phase::Running)

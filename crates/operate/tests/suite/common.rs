@@ -1,6 +1,7 @@
 //! A run that lasts until it is dropped, served at a socket in a folder of its own.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use verbline_engine::{Next, OutId, Outputs, Registry, Running, Runtime, Stage, StageSpec, Tick};
@@ -135,7 +136,13 @@ impl Served {
 
     /// Insists that the run is as good as one that nobody looked at.
     pub(crate) fn assert_undisturbed(mut self) {
-        let report = self.running.take().unwrap().stop().unwrap();
+        let running = self.running.take().unwrap();
+        // A quick test may be over before the first packet is.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while running.snapshot().stages[1].packets_in == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let report = running.stop().unwrap();
         assert_eq!((report.packets.held, report.drained, report.failures.len()), (0, true, 0));
         assert!(report.lcores[0].rescues == 0 && report.stages[1].packets_in > 0, "{report:?}");
     }
