@@ -221,6 +221,20 @@ fn a_kernel_device_can_pin_no_more_than_may_be_locked() {
     insta::assert_snapshot!(faults.render(false));
 }
 
+/// What is pinned is a sum: of two pools, each of which would do.
+#[test]
+fn two_pools_can_pin_together_no_more_than_may_be_locked() {
+    let text = GOOD.replace("provider = \"soft\"", "provider = \"kernel\"")
+        + "[pool.more]\ndevice = \"nic0\"\npackets = 8192\ndata_bytes = 2048\n";
+    let load = |memlock_bytes| {
+        let machine = Machine { memlock_bytes: Some(memlock_bytes), ..machine() };
+        let loaded = Loader::new(catalog(), machine).load_str("pinned.toml", &text);
+        loaded.map_or_else(|faults| faults.render(false), |_| String::new())
+    };
+    assert!(load(37_748_735).contains("the pools lock 37748736 bytes, but this process may lock"));
+    assert!(!load(37_748_736).contains("locked-memory"));
+}
+
 #[test]
 fn a_plan_without_a_name_is_called_as_its_file() {
     let text = GOOD.replace("name = \"tick-to-trade\"\n", "");
