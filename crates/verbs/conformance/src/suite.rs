@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// A row that takes longer hangs. Above the deadline for anything that a row waits for.
-const HANG: Duration = Duration::from_secs(30);
+const HANG: Duration = Duration::from_secs(180);
 
 type Test = dyn Fn(&Rig) -> Outcome + Send + Sync;
 
