@@ -128,17 +128,7 @@ fn number(file: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A folder as cgroups are mounted, with these files.
-    fn mounted(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let mount = tempfile::tempdir().expect("a folder");
-        for (file, text) in files {
-            let path = mount.path().join(file);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        }
-        mount
-    }
+    use crate::machine::mounted::mounted;
 
     #[test]
     fn the_least_quota_around_the_process_counts() {

@@ -4,6 +4,8 @@
 
 mod cgroup;
 mod detect;
+#[cfg(test)]
+mod mounted;
 pub(crate) mod note;
 mod numa;
 pub(crate) mod number_list;

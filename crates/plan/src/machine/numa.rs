@@ -51,17 +51,7 @@ impl Numa {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A folder as sysfs is mounted, with these files.
-    fn mounted(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let mount = tempfile::tempdir().expect("a folder");
-        for (file, text) in files {
-            let path = mount.path().join(file);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        }
-        mount
-    }
+    use crate::machine::mounted::mounted;
 
     #[test]
     fn two_sockets_are_read_with_their_cpus_and_cards() {
