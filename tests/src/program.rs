@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,11 @@ impl Program {
         self.start_as(&mut self.command(), Stdio::piped(), Stdio::piped())
     }
 
+    /// Starts it while another one runs, on the CPUs that both may use: its other end.
+    pub fn start_beside(&self, other: &Started) -> Started {
+        self.start_in_turn(&mut self.command(), [Stdio::piped(), Stdio::piped()], other.turn.clone())
+    }
+
     /// Starts it with its standard error going to `file`, and its standard output kept.
     pub fn start_telling(&self, file: impl Into<Stdio>) -> Started {
         self.start_as(&mut self.command(), Stdio::piped(), file.into())
@@ -100,15 +106,15 @@ impl Program {
 
     fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
         let turn = Turn::take();
-        self.start_in_turn(command, [stdout, stderr], turn)
+        self.start_in_turn(command, [stdout, stderr], turn.into())
     }
 
     /// The same, where the machine is held already.
-    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: Turn) -> Started {
+    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: Arc<Turn>) -> Started {
         let [stdout, stderr] = out;
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-        Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }
+        Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), turn }
     }
 
     /// A command that runs it behind another, e.g. `taskset -c 1`.
@@ -181,7 +187,7 @@ pub struct Started {
     shown: String,
     child: Child,
     taken_away: Vec<Lack>,
-    _turn: Turn,
+    turn: Arc<Turn>,
 }
 
 impl Started {

@@ -1,0 +1,4 @@
+//! The integration tests of `kv`: one program, a module a theme.
+
+mod command;
+mod two_processes;

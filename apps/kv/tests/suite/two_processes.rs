@@ -1,0 +1,196 @@
+//! Server and client as two processes, each with a software device of its own address: what is
+//! served over UDP, and what becomes of one of them when the other is killed, stopped, or comes
+//! back.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use verbline_tests::{Finished, Program, Started, assert_report_holds, two_lcores, unwrapped};
+
+/// As long as any of these waits takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server and its client, at addresses that no other test has at the same time: the process's
+/// number is in them.
+struct Rig {
+    folder: tempfile::TempDir,
+    server: Program,
+    client: Program,
+}
+
+impl Rig {
+    /// `None` where two lcores can't run.
+    fn new() -> Option<Rig> {
+        two_lcores(["server", "load"])?;
+        let folder = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let address = |last: u8| format!("127.{}.{}.{last}", 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8);
+        let (at_server, at_client) = (address(1), address(2));
+        let run = |plan: &str, lcore: &str, sets: &[String]| {
+            let run = app(folder.path(), &["run", &format!("config/two-processes/{plan}.toml"), "--json", "--quiet"]);
+            let sets = sets.iter().cloned().chain([format!("lcore.{lcore}.drain=60s")]);
+            run.with(sets.flat_map(|set| ["--set".to_owned(), set]))
+        };
+        let server = [format!("device.nic0.address={at_server}"), format!("port.server.listen={at_server}:4430")];
+        let client = [format!("device.nic0.address={at_client}"), format!("port.clients.connect={at_server}:4430")];
+        let (server, client) = (run("kv-server", "server", &server), run("kv-client", "load", &client));
+        Some(Rig { folder, server, client })
+    }
+
+    /// Both run, and the client has done some work.
+    fn start(&self) -> (Started, Started) {
+        let server = self.server.start();
+        let client = self.client.start_beside(&server);
+        self.await_operations(1000);
+        (server, client)
+    }
+
+    /// The client's report so far.
+    fn live(&self) -> Option<Value> {
+        let output = app(self.folder.path(), &["stats", "kv-client", "--json"]).command().output().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn operations(&self) -> u64 {
+        let report = self.live().unwrap_or_default();
+        let counters = report["stages"][0]["counters"].as_array();
+        let operations = counters.into_iter().flatten().find(|counter| counter["name"] == "operations");
+        operations.and_then(|counter| counter["value"].as_u64()).unwrap_or(0)
+    }
+
+    /// Waits until the client has done that many more than now.
+    fn await_operations(&self, more: u64) {
+        let (before, deadline) = (self.operations(), Instant::now() + PATIENCE);
+        while self.operations() < before + more {
+            assert!(Instant::now() < deadline, "the client does nothing: {:?}", self.live());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the client's connections are as they should be.
+    fn await_connections(&self, what: &str, are_so: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.live().is_some_and(|report| are_so(&report["ports"][0]["connections"])) {
+            assert!(Instant::now() < deadline, "its connections never {what}: {:?}", self.live());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until all connections of the client are gone, some for want of an answer.
+    fn await_gone(&self) {
+        self.await_connections("fail", |now| now["open"] == 0 && now["failed"].as_u64() > Some(0));
+    }
+}
+
+/// A verb of the app whose runs listen in `folder`.
+fn app(folder: &Path, words: &[&str]) -> Program {
+    let folder = folder.to_str().expect("the path is UTF-8");
+    Program::new(env!("CARGO_BIN_EXE_kv")).with(words).with_env("XDG_RUNTIME_DIR", folder)
+}
+
+/// Ends a run, whose report holds, and which holds nothing.
+fn end(run: Started, code: i32) -> Finished {
+    run.signal(Signal::INT);
+    let shown = run.finish().exited(code);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+    shown
+}
+
+fn count(shown: &Finished, key: &str) -> u64 {
+    shown.json()["counts"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"))
+}
+
+/// Every value that came back was put, and is new enough.
+#[track_caller]
+fn assert_values(client: &Finished) {
+    let wrong = ["stale", "corrupt", "malformed"].map(|key| count(client, key));
+    assert_eq!(wrong, [0; 3], "{client}");
+    assert!(count(client, "verified") > 0, "{client}");
+}
+
+/// Messages, READs and connections that come and go: nothing is lost on a network that loses
+/// nothing.
+#[test]
+fn two_lcores_of_two_processes_serve_and_check_every_value() {
+    let Some(rig) = Rig::new() else { return };
+    let (server, client) = rig.start();
+    rig.await_operations(5000);
+    let (client, server) = (end(client, 0), end(server, 0));
+    assert_values(&client);
+    let json = client.json();
+    for way in ["get", "read", "put"] {
+        assert!(json["latency_ns"][way]["operations"].as_u64() > Some(0), "{way}: {client}");
+    }
+    let connections = &server.json()["ports"][0]["connections"];
+    assert!(connections["opened"].as_u64() >= Some(16) && connections["failed"] == 0, "{server}");
+}
+
+/// A server that is killed takes its connections with it, within the retries. Another one at its
+/// address, which knows nothing of the first, serves the client's next connections: what the first
+/// had answered is gone with it, which the client finds, and every value is one that was put.
+#[test]
+fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut server, client) = rig.start();
+    server.child().kill().unwrap();
+    server.child().wait().unwrap();
+    rig.await_gone();
+    let again = rig.server.start_beside(&server);
+    rig.await_operations(1000);
+    let (client, _again) = (end(client, 1), end(again, 0));
+    assert_eq!(["corrupt", "malformed"].map(|key| count(&client, key)), [0; 2], "{client}");
+    assert!(count(&client, "cut_off") > 0 && count(&client, "stale") > 0, "{client}");
+    assert!(unwrapped(&client.stderr).contains("values were wrong"), "{client}");
+}
+
+/// A server that stands still for longer than the retries loses its connections, and nothing else:
+/// when it goes on, the client's next connections find every value.
+#[test]
+fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
+    let Some(rig) = Rig::new() else { return };
+    let (server, client) = rig.start();
+    server.signal(Signal::STOP);
+    rig.await_gone();
+    server.signal(Signal::CONT);
+    rig.await_operations(1000);
+    let (client, server) = (end(client, 0), end(server, 0));
+    assert_values(&client);
+    assert!(count(&client, "cut_off") > 0, "{client}");
+    let connections = &server.json()["ports"][0]["connections"];
+    assert!(connections["opened"].as_u64() >= Some(32), "{server}");
+}
+
+/// A client whose server is gone for good ends in order, and says what it asked in vain.
+#[test]
+fn two_lcores_of_two_processes_end_without_a_server() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut server, client) = rig.start();
+    server.child().kill().unwrap();
+    let began = Instant::now();
+    rig.await_gone();
+    rig.await_connections("are asked for in vain", |now| !now["last_error"].is_null());
+    let client = end(client, 0);
+    assert!(began.elapsed() < Duration::from_secs(30), "it ends within its time-outs: {client}");
+    let port = &client.json()["ports"][0];
+    assert_eq!(port["errors"][0]["status"], "RETRY_EXC_ERR", "{client}");
+    let error = port["connections"]["last_error"].as_str().unwrap_or_default();
+    assert!(error.contains("does not answer") && error.contains("UDP port 4791"), "{client}");
+}
+
+/// A client that is killed, amid its operations: the server goes on to serve the next one, at the
+/// same address.
+#[test]
+fn two_lcores_of_two_processes_outlive_a_client_that_is_killed() {
+    let Some(rig) = Rig::new() else { return };
+    let (server, mut client) = rig.start();
+    client.child().kill().unwrap();
+    client.child().wait().unwrap();
+    let again = rig.client.start_beside(&server);
+    rig.await_operations(1000);
+    let (again, _server) = (end(again, 0), end(server, 0));
+    assert_values(&again);
+}
