@@ -152,6 +152,11 @@ impl Client {
         Ok(Client { stream, path: path.to_owned(), read: Vec::new(), last_id: 0 })
     }
 
+    /// The run's socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Who runs there.
     ///
     /// # Errors

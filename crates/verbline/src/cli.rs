@@ -1,5 +1,5 @@
-//! The command line that every app shares: `run`, `check`, `graph`, `keys`, `devices`, `ps` and
-//! `stats`.
+//! The command line that every app shares: `run`, `check`, `graph`, `keys`, `devices`, `ps`,
+//! `stats` and `top`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output,
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
@@ -32,6 +32,7 @@ mod stats_tables;
 mod tables;
 mod text;
 mod times;
+mod top;
 mod visible;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -77,6 +78,7 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Devices(options) => devices::devices(&options),
         Command::Ps(options) => ps::ps(&options),
         Command::Stats(options) => stats::stats(&options),
+        Command::Top(options) => top::top(&options),
     };
     console::flush(None);
     code

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use super::args_operate::{PsOptions, SocketOptions, StatsOptions};
+use super::args_operate::{PsOptions, SocketOptions, StatsOptions, TopOptions};
 use super::times::duration;
 
 const EXIT_CODES: &str = "\
@@ -56,6 +56,7 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
         .mut_subcommand("devices", |command| command.after_help(EXIT_CODES))
         .mut_subcommand("ps", |command| command.after_help(EXIT_CODES))
         .mut_subcommand("stats", |command| command.after_help(stats))
+        .mut_subcommand("top", |command| command.after_help(EXIT_CODES))
 }
 
 /// The whole command line.
@@ -83,6 +84,8 @@ pub(super) enum Command {
     Ps(PsOptions),
     /// Show what a run does: lcores, stages, ports, rings, pools, drops
     Stats(StatsOptions),
+    /// Watch a run on the whole screen, with its last minutes
+    Top(TopOptions),
 }
 
 /// A plan, and what changes in it.

@@ -11,10 +11,10 @@ use super::times::duration;
 /// Where `run` listens for the verbs below.
 #[derive(Args, Debug)]
 pub(super) struct SocketOptions {
-    /// Listen for `stats` here, and not where `ps` finds it
+    /// Listen for `stats` and `top` here, and not where `ps` finds it
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
-    /// Don't listen: `ps` and `stats` won't see this run
+    /// Don't listen: `ps`, `stats` and `top` won't see this run
     #[arg(long)]
     no_socket: bool,
 }
@@ -55,6 +55,16 @@ pub(super) struct StatsOptions {
     /// Print one JSON object a line: the report, or with --deltas the difference of two
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Options of `top`.
+#[derive(Args, Debug)]
+pub(super) struct TopOptions {
+    /// The run: its name, its process, or the path of its socket; may be left out if there is one
+    pub(super) name: Option<String>,
+    /// How often to look
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = period)]
+    pub(super) every: Duration,
 }
 
 /// A run answers fifty times a second at most.

@@ -1,0 +1,119 @@
+//! The terminal: taken for a screen, and given back as it was, however the command ends.
+
+use std::io::{self, Stdout, stdout};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::state::Key;
+
+/// A terminal that is taken; dropping it gives it back.
+pub(crate) struct Taken {
+    pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// A signal asks for the end.
+    asked: Arc<AtomicBool>,
+}
+
+/// What the person at the terminal has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Did {
+    Nothing,
+    Pressed(Key),
+    /// The size of the screen has changed.
+    Resized,
+    /// Ctrl-C, or a signal from elsewhere.
+    Left,
+}
+
+impl Taken {
+    /// Takes the terminal: another screen, without a cursor, and each key as it is pressed.
+    ///
+    /// # Errors
+    /// It is no terminal, or refuses.
+    pub(crate) fn take() -> io::Result<Taken> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        // A panic's words are for the screen that was there before.
+        let tell = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            give_back();
+            tell(panic);
+        }));
+        enable_raw_mode()?;
+        let entered = execute!(stdout(), EnterAlternateScreen);
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        match terminal {
+            Ok(terminal) => Ok(Taken { terminal, asked }),
+            Err(error) => {
+                give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// What was done, at the latest after `patience`.
+    ///
+    /// # Errors
+    /// The terminal can't be read.
+    pub(crate) fn wait(&self, patience: Duration) -> io::Result<Did> {
+        let is_there = match poll(patience) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
+            polled => polled?,
+        };
+        // Relaxed: the flag carries no data; a look later is soon enough.
+        if self.asked.load(Ordering::Relaxed) {
+            return Ok(Did::Left);
+        }
+        if is_there { Ok(meant(&read()?)) } else { Ok(Did::Nothing) }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Gives the terminal back. May be done again.
+fn give_back() {
+    // If that can't be written there is no terminal left.
+    let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+fn meant(event: &Event) -> Did {
+    let Event::Key(key) = event else { return if let Event::Resize(..) = event { Did::Resized } else { Did::Nothing } };
+    if key.kind == KeyEventKind::Release {
+        return Did::Nothing;
+    }
+    let pressed = match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Did::Left,
+        KeyCode::Char(_) if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => return Did::Nothing,
+        KeyCode::Char(letter) => Key::Char(letter),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::BackTab => Key::BackTab,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Erase,
+        _ => return Did::Nothing,
+    };
+    Did::Pressed(pressed)
+}
