@@ -1,4 +1,5 @@
-//! `ps` and `stats` of a run that lasts: what a person sees in 80 columns, and a program reads.
+//! `ps`, `stats` and `top` of a run that lasts: what a person sees in 80 columns, and a program
+//! reads.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Program, Started, assert_fits, unwrapped};
+use verbline_tests::{Program, Started, Terminal, assert_fits, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
 fn rig(folder: &Path, words: &[&str]) -> Program {
@@ -127,4 +128,59 @@ fn a_plan_whose_metrics_are_wrong_is_refused_by_check_and_by_run() {
         let refused = rig(folder.path(), &words).run().exited(2);
         assert!(unwrapped(&refused.stderr).contains("others reach 0.0.0.0:9500"), "{refused}");
     }
+}
+
+/// Runs beside a terminal, which has the turn; killed when dropped.
+struct Beside(std::process::Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = endless(folder.path(), &[]).command();
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let run = Beside(command.spawn().unwrap());
+    await_run(folder.path());
+    let top = || {
+        let mut terminal = Terminal::start(&rig(folder.path(), &["top"]).with_env("TERM", "xterm"));
+        terminal.wait_for(|screen| screen.contains("rx+tx/s") && screen.contains("numbers"));
+        terminal
+    };
+    // Of the other screen nothing is left.
+    let is_given_back = |terminal: Terminal, left: &str| {
+        let (status, screen) = terminal.finish();
+        assert!(status.success() && screen.trim() == left, "{status}: {screen}");
+    };
+    let mut quit = top();
+    quit.press("2");
+    let ports = quit.wait_for(|screen| screen.contains("tx held"));
+    assert!(ports.starts_with("rig, process ") && !ports.contains("numbers"), "{ports}");
+    quit.press("q");
+    is_given_back(quit, "");
+    let mut interrupted = top();
+    interrupted.press("\x03");
+    is_given_back(interrupted, "");
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let signalled = top();
+        signalled.signal(signal);
+        is_given_back(signalled, "");
+    }
+    let left = top();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&run.0), Signal::INT).unwrap();
+    is_given_back(left, "rig: the run is over");
+}
+
+#[test]
+fn top_says_what_to_use_where_there_is_no_screen() {
+    let folder = tempfile::tempdir().unwrap();
+    let piped = rig(folder.path(), &["top"]).run().exited(1);
+    assert!(unwrapped(&piped.stderr).contains("`stats --every 1s` prints the same"), "{piped}");
+    let (status, dumb) = Terminal::start(&rig(folder.path(), &["top"]).with_env("TERM", "dumb")).finish();
+    assert!(status.code() == Some(1) && unwrapped(&dumb).contains("`stats --every 1s` prints the same"), "{dumb}");
 }

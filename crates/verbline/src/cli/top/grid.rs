@@ -89,7 +89,7 @@ impl Grid {
             View::Connections => connections(change, later, is_of),
             View::Rings => rings(change, is_of),
             View::Pools => pools(change),
-            View::Drops => drops(change),
+            View::Drops => drops(change, is_of),
         }
     }
 
@@ -204,8 +204,7 @@ fn connections(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> G
     let lcore_of = |port: &str| later.ports.iter().find(|one| one.name == port).map(|port| port.lcore.as_str());
     let by_address = later.connections.iter().filter(|one| lcore_of(&one.port).is_some_and(&is_of));
     let one = by_address.map(|one| {
-        let (lost, failed) =
-            (one.times_connected.saturating_sub(1), one.attempts.saturating_sub(one.times_connected));
+        let (lost, failed) = (one.times_connected.saturating_sub(1), one.attempts.saturating_sub(one.times_connected));
         let names = [name(&one.port), name(&one.peer_address), name(&one.state)];
         names.into_iter().chain([unknown()]).chain([one.times_connected, lost, failed].map(now)).collect()
     });
@@ -241,8 +240,15 @@ fn pools(change: &Change) -> Grid {
     Grid { header: vec!["pool", "packets", "free", "cached", "held"], rows: pools.chain(holders).collect() }
 }
 
-fn drops(change: &Change) -> Grid {
-    let rows = change.counts().drops.iter();
+fn drops(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
+    let counts = change.counts();
+    // What is dropped between lcores is listed with each of them.
+    let lcore_of = |place: &str| match place.split_once('.')? {
+        ("stage", name) => counts.stages.iter().find(|one| one.name == name).map(|stage| stage.lcore.as_str()),
+        ("port", name) => counts.ports.iter().find(|one| one.name == name).map(|port| port.lcore.as_str()),
+        _ => None,
+    };
+    let rows = counts.drops.iter().filter(|drop| lcore_of(&drop.place).is_none_or(&is_of));
     let rows = rows.map(|drop| vec![name(&drop.place), name(&drop.reason), a_second(change, drop.packets)]);
     Grid { header: vec!["dropped at", "reason", "packets/s"], rows: rows.collect() }
 }

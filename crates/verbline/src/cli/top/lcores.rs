@@ -34,7 +34,7 @@ pub(crate) fn lines(shown: &Shown<'_>, mark: Mark, size: (usize, usize), palette
     for (place, lcore) in lcores.iter().enumerate().skip(first).take(listed) {
         lines.push(row(shown, lcore, mark == Mark::Lcore(place), palette));
         if explains_all || place == marked {
-            let why = format!("  {} awake: {}", visible_name(&lcore.name), why_awake(&shown.change, lcore));
+            let why = format!("    {}", visible_name(&why_awake(&shown.change, lcore)));
             lines.push(Line::styled(fitted(&why, width), palette.style(Meaning::Quiet)));
         }
     }
@@ -55,9 +55,11 @@ fn row(shown: &Shown<'_>, lcore: &Lcore, is_marked: bool, palette: Palette) -> L
     let head = format!("{} {name:<NAME$} {:>3} ", if is_marked { '>' } else { ' ' }, lcore.cpu);
     let marked = if is_marked { Meaning::Marked } else { Meaning::Plain };
     let mut spans = vec![Span::styled(head, palette.style(marked))];
-    spans.extend(bar(shares).into_iter().zip(PARTS).map(|(columns, (letter, meaning))| {
-        Span::styled(letter.to_string().repeat(columns), palette.style(meaning))
-    }));
+    spans.extend(
+        bar(shares).into_iter().zip(PARTS).map(|(columns, (letter, meaning))| {
+            Span::styled(letter.to_string().repeat(columns), palette.style(meaning))
+        }),
+    );
     let used: usize = bar(shares).iter().sum();
     spans.push(Span::raw(" ".repeat(BAR - used)));
     let is_robbed = stolen > 0.1;

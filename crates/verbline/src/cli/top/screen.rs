@@ -17,7 +17,7 @@ use super::state::{Mark, Shown, State};
 const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "leave; the run goes on"),
     ("up, down", "move the mark over lcores and rows"),
-    ("Enter", "from an lcore to its stages, to its ports, to a port's connections"),
+    ("Enter", "from an lcore to its stages, its ports, a port's connections"),
     ("Esc", "back: end the filter, show all lcores"),
     ("1 to 6, Tab", "stages, ports, connections, rings, pools, drops"),
     ("s", "sort by the next column (*); behind the last in the plan's order"),
