@@ -1,4 +1,4 @@
-//! What a run did in a time, as rows that can be sorted and filtered: a grid for each kind of thing.
+//! What a run did in a time, as rows to sort and filter: a grid for each kind of thing.
 
 use verbline_operate::change::Change;
 use verbline_operate::seen::{Port, Seen};

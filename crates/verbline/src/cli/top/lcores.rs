@@ -6,8 +6,7 @@ use verbline_operate::seen::Lcore;
 
 use super::super::figures::{percent, rate};
 use super::super::visible::visible_name;
-use super::palette::{Meaning, Palette};
-use super::screen::fitted;
+use super::palette::{Meaning, Palette, fitted};
 use super::state::{Mark, Shown};
 
 /// Columns of a bar.

@@ -11,7 +11,7 @@ use super::super::figures::{duration, rate};
 use super::super::visible::visible_name;
 use super::grid::{Grid, View};
 use super::lcores;
-use super::palette::{Meaning, Palette};
+use super::palette::{Meaning, Palette, fitted};
 use super::state::{Mark, Shown, State};
 
 const HELP: &[(&str, &str)] = &[
@@ -34,14 +34,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, palette: Palette) {
     let area = frame.area();
     let lines = lines(state, (area.width.into(), area.height.into()), palette);
     frame.render_widget(Paragraph::new(lines), area);
-}
-
-/// `text` in at most `width` columns.
-pub(crate) fn fitted(text: &str, width: usize) -> String {
-    match text.chars().count() > width {
-        true => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
 }
 
 /// As many lines as the screen has rows, or fewer.
