@@ -19,8 +19,8 @@ use verbline_verbs::{
 
 use crate::api::outputs::Output;
 use crate::api::stage::Stage;
-use crate::connection::handover::PortSide;
 use crate::connection::port_qp::PortQp;
+use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::Control;
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
@@ -244,7 +244,7 @@ pub(crate) fn port(
     qp: QueuePair,
     receiving: Option<Receiving>,
     sending: Option<Sending>,
-    reconnect: Option<PortSide>,
+    reconnect: Option<Reconnecting>,
 ) -> Port {
     let stats = shared::<PortStats>();
     stats.qpn.set(qp.qpn().into());

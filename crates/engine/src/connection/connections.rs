@@ -11,6 +11,7 @@ use verbline_verbs::connection::Connection;
 
 use crate::connection::many::gate::Gate;
 use crate::connection::many::host::{Host, HostSpec, Left};
+use crate::connection::reconnecting::LcoreSide;
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
@@ -85,7 +86,7 @@ impl Connections {
         }
         for spec in hosts {
             let named = std::thread::Builder::new().name(format!("vl-host-{}", spec.port.name));
-            let (control, lcore, port) = (spec.exchange.control(), spec.port.lcore.clone(), spec.port.name.clone());
+            let (control, lcore, port) = (spec.mailbox.control(), spec.port.lcore.clone(), spec.port.name.clone());
             let (of, to, gate) = (lcore.clone(), port.clone(), spec.gate.clone());
             let host = Host::new(spec, stop.clone())?;
             let thread = named.spawn(move || watched(&control, of, &to, || Some(host.run())))?;
@@ -120,10 +121,11 @@ impl Connections {
         // Linux cuts a thread's name at 15 bytes.
         let named = std::thread::Builder::new().name(format!("vl-link-{}", port.name));
         let (name, address) = (port.name.clone(), role.address());
-        let (maker, handover) = reconnect.map(|Reconnect { maker, handover }| (maker, handover)).unzip();
+        let side = |Reconnect { maker, mailbox }| (maker, LcoreSide::new(mailbox, port.index as u16));
+        let (maker, lcore) = reconnect.map(side).unzip();
         let (stop, clock) = (stop.clone(), clock.clone());
         let manager = Reconnector { port, role, maker };
-        let supervisor = Supervisor { port: name, address, manager, handover, status, stop, clock };
+        let supervisor = Supervisor { port: name, address, manager, lcore, status, stop, clock };
         self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
         Ok(())
     }

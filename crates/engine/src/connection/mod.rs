@@ -2,13 +2,13 @@
 //! lost; who may connect, and what stages hear of it.
 
 pub(crate) mod acceptor;
+pub(crate) mod cm_mailbox;
 pub(crate) mod connections;
 pub(crate) mod connector;
 pub(crate) mod event;
-pub(crate) mod handover;
 pub(crate) mod handshake;
-pub(crate) mod mailbox;
 pub(crate) mod many;
 pub(crate) mod port_qp;
+pub(crate) mod reconnecting;
 pub(crate) mod spec;
 pub(crate) mod supervisor;

@@ -33,10 +33,6 @@ impl PortQp {
         PortQp { qp, end_signaled: false, sends: 0, is_marked: false }
     }
 
-    pub(crate) fn into_inner(self) -> QueuePair {
-        self.qp
-    }
-
     /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
     /// already, and a marker behind it all.
     #[cold]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
 use verbline_verbs::{InitSpec, Provider, QpMaker};
 
-use crate::connection::handover::Handover;
+use crate::connection::cm_mailbox::CmMailbox;
 use crate::errors::error::Place;
 
 /// A connection that is still to be made.
@@ -60,7 +60,7 @@ impl Role {
 #[derive(Debug)]
 pub(crate) struct Reconnect {
     pub(crate) maker: QpMaker,
-    pub(crate) handover: Arc<Handover>,
+    pub(crate) mailbox: Arc<CmMailbox>,
 }
 
 /// A connection that has been established.

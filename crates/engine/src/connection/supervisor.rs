@@ -3,7 +3,7 @@
 //!
 //! Guarantees: a connection is lost when the connection manager says so or when the port's queue
 //! pair failed, whichever comes first. The port then releases its queue pair
-//! ([`crate::connection::handover`]). Once that queue pair is drained, the supervisor makes
+//! ([`crate::connection::cm_mailbox`]). Once that queue pair is drained, the supervisor makes
 //! another, and connects it as the first one was, in as many attempts as that takes. The lcore,
 //! which has other ports to serve, does none of this. It posts the receives once it has the queue
 //! pair, since they complete into its completion queue; a peer that is quicker waits and sends
@@ -22,8 +22,8 @@ use verbline_verbs::connection::{Connection, ConnectionError};
 use verbline_verbs::{QpMaker, QueuePair};
 
 use crate::connection::connector::{Connector, Failure};
-use crate::connection::handover::Handover;
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
+use crate::connection::reconnecting::LcoreSide;
 use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
@@ -108,7 +108,7 @@ pub(crate) struct Supervisor<M> {
     pub(crate) address: SocketAddr,
     pub(crate) manager: M,
     /// `None`: a connection that is lost stays lost.
-    pub(crate) handover: Option<Arc<Handover>>,
+    pub(crate) lcore: Option<LcoreSide>,
     pub(crate) status: SharedStatus,
     pub(crate) stop: StopFlags,
     pub(crate) clock: Clock,
@@ -126,12 +126,15 @@ impl<M: ConnectionManager> Supervisor<M> {
                 None => return Some(connection),
             };
             self.lost(reason);
-            let Some(handover) = self.handover.clone() else { return Some(connection) };
-            drop(handover.lose());
+            let Some(lcore) = &mut self.lcore else { return Some(connection) };
+            lcore.lose();
             // Tells the peer, if the peer does not know.
             drop(connection);
-            if !self.await_drained(&handover) {
-                return None;
+            while !lcore.hear().is_drained {
+                let [_, stopped] = self.manager.wait([lcore.as_fd(), self.stop.connecting.as_fd()], None);
+                if stopped {
+                    return None;
+                }
             }
             // Two ends that can connect but not talk would otherwise reconnect without a pause.
             if self.manager.now() < since + PAUSE_MAX {
@@ -139,18 +142,17 @@ impl<M: ConnectionManager> Supervisor<M> {
             } else {
                 pauses = Pauses::START;
             }
-            connection = self.connect(&handover)?;
+            connection = self.connect()?;
         }
     }
 
     /// Waits until the connection is lost, and returns the reason; `None` if watching was stopped.
-    fn watch(&self, connection: &mut M::Connection) -> Option<String> {
+    fn watch(&mut self, connection: &mut M::Connection) -> Option<String> {
         let watching = self.stop.watching.as_fd();
-        let handover = self.handover.as_ref();
         loop {
-            let lcore = handover.map_or(watching, |handover| handover.as_fd());
+            let lcore = self.lcore.as_ref().map_or(watching, |lcore| lcore.as_fd());
             let [has_event, lcore_spoke, stopped] = self.manager.wait([connection.as_fd(), lcore, watching], None);
-            let failed = handover.filter(|_| lcore_spoke).and_then(|handover| handover.take_for_supervisor().down);
+            let failed = self.lcore.as_mut().filter(|_| lcore_spoke).and_then(|lcore| lcore.hear().over.take());
             if has_event || failed.is_some() {
                 let patience = if failed.is_some() { REASON_WAIT } else { Duration::ZERO };
                 match (connection.end_reason(patience), failed) {
@@ -173,30 +175,17 @@ impl<M: ConnectionManager> Supervisor<M> {
 
     fn lost(&self, reason: String) {
         let mut status = lock(&self.status);
-        let reconnects = self.handover.is_some();
+        let reconnects = self.lcore.is_some();
         tracing::warn!(port = %self.port, peer = %status.peer, %reason, reconnects, "a connection is lost");
-        status.state = match self.handover {
+        status.state = match self.lcore {
             Some(_) => ConnectionState::Reconnecting,
             None => ConnectionState::Disconnected,
         };
         status.ended = Some((reason, self.clock.now_ns()));
     }
 
-    /// Waits until nothing of the queue pair is outstanding. False if connecting was stopped first.
-    fn await_drained(&self, handover: &Handover) -> bool {
-        loop {
-            if handover.take_for_supervisor().drained {
-                return true;
-            }
-            let [_, stopped] = self.manager.wait([handover.as_fd(), self.stop.connecting.as_fd()], None);
-            if stopped {
-                return false;
-            }
-        }
-    }
-
     /// Connects another queue pair and hands it over; `None` if connecting was stopped first.
-    fn connect(&mut self, handover: &Handover) -> Option<M::Connection> {
+    fn connect(&mut self) -> Option<M::Connection> {
         let start = self.manager.now();
         loop {
             let (connection, qp) = match self.manager.connect(&self.status, &self.stop.connecting) {
@@ -209,7 +198,9 @@ impl<M: ConnectionManager> Supervisor<M> {
                     continue;
                 }
             };
-            handover.give(qp);
+            if let Some(lcore) = &mut self.lcore {
+                lcore.give(qp);
+            }
             let took = self.manager.now().saturating_duration_since(start);
             let mut status = lock(&self.status);
             (status.state, status.last_error) = (ConnectionState::Connected, None);

@@ -19,8 +19,8 @@ pub(crate) enum Notice {
     /// know.
     PortDown { port: usize },
     /// The thread that makes the port's connections, or the port itself, has something to say:
-    /// their [`crate::connection::mailbox`] has what. Ports with many connections have their places
-    /// behind the others.
+    /// their [`crate::connection::cm_mailbox`] has what. Ports with many have their places behind
+    /// the others.
     Connections { port: usize },
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },

@@ -8,8 +8,8 @@ use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::connection::handshake::RELEASE;
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::port::Health;
-use crate::ports::reconnect::HandoverStep;
+use crate::ports::port::{Health, Port};
+use crate::ports::reconnect::Serviced;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
@@ -42,9 +42,9 @@ impl Lcore {
             Notice::SqStopped { port, qpn } => self.service_stop(port, qpn),
             Notice::PortDown { port } => {
                 self.notify_stages(port, PortChange::Down);
-                self.service_handover(port);
+                self.service_reconnect(port);
             }
-            Notice::Connections { port } if port < self.ports.len() => self.service_handover(port),
+            Notice::Connections { port } if port < self.ports.len() => self.service_reconnect(port),
             Notice::Connections { port } => self.service_connections(port),
             Notice::LinkChanged { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
@@ -96,18 +96,20 @@ impl Lcore {
 
     /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on
     /// meanwhile.
-    fn service_handover(&mut self, place: usize) {
-        let Some(port) = self.ports.get_mut(place) else { return };
-        match port.service_handover() {
-            HandoverStep::Nothing => {}
-            HandoverStep::Releasing => {
-                let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE.as_nanos() as u64);
-                while !self.ports[place].is_drained() && self.state.ctx.time.clock().now_ns() < until_ns {
-                    self.run_turn();
-                }
-                self.ports[place].finish_release();
+    fn service_reconnect(&mut self, place: usize) {
+        let Some(Serviced { is_replaced, is_releasing }) = self.ports.get_mut(place).map(Port::service_reconnect)
+        else {
+            return;
+        };
+        if is_replaced {
+            self.notify_stages(place, PortChange::Up);
+        }
+        if is_releasing {
+            let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE.as_nanos() as u64);
+            while !self.ports[place].qp.is_drained() && self.state.ctx.time.clock().now_ns() < until_ns {
+                self.run_turn();
             }
-            HandoverStep::Replaced => self.notify_stages(place, PortChange::Up),
+            self.ports[place].finish_release();
         }
     }
 

@@ -28,8 +28,8 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::{Completion, WrKind};
 
 use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::cm_mailbox::{CmMailbox, TAKEN_MAX, ToLcore};
 use crate::connection::event::ConnectionChange;
-use crate::connection::many::exchange::{Exchange, TAKEN_MAX, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::ports::context::LcoreContext;
 pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
@@ -57,9 +57,9 @@ pub(crate) struct MultiPort {
     changes: VecDeque<(ConnectionId, ConnectionChange)>,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
-    /// What was taken from the exchange; empty between turns.
+    /// What was taken from the mailbox; empty between turns.
     taken: Vec<ToLcore>,
-    exchange: Arc<Exchange>,
+    mailbox: Arc<CmMailbox>,
     pub(crate) stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct MultiPortSpec {
     pub(crate) receiving: Option<ManyReceiving>,
     pub(crate) sending: Option<ManySending>,
     pub(crate) any: bool,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) mailbox: Arc<CmMailbox>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) counts: Shared<ConnectionsStats>,
 }
@@ -121,7 +121,7 @@ fn slot_of(slots: &[Slot], connection: ConnectionId) -> Option<&Slot> {
 
 impl MultiPort {
     pub(crate) fn new(spec: MultiPortSpec) -> MultiPort {
-        let MultiPortSpec { name, index, connections, receiving, sending, any, exchange, stats, counts } = spec;
+        let MultiPortSpec { name, index, connections, receiving, sending, any, mailbox, stats, counts } = spec;
         MultiPort {
             name,
             index,
@@ -135,7 +135,7 @@ impl MultiPort {
             changes: VecDeque::with_capacity(connections * 2),
             closes: Vec::with_capacity(connections),
             taken: Vec::with_capacity(TAKEN_MAX),
-            exchange,
+            mailbox,
             stats,
             counts,
         }

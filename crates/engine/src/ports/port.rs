@@ -2,7 +2,7 @@
 //! its receive queue.
 //!
 //! A port with an address may be given another queue pair after its connection was lost
-//! ([`crate::connection::handover`]). Until then the port drops what it is asked to send and counts
+//! ([`crate::ports::reconnect`]). Until then the port drops what it is asked to send and counts
 //! it (`port_down`): a peer that comes back does not want old messages first.
 //!
 //! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and
@@ -15,8 +15,8 @@ mod model;
 use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{Completion, PostStop, Transport, WrKind};
 
-use crate::connection::handover::PortSide;
 use crate::connection::port_qp::{PortQp, SendDone};
+use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::LcoreInbox;
 use crate::operations::operation::mark_of;
 use crate::ports::context::LcoreContext;
@@ -102,7 +102,7 @@ pub(crate) struct Port {
     /// Where to report that the port is down; `None` before the lcore has begun.
     pub(crate) inbox: Option<LcoreInbox>,
     /// `None`: a connection that is lost stays lost.
-    pub(crate) reconnect: Option<PortSide>,
+    pub(crate) reconnect: Option<Reconnecting>,
 }
 
 /// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both

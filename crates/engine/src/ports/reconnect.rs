@@ -1,5 +1,5 @@
 //! Releases the queue pair of a port whose connection was lost, and takes another: the lcore's side
-//! of [`crate::connection::handover`].
+//! of [`crate::connection::cm_mailbox`].
 //!
 //! Guarantees: what arrived before the loss is handed on, since a queue pair counts as released
 //! only when all its completions were taken; nothing is posted between the release and the
@@ -10,59 +10,68 @@ mod tests;
 
 use std::mem;
 
-use verbline_verbs::QueuePair;
+use verbline_mem::ConnectionId;
 
-use crate::connection::handover::ForLcore;
+use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::ports::port::{Health, Port};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// What [`Port::service_handover`] began or finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandoverStep {
-    Nothing,
-    /// The queue pair is in the error state, and its completions are to come.
-    Releasing,
+/// What [`Port::service_reconnect`] has begun and done, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Serviced {
     /// The port has another queue pair.
-    Replaced,
+    pub(crate) is_replaced: bool,
+    /// The queue pair is in the error state, and its completions are to come.
+    pub(crate) is_releasing: bool,
 }
 
 impl Port {
-    /// Does what the supervisor asked for, or what the port's own failure asks for.
+    /// Does what the supervisor asked for, and what the port's own failure asks for.
     #[cold]
-    pub(crate) fn service_handover(&mut self) -> HandoverStep {
-        let Some(side) = &self.reconnect else { return HandoverStep::Nothing };
-        let ForLcore { lost, replacement } = side.handover.take_for_lcore();
-        if let Some(replacement) = replacement {
-            self.replace_qp(replacement);
-            return HandoverStep::Replaced;
+    pub(crate) fn service_reconnect(&mut self) -> Serviced {
+        let mut serviced = Serviced::default();
+        let Some(side) = &mut self.reconnect else { return serviced };
+        side.mailbox.heard();
+        let mut taken = mem::take(&mut side.taken);
+        side.mailbox.take_for_lcore(&mut taken);
+        for message in taken.drain(..) {
+            let current = self.reconnect.as_ref().map(|side| side.connection);
+            match message {
+                ToLcore::Open { connection, qp, .. } => {
+                    self.replace_qp(connection, qp);
+                    serviced.is_replaced = true;
+                }
+                ToLcore::Close { connection, .. } if Some(connection) == current => {
+                    serviced.is_releasing |= self.begin_release(true);
+                }
+                // Of a connection before this one, or for a port with many.
+                ToLcore::Close { .. } | ToLcore::Expect { .. } | ToLcore::Forget { .. } | ToLcore::Force { .. } => {}
+            }
         }
-        if !side.is_releasing && (lost || self.health == Health::Down) {
-            self.begin_release(lost);
-            return HandoverStep::Releasing;
+        serviced.is_releasing |= self.health == Health::Down && self.begin_release(false);
+        if let Some(side) = &mut self.reconnect {
+            side.taken = taken;
         }
-        HandoverStep::Nothing
-    }
-
-    /// Whether nothing of the queue pair is outstanding.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.qp.is_drained()
+        serviced
     }
 
     /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
-    /// already. `lost`: the supervisor knows the reason.
-    fn begin_release(&mut self, lost: bool) {
+    /// already. `lost`: the supervisor knows the reason. False if it was so before.
+    fn begin_release(&mut self, lost: bool) -> bool {
+        let Some(side) = self.reconnect.as_mut().filter(|side| !side.is_releasing) else { return false };
+        side.is_releasing = true;
         self.go_down(Health::Down, DownReason::LOST);
         self.qp.start_drain(&self.name);
         if let Some(receiving) = &mut self.receiving {
             receiving.retry_ns = None;
         }
-        let Some(side) = &mut self.reconnect else { return };
-        side.is_releasing = true;
-        if !lost {
-            side.handover.report_down(self.stats.down_reason.value());
+        if let Some(side) = self.reconnect.as_ref().filter(|_| !lost) {
+            let (connection, down_reason) = (side.connection, self.stats.down_reason.value());
+            side.mailbox.tell_cm(ToCm::Over { connection, down_reason });
         }
+        true
     }
 
     /// Ends the release: nothing of the queue pair is outstanding, or what is never completes by
@@ -72,15 +81,16 @@ impl Port {
         let refill = self.receiving.as_ref().map_or(0, |receiving| receiving.refill.len());
         self.stats.rx_outstanding.set((self.qp.recvs_outstanding() + refill) as u64);
         if let Some(side) = &self.reconnect {
-            side.handover.report_drained();
+            side.mailbox.tell_cm(ToCm::Drained { connection: side.connection });
         }
     }
 
     /// Takes another queue pair, which is connected. Its receives are posted in this turn.
-    fn replace_qp(&mut self, replacement: QueuePair) {
-        let old = mem::replace(&mut self.qp, PortQp::new(replacement));
+    fn replace_qp(&mut self, connection: ConnectionId, mut qp: Box<PortQp>) {
+        // The old one goes back in the same box: nothing is allocated here.
+        mem::swap(&mut self.qp, &mut *qp);
         // What the device never completed goes with the queue pair.
-        let unanswered = old.lost_sends(self.operating.is_some());
+        let unanswered = qp.lost_sends(self.operating.is_some());
         if let Some(operating) = &mut self.operating {
             operating.lost = true;
         }
@@ -94,8 +104,9 @@ impl Port {
         self.stats.down_reason.set(0);
         self.health = Health::Up;
         if let Some(side) = &mut self.reconnect {
+            let old = mem::replace(&mut side.connection, connection);
             side.is_releasing = false;
-            side.handover.retire(old.into_inner());
+            side.mailbox.tell_cm(ToCm::Released { connection: old, qp, peer: None });
         }
     }
 }

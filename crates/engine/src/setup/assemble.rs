@@ -13,9 +13,9 @@ use verbline_ring::{Sleeper, Waker};
 
 use crate::api::injector::Injectors;
 use crate::api::registry::Registry;
+use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::connections::Connections;
 use crate::connection::connector;
-use crate::connection::handover::Handover;
 use crate::connection::many::host::HostSpec;
 use crate::connection::spec::ConnectionSpec;
 use crate::control::device_events::Watched;
@@ -77,7 +77,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let notes = found_out(plan, memory.notes(plan));
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));
-    let handovers = handovers(plan, &control)?;
+    let mailboxes = mailboxes(plan, &control)?;
     let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
     let pages_remedy = memory.shortage().map(|shortage| shortage.remedy);
     let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
@@ -86,7 +86,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let told = told_ports(plan, made.iter().map(|made| &made.ports[..]));
     let mut stages: Vec<_> =
         made.into_iter().zip(told).map(|(made, told)| Some((made.stage, made.fds, told))).collect();
-    let mut many = ManyPorts::new(plan, &devices, &control, &stats);
+    let mut many = ManyPorts::new(plan, &devices, &mailboxes, &stats);
     let (mut wake_sets, mut cqs) = (Vec::new(), Vec::new());
     let mut qps = QueuePairs::new(plan);
     for (lcore, sleeper) in plan.lcores().iter().zip(sleepers) {
@@ -117,7 +117,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
             regions: &regions,
             devices: &devices,
             wakers: &wakers,
-            handovers: &handovers,
+            mailboxes: &mailboxes,
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
@@ -130,7 +130,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     connect(plan, &devices, &mut lcores)?;
     Ok(Built {
         notes,
-        to_connect: connection_specs(plan, &devices, &mut qps, &handovers)?,
+        to_connect: connection_specs(plan, &devices, &mut qps, &mailboxes)?,
         hosts,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
@@ -174,23 +174,28 @@ fn doorbells(plan: &Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {
     Ok(pairs.into_iter().unzip())
 }
 
-fn handovers(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Handover>>>, EngineError> {
-    let handover = |port: &verbline_plan::Port| {
+/// The mailboxes of the ports that are given connections while they run.
+fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMailbox>>>, EngineError> {
+    let mailbox = |port: &verbline_plan::Port| {
         // A port's place on its lcore is its tag.
         let place_on_lcore =
             plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
         let inbox = LcoreInbox { control: Arc::clone(control), lcore: port.lcore.index() };
-        let handover = Handover::new(inbox, place_on_lcore).map_err(|source| EngineError::System {
+        let connections = port.connections.as_ref().map_or(1, |connections| connections.max as usize);
+        let mailbox = CmMailbox::new(inbox, place_on_lcore, connections).map_err(|source| EngineError::System {
             at: place(plan, port.span),
             lcore: plan[port.lcore].name.clone(),
-            call: "making the eventfd of a port that reconnects",
+            call: match port.connections {
+                None => "making the eventfd of a port that reconnects",
+                Some(_) => "making the eventfd of a port with many connections",
+            },
             source,
             remedy: "free file descriptors (ulimit -n)",
         })?;
-        Ok(Arc::new(handover))
+        Ok(Arc::new(mailbox))
     };
-    let handed_over = |port: &&verbline_plan::Port| port.reconnect && port.connections.is_none();
-    plan.ports().iter().map(|port| Some(port).filter(handed_over).map(handover).transpose()).collect()
+    let is_given = |port: &&verbline_plan::Port| port.reconnect || port.connections.is_some();
+    plan.ports().iter().map(|port| Some(port).filter(is_given).map(mailbox).transpose()).collect()
 }
 
 impl Built {

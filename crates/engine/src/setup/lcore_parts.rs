@@ -12,8 +12,9 @@ use verbline_verbs::Completions;
 use crate::api::outputs::Output;
 use crate::api::registry::Registry;
 use crate::api::spread::Spread;
-use crate::connection::handover::{Handovers, PortSide};
+use crate::connection::cm_mailbox::CmMailboxes;
 use crate::connection::port_qp::PortQp;
+use crate::connection::reconnecting::Reconnecting;
 use crate::errors::error::EngineError;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::WakeSet;
@@ -48,7 +49,7 @@ pub(crate) struct LcoreBuilder<'a> {
     pub(crate) regions: &'a [Region],
     pub(crate) devices: &'a Devices,
     pub(crate) wakers: &'a [Waker],
-    pub(crate) handovers: &'a Handovers,
+    pub(crate) mailboxes: &'a CmMailboxes,
 }
 
 /// The sinks of one lcore, and which target each belongs to.
@@ -235,7 +236,7 @@ impl LcoreBuilder<'_> {
             health: Health::Up,
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
             inbox: None,
-            reconnect: self.handovers[id.index()].clone().map(PortSide::new),
+            reconnect: self.mailboxes[id.index()].clone().map(|mailbox| Reconnecting::new(mailbox, id.index() as u16)),
         })
     }
 

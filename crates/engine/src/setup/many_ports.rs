@@ -8,13 +8,12 @@ use verbline_verbs::connection::Listener;
 use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
 use crate::api::registry::Registry;
+use crate::connection::cm_mailbox::{CmMailbox, CmMailboxes};
 use crate::connection::many::entrances::{Entrance, Entrances};
-use crate::connection::many::exchange::Exchange;
 use crate::connection::many::gate::Gate;
 use crate::connection::many::host::{Admitted, BACKLOG, HostRole, HostSpec};
 use crate::connection::many::intake::Intake;
 use crate::connection::spec::LocalPort;
-use crate::control::run_control::{Control, LcoreInbox};
 use crate::errors::error::{EngineError, place};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
@@ -30,7 +29,7 @@ use crate::stats::snapshot::{ConnectionsEntry, RunStats};
 pub(crate) struct ManyPorts<'a> {
     plan: &'a Plan,
     devices: &'a Devices,
-    control: &'a Arc<Control>,
+    mailboxes: &'a CmMailboxes,
     stats: &'a RunStats,
     made: Vec<Made<'a>>,
 }
@@ -43,7 +42,7 @@ struct Made<'a> {
     /// Until its lcore takes it.
     srq: Option<SharedReceiveQueue>,
     maker: QpMaker,
-    exchange: Arc<Exchange>,
+    mailbox: Arc<CmMailbox>,
 }
 
 /// The distance between two signaled sends.
@@ -55,10 +54,10 @@ impl<'a> ManyPorts<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
         devices: &'a Devices,
-        control: &'a Arc<Control>,
+        mailboxes: &'a CmMailboxes,
         stats: &'a RunStats,
     ) -> ManyPorts<'a> {
-        ManyPorts { plan, devices, control, stats, made: Vec::new() }
+        ManyPorts { plan, devices, mailboxes, stats, made: Vec::new() }
     }
 
     /// Makes those of an lcore. All that completes for a port carries its place on its lcore.
@@ -66,7 +65,8 @@ impl<'a> ManyPorts<'a> {
         for (tag, id) in lcore.ports.iter().enumerate() {
             let port = &self.plan[*id];
             let entry = self.stats.ports[id.index()].connections.as_ref();
-            let (Some(connections), Some(entry)) = (&port.connections, entry) else { continue };
+            let mailbox = self.mailboxes[id.index()].clone();
+            let (Some(connections), Some(entry), Some(mailbox)) = (&port.connections, entry, mailbox) else { continue };
             let device = &self.devices[port.device];
             let srq = match connections.rx_shared_wr {
                 0 => None,
@@ -83,16 +83,7 @@ impl<'a> ManyPorts<'a> {
                 ..spec(port, device, source, tag as u16)
             };
             let maker = device.pd.qp_maker(&spec);
-            let inbox = LcoreInbox { control: Arc::clone(self.control), lcore: lcore.id.index() };
-            let exchange = Exchange::new(inbox, tag, connections.max as usize);
-            let exchange = Arc::new(exchange.map_err(|source| EngineError::System {
-                at: place(self.plan, port.span),
-                lcore: lcore.name.clone(),
-                call: "making the eventfd of a port with many connections",
-                source,
-                remedy: "free file descriptors (ulimit -n)",
-            })?);
-            self.made.push(Made { port, connections, entry, srq, maker, exchange });
+            self.made.push(Made { port, connections, entry, srq, maker, mailbox });
         }
         Ok(())
     }
@@ -122,7 +113,7 @@ impl<'a> ManyPorts<'a> {
             receiving,
             sending,
             any: matches!(made.port.destination, Destination::Connect(_)),
-            exchange: Arc::clone(&made.exchange),
+            mailbox: Arc::clone(&made.mailbox),
             stats: Shared::clone(&self.stats.ports[id.index()].stats),
             counts: Shared::clone(&made.entry.stats),
         })
@@ -158,7 +149,7 @@ impl<'a> ManyPorts<'a> {
                 intake: doors.iter().find(|door| door.port.id == port.id).map(|door| Arc::clone(&door.intake)),
                 connections: made.connections.max,
                 maker: made.maker,
-                exchange: made.exchange,
+                mailbox: made.mailbox,
                 counts: Shared::clone(&made.entry.host),
                 last_error: Arc::clone(&made.entry.last_error),
             }))

@@ -15,8 +15,8 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
 };
 
+use crate::connection::cm_mailbox::CmMailboxes;
 use crate::connection::connector::BACKLOG;
-use crate::connection::handover::Handovers;
 use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
 use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
@@ -94,7 +94,7 @@ pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,
     qps: &mut QueuePairs<'_>,
-    handovers: &Handovers,
+    mailboxes: &CmMailboxes,
 ) -> Result<Vec<ConnectionSpec>, EngineError> {
     let mut specs = Vec::new();
     for port in plan.ports().iter().filter(|port| port.connections.is_none()) {
@@ -126,8 +126,8 @@ pub(crate) fn connection_specs(
             options: connect_options(plan, port, &devices[port.device]),
         };
         let maker = qps.makers[port.id.index()].take();
-        let handover = handovers[port.id.index()].clone();
-        let reconnect = maker.zip(handover).map(|(maker, handover)| Reconnect { maker, handover });
+        let mailbox = mailboxes[port.id.index()].clone();
+        let reconnect = maker.zip(mailbox).map(|(maker, mailbox)| Reconnect { maker, mailbox });
         specs.push(ConnectionSpec { port: local, role, reconnect });
     }
     Ok(specs)

@@ -21,7 +21,7 @@ const OF_RUN: u64 = 10;
 const OF_DEVICE: u64 = 2;
 /// An lcore: its doorbell, its completion channel, and what it sleeps on.
 const OF_LCORE: u64 = 4;
-/// A port with one connection by address: its listener, and the handover of what a reconnect makes.
+/// A port with one connection by address: its listener, and the mailbox of its reconnects.
 const OF_ADDRESS: u64 = 2;
 /// The host of a port with many: its listener, its wake set, and what lcore and listener tell it.
 const OF_HOST: u64 = 4;

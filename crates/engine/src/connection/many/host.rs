@@ -4,7 +4,7 @@
 //! Guarantees: what it keeps is bounded by the port's places, however many peers ask, stay silent
 //! or go: who finds all places taken is rejected, and a peer that does not finish its handshake
 //! within [`ANSWER`] loses its place. Everything that ends without a connection is counted with its
-//! reason. The lcore is told by [`Exchange`], and never waited for. What it cannot go on with ends
+//! reason. The lcore is told by [`CmMailbox`], and never waited for. What it cannot go on with ends
 //! the run.
 
 mod answering;
@@ -24,9 +24,9 @@ use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request}
 use verbline_verbs::{Provider, QpError, QpMaker};
 
 use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore};
 use crate::connection::handshake::{ANSWER, RELEASE};
 use crate::connection::many::entrances::Entrances;
-use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
 use crate::connection::many::intake::Intake;
 use crate::connection::many::own_time::OwnTime;
@@ -52,7 +52,7 @@ pub(crate) struct HostSpec {
     pub(crate) intake: Option<Arc<Intake<Admitted>>>,
     pub(crate) connections: u32,
     pub(crate) maker: QpMaker,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) mailbox: Arc<CmMailbox>,
     pub(crate) counts: Shared<HostStats>,
     pub(crate) last_error: LastError,
 }
@@ -93,21 +93,21 @@ pub(crate) struct Admitted {
 pub(crate) struct Left {
     /// The connections that there are, for as long as their queue pairs.
     kept: Vec<Connection>,
-    exchange: Arc<Exchange>,
+    mailbox: Arc<CmMailbox>,
     counts: Shared<HostStats>,
 }
 
 impl Left {
     /// Disconnects. The lcore is gone: connections that it was not told of count as not made.
     pub(crate) fn close(self) {
-        self.counts.unanswered.add(self.exchange.unheard() as u64);
+        self.counts.unanswered.add(self.mailbox.unheard() as u64);
         drop(self.kept);
     }
 }
 
 /// What an event is about; below these numbers, a place.
 const LISTENER: u64 = 1 << 32;
-const EXCHANGE: u64 = LISTENER + 1;
+const MAILBOX: u64 = LISTENER + 1;
 const CONNECTING: u64 = LISTENER + 2;
 const WATCHING: u64 = LISTENER + 3;
 const INTAKE: u64 = LISTENER + 4;
@@ -125,7 +125,7 @@ pub(crate) struct Host {
     /// Those that are to finish, and those that are to be released, the oldest first.
     accepted: VecDeque<(Instant, ConnectionId)>,
     closing: VecDeque<(Instant, ConnectionId)>,
-    heard: Vec<ToHost>,
+    heard: Vec<ToCm>,
     is_taking: bool,
     /// Of a port that connects.
     targets: Targets,
@@ -143,12 +143,12 @@ impl Host {
         if let Some(intake) = &spec.intake {
             add(&**intake, INTAKE)?;
         }
-        add(&*spec.exchange, EXCHANGE)?;
+        add(&*spec.mailbox, MAILBOX)?;
         add(&*stop.connecting, CONNECTING)?;
         add(&*stop.watching, WATCHING)?;
         let places = Places::new(spec.port.index as u16, spec.connections);
         let tags = vec![0; spec.connections as usize];
-        let heard = Vec::with_capacity(spec.connections as usize * 2);
+        let heard = Vec::with_capacity(spec.connections as usize * TO_CM_KINDS);
         let (accepted, closing) = (VecDeque::new(), VecDeque::new());
         let to = if let HostRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
         let targets = Targets::new(to, spec.connections as usize);
@@ -176,7 +176,7 @@ impl Host {
                 Held::Asked { .. } | Held::Closing { .. } | Held::Over => None,
             }
         });
-        Left { kept: kept.collect(), exchange: self.spec.exchange, counts }
+        Left { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
     }
 
     /// Waits for something to happen, and acts on it.
@@ -194,7 +194,7 @@ impl Host {
             match what {
                 LISTENER => self.take_requests(),
                 INTAKE => self.take_admitted(),
-                EXCHANGE => self.hear(),
+                MAILBOX => self.hear(),
                 CONNECTING => self.stop_taking(),
                 WATCHING => {}
                 place => self.look_at(place as usize),
@@ -245,7 +245,7 @@ impl Host {
                         "the connection manager failed"
                     }
                 };
-                self.spec.exchange.tell_lcore(ToLcore::Close { connection, reason });
+                self.spec.mailbox.tell_lcore(ToLcore::Close { connection, reason });
                 self.begin_close(connection, true);
             }
             Some(over @ (Held::Closing { .. } | Held::Over)) => self.places.put(connection, over),
@@ -254,14 +254,14 @@ impl Host {
     }
 
     fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<PortQp>) {
-        let peer = Box::new(ConnectionPeer {
+        let peer = Some(Box::new(ConnectionPeer {
             address: made.peer_addr(),
             local: made.local_addr(),
             private_data: made.private_data().into(),
             tag: self.tags[connection.slot()],
-        });
+        }));
         self.places.put(connection, Held::Open { connection: made });
-        self.spec.exchange.tell_lcore(ToLcore::Open { connection, qp, peer });
+        self.spec.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer });
     }
 
     fn begin_close(&mut self, connection: ConnectionId, was_open: bool) {
@@ -272,7 +272,7 @@ impl Host {
     /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
     fn forget(&mut self, connection: ConnectionId, qp: Box<PortQp>, why: &dyn std::fmt::Display) {
         self.not_made(connection, why);
-        self.spec.exchange.tell_lcore(ToLcore::Forget { connection, qp });
+        self.spec.mailbox.tell_lcore(ToLcore::Forget { connection, qp });
         self.begin_close(connection, false);
     }
 
@@ -311,16 +311,18 @@ impl Host {
     /// What the lcore has said.
     fn hear(&mut self) {
         let mut heard = std::mem::take(&mut self.heard);
-        self.spec.exchange.take_for_host(&mut heard);
+        self.spec.mailbox.take_for_cm(&mut heard);
         for message in heard.drain(..) {
             match message {
-                ToHost::Over { connection } => {
+                ToCm::Over { connection, .. } => {
                     // Dropping the connection tells the peer.
                     if let Some(Held::Open { .. }) = self.places.get(connection) {
                         self.begin_close(connection, true);
                     }
                 }
-                ToHost::Released { connection, qp, peer } => {
+                // Of a port with one queue pair.
+                ToCm::Drained { .. } => {}
+                ToCm::Released { connection, qp, peer } => {
                     drop((qp, peer));
                     let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
                     match self.spec.role {
@@ -354,7 +356,7 @@ impl Host {
             self.closing.pop_front();
             if waits {
                 self.spec.counts.forced.add(1);
-                self.spec.exchange.tell_lcore(ToLcore::Force { connection });
+                self.spec.mailbox.tell_lcore(ToLcore::Force { connection });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A connection that is lost and made again: the real lcore, its port's handover and the real
+//! A connection that is lost and made again: the real lcore, its port's mailbox and the real
 //! supervisor, step by step, on one thread.
 //!
 //! The supervisor runs, and wherever it waits, connects, disconnects or could have been overtaken,
@@ -144,13 +144,13 @@ impl Drop for Call {
 }
 
 fn run(shape: &Shape, tape: Vec<u8>) {
-    let (world, handover, ending) = World::new(shape, tape);
+    let (world, lcore, ending) = World::new(shape, tape);
     let (stop, status, clock) = (world.stop.clone(), Arc::clone(&world.status), world.rig.time.clock());
     let hold = Hold { world: Rc::new(RefCell::new(world)), start: Instant::now() };
     let (port, address) = ("port".to_owned(), "10.9.9.1:1".parse().unwrap());
     let line = Call { ending, hold: hold.clone() };
-    let (manager, handover) = (hold.clone(), Some(handover));
-    let supervisor = Supervisor { port, address, manager, handover, status, stop, clock };
+    let (manager, lcore) = (hold.clone(), Some(lcore));
+    let supervisor = Supervisor { port, address, manager, lcore, status, stop, clock };
     let line = supervisor.run(line).expect("it ends with a connection");
     hold.world.borrow_mut().check_sums();
     drop(line);

@@ -9,7 +9,7 @@ use verbline_verbs::{SrqSpec, Transport};
 use super::Lcore;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::{Next, Stage};
-use crate::connection::many::exchange::Exchange;
+use crate::connection::cm_mailbox::CmMailbox;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
@@ -61,7 +61,7 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
 /// A port with many connections, none of which has come yet.
 fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-    let exchange = Exchange::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap();
+    let mailbox = CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap();
     let port = MultiPort::new(MultiPortSpec {
         name: "many".into(),
         index: 0,
@@ -69,7 +69,7 @@ fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
         receiving,
         sending: None,
         any: false,
-        exchange: Arc::new(exchange),
+        mailbox: Arc::new(mailbox),
         stats: shared(),
         counts: shared(),
     });

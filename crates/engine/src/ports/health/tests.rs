@@ -25,7 +25,7 @@ fn an_event_takes_a_port_down_once_and_has_its_device_flush_what_it_has() {
         let rig = Rig::new(4);
         let mut port = up(&rig, Transport::Uc);
         port.health = before;
-        assert_eq!(rig.script.queues().in_error(), []);
+        assert!(rig.script.queues().in_error().is_empty());
         let said = errors_of(|| (0..3).for_each(|_| port.failed_by(AsyncEventKind::QpFatal)));
         assert_eq!((said, port.health, port.stats.down.value()), (1, Health::Down, 1));
         assert_eq!(rig.script.queues().in_error(), [port.qp.qpn()]);

@@ -6,8 +6,8 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::Status;
 
 use super::{MultiPort, Slot, State, slot_of};
+use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::event::ConnectionChange;
-use crate::connection::many::exchange::{ToHost, ToLcore};
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection that a stage closed.
@@ -17,12 +17,12 @@ impl MultiPort {
     /// Does some of what the host asked for. False if there was nothing.
     pub(crate) fn take_messages(&mut self) -> bool {
         let mut taken = mem::take(&mut self.taken);
-        self.exchange.take_for_lcore(&mut taken);
+        self.mailbox.take_for_lcore(&mut taken);
         let any = !taken.is_empty();
         taken.drain(..).for_each(|message| self.take_message(message));
         self.taken = taken;
         if !self.changes.is_empty() {
-            self.exchange.call_again();
+            self.mailbox.call_again();
         }
         any
     }
@@ -34,12 +34,12 @@ impl MultiPort {
 
     /// The lcore acts on the port's notice.
     pub(crate) fn heard(&self) {
-        self.exchange.heard();
+        self.mailbox.heard();
     }
 
     /// The stages are told of the rest in the next turn.
     pub(crate) fn tell_later(&self) {
-        self.exchange.call_again();
+        self.mailbox.call_again();
     }
 
     fn take_message(&mut self, message: ToLcore) {
@@ -53,7 +53,7 @@ impl MultiPort {
                 let Some(at) = self.find(connection, State::Expected) else { return };
                 let slot = &mut self.slots[at];
                 (slot.state, slot.qp, slot.open_at) = (State::Open, Some(qp), self.open.len());
-                slot.peer = Some(peer);
+                slot.peer = peer;
                 self.open.push(at as u16);
                 if let Some(queue) = self.sending.as_mut().and_then(|sending| sending.operations.as_mut()) {
                     queue.open(connection);
@@ -104,7 +104,7 @@ impl MultiPort {
             (State::Expected, _) => slot.failed_early = Some(reason),
             (State::Open, Some(connection)) => {
                 tracing::debug!(port = %self.name, %connection, %reason, "a connection failed");
-                self.exchange.tell_host(ToHost::Over { connection });
+                self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
                 self.begin_close(at, ConnectionChange::Failed { reason });
             }
             _ => {}
@@ -123,7 +123,7 @@ impl MultiPort {
     pub(super) fn close_asked(&mut self) {
         while let Some(connection) = self.closes.pop() {
             if let Some(at) = self.open_slot(connection) {
-                self.exchange.tell_host(ToHost::Over { connection });
+                self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
                 self.begin_close(at, ConnectionChange::Closed { reason: CLOSED_HERE });
             }
         }
@@ -185,7 +185,7 @@ impl MultiPort {
         }
         self.gauge_sends();
         self.forget_receives(qp.recvs_outstanding());
-        self.exchange.tell_host(ToHost::Released { connection, qp, peer: slot.peer });
+        self.mailbox.tell_cm(ToCm::Released { connection, qp, peer: slot.peer });
         let Some(over) = slot.over else {
             // The stages have not heard of it, and will not.
             let lost = self.take_early(connection, usize::MAX, drop);
@@ -198,6 +198,6 @@ impl MultiPort {
             _ => self.counts.closed.add(1),
         }
         self.changes.push_back((connection, over));
-        self.exchange.call_again();
+        self.mailbox.call_again();
     }
 }

@@ -13,8 +13,8 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::Completion;
 
 use super::{MultiPort, State};
+use crate::connection::cm_mailbox::ToCm;
 use crate::connection::event::ConnectionChange;
-use crate::connection::many::exchange::ToHost;
 use crate::operations::operation::OperationError;
 use crate::operations::queue::OperationQueue;
 use crate::operations::queue::posting::{Gathered, refusal};
@@ -99,7 +99,7 @@ impl MultiPort {
     /// Ends a connection whose queue pair takes nothing.
     fn lose(&mut self, at: usize) {
         if let Some(connection) = self.slots[at].connection {
-            self.exchange.tell_host(ToHost::Over { connection });
+            self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
             self.begin_close(at, ConnectionChange::Failed { reason: REFUSED });
         }
     }

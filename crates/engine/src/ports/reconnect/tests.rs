@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use verbline_mem::Batch;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{CompletionQueue, Completions, Transport};
+use verbline_verbs::{CompletionQueue, Completions, QueuePair, Transport};
 
 use super::*;
-use crate::connection::handover::{Handover, PortSide};
+use crate::connection::cm_mailbox::CmMailbox;
+use crate::connection::reconnecting::{Reconnecting, first_connection};
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::operations::operation::{Operation, OperationError};
 use crate::ports::operating::Operating;
@@ -19,6 +20,11 @@ use crate::rig::{Depths, Rig, operation_queue, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
 
+/// What is said of the first connection.
+fn lost() -> ToLcore {
+    ToLcore::Close { connection: first_connection(0), reason: "it is lost" }
+}
+
 const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
 
 /// A device that completes nothing of itself, and what the supervisor has.
@@ -26,7 +32,7 @@ struct Line {
     rig: Rig,
     cq: CompletionQueue,
     inbox: LcoreInbox,
-    handover: Arc<Handover>,
+    mailbox: Arc<CmMailbox>,
 }
 
 impl Line {
@@ -35,8 +41,8 @@ impl Line {
         let cq = rig.context.create_cq(256, None).unwrap();
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         let inbox = LcoreInbox { control, lcore: 0 };
-        let handover = Arc::new(Handover::new(inbox.clone(), 0).unwrap());
-        Line { rig, cq, inbox, handover }
+        let mailbox = Arc::new(CmMailbox::new(inbox.clone(), 0, 1).unwrap());
+        Line { rig, cq, inbox, mailbox }
     }
 
     fn qp(&self) -> QueuePair {
@@ -46,25 +52,46 @@ impl Line {
     }
 
     fn port(&self, sending: Option<Sending>) -> Port {
-        let mut port = port(0, self.qp(), None, sending, Some(PortSide::new(Arc::clone(&self.handover))));
+        let mut port = port(0, self.qp(), None, sending, Some(Reconnecting::new(Arc::clone(&self.mailbox), 0)));
         port.inbox = Some(self.inbox.clone());
         port
     }
 
+    fn tell(&self, port: &mut Port, message: ToLcore) -> Serviced {
+        self.mailbox.tell_lcore(message);
+        port.service_reconnect()
+    }
+
     fn release(&self, port: &mut Port) {
-        assert!(self.handover.lose().is_none());
-        assert_eq!(port.service_handover(), HandoverStep::Releasing);
+        let releasing = Serviced { is_replaced: false, is_releasing: true };
+        assert_eq!(self.tell(port, lost()), releasing);
+    }
+
+    /// What the lcore has said.
+    fn said(&self) -> Vec<ToCm> {
+        let mut said = Vec::new();
+        self.mailbox.take_for_cm(&mut said);
+        said
     }
 
     fn replace(&self, port: &mut Port) {
         port.finish_release();
-        assert!(self.handover.take_for_supervisor().drained);
-        self.handover.give(self.qp());
-        assert_eq!(port.service_handover(), HandoverStep::Replaced);
+        let of = first_connection(0);
+        assert!(matches!(self.said()[..], [ToCm::Drained { connection }] if connection == of));
+        let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(self.qp())));
+        let replaced = Serviced { is_replaced: true, is_releasing: false };
+        assert_eq!(self.tell(port, ToLcore::Open { connection, qp, peer: None }), replaced);
         let stats = &port.stats;
         assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
         assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
-        assert!(self.handover.take_for_supervisor().retired.is_some(), "the supervisor destroys the old one");
+        let said = self.said();
+        assert!(
+            matches!(said[..], [ToCm::Released { connection, .. }] if connection == of),
+            "to be destroyed: {said:?}"
+        );
+        // What was said of the old one and comes late is not of this one.
+        assert_eq!(self.tell(port, lost()), Serviced::default());
+        assert_eq!((port.health, self.said().len()), (Health::Up, 0));
     }
 }
 
@@ -82,7 +109,7 @@ fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_the
         }
         line.release(&mut port);
         // The lcore waits for the completions, in vain.
-        assert_eq!(port.is_drained(), sends == 0);
+        assert_eq!(port.qp.is_drained(), sends == 0);
         line.replace(&mut port);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
     }
@@ -107,6 +134,31 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
     }
     port.finish_release();
     assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
+}
+
+/// The supervisor learns that a queue pair is of no use before the lcore has it.
+#[test]
+fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    line.release(&mut port);
+    port.finish_release();
+    let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(line.qp())));
+    line.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer: None });
+    let lost = ToLcore::Close { connection, reason: "it is lost" };
+    assert_eq!(line.tell(&mut port, lost), Serviced { is_replaced: true, is_releasing: true });
+    port.finish_release();
+    let said: Vec<_> = line
+        .said()
+        .iter()
+        .map(|said| match said {
+            ToCm::Drained { connection } => ("drained", *connection),
+            ToCm::Released { connection, .. } => ("released", *connection),
+            ToCm::Over { connection, .. } => ("over", *connection),
+        })
+        .collect();
+    let first = first_connection(0);
+    assert_eq!(said, [("drained", first), ("released", first), ("drained", connection)]);
 }
 
 /// A port that has sent packets, and three operations behind them.
@@ -143,7 +195,7 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         let line = Line::new();
         let (mut port, mut lcore) = operating(&line, sends);
         line.release(&mut port);
-        assert!(!port.is_drained());
+        assert!(!port.qp.is_drained());
         line.replace(&mut port);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
         assert!(!port.is_settled(&lcore.ctx.sinks), "the next turn gives them back");
@@ -166,10 +218,10 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
         assert_eq!(line.rig.script.queues().flush(port.qp.qpn()).len(), sends + 3 + 1);
         assert_eq!(cq.poll(&mut completions), sends + 3 + 1);
         for completion in completions.as_slice() {
-            assert!(!port.is_drained());
+            assert!(!port.qp.is_drained());
             port.complete(completion, &mut lcore.ctx);
         }
-        assert!(port.is_drained());
+        assert!(port.qp.is_drained());
         assert_eq!(port.stats.stale.value(), 0);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "the marker is none of them");
         assert_eq!(ends(&mut lcore).len(), 3);

@@ -8,9 +8,9 @@ use verbline_verbs::connection::{ConnectOptions, Request};
 
 use super::{Admitted, Host, HostRole};
 use crate::connection::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
+use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::{self, wrong_device};
 use crate::connection::many::entrances::NoPlace;
-use crate::connection::many::exchange::ToLcore;
 use crate::connection::many::place::Held;
 
 /// Requests that are taken before anything else is looked at.
@@ -153,7 +153,7 @@ impl Host {
             }
         };
         // The peer may send as soon as it has the answer.
-        self.spec.exchange.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
+        self.spec.mailbox.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
         let options = ConnectOptions { private_data, ..self.spec.port.options.clone() };
         let accepted = match request.accept(&mut qp, &options) {
             Ok(accepted) => accepted,

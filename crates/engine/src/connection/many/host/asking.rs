@@ -8,8 +8,8 @@ use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{ConnectionError, resolve};
 
 use super::{Host, HostRole};
+use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::RESOLVE;
-use crate::connection::many::exchange::ToLcore;
 use crate::connection::many::place::Held;
 use crate::connection::many::targets::Picked;
 use crate::errors::error::Cause;
@@ -66,7 +66,7 @@ impl Host {
             }
         };
         // The peer may send as soon as it has answered.
-        self.spec.exchange.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
+        self.spec.mailbox.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
         let data = epoll::EventData::new_u64(connection.slot() as u64);
         let asked = route.connect(&mut qp, &options).map_err(Cause::from).and_then(|connecting| {
             epoll::add(&self.epoll, connecting.as_fd(), data, epoll::EventFlags::IN)?;

@@ -41,7 +41,7 @@ impl Host {
     pub(super) fn fail(&mut self, message: String) {
         tracing::error!(port = %self.spec.port.name, "{message}");
         let lcore = self.spec.port.lcore.clone();
-        self.spec.exchange.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
+        self.spec.mailbox.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
         self.stop_taking();
     }
 }

@@ -14,8 +14,9 @@ use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKin
 
 use crate::api::outputs::Outputs;
 use crate::api::stage::{PortChange, PortEvent, Stage};
-use crate::connection::handover::{Handover, PortSide};
+use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
+use crate::connection::reconnecting::{LcoreSide, Reconnecting};
 use crate::connection::supervisor::{SharedStatus, Status as ConnectionStatus, StopFlags, lock};
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
@@ -109,7 +110,7 @@ pub(super) struct Pauses {
 
 impl World {
     /// With a connection that is there.
-    pub(super) fn new(shape: &Shape, tape: Vec<u8>) -> (World, Arc<Handover>, Rc<Ending>) {
+    pub(super) fn new(shape: &Shape, tape: Vec<u8>) -> (World, LcoreSide, Rc<Ending>) {
         let Depths { tx_wr, rx_wr, signal_every_wr } = shape.depths;
         let rig = Rig::new(4 * (tx_wr + rx_wr) + 64);
         let source = rig.source();
@@ -119,10 +120,12 @@ impl World {
         let line = Ending::of(&qp);
         let (waker, doorbell) = verbline_ring::doorbell().unwrap();
         let control = Arc::new(Control::new(vec![waker]));
-        let handover = Arc::new(Handover::new(LcoreInbox { control: Arc::clone(&control), lcore: 0 }, 0).unwrap());
+        let inbox = LcoreInbox { control: Arc::clone(&control), lcore: 0 };
+        let mailbox = Arc::new(CmMailbox::new(inbox, 0, 1).unwrap());
         let receiving = Receiving::new(0, Link::Sink(0), rx_wr as usize, BURST, true);
         let sending = Sending::new(PORT, signal_every_wr, tx_wr as usize);
-        let port = port(0, qp, Some(receiving), Some(sending), Some(PortSide::new(Arc::clone(&handover))));
+        let reconnect = Reconnecting::new(Arc::clone(&mailbox), 0);
+        let port = port(0, qp, Some(receiving), Some(sending), Some(reconnect));
         let sink = Sink::new(BURST, DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats)));
         let changes = Arc::default();
         let stage = Box::new(Witness(Arc::clone(&changes)));
@@ -167,7 +170,7 @@ impl World {
             connects: 0,
             rig,
         };
-        (world, handover, line)
+        (world, LcoreSide::new(mailbox, 0), line)
     }
 
     /// The next byte of the tape; `None` when it is at its end.

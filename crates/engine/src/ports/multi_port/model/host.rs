@@ -8,7 +8,7 @@ use verbline_verbs::QpMaker;
 use super::PLACE;
 use super::oracle::{Answer, Message};
 use crate::connection::acceptor::ConnectionPeer;
-use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
+use crate::connection::cm_mailbox::{CmMailbox, ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::rig::Rig;
 
@@ -16,7 +16,7 @@ use crate::rig::Rig;
 const LEFT: &str = "left";
 
 pub(super) struct Host {
-    exchange: Arc<Exchange>,
+    mailbox: Arc<CmMailbox>,
     maker: QpMaker,
     /// Those that have a queue pair, wherever that is.
     pub(super) all: Vec<Made>,
@@ -40,8 +40,8 @@ pub(super) struct Made {
 }
 
 impl Host {
-    pub(super) fn new(exchange: Arc<Exchange>, maker: QpMaker, connections: usize) -> Host {
-        Host { exchange, maker, all: Vec::new(), generations: vec![0; connections], ids: Vec::new() }
+    pub(super) fn new(mailbox: Arc<CmMailbox>, maker: QpMaker, connections: usize) -> Host {
+        Host { mailbox, maker, all: Vec::new(), generations: vec![0; connections], ids: Vec::new() }
     }
 
     /// Makes a queue pair, if there is a place.
@@ -65,7 +65,7 @@ impl Host {
             is_forced: false,
             is_back: false,
         });
-        self.exchange.tell_lcore(ToLcore::Expect { connection: id, qpn });
+        self.mailbox.tell_lcore(ToLcore::Expect { connection: id, qpn });
         Some(Message::Expect(id, qpn))
     }
 
@@ -82,8 +82,9 @@ impl Host {
         made.is_open = true;
         let address = ([127, 0, 0, 1], 4791).into();
         let tag = u64::from(connection.generation());
-        let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag });
-        self.exchange.tell_lcore(ToLcore::Open { connection, qp, peer });
+        let peer = ConnectionPeer { address, local: address, private_data: Box::default(), tag };
+        let peer = Some(Box::new(peer));
+        self.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer });
         Some(Message::Open(connection))
     }
 
@@ -91,7 +92,7 @@ impl Host {
         let made = self.pick(which, |made| !made.is_open && !made.is_given_up)?;
         let (connection, qp) = (made.id, made.qp.take()?);
         made.is_given_up = true;
-        self.exchange.tell_lcore(ToLcore::Forget { connection, qp });
+        self.mailbox.tell_lcore(ToLcore::Forget { connection, qp });
         Some(Message::Forget(connection))
     }
 
@@ -99,7 +100,7 @@ impl Host {
         let made = self.pick(which, |made| made.is_open && !made.is_closed)?;
         made.is_closed = true;
         let connection = made.id;
-        self.exchange.tell_lcore(ToLcore::Close { connection, reason: LEFT });
+        self.mailbox.tell_lcore(ToLcore::Close { connection, reason: LEFT });
         Some(Message::Close(connection, LEFT))
     }
 
@@ -107,25 +108,26 @@ impl Host {
         let made = self.pick(which, |made| (made.is_closed || made.is_given_up) && !made.is_forced)?;
         made.is_forced = true;
         let connection = made.id;
-        self.exchange.tell_lcore(ToLcore::Force { connection });
+        self.mailbox.tell_lcore(ToLcore::Force { connection });
         Some(Message::Force(connection))
     }
 
     /// What the lcore has said.
     pub(super) fn answers(&mut self) -> Vec<Answer> {
         let mut said = Vec::new();
-        self.exchange.take_for_host(&mut said);
+        self.mailbox.take_for_cm(&mut said);
         said.into_iter().map(|said| self.answer(said)).collect()
     }
 
-    fn answer(&mut self, said: ToHost) -> Answer {
+    fn answer(&mut self, said: ToCm) -> Answer {
         match said {
-            ToHost::Over { connection } => {
+            ToCm::Over { connection, .. } => {
                 // Then it will wait for its completions.
                 self.all.iter_mut().filter(|made| made.id == connection).for_each(|made| made.is_closed = true);
                 Answer::Over(connection)
             }
-            ToHost::Released { connection, qp, peer } => {
+            ToCm::Drained { .. } => unreachable!("of a port with one queue pair"),
+            ToCm::Released { connection, qp, peer } => {
                 let made = self.all.iter_mut().find(|made| made.id == connection).expect("one that is not back");
                 assert!(peer.as_ref().is_none_or(|peer| peer.tag == u64::from(connection.generation())));
                 let qpn = qp.qpn();

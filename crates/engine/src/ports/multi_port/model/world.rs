@@ -12,7 +12,7 @@ use verbline_verbs::{CompletionQueue, Completions, QpSpec, SrqSpec, Status, Tran
 use super::host::Host;
 use super::oracle::{Message, Oracle, Shape, Word};
 use super::{PLACE, PORT, STAGE, Step, To};
-use crate::connection::many::exchange::Exchange;
+use crate::connection::cm_mailbox::CmMailbox;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec};
@@ -69,7 +69,7 @@ impl World {
         let sending = ManySending::new(PORT, depths.signal_every_wr, most, pending, None);
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         let inbox = LcoreInbox { control: Arc::clone(&control), lcore: 0 };
-        let exchange = Arc::new(Exchange::new(inbox, 0, connections).unwrap());
+        let mailbox = Arc::new(CmMailbox::new(inbox, 0, connections).unwrap());
         let (stats, counts) = (shared::<PortStats>(), shared::<ConnectionsStats>());
         let (stage, lcore) = (shared::<StageStats>(), shared::<LcoreStats>());
         let mut port = MultiPort::new(MultiPortSpec {
@@ -79,7 +79,7 @@ impl World {
             receiving: Some(receiving),
             sending: Some(sending),
             any: shape.any,
-            exchange: Arc::clone(&exchange),
+            mailbox: Arc::clone(&mailbox),
             stats: Shared::clone(&stats),
             counts: Shared::clone(&counts),
         });
@@ -100,7 +100,7 @@ impl World {
         };
         World {
             oracle,
-            host: Host::new(exchange, maker, connections),
+            host: Host::new(mailbox, maker, connections),
             lcore: LcoreState { ctx, many: vec![port] },
             stats,
             counts,

@@ -10,7 +10,7 @@ use verbline_verbs::{CompletionQueue, Completions, QpMaker, QpSpec, SrqSpec, Sta
 use super::super::{ManyReceiving, MultiPort, MultiPortSpec};
 use super::*;
 use crate::connection::acceptor::ConnectionPeer;
-use crate::connection::many::exchange::{Exchange, ToLcore};
+use crate::connection::cm_mailbox::{CmMailbox, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::poll_loop::complete_runs;
@@ -34,7 +34,7 @@ const BYTES: usize = 8;
 /// A port with two connections, the only one of its lcore.
 struct World {
     lcore: LcoreState,
-    exchange: Arc<Exchange>,
+    mailbox: Arc<CmMailbox>,
     maker: QpMaker,
     stage: Shared<StageStats>,
     stats: Shared<PortStats>,
@@ -68,7 +68,7 @@ impl World {
         });
         queue.add_user(Shared::clone(&stage));
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-        let exchange = Arc::new(Exchange::new(LcoreInbox { control, lcore: 0 }, 0, 2).unwrap());
+        let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 2).unwrap());
         let port = MultiPort::new(MultiPortSpec {
             name: "port".into(),
             index: 0,
@@ -76,7 +76,7 @@ impl World {
             receiving: Some(ManyReceiving::new(srq, 0, Link::Drop, 2, 2, 2, [false; 2])),
             sending: Some(ManySending::new(PORT, 8, [DEPTH, 2 * DEPTH], 2 * DEPTH, Some(queue))),
             any,
-            exchange: Arc::clone(&exchange),
+            mailbox: Arc::clone(&mailbox),
             stats: Shared::clone(&stats),
             counts: shared(),
         });
@@ -88,7 +88,7 @@ impl World {
             weights: Weights::default(),
             stage_ended: None,
         };
-        World { lcore: LcoreState { ctx, many: vec![port] }, exchange, maker, stage, stats, cq, rig }
+        World { lcore: LcoreState { ctx, many: vec![port] }, mailbox, maker, stage, stats, cq, rig }
     }
 
     /// Opens a connection. Its handle, and the number of its queue pair.
@@ -98,9 +98,10 @@ impl World {
         self.rig.bring_up(&mut qp);
         let qpn = qp.qpn();
         let address = ([127, 0, 0, 1], 4791).into();
-        let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag: 0 });
-        self.exchange.tell_lcore(ToLcore::Expect { connection, qpn });
-        self.exchange.tell_lcore(ToLcore::Open { connection, qp: Box::new(PortQp::new(qp)), peer });
+        let peer = ConnectionPeer { address, local: address, private_data: Box::default(), tag: 0 };
+        let peer = Some(Box::new(peer));
+        self.mailbox.tell_lcore(ToLcore::Expect { connection, qpn });
+        self.mailbox.tell_lcore(ToLcore::Open { connection, qp: Box::new(PortQp::new(qp)), peer });
         assert!(self.lcore.many[0].take_messages());
         (connection, qpn)
     }
@@ -249,8 +250,8 @@ fn a_connection_that_fails_tells_its_status_once_and_gives_back_what_is_behind()
     assert_eq!((world.errors(Status::REM_ACCESS_ERR), world.errors(Status::WR_FLUSH_ERR)), (1, 0));
     assert_eq!((world.out(), world.stats.stale.value()), ([0, 1], 0));
     let mut said = Vec::new();
-    world.exchange.take_for_host(&mut said);
-    assert!(matches!(said[..], [ToHost::Over { .. }, ToHost::Released { .. }]), "{said:?}");
+    world.mailbox.take_for_cm(&mut said);
+    assert!(matches!(said[..], [ToCm::Over { .. }, ToCm::Released { .. }]), "{said:?}");
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     // Without a marker, which the device did not take either, nobody says more; the host waits in
     // vain.
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
-    world.exchange.tell_lcore(ToLcore::Force { connection: first });
+    world.mailbox.tell_lcore(ToLcore::Force { connection: first });
     assert!(world.lcore.many[0].take_messages());
     assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 2]));
 
@@ -278,7 +279,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     world.send(second, 1);
     world.write(second, 1);
     world.turn();
-    world.exchange.tell_lcore(ToLcore::Close { connection: second, reason: "left" });
+    world.mailbox.tell_lcore(ToLcore::Close { connection: second, reason: "left" });
     assert!(world.lcore.many[0].take_messages());
     let posted = world.rig.script.queues().flush(of_second);
     assert_eq!(posted.len(), 3 + 1, "and a marker");
@@ -293,7 +294,7 @@ fn a_marker_that_comes_twice_is_stale_the_second_time() {
     let (first, of_first) = world.open(0);
     world.write(first, 1);
     world.turn();
-    world.exchange.tell_lcore(ToLcore::Close { connection: first, reason: "left" });
+    world.mailbox.tell_lcore(ToLcore::Close { connection: first, reason: "left" });
     assert!(world.lcore.many[0].take_messages());
     for _ in ["the write", "the marker"] {
         assert!(world.rig.script.queues().end_send(of_first, Status::WR_FLUSH_ERR).is_some());

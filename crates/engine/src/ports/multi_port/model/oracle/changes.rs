@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use verbline_mem::ConnectionId;
 
 use super::{Answer, Message, Oracle, Peer, Phase};
+use crate::connection::cm_mailbox::TAKEN_MAX;
 use crate::connection::event::ConnectionChange;
-use crate::connection::many::exchange::TAKEN_MAX;
 use crate::stats::drop_reason::DropReason;
 
 impl Oracle {

@@ -1,0 +1,181 @@
+//! Messages between a port and the thread that makes its connections, the cm thread: a supervisor
+//! ([`crate::connection::supervisor`]) where the port has one queue pair, a host
+//! ([`crate::connection::many::host`]) where it has many.
+//!
+//! ```text
+//!   cm thread                                     lcore
+//!   makes a queue pair ── Expect ───────────────▶ knows its number; keeps what it receives
+//!   is connected       ── Open ─────────────────▶ sends and receives by it
+//!   (or gives up       ── Forget ───────────────▶ brings it to ERR)
+//!   hears of the end   ── Close ────────────────▶ brings it to ERR
+//!                      ◀───────────────── Over ── a completion failed, or a stage closes it
+//!                      ◀────────────── Drained ── its completions have come (of one queue pair)
+//!                      ◀───────────── Released ── it is the port's no more
+//!   destroys it, and uses the slot again
+//!   waits in vain      ── Force ────────────────▶ releases it as it is
+//! ```
+//!
+//! A port with one queue pair has it until it is given the next one, which is made when the one
+//! before is drained: both never have work requests in the completion queue at once. What it is
+//! given is connected, and has no receives yet, so that it is told of by `Open` alone. Its lcore
+//! measures by itself how long it waits for completions: nobody forces it.
+//!
+//! Guarantees: nothing is allocated on the lcore, since a slot has at most one of each message
+//! under way; a message names its connection, so that it is never taken for one of a later queue
+//! pair; the lcore is told by one notice, however many messages there are, and takes a few of them
+//! a turn. The hot path never looks here: the lcore takes the lock only after a notice
+//! ([`crate::control::run_control`]) told it to, and no holder keeps the lock for longer than it
+//! takes to move what was said.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use verbline_mem::ConnectionId;
+
+use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::port_qp::PortQp;
+use crate::control::event_fd::EventFd;
+use crate::control::notice::Notice;
+use crate::control::run_control::{Control, LcoreInbox};
+
+/// The most messages that an lcore takes a turn: the other ports' packets wait meanwhile.
+pub(crate) const TAKEN_MAX: usize = 16;
+/// Kinds of messages to the lcore, and to the cm thread.
+const TO_LCORE_KINDS: usize = 5;
+pub(crate) const TO_CM_KINDS: usize = 3;
+
+/// From the cm thread to the lcore.
+#[derive(Debug)]
+pub(crate) enum ToLcore {
+    /// A queue pair of this number is about to be connected: it may receive before it is open.
+    Expect { connection: ConnectionId, qpn: u32 },
+    /// It is connected. `peer`: for the stages of a port with many.
+    Open { connection: ConnectionId, qp: Box<PortQp>, peer: Option<Box<ConnectionPeer>> },
+    /// It will not be connected. Its peer may have sent something all the same, which would vanish
+    /// with the queue pair. So it is released as an open one is.
+    Forget { connection: ConnectionId, qp: Box<PortQp> },
+    /// The connection is over.
+    Close { connection: ConnectionId, reason: &'static str },
+    /// Its completions do not come.
+    Force { connection: ConnectionId },
+}
+
+/// From the lcore to the cm thread.
+#[derive(Debug)]
+pub(crate) enum ToCm {
+    /// The connection is over: the number of the [`crate::stats::down_reason::DownReason`], 0 if
+    /// there is none.
+    Over { connection: ConnectionId, down_reason: u64 },
+    /// Nothing of the port's one queue pair is outstanding, or was waited for in vain. The port
+    /// keeps the queue pair until it has the next one.
+    Drained { connection: ConnectionId },
+    /// Nothing of the queue pair is outstanding, or was waited for in vain. What the cm thread has
+    /// allocated it frees.
+    Released { connection: ConnectionId, qp: Box<PortQp>, peer: Option<Box<ConnectionPeer>> },
+}
+
+/// Shared by a port and its cm thread.
+#[derive(Debug)]
+pub(crate) struct CmMailbox {
+    said: Mutex<Said>,
+    /// Signaled for the cm thread.
+    event: EventFd,
+    inbox: LcoreInbox,
+    /// The port's place on the lcore.
+    place: usize,
+}
+
+/// One for each port of the plan, in order; `None` for ports that are given no connections.
+pub(crate) type CmMailboxes = [Option<Arc<CmMailbox>>];
+
+#[derive(Debug)]
+struct Said {
+    to_lcore: VecDeque<ToLcore>,
+    to_cm: Vec<ToCm>,
+    /// The lcore has a notice that it has not acted on.
+    announced: bool,
+}
+
+impl CmMailbox {
+    pub(crate) fn new(inbox: LcoreInbox, place: usize, connections: usize) -> io::Result<CmMailbox> {
+        let said = Said {
+            to_lcore: VecDeque::with_capacity(connections * TO_LCORE_KINDS),
+            to_cm: Vec::with_capacity(connections * TO_CM_KINDS),
+            announced: false,
+        };
+        Ok(CmMailbox { said: Mutex::new(said), event: EventFd::new()?, inbox, place })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        // Every change is a few moves that do not panic.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cm thread: tells the lcore.
+    pub(crate) fn tell_lcore(&self, message: ToLcore) {
+        let mut said = self.lock();
+        said.to_lcore.push_back(message);
+        self.announce(said);
+    }
+
+    /// The lcore: acts on its notice. Another one comes if it is to act again.
+    pub(crate) fn heard(&self) {
+        self.lock().announced = false;
+    }
+
+    /// The lcore: wants another notice, for the next turn.
+    pub(crate) fn call_again(&self) {
+        self.announce(self.lock());
+    }
+
+    /// Posts a notice, unless there is one. So the lcore acts once a turn.
+    fn announce(&self, mut said: MutexGuard<'_, Said>) {
+        let is_first = !std::mem::replace(&mut said.announced, true);
+        drop(said);
+        if is_first {
+            self.inbox.post(Notice::Connections { port: self.place });
+        }
+    }
+
+    /// The lcore: takes some messages, in order; another notice comes if there are more.
+    pub(crate) fn take_for_lcore(&self, taken: &mut Vec<ToLcore>) {
+        let mut said = self.lock();
+        let count = said.to_lcore.len().min(TAKEN_MAX);
+        taken.extend(said.to_lcore.drain(..count));
+        if !said.to_lcore.is_empty() {
+            self.announce(said);
+        }
+    }
+
+    /// The lcore: tells the cm thread.
+    pub(crate) fn tell_cm(&self, message: ToCm) {
+        self.lock().to_cm.push(message);
+        self.event.signal();
+    }
+
+    /// The cm thread: takes all messages, into an empty vector of the same room.
+    pub(crate) fn take_for_cm(&self, taken: &mut Vec<ToCm>) {
+        // Cleared first: what is said behind it is heard by the next wait.
+        self.event.clear();
+        std::mem::swap(&mut self.lock().to_cm, taken);
+    }
+
+    /// How many connections opened that the lcore has not heard of.
+    pub(crate) fn unheard(&self) -> usize {
+        self.lock().to_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
+    }
+
+    /// What ends the run.
+    pub(crate) fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.inbox.control)
+    }
+}
+
+impl AsFd for CmMailbox {
+    /// Readable when the lcore has said something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
