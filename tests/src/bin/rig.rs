@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Deserialize;
 use verbline::engine::{Counter, StageError};
@@ -108,6 +109,27 @@ impl Stage for Sink {
     }
 }
 
+/// What `[press]` says, if it is there: a thread of the app's own that feeds the run, and ends it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Press {
+    /// Messages that it hands to `injector.press`; once the sink has them, it ends the run.
+    messages: u64,
+}
+
+impl Press {
+    fn work(self, injector: &Injector, observer: &Observer, interrupter: &Interrupter) {
+        for number in 0..self.messages {
+            injector.try_push(&number.to_le_bytes()).expect("the injector has room for all");
+        }
+        let received = |report: Report| report.stage("sink").and_then(|sink| sink.counter("received"));
+        while observer.snapshot().and_then(received).is_some_and(|received| received < self.messages) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        interrupter.interrupt();
+    }
+}
+
 struct Rig;
 
 impl App for Rig {
@@ -128,6 +150,16 @@ impl App for Rig {
         let sink = StageSpec { outputs: &["back"], summary: "has a habit", ..StageSpec::default() };
         registry.stage("habit", sink, make_sink);
         of_broken_plans(registry);
+        registry.section("press");
+    }
+
+    fn started(&self, plan: &Plan, running: &Running) -> Result<(), String> {
+        let Some(section) = plan.section("press") else { return Ok(()) };
+        let press: Press = section.parse().map_err(|error| error.to_string())?;
+        let injector = running.injector("press").map_err(|error| error.to_string())?;
+        let (observer, interrupter) = (running.observer(), running.interrupter());
+        std::thread::spawn(move || press.work(&injector, &observer, &interrupter));
+        Ok(())
     }
 }
 

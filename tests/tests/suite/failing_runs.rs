@@ -31,6 +31,26 @@ fn a_run_whose_sources_are_done_ends_before_its_time() {
     assert_eq!((json["packets"]["held"].as_u64(), json["drained"].as_bool()), (Some(0), Some(true)), "{json:#}");
 }
 
+/// The app's own thread, beside the command line's live line, `--set` and signals.
+#[test]
+fn an_app_feeds_its_run_and_ends_it_before_its_time() {
+    let endless = "stage.numbers.params={}";
+    let injector = "injector.press={ to = \"stage.sink\", pool = \"packets\", depth = 64 }";
+    let shown = rig(&[endless, injector, "press.messages=64"]).with(["--json"]).run().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!(json["injectors"][0]["pushed"], 64, "{json:#}");
+    assert!(json["stages"][1]["counters"][0]["value"].as_u64() >= Some(64), "{json:#}");
+
+    // What it lacks ends the run in order, with its words.
+    let shown = rig(&[endless, "press.messages=1"]).run();
+    assert_eq!(shown.status.code(), Some(1), "{shown}");
+    ends_with(
+        &shown,
+        "the plan has no injector `press`; it has none: add a table [injector.NAME] with `to`, `pool` and `depth`",
+    );
+}
+
 #[test]
 fn a_panic_of_a_stage_is_told_with_the_stage() {
     let panics = rig(&["stage.sink.params.habit=panic", "stage.sink.params.after=100"]);

@@ -26,8 +26,8 @@ pub trait Stage: Send {
     /// again with the next batch, for which the pool's sum counts. A stage that wants to send them
     /// later moves them to a batch of its own, and declares
     /// [`holds_packets`](crate::StageSpec::holds_packets). What takes the place of `input` (by
-    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source, which
-    /// has no input, does not override this.
+    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source
+    /// overrides this only if it has an injector, whose messages come here.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }

@@ -1,6 +1,6 @@
 //! What an app brings to the command line.
 
-use verbline_engine::{Registry, Report};
+use verbline_engine::{Registry, Report, Running};
 use verbline_plan::Plan;
 
 use super::figures::count;
@@ -16,6 +16,22 @@ pub trait App {
     /// Registers its stage kinds and the sections of a plan that it reads itself.
     fn register(&self, registry: &mut Registry);
 
+    /// The run has begun: its ports are connected, and its lcores run. The app takes what its own
+    /// threads need: an [`Injector`](verbline_engine::Injector), an
+    /// [`Observer`](verbline_engine::Observer) for snapshots, an
+    /// [`Interrupter`](verbline_engine::Interrupter), by which the run ends as if its time were up.
+    /// The live line waits for this call, so what takes time belongs on a thread. Such a thread
+    /// learns of the end by `Refused::Stopped` of its injector, or by `Observer::is_stopping`; the
+    /// app may join it in [`App::outcome`].
+    ///
+    /// # Errors
+    /// Why the app can't go on: the run stops in order, and has failed with these words. A fault of
+    /// the plan is for the factory of a stage to find, which a check sees too.
+    fn started(&self, plan: &Plan, running: &Running) -> Result<(), String> {
+        let _ = (plan, running);
+        Ok(())
+    }
+
     /// A few words for the live line, such as a rate or a percentile. Called a few times a second.
     fn live(&self, report: &Report) -> String {
         let packets: u64 = report.ports.iter().map(|port| port.rx_packets).sum();
@@ -29,7 +45,8 @@ pub trait App {
         Err("nothing of a plan of this app can be taken while it runs".to_owned())
     }
 
-    /// What it has to say about a run that has ended, beside the engine's report.
+    /// What it has to say about a run that has ended, beside the engine's report. No lcore runs any
+    /// more.
     fn outcome(&self, report: &Report) -> Outcome {
         let _ = report;
         Outcome::default()

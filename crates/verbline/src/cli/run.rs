@@ -1,7 +1,7 @@
 //! `run`: takes a plan from its file to its report.
 //!
-//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks. Each way
-//! drains and reports.
+//! A run ends when its time is up, its sources are done, an lcore fails, or the user or the app
+//! asks. Each way drains and reports.
 
 use std::io;
 use std::process::ExitCode;
@@ -51,11 +51,14 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     }
     let mut line = LiveLine::new(plan.name(), options.length.0, options.quiet);
     let started = Instant::now();
-    watch((app, &registry, options), &running, started, &mut line, &stop);
+    let is_ready = app.started(&plan, &running);
+    if is_ready.is_ok() {
+        watch((app, &registry, options), &running, started, &mut line, &stop);
+    }
     line.draining(started.elapsed());
     let ended = running.stop();
     line.clear();
-    conclude(app, ended, options.json, &stop)
+    conclude(app, ended, is_ready.err(), options.json, &stop)
 }
 
 /// Listens for those who look at the run. A run that nobody can look at is better than none.
@@ -117,8 +120,15 @@ fn live(app: &dyn App, report: &Report) -> String {
     app.live(report) + &stolen.collect::<String>()
 }
 
-/// Prints the report, and says whether the run was a good one.
-fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool, stop: &StopRequest) -> ExitCode {
+/// Prints the report, and says whether the run was a good one. `not_ready`: why the app had it
+/// stopped at its start.
+fn conclude(
+    app: &dyn App,
+    ended: Result<Report, EngineError>,
+    not_ready: Option<String>,
+    as_json: bool,
+    stop: &StopRequest,
+) -> ExitCode {
     let report = match ended {
         Ok(report) => report,
         Err(
@@ -139,6 +149,7 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool, st
         }
         outcome.text += &format!("{}\n", labelled("log", &line));
     }
+    outcome.failures.extend(not_ready);
     outcome.failures.extend(faults(&report));
     let is_good = report.failures.is_empty() && outcome.failures.is_empty();
     let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
