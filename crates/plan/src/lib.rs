@@ -109,6 +109,7 @@ pub use plan::nodes::{Home, Nodes};
 pub use plan::port::{Acceptor, Connections, Port, Retries};
 pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 pub use read::reference::{KeyReference, TableReference, app_reference, reference};
+pub use read::schema::schema;
 pub use sums::sum::{Limit, Sum, Term};
 pub use text::duration;
 pub use text::keys::{AppKey, Keys, undeclared};

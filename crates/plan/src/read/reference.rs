@@ -85,7 +85,7 @@ fn add_app_table(
     }
 }
 
-fn explain_app_key(key: &AppKey) -> KeyReference {
+pub(crate) fn explain_app_key(key: &AppKey) -> KeyReference {
     let (value, bounds) = match key.takes {
         AppTakes::Integer(least, most) => ("integer", format!("{} to {}", grouped(least), grouped(most))),
         AppTakes::Real(least, most) => ("number", format!("{least} to {most}")),

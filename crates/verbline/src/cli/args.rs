@@ -154,6 +154,9 @@ pub(super) enum Format {
 pub(super) struct KeysOptions {
     /// Only the keys of this sort of table, this section of the app's, or the params of this kind
     pub(super) table: Option<String>,
+    /// Print a JSON schema of this app's plans, for editors
+    #[arg(long, conflicts_with = "table")]
+    pub(super) schema: bool,
 }
 
 /// Options of `devices`.

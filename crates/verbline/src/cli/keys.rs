@@ -1,16 +1,19 @@
 //! `keys`: prints what a plan can say, table by table: the engine's tables, and those that the app
-//! declares. `docs/plan.md` and `docs/keys.md` show the same.
+//! declares. `docs/plan.md` and `docs/keys.md` show the same. Editors get them as a JSON schema.
 
 use std::process::ExitCode;
 
 use verbline_engine::Registry;
-use verbline_plan::{TableReference, app_reference, reference};
+use verbline_plan::{TableReference, app_reference, reference, schema};
 
 use super::args::KeysOptions;
-use super::output::result;
+use super::output::{document, result};
 
-/// Prints every table's keys, or one's.
+/// Prints every table's keys, or one's; or all as a schema.
 pub(super) fn keys(registry: &Registry, options: &KeysOptions) -> ExitCode {
+    if options.schema {
+        return document(&schema(&registry.catalog()), ExitCode::SUCCESS, None);
+    }
     let wanted = |table: &TableReference| options.table.as_deref().is_none_or(|sort| sort == table.sort);
     let tables: Vec<String> = tables(registry).into_iter().filter(wanted).map(|table| show(&table)).collect();
     result(&tables.join("\n"), ExitCode::SUCCESS, None)

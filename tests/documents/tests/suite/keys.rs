@@ -20,12 +20,15 @@ Beside [the keys that every plan has](plan.md) an app reads some of its own: sec
 `params` of its kinds of stages. This page is made of what the apps declare (a test compares them),
 and each app prints its own: `tick-to-trade keys feed`, `kv keys shard`.
 
+`keys --schema` prints a JSON schema of the app's plans, with which an editor completes them;
+[schema](schema) has those of the apps, and the first line of each shipped plan names its own.
+
 A key is read with its bounds and its default from the declaration. An app of yours declares its
 keys in the same way: `Keys` and `AppKey` of `verbline::prelude`, `Registry::section_of` and
 `Registry::params_of`.
 ";
 
-fn apps() -> Vec<(&'static str, Registry)> {
+pub(crate) fn apps() -> Vec<(&'static str, Registry)> {
     let apps: [&dyn App; 5] = [
         &kv::KeyValue::default(),
         &nvme_load::NvmeLoad::default(),

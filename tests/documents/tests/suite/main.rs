@@ -6,6 +6,7 @@ mod checkout;
 mod commands;
 mod judge;
 mod keys;
+mod schema;
 
 use std::fs;
 use std::path::PathBuf;
