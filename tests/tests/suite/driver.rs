@@ -19,12 +19,7 @@ const CARGO: &str = "#!/bin/sh\ncase \"$*\" in *plan-app*) for plan; do :; done;
 /// A checkout with the driver and two apps, all built.
 fn checkout() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let script = |path: &str, text: &str| {
-        let path = folder.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let script = |path: &str, text: &str| script(&folder.path().join(path), text);
     script("x", &fs::read_to_string(root().join("x")).unwrap());
     script("bin/cargo", CARGO);
     for app in ["pingpong", "tick-to-trade"] {
@@ -32,6 +27,12 @@ fn checkout() -> TempDir {
         script(&format!("target/release/{app}"), APP);
     }
     folder
+}
+
+fn script(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn driver(folder: &Path, mut command: Command, arguments: &[&str]) -> Output {
@@ -94,6 +95,56 @@ fn a_plans_path_is_the_callers() {
         let said = "pingpong check config/plan.toml\n";
         assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{path} from {from}: {output:?}");
     }
+}
+
+/// A system without dpkg: its package manager, and what a command could need, but no compiler.
+fn elsewhere(folder: &Path, manager: &str) -> Command {
+    let bin = folder.join(format!("bin-{manager}"));
+    fs::create_dir(&bin).unwrap();
+    for tool in ["bash", "sh", "dirname", "realpath", "cat", "env", "echo", "grep"] {
+        let path = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().unwrap().stdout;
+        let path = String::from_utf8(path).unwrap();
+        let path = if path.starts_with('/') { path.trim().to_owned() } else { format!("/bin/{tool}") };
+        std::os::unix::fs::symlink(path, bin.join(tool)).unwrap();
+    }
+    script(&bin.join(manager), "#!/bin/sh\nexit 1\n");
+    // Whoever may not install is told what to.
+    script(&bin.join("id"), "#!/bin/sh\necho 1000\n");
+    let mut command = Command::new(bin.join("bash"));
+    command.env("PATH", &bin).env("HOME", folder).env("LIBCLANG_PATH", "/chosen").env_remove("CARGO_TARGET_DIR");
+    command
+}
+
+#[test]
+fn a_system_without_dpkg_is_told_in_its_own_words_what_is_missing() {
+    for (manager, words) in [
+        ("dnf", "dnf install gcc gcc-c++ make pkgconf-pkg-config rdma-core-devel"),
+        ("zypper", "zypper install gcc gcc-c++ make pkg-config rdma-core-devel"),
+        ("pacman", "pacman -S base-devel pkgconf rdma-core"),
+        ("apk", "apk add build-base pkgconf rdma-core-dev"),
+        ("apt-get", "apt-get install build-essential pkg-config libibverbs-dev librdmacm-dev"),
+        ("none", "your package manager, for build-essential pkg-config libibverbs-dev librdmacm-dev"),
+    ] {
+        let folder = checkout();
+        let mut command = elsewhere(folder.path(), manager);
+        let output = command.arg(folder.path().join("x")).args(["check", "missing.toml"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{manager}: {output:?}");
+        assert!(said.contains(&format!("(as root: {words})")), "{manager}: {said}");
+    }
+}
+
+/// Nobody asks which packages those are.
+#[test]
+fn a_system_without_dpkg_that_has_everything_builds() {
+    let folder = checkout();
+    let mut command = elsewhere(folder.path(), "dnf");
+    for tool in ["cc", "pkg-config"] {
+        script(&folder.path().join("bin-dnf").join(tool), "#!/bin/sh\nexit 0\n");
+    }
+    fs::copy(folder.path().join("bin/cargo"), folder.path().join("bin-dnf/cargo")).unwrap();
+    let output = command.arg(folder.path().join("x")).args(["check", "missing.toml"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "tick-to-trade check missing.toml\n", "{output:?}");
 }
 
 #[test]
