@@ -4,6 +4,7 @@
 
 mod checkout;
 mod commands;
+mod drawings;
 mod judge;
 mod keys;
 mod schema;
