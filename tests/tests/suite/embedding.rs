@@ -5,12 +5,12 @@
 //! line that such a crate needs were missing.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use verbline_tests::{root, skipped};
+
+use crate::outside::{cargo, copy_of, new_crate, own_profiles, profiles, said};
 
 const PULSE: &str = "examples/pulse";
 const DOCUMENT: &str = "docs/embedding.md";
@@ -20,16 +20,11 @@ const DOCUMENT: &str = "docs/embedding.md";
 #[test]
 fn a_new_crate_passes_its_test_and_runs_its_plan() {
     let outside = tempfile::tempdir().unwrap();
-    let new = |name: &str| {
-        let mut driver = Command::new(root().join("x"));
-        driver.args(["new", name]).current_dir(outside.path()).output().unwrap()
-    };
+    let new = |name: &str| new_crate(outside.path(), name);
     let made = new("heart-beat");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let made = outside.path().join("heart-beat");
-    let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
-    let own = manifest.find("[profile.dev]").unwrap();
-    fs::write(made.join("Cargo.toml"), format!("{}{}[workspace]\n", &manifest[..own], profiles())).unwrap();
+    own_profiles(&made);
 
     let tested = cargo(&made, &["test", "--quiet", "--offline"]);
     assert!(tested.status.success(), "{}", said(&tested));
@@ -46,6 +41,15 @@ fn a_new_crate_passes_its_test_and_runs_its_plan() {
         assert_eq!(refused.status.code(), Some(2), "{name}: {}", said(&refused));
         assert!(String::from_utf8_lossy(&refused.stderr).contains(why), "{name}: {}", said(&refused));
     }
+}
+
+/// An embedder's program with a thread of its own, built as an embedder builds it.
+#[test]
+fn the_gateway_passes_its_test() {
+    let outside = copy_of("examples/gateway");
+    let tested = cargo(outside.path(), &["test", "--quiet", "--offline"]);
+    assert!(tested.status.success(), "{}", said(&tested));
+    assert!(String::from_utf8_lossy(&tested.stdout).contains("1 passed"), "{}", said(&tested));
 }
 
 /// Of what is committed: that is what cargo sees of a repository.
@@ -113,35 +117,6 @@ fn outside(lines: &str) -> TempDir {
     write("src/main.rs", "fn main() {}\n");
     write("Cargo.lock", &fs::read_to_string(root().join("Cargo.lock")).unwrap());
     outside
-}
-
-fn cargo(folder: &Path, arguments: &[&str]) -> Output {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(arguments).current_dir(folder);
-    // What cargo and `./x test` told this test about the workspace is none of that crate's.
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("CARGO_") && name != "CARGO_HOME" {
-            cargo.env_remove(name);
-        }
-    }
-    // Where the workspace is built, and by its profiles: what others wrote is built already.
-    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
-    let debug = std::env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into());
-    cargo.env("CARGO_PROFILE_DEV_DEBUG", debug);
-    cargo.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// The workspace's profiles of a build for development.
-fn profiles() -> String {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let from = manifest.find("[profile.dev]").unwrap();
-    let to = manifest.find("[profile.release]").unwrap();
-    manifest[from..to].to_owned()
 }
 
 /// The document's lines for `Cargo.toml`.

@@ -1,0 +1,133 @@
+//! The stages of a gateway: orders of ordinary sockets in, a queue pair out.
+#![forbid(unsafe_code)]
+
+pub mod message;
+
+use std::io::Write;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::sync::{Arc, OnceLock};
+
+use message::Message;
+use serde::Deserialize;
+use verbline::engine::Opening;
+use verbline::prelude::*;
+
+const MARKET: OutId = OutId(0);
+const FILL: OutId = OutId(0);
+const MALFORMED: DropReason = DropReason::Stage(0);
+const TOO_LARGE: DropReason = DropReason::Stage(1);
+
+/// `[gateway]` in the plan.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    listen: String,
+    quantity_max: u32,
+}
+
+impl Keys for Settings {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("listen", "IPv4:PORT", "where clients send orders, by UDP"),
+        AppKey::integer("quantity_max", 1..=1_000_000, "the greatest order that is let through").or(1_000),
+    ];
+}
+
+/// The socket of the clients: the gate opens and answers by it, and the app's thread listens.
+pub type Socket = Arc<OnceLock<UdpSocket>>;
+
+/// Lets orders through to the market, and tells clients what became of them.
+struct Gate {
+    socket: UdpSocket,
+    quantity_max: u32,
+    orders: Counter,
+    fills: Counter,
+}
+
+impl Gate {
+    /// One system call an answer: clients are ordinary sockets. A client whose socket is full is
+    /// told nothing, as UDP is.
+    fn answer(&self, message: Message, word: &str) {
+        let mut text = [0_u8; 32];
+        let left = {
+            let mut rest = &mut text[..];
+            let _ = write!(rest, "{} {word}", message.order);
+            rest.len()
+        };
+        let _ = self.socket.send_to(&text[..text.len() - left], message.client);
+    }
+}
+
+impl Stage for Gate {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            // Only what a port has received has a time.
+            let is_injected = packet.timestamp() == 0;
+            match Message::of_bytes(packet.data()) {
+                None => out.drop(packet, MALFORMED),
+                Some(fill) if !is_injected => {
+                    self.fills.add(1);
+                    self.answer(fill, if fill.is_filled { "filled" } else { "rejected" });
+                }
+                Some(order) if order.quantity > self.quantity_max => {
+                    self.answer(order, "too large");
+                    out.drop(packet, TOO_LARGE);
+                }
+                Some(_) => {
+                    self.orders.add(1);
+                    out.send(MARKET, packet);
+                }
+            }
+        }
+    }
+}
+
+/// Fills every order, in the packet that it came in.
+struct Exchange;
+
+impl Stage for Exchange {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for mut packet in input.drain_front(input.len()) {
+            match Message::of_bytes(packet.data()) {
+                None => out.drop(packet, MALFORMED),
+                Some(order) => {
+                    packet.data_mut().copy_from_slice(&Message { is_filled: true, ..order }.to_bytes());
+                    out.send(FILL, packet);
+                }
+            }
+        }
+    }
+}
+
+/// Names the stages, and says how each is made. What the gate opens is put into `shared`.
+pub fn register(registry: &mut Registry, shared: &Socket) {
+    registry.section_of::<Settings>("gateway", "where orders come from, and which are let through");
+    let spec = StageSpec {
+        outputs: &["market"],
+        drops: &["malformed", "too_large"],
+        summary: "lets orders through to the market, and answers clients",
+        ..StageSpec::default()
+    };
+    let describe = |stage: &StageContext<'_>| {
+        let section = stage.raw_section("gateway")?;
+        let settings: Settings = section.read()?;
+        let listen: SocketAddrV4 =
+            settings.listen.parse().map_err(|error| section.refuse("listen", format!("no address: {error}")))?;
+        Ok((listen, settings.quantity_max, stage.counter("orders"), stage.counter("fills")))
+    };
+    let shared = Arc::clone(shared);
+    registry.opening_stage("gate", spec, describe, move |described, _: &Opening<'_>| {
+        let (listen, quantity_max, orders, fills) = described;
+        let socket = UdpSocket::bind(listen).map_err(|error| format!("{listen}: {error}"))?;
+        socket.set_nonblocking(true)?;
+        let _ = shared.set(socket.try_clone()?);
+        Ok(Box::new(Gate { socket, quantity_max, orders, fills }))
+    });
+
+    let spec = StageSpec {
+        outputs: &["fill"],
+        drops: &["malformed"],
+        summary: "fills every order",
+        ..StageSpec::default()
+    };
+    registry.stage("exchange", spec, |_| Ok(Box::new(Exchange)));
+}
