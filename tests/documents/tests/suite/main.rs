@@ -5,6 +5,7 @@
 mod checkout;
 mod commands;
 mod drawings;
+mod figures;
 mod judge;
 mod keys;
 mod schema;
