@@ -29,9 +29,6 @@ pub struct RiskSpec {
 /// Why an order was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Trading was halted by [`RiskGate::halt`].
-    #[error("trading is halted")]
-    Halted,
     /// No such instrument.
     #[error("instrument {instrument} is not one of the {instruments} that have limits")]
     UnknownInstrument {
@@ -102,22 +99,21 @@ pub enum Refusal {
 
 impl Refusal {
     /// Names for counters, by [`Refusal::index`].
-    pub const NAMES: [&'static str; 9] =
-        ["halted", "unknown instrument", "quantity", "price", "notional", "no reference", "collar", "position", "rate"];
+    pub const NAMES: [&'static str; 8] =
+        ["unknown instrument", "quantity", "price", "notional", "no reference", "collar", "position", "rate"];
 
     /// A small number for each kind.
     #[inline]
     pub fn index(&self) -> usize {
         match self {
-            Refusal::Halted => 0,
-            Refusal::UnknownInstrument { .. } => 1,
-            Refusal::Quantity { .. } => 2,
-            Refusal::Price { .. } => 3,
-            Refusal::Notional { .. } => 4,
-            Refusal::NoReference { .. } => 5,
-            Refusal::Collar { .. } => 6,
-            Refusal::Position { .. } => 7,
-            Refusal::Rate { .. } => 8,
+            Refusal::UnknownInstrument { .. } => 0,
+            Refusal::Quantity { .. } => 1,
+            Refusal::Price { .. } => 2,
+            Refusal::Notional { .. } => 3,
+            Refusal::NoReference { .. } => 4,
+            Refusal::Collar { .. } => 5,
+            Refusal::Position { .. } => 6,
+            Refusal::Rate { .. } => 7,
         }
     }
 }
@@ -143,7 +139,6 @@ pub struct RiskGate {
     spec: RiskSpec,
     exposures: Box<[Exposure]>,
     bucket: TokenBucket,
-    is_halted: bool,
     counts: RiskCounts,
 }
 
@@ -153,7 +148,6 @@ impl RiskGate {
         Self {
             exposures: vec![Exposure::default(); usize::from(spec.instruments)].into_boxed_slice(),
             bucket: TokenBucket::new(spec.orders_per_second, spec.burst_orders),
-            is_halted: false,
             counts: RiskCounts::default(),
             spec,
         }
@@ -196,16 +190,6 @@ impl RiskGate {
         self.exposures.get(usize::from(instrument)).map_or(0, |e| e.position)
     }
 
-    /// Refuses all orders until [`RiskGate::resume`].
-    pub fn halt(&mut self) {
-        self.is_halted = true;
-    }
-
-    /// Ends a halt.
-    pub fn resume(&mut self) {
-        self.is_halted = false;
-    }
-
     /// Totals since construction.
     pub fn counts(&self) -> &RiskCounts {
         &self.counts
@@ -215,9 +199,6 @@ impl RiskGate {
     fn verdict(&mut self, order: &OrderIntent, reference: Option<i64>, now_ns: u64) -> Result<(), Refusal> {
         let &OrderIntent { instrument, side, price, quantity } = order;
         let spec = &self.spec;
-        if self.is_halted {
-            return Err(Refusal::Halted);
-        }
         let Some(exposure) = self.exposures.get_mut(usize::from(instrument)) else {
             return Err(Refusal::UnknownInstrument { instrument, instruments: spec.instruments });
         };
@@ -332,11 +313,9 @@ mod tests {
         assert_eq!(refusal(BUY, None), Refusal::NoReference { price: 10_000 });
         assert_eq!(refusal(BUY, Some(9_900)), Refusal::Collar { price: 10_000, reference: 9_900, limit_bps: 100 });
         let mut gate = RiskGate::new(SPEC);
-        gate.halt();
-        assert_eq!(gate.check(&BUY, at, 0), Err(Refusal::Halted));
-        gate.resume();
+        let refused = gate.check(&OrderIntent { price: 0, ..BUY }, at, 0).unwrap_err();
         assert_eq!(gate.check(&BUY, at, 0), Ok(()));
-        assert_eq!((gate.counts().passed, gate.counts().refused[Refusal::Halted.index()]), (1, 1));
+        assert_eq!((gate.counts().passed, gate.counts().refused[refused.index()]), (1, 1));
     }
 
     #[test]
