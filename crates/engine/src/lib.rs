@@ -69,6 +69,7 @@ pub use stats::report::{
 };
 pub use stats::wakes::WakeReport;
 pub use stats::warnings::Warning;
+pub use stats::wire::{DatagramsReport, WireReport};
 pub use verbline_plan::{OutputOperations, Rights, StageSpec};
 pub use verbline_verbs::connection::ConnParam;
 pub use verbline_verbs::rdma::Remote;

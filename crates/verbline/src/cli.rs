@@ -34,6 +34,7 @@ mod text;
 mod times;
 mod top;
 mod visible;
+mod wire_text;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic;

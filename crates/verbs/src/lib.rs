@@ -67,7 +67,7 @@ mod wr_id;
 pub use cq::channel::{ChannelError, CompletionChannel};
 pub use cq::completion::{Completion, Completions, Stale, Status, WcOpcode};
 pub use cq::{ArmedCq, CompletionQueue, CqError, Notify};
-pub use device::address::AddressError;
+pub use device::address::{AddressError, Discard, Incidents, LinkCounters, WireCounters, wire_counters};
 pub use device::attr::Mtu;
 pub use device::context::Context;
 pub use device::gid::{Endpoint, Gid};

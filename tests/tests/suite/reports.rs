@@ -134,7 +134,7 @@ fn good() -> Value {
     });
     json!({
         "version": 1, "plan": "none", "ended": true, "elapsed_ns": 1000, "throttled_ns": null, "drained": true,
-        "failures": [], "events": [],
+        "failures": [], "events": [], "wires": [],
         "lcores": [lcore("main"), lcore("other")], "stages": [stage], "ports": [], "connections": [], "rings": [ring],
         "injectors": [injector],
         "pools": [pool], "drops": [{ "place": "ring.r", "reason": "left_behind", "packets": 1 }],

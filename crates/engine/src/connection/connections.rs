@@ -100,6 +100,7 @@ impl Connections {
         let status = Arc::new(Mutex::new(Status {
             state: ConnectionState::Connected,
             peer: connection.peer_addr().to_string(),
+            link: connection.link(),
             attempts,
             times: 1,
             took,
@@ -236,7 +237,7 @@ impl Entry {
     }
 
     fn report(&self, started_ns: Tick, is_down: bool) -> ConnectionReport {
-        let Status { state, peer, attempts, times, took, ended, last_error } = lock(&self.status).clone();
+        let Status { state, peer, link, attempts, times, took, ended, last_error } = lock(&self.status).clone();
         let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
         let in_error = || "its queue pair is in the error state".to_owned();
         let (state, reason) = match state {
@@ -251,6 +252,7 @@ impl Entry {
             role: self.role,
             address: self.address.to_string(),
             peer_address: peer,
+            link: link.name(),
             state,
             reason,
             attempts,
@@ -272,6 +274,8 @@ impl Drop for Connections {
 mod tests {
     use std::time::Duration;
 
+    use verbline_verbs::connection::ConnectionLink;
+
     use super::*;
     use crate::control::run_control::Phase;
 
@@ -292,6 +296,7 @@ mod tests {
         let status = Status {
             state: ConnectionState::Connected,
             peer: String::new(),
+            link: ConnectionLink::Process,
             attempts: 1,
             times: 1,
             took: Duration::ZERO,

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbline_verbs::connection::{Connection, ConnectionError};
+use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink};
 use verbline_verbs::{QpMaker, QueuePair};
 
 use crate::connection::connector::{Connector, Failure};
@@ -52,6 +52,8 @@ pub(crate) struct Status {
     pub(crate) state: ConnectionState,
     /// The other end, or the last other end.
     pub(crate) peer: String,
+    /// By what its packets go, or went last.
+    pub(crate) link: ConnectionLink,
     pub(crate) attempts: u64,
     /// How often it was established.
     pub(crate) times: u64,
@@ -86,6 +88,7 @@ pub(crate) trait ConnectionManager {
 /// A connection as its supervisor sees it: readable when it has an event.
 pub(crate) trait Supervised: AsFd {
     fn peer(&self) -> String;
+    fn link(&self) -> ConnectionLink;
     /// Why it is over, if it is or ends within `patience`.
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError>;
 }
@@ -93,6 +96,10 @@ pub(crate) trait Supervised: AsFd {
 impl Supervised for Connection {
     fn peer(&self) -> String {
         self.peer_addr().to_string()
+    }
+
+    fn link(&self) -> ConnectionLink {
+        Connection::link(self)
     }
 
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError> {
@@ -204,7 +211,7 @@ impl<M: ConnectionManager> Supervisor<M> {
             let took = self.manager.now().saturating_duration_since(start);
             let mut status = lock(&self.status);
             (status.state, status.last_error) = (ConnectionState::Connected, None);
-            (status.peer, status.took) = (connection.peer(), took);
+            (status.peer, status.link, status.took) = (connection.peer(), connection.link(), took);
             status.times += 1;
             let Status { attempts, times, .. } = &*status;
             tracing::info!(port = %self.port, address = %self.address, attempts, times, ?took, "connected again");

@@ -53,6 +53,8 @@ counted! {
         /// Of a port that connects to several addresses: attempts at another address than that
         /// whose turn it was, since that had failed.
         failed_over,
+        /// Connections that were made over UDP: by a software device's address.
+        over_udp,
         /// Queue pairs whose completions did not come within a second of their end.
         forced,
     }

@@ -18,3 +18,4 @@ pub(crate) mod snapshot;
 pub(crate) mod turn_time;
 pub(crate) mod wakes;
 pub(crate) mod warnings;
+pub(crate) mod wire;

@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
+use crate::stats::wire::WireReport;
 
 /// The version of the report's shape. It rises when a key goes or changes its meaning, and not when
 /// one is added.
@@ -38,6 +39,8 @@ pub struct Report {
     pub ports: Vec<PortReport>,
     /// Connections by address, in the order of their ports.
     pub connections: Vec<ConnectionReport>,
+    /// The network of the software devices of its ports that have an address.
+    pub wires: Vec<WireReport>,
     /// In the plan's order.
     pub rings: Vec<RingReport>,
     /// In the plan's order.
@@ -103,6 +106,9 @@ pub struct ConnectionReport {
     pub address: String,
     /// Who is at the other end, or was last.
     pub peer_address: String,
+    /// By what its packets go, or went last: the `network` of a kernel device, this `process`, or
+    /// `udp`.
+    pub link: &'static str,
     /// How it is, or was when the run was stopped.
     pub state: ConnectionState,
     /// Why it was lost, the last time.

@@ -19,6 +19,7 @@ use crate::stats::kernel_time::Thieves;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::operations::OperationStats;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
+use crate::stats::wire::{self, WireReport};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -127,6 +128,7 @@ impl RunStats {
             lcores,
             ports: self.ports.iter().map(port).collect(),
             connections: Vec::new(),
+            wires: self.wires(),
             rings: self.rings.iter().map(ring).collect(),
             injectors: self.injectors.iter().map(injector).collect(),
             drops: self.drops(ended),
@@ -135,6 +137,11 @@ impl RunStats {
             events: Vec::new(),
             failures: Vec::new(),
         }
+    }
+
+    fn wires(&self) -> Vec<WireReport> {
+        let devices: Vec<_> = self.ports.iter().map(|entry| entry.known.device.as_str()).collect();
+        wire::wires(&devices)
     }
 
     /// What the run fails for, besides what its lcores met. `lost`: the ports that it ended with.

@@ -2,7 +2,7 @@
 
 use crate::memory::{Memory, Sge};
 use crate::schedule::{Deadlines, Turns};
-use crate::transport::{Arrival, Discard, Fault, Incoming, QueuePair, Transmit};
+use crate::transport::{Arrival, Discard, Fault, Incidents, Incoming, QueuePair, Transmit};
 use crate::wire::{Qpn, Segment};
 use crate::work::{Completion, PostError, SendRequest};
 use std::collections::HashMap;
@@ -25,16 +25,9 @@ pub struct Engine {
     deadlines: Deadlines,
     /// Datagrams that the first one to send has sent in a row.
     in_a_row: u32,
-    counters: EngineCounters,
-}
-
-/// Datagrams that belong to no queue pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineCounters {
-    /// They are no packets.
-    pub malformed: u64,
-    /// No queue pair has their number.
-    pub no_queue_pair: u64,
+    /// Of all queue pairs that there are or were, and of what belongs to none.
+    incidents: Incidents,
+    has_incidents: bool,
 }
 
 /// What became of a datagram.
@@ -135,9 +128,20 @@ impl Engine {
         self.with(qpn, |queue_pair| queue_pair.post_receive(id, sges))
     }
 
-    /// Datagrams that belong to no queue pair.
-    pub fn counters(&self) -> EngineCounters {
-        self.counters
+    /// What went wrong with all queue pairs that there are or were, and the datagrams of none.
+    pub fn incidents(&self) -> &Incidents {
+        &self.incidents
+    }
+
+    /// The same, if something did since the last call.
+    pub fn take_new_incidents(&mut self) -> Option<&Incidents> {
+        std::mem::take(&mut self.has_incidents).then_some(&self.incidents)
+    }
+
+    fn discard(&mut self, why: Discard) -> Received<'static> {
+        self.incidents.discard(why);
+        self.has_incidents = true;
+        Received::Discarded(why)
     }
 
     /// Takes in a datagram.
@@ -149,17 +153,15 @@ impl Engine {
         memory: &mut impl Memory,
     ) -> Received<'a> {
         let Ok(incoming) = Incoming::read(arrival, datagram) else {
-            self.counters.malformed += 1;
-            return Received::Discarded(Discard::Malformed);
+            return self.discard(Discard::Malformed);
         };
         let qpn = incoming.destination();
         if qpn == Qpn::MANAGEMENT {
-            return management(&incoming);
+            return management(&incoming).unwrap_or_else(|why| self.discard(why));
         }
         let place = self.by_number.get(&qpn.number()).copied();
         let Some((place, queue_pair)) = place.and_then(|place| Some((place, self.places[place].as_mut()?))) else {
-            self.counters.no_queue_pair += 1;
-            return Received::Discarded(Discard::NoQueuePair);
+            return self.discard(Discard::NoQueuePair);
         };
         let taken = queue_pair.receive(now_ns, &incoming, memory);
         self.look_at(place);
@@ -175,6 +177,10 @@ impl Engine {
 
     fn note(&mut self, place: usize) {
         let Some(queue_pair) = &mut self.places[place] else { return };
+        if let Some(more) = queue_pair.take_incidents() {
+            self.incidents.add(&more);
+            self.has_incidents = true;
+        }
         if queue_pair.has_completions() {
             self.to_poll.ask(place);
         }
@@ -253,12 +259,12 @@ impl Engine {
     }
 }
 
-fn management<'a>(incoming: &Incoming<'a>) -> Received<'a> {
+fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
     let packet = incoming.packet();
-    match (incoming.check(), packet.segment) {
-        (Err(why), _) => Received::Discarded(why),
-        (Ok(()), Segment::Ud(deth, _)) => Received::Management(Management { qkey: deth.qkey, payload: packet.payload }),
-        (Ok(()), _) => Received::Discarded(Discard::Transport),
+    incoming.check()?;
+    match packet.segment {
+        Segment::Ud(deth, _) => Ok(Received::Management(Management { qkey: deth.qkey, payload: packet.payload })),
+        _ => Err(Discard::Transport),
     }
 }
 

@@ -20,7 +20,7 @@ mod transmitting;
 mod unreliable;
 
 pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};
-pub use counters::{Counters, Discard};
+pub use counters::{Counters, Discard, Incidents};
 pub use queue_pair::{Fault, OpenError, QueuePair};
 pub use receive_queue::ReceiveQueue;
 pub use receiving::{Arrival, Icrc, Incoming};

@@ -2,7 +2,7 @@
 
 use crate::memory::{Owner, Sge};
 use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
-use crate::transport::counters::Counters;
+use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
 use crate::transport::repair::Stop;
 use crate::transport::requester::Requester;
@@ -99,6 +99,11 @@ impl QueuePair {
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What went wrong since the last call.
+    pub(crate) fn take_incidents(&mut self) -> Option<Incidents> {
+        self.counters.take_fresh()
     }
 
     /// Whether it failed: everything that is posted is flushed.
@@ -226,9 +231,10 @@ impl QueuePair {
         }
         if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
             match requester.advance(now_ns, &self.sends) {
-                Ok(is_overdue) => self.counters.timeouts += u64::from(is_overdue),
+                Ok(true) => self.counters.note(|all| all.timeouts += 1),
+                Ok(false) => {}
                 Err(Stop::Fail(status)) => {
-                    self.counters.timeouts += 1;
+                    self.counters.note(|all| all.timeouts += 1);
                     self.fail_front(status);
                 }
                 Err(Stop::Discard(_)) => {}

@@ -84,7 +84,7 @@ impl QueuePair {
         let taken = self.check(incoming).and_then(|()| self.take_in(now_ns, incoming, memory));
         match taken {
             Ok(()) => self.counters.received += 1,
-            Err(why) => self.counters.discard(why),
+            Err(why) => self.counters.note(|all| all.discard(why)),
         }
         taken
     }

@@ -136,7 +136,7 @@ impl Responder {
             if !is_near {
                 return Discard::OutsideWindow;
             }
-            counters.out_of_order += 1;
+            counters.note(|all| all.out_of_order += 1);
             if !self.is_told {
                 self.is_told = true;
                 self.reply = Some(Answer::Again(Syndrome::NAK_SEQUENCE));
@@ -155,7 +155,7 @@ impl Responder {
         if !is_ours {
             return Discard::OutsideWindow;
         }
-        counters.duplicates += 1;
+        counters.note(|all| all.duplicates += 1);
         Discard::Duplicate
     }
 
@@ -330,15 +330,15 @@ impl Responder {
                 (self.expected.before(), Syndrome::ACK)
             }
             Answer::Again(code) if code == Syndrome::NAK_SEQUENCE => {
-                counters.sequence_naks_sent += 1;
+                counters.note(|all| all.sequence_naks_sent += 1);
                 (self.expected, code)
             }
             Answer::Again(code) => {
-                counters.rnr_naks_sent += 1;
+                counters.note(|all| all.rnr_naks_sent += 1);
                 (self.expected, code)
             }
             Answer::Refuse(code, psn) => {
-                counters.fatal_naks_sent += 1;
+                counters.note(|all| all.fatal_naks_sent += 1);
                 (psn, code)
             }
         };

@@ -58,11 +58,11 @@ impl Requester {
         let status = match (syndrome.code >> 5, syndrome.code) {
             (ACK, _) => return Ok(()),
             (RNR, code) => {
-                cx.counters.rnr_naks_received += 1;
+                cx.counters.note(|all| all.rnr_naks_received += 1);
                 return self.wait_for_receive(cx.now_ns, cx.sends, code & 0x1F);
             }
             (NAK, Syndrome::NAK_SEQUENCE) => {
-                cx.counters.sequence_naks_received += 1;
+                cx.counters.note(|all| all.sequence_naks_received += 1);
                 return self.repair(cx.sends);
             }
             (NAK, Syndrome::NAK_INVALID_REQUEST) => Status::RemoteInvalidRequest,
@@ -70,7 +70,7 @@ impl Requester {
             (NAK, Syndrome::NAK_REMOTE_OPERATION) => Status::RemoteOperation,
             _ => return Err(Stop::Discard(Discard::Unfitting)),
         };
-        cx.counters.fatal_naks_received += 1;
+        cx.counters.note(|all| all.fatal_naks_received += 1);
         Err(Stop::Fail(status))
     }
 

@@ -98,8 +98,9 @@ impl QueuePair {
         }
         match &mut self.mode {
             Mode::Rc(_, _, Some(requester)) => {
-                let is_new = requester.sent(now_ns, &self.sends, outgoing.packets);
-                self.counters.retransmitted += u64::from(!is_new);
+                if !requester.sent(now_ns, &self.sends, outgoing.packets) {
+                    self.counters.note(|all| all.retransmitted += 1);
+                }
             }
             Mode::Uc(_, _, Some(sender)) | Mode::Ud { sender: Some(sender), .. } => sender.sent(&mut self.sends),
             _ => {}

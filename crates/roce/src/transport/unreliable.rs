@@ -116,7 +116,7 @@ impl UnreliableReceiver {
         let begins = matches!(uc, Uc::Send { first: true, .. } | Uc::Write { first: Some(_), .. });
         let before = std::mem::replace(&mut self.message, Underway::Nothing);
         if !begins && !is_next {
-            cx.counters.out_of_order += 1;
+            cx.counters.note(|all| all.out_of_order += 1);
             return Err(Halt::Discard(Discard::OutOfOrder));
         }
         self.message = match (uc, before) {

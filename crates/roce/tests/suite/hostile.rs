@@ -34,9 +34,9 @@ fn whole() -> Rc {
 
 /// The datagram is discarded for that reason, nothing is answered, and the connection goes on.
 fn costs_nothing(pair: &mut Pair, datagram: &Datagram, why: Discard) {
-    let before = pair.b.qp.counters().discarded(why);
+    let before = pair.b.qp.counters().incidents().discarded(why);
     assert_eq!(pair.b.take(0, datagram), Err(why));
-    assert_eq!(pair.b.qp.counters().discarded(why), before + 1);
+    assert_eq!(pair.b.qp.counters().incidents().discarded(why), before + 1);
     assert!(pair.b.all(0).is_empty() && pair.b.completions().is_empty() && !pair.b.qp.is_failed());
     pair.b.receive(1, 10);
     pair.a.send(1, SEND, 10);
@@ -276,7 +276,8 @@ fn to_nobody_is_never_answered() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!((engine.counters().no_queue_pair, engine.counters().malformed), (nobody, malformed));
+    let counted = [Discard::NoQueuePair, Discard::Malformed].map(|why| engine.incidents().discarded(why));
+    assert_eq!(counted, [nobody, malformed]);
     assert!(nobody > 1000 && malformed > 1000, "{nobody} {malformed}");
     assert_eq!(engine.transmit(0, &mut memory, &mut vec![0; MTU.bytes() as usize + HEADERS_MAX_BYTES], 0), None);
     assert!(engine.remove(QPNS[1]).is_some() && engine.remove(Qpn::new(5)).is_none());

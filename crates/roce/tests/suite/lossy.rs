@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use verbline_roce::Status;
-use verbline_roce::transport::{Counters, Mtu, Retries};
+use verbline_roce::transport::{Discard, Incidents, Mtu, Retries};
 
 use crate::sim::network::Faults;
 use crate::sim::world::World;
@@ -46,17 +46,18 @@ fn is_at_rest(world: &mut World) {
 
 /// What the seeds have come by, so that no test passes for want of trouble.
 #[derive(Default)]
-struct Seen(Counters);
+struct Seen(Incidents, u64);
 
 impl Seen {
     fn add(&mut self, world: &World) {
-        let Seen(seen) = self;
+        let Seen(seen, acks_sent) = self;
         for end in &world.ends {
             let counters = *world.hosts[end.host].engine.queue_pair(end.side.qpn).expect("there").counters();
+            *acks_sent += counters.acks_sent;
+            let counters = counters.incidents();
             seen.retransmitted += counters.retransmitted;
             seen.duplicates += counters.duplicates;
             seen.out_of_order += counters.out_of_order;
-            seen.acks_sent += counters.acks_sent;
             seen.sequence_naks_sent += counters.sequence_naks_sent;
             seen.sequence_naks_received += counters.sequence_naks_received;
             seen.rnr_naks_sent += counters.rnr_naks_sent;
@@ -64,16 +65,17 @@ impl Seen {
             seen.timeouts += counters.timeouts;
             assert_eq!((counters.fatal_naks_sent, counters.fatal_naks_received), (0, 0));
         }
+        assert_engines_add_up(world);
     }
 
     fn check(&self) {
-        let Seen(seen) = self;
+        let Seen(seen, acks_sent) = self;
         println!("{seen:?}");
         let some = [
             seen.retransmitted,
             seen.duplicates,
             seen.out_of_order,
-            seen.acks_sent,
+            *acks_sent,
             seen.sequence_naks_sent,
             seen.sequence_naks_received,
             seen.rnr_naks_sent,
@@ -85,6 +87,24 @@ impl Seen {
 }
 
 const SEEDS: u64 = 400;
+
+/// An engine has counted what its queue pairs did, and what belongs to none.
+fn assert_engines_add_up(world: &World) {
+    for (at, host) in world.hosts.iter().enumerate() {
+        let mut sum = vec![0; Incidents::VALUES];
+        for end in world.ends.iter().filter(|end| end.host == at) {
+            let of_one = host.engine.queue_pair(end.side.qpn).expect("there").counters().incidents();
+            sum.iter_mut().zip(of_one.values()).for_each(|(sum, more)| *sum += more);
+        }
+        let (all, sum) = (host.engine.incidents(), Incidents::of_values(sum));
+        for why in Discard::ALL {
+            let of_none = matches!(why, Discard::Malformed | Discard::NoQueuePair);
+            assert!(of_none || all.discarded(why) == sum.discarded(why), "{why:?}: {all:?}, {sum:?}");
+        }
+        let named = Incidents::VALUES - Discard::ALL.len();
+        assert!(all.values().take(named).eq(sum.values().take(named)), "{all:?}, {sum:?}");
+    }
+}
 
 #[test]
 fn every_work_request_completes_once_in_order_with_the_right_bytes() {

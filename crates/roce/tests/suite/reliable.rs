@@ -90,7 +90,7 @@ fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
     pair.a.take(0, &naks[0]).expect("the same again changes nothing");
     let again = pair.a.all(0);
     assert_eq!(again, sent[1..]);
-    assert_eq!(pair.a.qp.counters().retransmitted, 3);
+    assert_eq!(pair.a.qp.counters().incidents().retransmitted, 3);
     again.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
@@ -254,7 +254,7 @@ fn a_request_that_is_refused_ends_both_sides() {
         assert_eq!(statuses(&mut pair.b), [(5, local), (6, Status::Flushed)], "{what}");
         assert_eq!((pair.b.qp.take_fault(), pair.b.qp.take_fault()), (Some(fault), None), "{what}");
         assert!(pair.a.qp.is_failed() && pair.b.qp.is_failed());
-        assert_eq!(pair.b.qp.counters().fatal_naks_sent, 1);
+        assert_eq!(pair.b.qp.counters().incidents().fatal_naks_sent, 1);
         // What is posted from now on is flushed.
         pair.a.send(3, SEND, 1);
         pair.b.receive(7, 1);

@@ -198,7 +198,7 @@ fn what_a_transport_has_not_is_not_taken_from_the_wire() {
     let datagram = rc.a.next(0).expect("sent");
     for mut other in [Pair::uc(), Pair::ud()] {
         assert_eq!(other.b.take(0, &datagram), Err(Discard::Transport));
-        assert_eq!(other.b.qp.counters().discarded(Discard::Transport), 1);
+        assert_eq!(other.b.qp.counters().incidents().discarded(Discard::Transport), 1);
     }
     assert_eq!(QPNS[1], Qpn::new(0x32_0022));
 }

@@ -1,14 +1,15 @@
 //! A device's wire: its socket, and what one thread at a time works with.
 
 use crate::objects::device::{self, Device};
+use crate::wire::counters::LinkCounters;
 use crate::wire::doorbell::Doorbell;
 use crate::wire::inner::Inner;
-use crate::wire::socket::{Link, LinkCounters};
+use crate::wire::socket::Link;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use verbline_roce::transport::Counters;
+use verbline_roce::transport::{Counters, Incidents};
 
 /// A device's wire.
 pub struct Wire {
@@ -51,9 +52,15 @@ impl Wire {
         self.link.path_mtu(to).map(|mtu| mtu.code())
     }
 
-    /// What its socket counted.
+    /// What its socket counted. Takes no lock.
     pub fn link_counters(&self) -> LinkCounters {
-        self.lock().link_counters
+        self.link.counters.values()
+    }
+
+    /// What went otherwise than on a network that loses nothing: with all queue pairs that there
+    /// are or were, and with the datagrams of none. Takes no lock.
+    pub fn incidents(&self) -> Incidents {
+        self.link.incidents.values()
     }
 
     /// What a queue pair's transport counted; `None` if its packets don't go by this wire.

@@ -16,7 +16,7 @@ use crate::queues::timer;
 use crate::wire::management::Management;
 use crate::wire::memory::Keys;
 use crate::wire::outbox::Outbox;
-use crate::wire::socket::{Arrivals, Link, LinkCounters};
+use crate::wire::socket::{Arrivals, Link};
 use rdma_sys::{ibv_wc_flags, ibv_wc_status};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,6 @@ pub(crate) struct Inner {
     sends: HashMap<u32, Sends>,
     arrivals: Arrivals,
     outbox: Outbox,
-    pub(super) link_counters: LinkCounters,
     /// Turns that the owners of queue pairs took.
     pub(super) polls: u64,
     /// The last turn kept its answers back.
@@ -58,7 +57,6 @@ impl Inner {
             sends: HashMap::new(),
             arrivals: Arrivals::new(),
             outbox: Outbox::new(own.port()),
-            link_counters: LinkCounters::default(),
             polls: 0,
             has_kept_back: false,
             has_more: false,
@@ -157,10 +155,10 @@ impl Inner {
     fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>) {
         let own = self.link.own().ip();
         let mut memory = Keys(pinned);
-        let count = self.arrivals.receive(&self.link, &mut self.link_counters);
+        let count = self.arrivals.receive(&self.link);
         for index in 0..count {
             let Some((from, datagram)) = self.arrivals.datagram(index) else {
-                self.link_counters.truncated += 1;
+                self.link.counters.truncated.add(1);
                 continue;
             };
             let Some(addresses) = Addresses::new(from.ip(), own) else { continue };
@@ -195,7 +193,10 @@ impl Inner {
             };
             self.outbox.add(&sent.route, sent.len);
         }
-        self.outbox.flush(&self.link, &mut self.link_counters);
+        self.outbox.flush(&self.link);
+        if let Some(all) = self.engine.take_new_incidents() {
+            self.link.incidents.publish(all);
+        }
         // Unreliable sends complete by being sent, and some fail.
         self.complete(pinned, errors);
     }
@@ -206,7 +207,7 @@ impl Inner {
             let Some((route, len)) = self.management.transmit(room, ip_id) else { break };
             self.outbox.add(&route, len);
         }
-        self.outbox.flush(&self.link, &mut self.link_counters);
+        self.outbox.flush(&self.link);
     }
 
     /// Puts what has completed where programs poll it; whether there was something.

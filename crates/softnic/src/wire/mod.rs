@@ -24,6 +24,7 @@
 mod attach;
 mod carried;
 mod connection;
+mod counters;
 mod device_wire;
 mod doorbell;
 mod inner;
@@ -36,7 +37,7 @@ mod thread;
 
 pub use attach::{AttachError, all, attach, of_device, random_psn};
 pub use connection::{Asked, Exchange, Listening};
+pub use counters::LinkCounters;
 pub use device_wire::Wire;
 pub use management::{News, Terms};
-pub use socket::LinkCounters;
-pub use verbline_roce::transport::Counters;
+pub use verbline_roce::transport::{Counters, Discard, Incidents};

@@ -4,7 +4,7 @@
 //! goes with its place in its run, since the kernel gives the segments of a run the IPv4
 //! identifications 0, 1, 2 and so on, which the checksum covers.
 
-use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, LinkCounters, Run};
+use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, Run};
 use std::net::SocketAddr;
 use verbline_roce::wire::icrc::ICRC_BYTES;
 use verbline_roce::wire::{Route, seal};
@@ -62,11 +62,11 @@ impl Outbox {
     }
 
     /// Sends all of it.
-    pub(crate) fn flush(&mut self, link: &Link, counters: &mut LinkCounters) {
+    pub(crate) fn flush(&mut self, link: &Link) {
         for (at, run) in self.runs.iter().enumerate() {
             let end = self.runs.get(at + 1).map_or(self.used, |next| next.first);
             let bytes = &self.bytes[run.first..end];
-            link.send(&Run { to: run.to, bytes, segment_bytes: run.segment_bytes }, counters);
+            link.send(&Run { to: run.to, bytes, segment_bytes: run.segment_bytes });
         }
         self.runs.clear();
         self.used = 0;

@@ -7,6 +7,7 @@
 //! Written upon libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
+use crate::wire::counters::{LinkTallies, Published, Tally};
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -20,34 +21,14 @@ pub(crate) const DATAGRAM_BYTES_MAX: usize = Mtu::B4096.bytes() as usize + HEADE
 /// `net.core.rmem_max` and `wmem_max` allow.
 const BUFFER_BYTES: libc::c_int = 4 << 20;
 
-/// What the link counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounters {
-    /// Datagrams that the kernel took.
-    pub sent: u64,
-    /// Datagrams that came.
-    pub received: u64,
-    /// Datagrams that came and were too long.
-    pub truncated: u64,
-    /// System calls that sent.
-    pub send_calls: u64,
-    /// System calls that brought something.
-    pub receive_calls: u64,
-    /// Datagrams that were lost because a queue was full (EAGAIN, ENOBUFS).
-    pub full: u64,
-    /// Datagrams that were lost because the interface's MTU is smaller (EMSGSIZE).
-    pub too_long: u64,
-    /// Datagrams that a firewall refused (EPERM).
-    pub refused: u64,
-    /// Datagrams that were lost for another reason.
-    pub failed: u64,
-}
-
 /// The socket.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: UdpSocket,
     own: SocketAddr,
+    pub(super) counters: LinkTallies,
+    /// Of the queue pairs that send and receive by it.
+    pub(super) incidents: Published,
 }
 
 impl Link {
@@ -62,7 +43,7 @@ impl Link {
         set(&socket, level, name, value)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
-        Ok(Link { socket, own })
+        Ok(Link { socket, own, counters: LinkTallies::default(), incidents: Published::new() })
     }
 
     /// Its address and port.
@@ -154,7 +135,7 @@ impl Arrivals {
     }
 
     /// Takes what has come, as far as there is room; gives how many datagrams that are.
-    pub(crate) fn receive(&mut self, link: &Link, counters: &mut LinkCounters) -> usize {
+    pub(crate) fn receive(&mut self, link: &Link) -> usize {
         for header in &mut self.headers {
             header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
         }
@@ -172,8 +153,10 @@ impl Arrivals {
         };
         // An error is that nothing has come, or that one of before found nobody.
         let count = usize::try_from(count).unwrap_or(0);
-        counters.receive_calls += u64::from(count > 0);
-        counters.received += count as u64;
+        if count > 0 {
+            link.counters.receive_calls.add(1);
+            link.counters.received.add(count as u64);
+        }
         count
     }
 
@@ -261,7 +244,7 @@ impl Link {
     }
 
     /// Sends one.
-    pub(crate) fn send(&self, run: &Run<'_>, counters: &mut LinkCounters) {
+    pub(crate) fn send(&self, run: &Run<'_>) {
         let segments = run.bytes.len().div_ceil(run.segment_bytes.max(1));
         let (mut name, name_bytes) = Name::new(run.to);
         let mut vector = libc::iovec { iov_base: run.bytes.as_ptr().cast_mut().cast(), iov_len: run.bytes.len() };
@@ -279,21 +262,21 @@ impl Link {
             control.write(Segments { header: cmsg, bytes: run.segment_bytes as u16, pad: [0; 6] });
             (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of::<Segments>());
         }
-        counters.send_calls += 1;
+        self.counters.send_calls.add(1);
         // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads them.
         let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
-        let count = if sent >= 0 { &mut counters.sent } else { counters.of_error(io::Error::last_os_error()) };
-        *count += segments as u64;
+        let count = if sent >= 0 { &self.counters.sent } else { self.counters.of_error(&io::Error::last_os_error()) };
+        count.add(segments as u64);
     }
 }
 
-impl LinkCounters {
-    fn of_error(&mut self, error: io::Error) -> &mut u64 {
+impl LinkTallies {
+    fn of_error(&self, error: &io::Error) -> &Tally {
         match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => &mut self.full,
-            Some(libc::EMSGSIZE) => &mut self.too_long,
-            Some(libc::EPERM | libc::EACCES) => &mut self.refused,
-            _ => &mut self.failed,
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => &self.full,
+            Some(libc::EMSGSIZE) => &self.too_long,
+            Some(libc::EPERM | libc::EACCES) => &self.refused,
+            _ => &self.failed,
         }
     }
 }
@@ -312,16 +295,17 @@ mod tests {
     #[test]
     fn runs_arrive_as_datagrams_and_name_their_sender() {
         let [a, b] = pair();
-        let (mut counters, mut arrivals) = (LinkCounters::default(), Arrivals::new());
+        let mut arrivals = Arrivals::new();
         let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
-        a.send(&Run { to: b.own(), bytes: &bytes, segment_bytes: 1000 }, &mut counters);
-        a.send(&Run { to: b.own(), bytes: &bytes[..7], segment_bytes: 7 }, &mut counters);
-        assert_eq!(arrivals.receive(&b, &mut counters), 4);
+        a.send(&Run { to: b.own(), bytes: &bytes, segment_bytes: 1000 });
+        a.send(&Run { to: b.own(), bytes: &bytes[..7], segment_bytes: 7 });
+        assert_eq!(arrivals.receive(&b), 4);
         let got: Vec<_> = (0..4).map(|index| arrivals.datagram(index).expect("whole")).collect();
         assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
         assert_eq!((got[3].1, got[3].0), (&bytes[..7], a.own()));
-        assert_eq!((counters.sent, counters.received, counters.send_calls), (4, 4, 2));
-        assert_eq!(arrivals.receive(&b, &mut counters), 0);
+        let (sent, received) = (a.counters.values(), b.counters.values());
+        assert_eq!((sent.sent, received.received, sent.send_calls), (4, 4, 2));
+        assert_eq!(arrivals.receive(&b), 0);
         assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
     }
 
@@ -331,8 +315,8 @@ mod tests {
         let link = Link::open(free).expect("just freed");
         let sender = UdpSocket::bind("[::1]:0").expect("a socket");
         sender.send_to(&vec![0; DATAGRAM_BYTES_MAX + 1], link.own()).expect("sent");
-        let (mut counters, mut arrivals) = (LinkCounters::default(), Arrivals::new());
-        assert_eq!(arrivals.receive(&link, &mut counters), 1);
+        let mut arrivals = Arrivals::new();
+        assert_eq!(arrivals.receive(&link), 1);
         assert!(arrivals.datagram(0).is_none());
     }
 }

@@ -40,6 +40,8 @@ struct Row {
     max_mcast_groups: u32,
     /// As verbs.h names them, without IBV_DEVICE_.
     capabilities: Vec<&'static str>,
+    /// Who its queue pairs can be connected to, and by what.
+    reaches: String,
     ports: Vec<PortRow>,
 }
 
@@ -96,7 +98,7 @@ fn list(provider: Provider) -> Result<Vec<Row>, DeviceError> {
 
 fn row(device: &Device, context: &Context) -> Result<Row, VerbError> {
     let attr = context.query_device()?;
-    let ports = (1..=attr.ports).map(|port| port_row(context, port)).collect::<Result<_, _>>()?;
+    let ports = (1..=attr.ports).map(|port| port_row(context, port)).collect::<Result<Vec<_>, _>>()?;
     Ok(Row {
         provider: device.provider().to_string(),
         name: device.name().to_owned(),
@@ -122,8 +124,22 @@ fn row(device: &Device, context: &Context) -> Result<Row, VerbError> {
             AtomicCap::Unknown(_) => "unknown",
         },
         max_mcast_groups: attr.max_mcast_groups,
+        reaches: reaches(device.provider(), &ports),
         ports,
     })
+}
+
+/// Who its queue pairs can be connected to, and by what.
+fn reaches(provider: Provider, ports: &[PortRow]) -> String {
+    match provider {
+        Provider::Soft => "this process, within it; with an `address` in its plan also other processes and hosts that \
+                           speak RoCE v2, by UDP port 4791"
+            .to_owned(),
+        Provider::Kernel => {
+            let layers: Vec<_> = ports.iter().map(|port| port.link_layer.as_str()).collect();
+            format!("what its network does, by {}", layers.join(" and "))
+        }
+    }
 }
 
 fn port_row(context: &Context, port: u8) -> Result<PortRow, VerbError> {
@@ -185,6 +201,7 @@ fn show(row: &Row) -> String {
     line("READs, atomics", format!("{} at once a queue pair; atomic {}", n(row.max_qp_rd_atomic), row.atomics));
     line("multicast", format!("{} groups", n(row.max_mcast_groups)));
     line("capabilities", row.capabilities.join(" "));
+    line("reaches", row.reaches.clone());
     for port in &row.ports {
         let PortRow { state, link_layer, mtu_bytes, lid, .. } = port;
         line(&format!("port {}", port.port), format!("{state}, {link_layer}, MTU {mtu_bytes} bytes, LID {lid}"));

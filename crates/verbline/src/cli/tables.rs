@@ -117,7 +117,7 @@ fn many_row(port: &PortReport, many: &ConnectionsReport) -> [String; 9] {
 
 /// Who the ports were connected to by address.
 pub(super) fn connections(connections: &[ConnectionReport]) -> String {
-    let header = ["port", "role", "state", "peer", "attempts", "times", "took"];
+    let header = ["port", "role", "state", "peer", "over", "attempts", "times", "took"];
     let rows = connections.iter().map(|one| {
         let state = match one.state {
             ConnectionState::Connected => "connected",
@@ -127,9 +127,9 @@ pub(super) fn connections(connections: &[ConnectionReport]) -> String {
         };
         let (role, state, took) = (one.role.to_owned(), state.to_owned(), duration(one.connect_ns));
         let (attempts, times) = (count(one.attempts), count(one.times_connected));
-        [one.port.clone(), role, state, one.peer_address.clone(), attempts, times, took]
+        [one.port.clone(), role, state, one.peer_address.clone(), one.link.to_owned(), attempts, times, took]
     });
-    table(header, 4, rows)
+    table(header, 5, rows)
 }
 
 /// What went over the rings, in which batches, and how full they were.

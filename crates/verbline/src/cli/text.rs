@@ -32,14 +32,13 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         let _ = writeln!(text, "{table}\n");
     }
     text.push_str(&port_errors(&report.ports));
-    if let Some(table) = tables::many_connections(&report.ports) {
-        let _ = writeln!(text, "{table}\n");
-    }
+    text.extend(tables::many_connections(&report.ports).map(|table| table + "\n\n"));
     text.push_str(&refused(&report.ports));
     if !report.connections.is_empty() {
         let _ = writeln!(text, "{}\n", tables::connections(&report.connections));
     }
     text.push_str(&lost(&report.connections));
+    text.push_str(&super::wire_text::wires(&report.wires));
     if !report.rings.is_empty() {
         let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
     }
@@ -236,6 +235,7 @@ mod tests {
             role: "connects",
             address: "[2001:db8:7:8::1234:5678]:44200".into(),
             peer_address: "[2001:db8:7:8::1234:5678]:44200".into(),
+            link: "udp",
             state: ConnectionState::Reconnecting,
             reason: Some("the peer disconnected".into()),
             attempts: 1_024,

@@ -15,6 +15,7 @@
 mod deadline;
 mod error;
 mod kernel;
+mod link;
 mod options;
 mod soft;
 mod wire;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use deadline::Deadline;
 pub use error::ConnectionError;
+pub use link::ConnectionLink;
 use options::check_private;
 pub use options::{ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES};
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use verbline_softnic::wire::{self, AttachError};
+pub use verbline_softnic::wire::{Discard, Incidents, LinkCounters};
 
 use crate::device::context::Context;
 use crate::device::provider::Provider;
@@ -38,4 +39,28 @@ impl Context {
         let wire = wire::of_device(self.name()).filter(|_| self.provider() == Provider::Soft)?;
         Some(wire.address().ip())
     }
+}
+
+/// What a software device with an address did on the network, since it has it.
+#[derive(Clone, Debug)]
+pub struct WireCounters {
+    /// The device's name.
+    pub device: &'static str,
+    /// Its address.
+    pub address: IpAddr,
+    /// What its socket counted.
+    pub link: LinkCounters,
+    /// What went otherwise than on a network that loses nothing.
+    pub incidents: Incidents,
+}
+
+/// Of each software device of this process that has an address. Takes no lock: whoever sends and
+/// receives goes on meanwhile, so that the values are not of one instant.
+pub fn wire_counters() -> impl Iterator<Item = WireCounters> {
+    wire::all().map(|wire| WireCounters {
+        device: wire.device_name(),
+        address: wire.address().ip(),
+        link: wire.link_counters(),
+        incidents: wire.incidents(),
+    })
 }

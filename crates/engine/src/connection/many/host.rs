@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use verbline_mem::ConnectionId;
-use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request};
+use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink, Listener, Request};
 use verbline_verbs::{Provider, QpError, QpMaker};
 
 use crate::connection::acceptor::ConnectionPeer;
@@ -260,6 +260,7 @@ impl Host {
             private_data: made.private_data().into(),
             tag: self.tags[connection.slot()],
         }));
+        self.spec.counts.over_udp.add((made.link() == ConnectionLink::Udp).into());
         self.places.put(connection, Held::Open { connection: made });
         self.spec.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer });
     }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use verbline_verbs::QueuePair;
-use verbline_verbs::connection::ConnectionError;
+use verbline_verbs::connection::{ConnectionError, ConnectionLink};
 
 use self::world::{Ending, Shape, World};
 use crate::connection::connector::Failure;
@@ -116,6 +116,10 @@ impl AsFd for Call {
 impl Supervised for Call {
     fn peer(&self) -> String {
         format!("{:#x}", self.ending.qpn)
+    }
+
+    fn link(&self) -> ConnectionLink {
+        ConnectionLink::Process
     }
 
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError> {

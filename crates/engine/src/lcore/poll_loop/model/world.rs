@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use verbline_mem::Batch;
 use verbline_plan::IdlePolicy;
+use verbline_verbs::connection::ConnectionLink;
 use verbline_verbs::script::Queues;
 use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKind};
 
@@ -149,6 +150,7 @@ impl World {
             status: Arc::new(Mutex::new(ConnectionStatus {
                 state: ConnectionState::Connected,
                 peer: String::new(),
+                link: ConnectionLink::Process,
                 attempts: 1,
                 times: 1,
                 took: Duration::ZERO,

@@ -1,0 +1,86 @@
+//! What software devices with an address did on the network, for the report.
+
+use serde::Serialize;
+use verbline_verbs::{Discard, WireCounters, wire_counters};
+
+/// What a software device's wire did since it has its address: RoCE v2 over UDP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WireReport {
+    /// The device's name.
+    pub device: String,
+    /// Its address.
+    pub address: String,
+    /// Datagrams that left.
+    pub datagrams_sent: u64,
+    /// Datagrams that came.
+    pub datagrams_received: u64,
+    /// System calls by which they left.
+    pub send_calls: u64,
+    /// System calls that brought some.
+    pub receive_calls: u64,
+    /// Packets that were sent again.
+    pub retransmitted: u64,
+    /// Times that no acknowledgement came.
+    pub timeouts: u64,
+    /// Packets that came before one that is missing.
+    pub out_of_order: u64,
+    /// Requests that came again.
+    pub duplicates: u64,
+    /// Refusals of a packet that came too early, sent.
+    pub sequence_naks_sent: u64,
+    /// The same, received.
+    pub sequence_naks_received: u64,
+    /// Refusals for want of a receive (RNR), sent.
+    pub rnr_naks_sent: u64,
+    /// The same, received.
+    pub rnr_naks_received: u64,
+    /// Refusals that ended a connection, sent.
+    pub fatal_naks_sent: u64,
+    /// The same, received.
+    pub fatal_naks_received: u64,
+    /// Datagrams that the kernel did not take, by reason; only what occurred.
+    pub unsent: Vec<DatagramsReport>,
+    /// Datagrams that came and were discarded, by reason; only what occurred.
+    pub discarded: Vec<DatagramsReport>,
+}
+
+/// Datagrams of one reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DatagramsReport {
+    /// The reason's name.
+    pub reason: &'static str,
+    /// How many.
+    pub datagrams: u64,
+}
+
+/// Those of these devices that have an address. Takes no lock.
+pub(crate) fn wires(devices: &[&str]) -> Vec<WireReport> {
+    wire_counters().filter(|wire| devices.contains(&wire.device)).map(|wire| report(&wire)).collect()
+}
+
+fn report(wire: &WireCounters) -> WireReport {
+    let WireCounters { device, address, link, incidents } = wire;
+    let some = |(reason, datagrams)| (datagrams > 0).then_some(DatagramsReport { reason, datagrams });
+    let unsent = [("full", link.full), ("too_long", link.too_long), ("refused", link.refused), ("failed", link.failed)];
+    let discarded = Discard::ALL.into_iter().map(|why| (why.name(), incidents.discarded(why)));
+    WireReport {
+        device: (*device).to_owned(),
+        address: address.to_string(),
+        datagrams_sent: link.sent,
+        datagrams_received: link.received,
+        send_calls: link.send_calls,
+        receive_calls: link.receive_calls,
+        retransmitted: incidents.retransmitted,
+        timeouts: incidents.timeouts,
+        out_of_order: incidents.out_of_order,
+        duplicates: incidents.duplicates,
+        sequence_naks_sent: incidents.sequence_naks_sent,
+        sequence_naks_received: incidents.sequence_naks_received,
+        rnr_naks_sent: incidents.rnr_naks_sent,
+        rnr_naks_received: incidents.rnr_naks_received,
+        fatal_naks_sent: incidents.fatal_naks_sent,
+        fatal_naks_received: incidents.fatal_naks_received,
+        unsent: unsent.into_iter().filter_map(some).collect(),
+        discarded: discarded.chain([("truncated", link.truncated)]).filter_map(some).collect(),
+    }
+}

@@ -1,0 +1,108 @@
+//! What a wire counts, for readers that take no lock.
+//!
+//! One thread at a time counts: who holds the wire's lock. So counting is a load and a store of a
+//! cache line that this thread has anyway. Any thread reads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use verbline_roce::transport::Incidents;
+
+/// Declares what the link counts, once for those who read and once for the one who counts.
+macro_rules! link_counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the link counts.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LinkCounters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// The same, while it is counted.
+        #[derive(Debug, Default)]
+        pub(super) struct LinkTallies {
+            $(pub(super) $name: Tally,)*
+        }
+
+        impl LinkTallies {
+            pub(super) fn values(&self) -> LinkCounters {
+                LinkCounters { $($name: self.$name.value(),)* }
+            }
+        }
+    };
+}
+
+link_counters! {
+    /// Datagrams that the kernel took.
+    sent,
+    /// Datagrams that came.
+    received,
+    /// Datagrams that came and were too long.
+    truncated,
+    /// System calls that sent.
+    send_calls,
+    /// System calls that brought something.
+    receive_calls,
+    /// Datagrams that were lost because a queue was full (EAGAIN, ENOBUFS).
+    full,
+    /// Datagrams that were lost because the interface's MTU is smaller (EMSGSIZE).
+    too_long,
+    /// Datagrams that a firewall refused (EPERM).
+    refused,
+    /// Datagrams that were lost for another reason.
+    failed,
+}
+
+/// One count: written by one thread at a time.
+#[derive(Debug, Default)]
+pub(super) struct Tally(AtomicU64);
+
+impl Tally {
+    pub(super) fn add(&self, more: u64) {
+        // Relaxed, both: the wire's lock orders those who count; a reader wants this value alone.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    fn set(&self, value: u64) {
+        // Relaxed: as in `add`.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        // Relaxed: pairs with nothing; each value is right by itself.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What went wrong with the queue pairs of a wire, as it was published last.
+#[derive(Debug)]
+pub(super) struct Published([Tally; Incidents::VALUES]);
+
+impl Published {
+    pub(super) fn new() -> Published {
+        Published(std::array::from_fn(|_| Tally::default()))
+    }
+
+    pub(super) fn publish(&self, all: &Incidents) {
+        self.0.iter().zip(all.values()).for_each(|(tally, value)| tally.set(value));
+    }
+
+    pub(super) fn values(&self) -> Incidents {
+        Incidents::of_values(self.0.iter().map(Tally::value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_read_value_by_value() {
+        let published = Published::new();
+        assert_eq!(published.values(), Incidents::default());
+        let all = Incidents::of_values((0..Incidents::VALUES as u64).map(|index| index * 3 + 1));
+        published.publish(&all);
+        assert_eq!(published.values(), all);
+        let link = LinkTallies::default();
+        link.sent.add(3);
+        link.sent.add(4);
+        assert_eq!(link.values(), LinkCounters { sent: 7, ..LinkCounters::default() });
+    }
+}
