@@ -94,6 +94,11 @@ impl Queue {
         Some((slot | *used << SLOT_BITS, place.as_mut()?))
     }
 
+    /// Whether no command is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// Takes out any command that is under way.
     pub(crate) fn take_any(&mut self) -> Option<Pending> {
         let slot = self.slots.iter().position(|(_, place)| place.is_some())?;

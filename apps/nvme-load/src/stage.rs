@@ -306,6 +306,10 @@ impl Stage for Initiator {
         // What is under way is answered in the drain, and judged.
         self.stopping = true;
     }
+
+    fn awaits_packets(&self) -> bool {
+        !self.has_failed && self.queues.iter().any(|queue| !queue.is_idle())
+    }
 }
 
 /// The port that an output leads to, and how many connections it has.

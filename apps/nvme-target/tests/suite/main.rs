@@ -25,5 +25,6 @@ mod protection;
 mod service;
 mod several;
 mod slow_readers;
+mod stops;
 mod strangers;
 mod sums;

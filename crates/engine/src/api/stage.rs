@@ -68,6 +68,13 @@ pub trait Stage: Send {
         let _ = out;
     }
 
+    /// Whether the stage waits for packets that nothing of this run is about to send: the responses
+    /// of a peer in another process, say. Asked in each turn of the drain, which goes on, within
+    /// its budget, until no stage waits.
+    fn awaits_packets(&self) -> bool {
+        false
+    }
+
     /// Something happened to a port of the stage's lcore that leads to the stage, or that it leads
     /// to, whatever lies between; or that its factory asked for
     /// ([`StageContext::port`](crate::StageContext::port)). A market maker, for example, withdraws

@@ -116,6 +116,11 @@ impl Node {
         }
     }
 
+    /// Whether the drain has to wait for packets that the stage expects.
+    pub(crate) fn awaits_packets(&self) -> bool {
+        self.stage.awaits_packets()
+    }
+
     /// Calls the stage between two turns.
     fn call(&mut self, lcore: &mut LcoreState, call: impl FnOnce(&mut dyn Stage, &mut Outputs<'_>)) {
         let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);

@@ -81,7 +81,8 @@ impl Lcore {
             }
             was_busy = self.run_turn();
             // A notice may have made the lcore take turns.
-            pulse.beat(has_notices || was_busy || self.has_undelivered());
+            let is_awaited = has_notices || was_busy || self.has_undelivered();
+            pulse.beat(is_awaited || self.nodes.iter().any(Node::awaits_packets));
         }
         // Where the budget is spent, a last turn finds what is still on its way, however small the
         // budget was.
