@@ -31,7 +31,8 @@ impl Target {
     pub(crate) fn admin(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         let Some(controller) = self.queues.get(at).and_then(|queue| queue.controller.clone()) else { return };
         if !controller.is_ready() {
-            return self.refuse(at, capsule, &command, Status::SEQUENCE_ERROR.do_not_retry(), out);
+            let status = Status::SEQUENCE_ERROR.do_not_retry();
+            return self.refuse_unless_over(at, capsule, &command, status, out);
         }
         let is_discovery = controller.kind == ControllerType::Discovery;
         let outcome = match command.opcode {

@@ -181,6 +181,22 @@ impl Target {
         self.reply(at, command, capsule, (0, status), None, out);
     }
 
+    /// The same, unless another lcore ended the controller meanwhile.
+    #[cold]
+    pub(crate) fn refuse_unless_over(
+        &mut self,
+        at: u16,
+        capsule: Packet,
+        command: &Command,
+        status: Status,
+        out: &mut Outputs<'_>,
+    ) {
+        match self.queues.get(at).filter(|queue| queue.is_over()).map(|queue| queue.connection) {
+            Some(connection) => self.leave_unanswered(connection, capsule, out),
+            None => self.refuse(at, capsule, command, status, out),
+        }
+    }
+
     /// Notes a command that failed in the error log, with the first block that is wrong.
     pub(crate) fn note(&self, at: u16, command: &Command, status: Status, lba: u64) {
         let Some(queue) = self.queues.get(at) else { return };

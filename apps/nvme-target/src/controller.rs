@@ -1,6 +1,6 @@
 //! A controller: what the queues of one association share, whichever lcores they are on.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use verbline_nvme::identify::ControllerType;
@@ -17,14 +17,13 @@ pub(crate) struct Controller {
     pub(crate) kind: ControllerType,
     pub(crate) host: Nqn,
     pub(crate) host_id: [u8; 16],
-    /// CC and CSTS. Relaxed, as all here: each is a word of its own that the host reads or writes
-    /// by commands, whose order the admin queue keeps.
+    /// CC and CSTS. Relaxed, as all here but for resets: each is a word of its own that the host
+    /// reads or writes by commands, whose order the admin queue keeps. CSTS.CFS says that it is
+    /// over (its admin queue is gone, or its host is silent): every queue of it closes.
     cc: AtomicU32,
     csts: AtomicU32,
     /// How often it was disabled: the I/O queues of before are over.
     resets: AtomicU32,
-    /// Its admin queue is gone, or its host is silent: every queue of it closes.
-    is_over: AtomicBool,
     /// Off the data path: errors alone are written here.
     errors: Mutex<ErrorLog>,
 }
@@ -45,7 +44,6 @@ impl Controller {
             cc: AtomicU32::new(0),
             csts: AtomicU32::new(0),
             resets: AtomicU32::new(0),
-            is_over: AtomicBool::new(false),
             errors: Mutex::default(),
         }
     }
@@ -55,7 +53,9 @@ impl Controller {
     }
 
     pub(crate) fn csts(&self) -> u32 {
-        self.csts.load(Ordering::Relaxed)
+        // Acquire pairs with the Release in `set_cc`: who sees that it is not ready sees that it
+        // was reset.
+        self.csts.load(Ordering::Acquire)
     }
 
     /// The host writes CC: the controller is enabled, reset or shut down, at once. A reset ends its
@@ -64,15 +64,19 @@ impl Controller {
         if self.cc() & property::CC_ENABLE != 0 && cc & property::CC_ENABLE == 0 {
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
-        let mut csts = self.csts() & !(property::CSTS_READY | property::CSTS_SHUTDOWN_COMPLETE);
+        let of_host = property::CSTS_READY | property::CSTS_SHUTDOWN_COMPLETE;
+        let mut shown = 0;
         if cc & property::CC_ENABLE != 0 {
-            csts |= property::CSTS_READY;
+            shown |= property::CSTS_READY;
         }
         if cc & property::CC_SHUTDOWN != 0 {
-            csts |= property::CSTS_SHUTDOWN_COMPLETE;
+            shown |= property::CSTS_SHUTDOWN_COMPLETE;
         }
         self.cc.store(cc, Ordering::Relaxed);
-        self.csts.store(csts, Ordering::Relaxed);
+        // Another lcore may end it meanwhile, which stays. Release pairs with the Acquire in
+        // `csts`: the reset is counted.
+        let change = |csts: u32| Some(csts & !of_host | shown);
+        let _ = self.csts.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 
     /// Whether it carries out commands.
@@ -90,11 +94,10 @@ impl Controller {
     /// It is over: it carries out nothing, and its queues close.
     pub(crate) fn end(&self) {
         self.csts.fetch_or(property::CSTS_FATAL, Ordering::Relaxed);
-        self.is_over.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.csts() & property::CSTS_FATAL != 0
     }
 
     /// Whether it is of this host.
@@ -118,5 +121,26 @@ impl Controller {
         let mut entries = log.entries;
         entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.count));
         (entries, log.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its queues find out that it is over by the word that says whether it is ready: a host whose
+    /// commands come meanwhile is never told that they are wrong.
+    #[test]
+    fn one_that_is_over_stays_over_whatever_its_host_writes() {
+        let host = Nqn::new("nqn.2026-01.org.example:host").expect("a name");
+        let controller = Controller::new(1, ControllerType::Io, host, [7; 16]);
+        controller.set_cc(property::CC_USUAL);
+        assert!(controller.is_ready() && !controller.is_over());
+        controller.end();
+        for cc in [0, property::CC_USUAL, property::CC_USUAL | property::CC_SHUTDOWN] {
+            controller.set_cc(cc);
+            assert!(controller.is_over() && !controller.is_ready(), "CC {cc:#x}");
+        }
+        assert_eq!(controller.resets(), 1);
     }
 }

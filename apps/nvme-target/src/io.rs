@@ -21,7 +21,7 @@ impl Target {
             checked.and_then(|()| self.spaces.begin_use(command.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry()));
         let of = match of {
             Ok(of) => of,
-            Err(status) => return self.refuse(at, capsule, &command, status, out),
+            Err(status) => return self.refuse_unless_over(at, capsule, &command, status, out),
         };
         match command.opcode {
             opcode::io::READ => self.read(at, command, capsule, of, out),

@@ -213,10 +213,7 @@ impl Target {
         let Some(at) = self.queues.find(connection) else { return out.drop(packet, NO_QUEUE) };
         let Some(queue) = self.queues.get(at) else { return out.drop(packet, NO_QUEUE) };
         if queue.is_over() {
-            // Its host hears of the end by that of the connection, and tries again by another.
-            out.drop(packet, CONTROLLER_OVER);
-            out.close(connection);
-            return;
+            return self.leave_unanswered(connection, packet, out);
         }
         self.counters.commands.add(1);
         if queue.cids.len() >= usize::from(queue.entries) {
@@ -244,6 +241,14 @@ impl Target {
             (_, true, true) => self.admin(at, command, packet, out),
             (_, true, false) => self.io(at, command, packet, out),
         }
+    }
+
+    /// A command of a controller that is over: its host hears of the end by that of the connection,
+    /// and tries again by another.
+    #[cold]
+    pub(crate) fn leave_unanswered(&self, connection: ConnectionId, packet: Packet, out: &mut Outputs<'_>) {
+        out.drop(packet, CONTROLLER_OVER);
+        out.close(connection);
     }
 
     /// A host that breaks the rules of its queue is disconnected.
