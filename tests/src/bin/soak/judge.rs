@@ -32,7 +32,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn of(what: &'static str, outcome: Result<String, String>) -> Finding {
+    pub(crate) fn of(what: &'static str, outcome: Result<String, String>) -> Finding {
         let holds = outcome.is_ok();
         let (Ok(words) | Err(words)) = outcome;
         Finding { what, holds, words }
@@ -89,7 +89,7 @@ fn exit(plan: &Shipped, ending: &Ending) -> Result<String, String> {
     }
 }
 
-fn consistent(report: &Value) -> Result<String, String> {
+pub(crate) fn consistent(report: &Value) -> Result<String, String> {
     let failures = report["failures"].as_array().map_or(&[][..], Vec::as_slice);
     let failures = failures.iter().map(|failure| failure["message"].as_str().unwrap_or("a failure").to_owned());
     let faults: Vec<String> = failures.chain(report_faults(report)).collect();
@@ -145,7 +145,7 @@ fn most(stretch: &[Sample], figure: impl Fn(&Sample) -> u64) -> Result<u64, Stri
     stretch.iter().map(figure).max().ok_or_else(|| "no sample".to_owned())
 }
 
-fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
+pub(crate) fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
     let figures: [(&str, Figure); 3] = [
         ("resident", |sample| sample.resident_kib),
         ("proportional", |sample| sample.proportional_kib),
@@ -161,7 +161,7 @@ fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
     Ok(format!("{:+} KiB", after.cast_signed() - before.cast_signed()))
 }
 
-fn handles(first: &[Sample], last: &[Sample]) -> Result<String, String> {
+pub(crate) fn handles(first: &[Sample], last: &[Sample]) -> Result<String, String> {
     let figures: [(&str, Figure); 2] =
         [("descriptors", |sample| sample.descriptors), ("threads", |sample| sample.threads)];
     let mut words = Vec::new();

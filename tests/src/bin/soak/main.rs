@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod disturb;
+mod hosts;
 mod judge;
 mod live;
 mod process;
@@ -17,7 +18,7 @@ mod show;
 mod soaked;
 mod timetable;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,6 +37,12 @@ What is done to each plan, in the middle half of its time and one after another:
   limits     prlimit: no new descriptor, no file written, nothing locked
   reload     SIGUSR1, again and again
 
+With --hosts, again and again, while one host is left alone:
+  move       a namespace's blocks get another number, while a host writes them;
+             a host of the new number finds its own writes alone
+  reload     SIGUSR1, ten times
+  kill       of two hosts one gets SIGKILL and one SIGTERM; both come back
+
 What must hold, each a line of `--json`:
   exit       it ends within 30 s of SIGTERM, with exit code 0
   report     it has the published shape, every sum in it is right, no failure
@@ -49,6 +56,7 @@ What must hold, each a line of `--json`:
 Examples:
   ./x soak                              a minute of each plan
   ./x soak --app kv --for 1h            an hour of one
+  ./x soak --hosts --for 1h             an hour of a target and its hosts
   ./x soak --programs target/release    programs built in another profile
 
 Exit codes:
@@ -66,6 +74,9 @@ struct Args {
     /// Only this plan of config/ or the plans of this app; may be repeated
     #[arg(long = "app", value_name = "NAME", value_parser = shipped::names())]
     apps: Vec<String>,
+    /// Instead: an NVMe target and its hosts, each a process of its own
+    #[arg(long, conflicts_with = "apps")]
+    hosts: bool,
     /// Where the apps' programs are
     #[arg(long, value_name = "FOLDER", default_value = "target/debug", overrides_with = "programs")]
     programs: PathBuf,
@@ -87,18 +98,7 @@ fn time(text: &str) -> Result<Duration, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let chosen: Vec<Shipped> = shipped().into_iter().filter(|plan| plan.is_among(&args.apps)).collect();
-    let mut progress = Progress::new(chosen.len(), args.time);
-    let soaked: Vec<Soaked> = chosen
-        .into_iter()
-        .map(|plan| {
-            progress.begins(plan.name);
-            let soaked = soak(&plan, &args.programs, args.time, &progress);
-            progress.ended(soaked.name, soaked.verdict());
-            soaked
-        })
-        .collect();
-    progress.clear();
+    let soaked = soak_chosen(&args);
     match args.json {
         true => println!("{}", show::json(&soaked, &args.programs, args.time)),
         false => print!("{}", show::table(&soaked, &args.programs, args.time)),
@@ -107,4 +107,28 @@ fn main() -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// What is run: a plan's name, and its soak.
+type Run = Box<dyn Fn(&Path, &Progress) -> Soaked>;
+
+fn soak_chosen(args: &Args) -> Vec<Soaked> {
+    let time = args.time;
+    let of_plan = |plan: Shipped| -> (&'static str, Run) {
+        (plan.name, Box::new(move |programs, progress| soak(&plan, programs, time, progress)))
+    };
+    let chosen: Vec<(&str, Run)> = match args.hosts {
+        true => vec![(hosts::NAME, Box::new(move |programs, progress| hosts::soak(programs, time, progress)))],
+        false => shipped().into_iter().filter(|plan| plan.is_among(&args.apps)).map(of_plan).collect(),
+    };
+    let mut progress = Progress::new(chosen.len(), time);
+    let soak_one = |(name, run): (&str, Run)| {
+        progress.begins(name);
+        let soaked = run(&args.programs, &progress);
+        progress.ended(soaked.name, soaked.verdict());
+        soaked
+    };
+    let soaked = chosen.into_iter().map(soak_one).collect();
+    progress.clear();
+    soaked
 }

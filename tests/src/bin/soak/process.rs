@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use verbline_tests::{Program, terminal_pair};
+
+use crate::soaked::STOP_MAX;
 
 /// Wide enough for every number of a live line.
 const COLUMNS: NonZero<u16> = NonZero::new(160).unwrap();
@@ -109,6 +112,19 @@ impl Process {
             std::thread::sleep(LOOK_EVERY);
         }
         None
+    }
+
+    /// Stops it in order: its report, and whether its exit code is 0.
+    pub(crate) fn stopped(mut self) -> Result<(Value, bool), String> {
+        if self.ended().is_none() {
+            self.signal(Signal::TERM)?;
+        }
+        let status = self.finish(STOP_MAX).ok_or_else(|| format!("no end {STOP_MAX:.0?} after SIGTERM"))?;
+        let (report, shown) = self.said();
+        match serde_json::from_str(&report) {
+            Ok(report) => Ok((report, status.success())),
+            Err(error) => Err(format!("{status}, and no report ({error}); it said:\n{shown}")),
+        }
     }
 
     /// What it has written to standard output, and the last that its terminal showed.

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::timetable::Disturbance;
-
 /// A bar on a terminal, a line a plan elsewhere.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -30,11 +28,11 @@ impl Progress {
     }
 
     /// What is done to it just now.
-    pub(crate) fn shows(&self, at: Duration, what: Option<Disturbance>) {
+    pub(crate) fn shows(&self, at: Duration, what: Option<&str>) {
         self.bar.set_position(self.done as u64 * self.time.as_secs() + at.as_secs());
         let plan = self.bar.message();
         let plan = plan.split(':').next().unwrap_or_default().to_owned();
-        self.bar.set_message(what.map_or_else(|| plan.clone(), |what| format!("{plan}: {}", what.name())));
+        self.bar.set_message(what.map_or_else(|| plan.clone(), |what| format!("{plan}: {what}")));
     }
 
     pub(crate) fn ended(&mut self, name: &str, verdict: &str) {

@@ -98,7 +98,7 @@ fn number(report: &Value, pointer: &str) -> Result<u64, String> {
 }
 
 /// Insists that each of these figures is 0.
-fn none(report: &Value, pointers: &[&str]) -> Result<(), String> {
+pub(crate) fn none(report: &Value, pointers: &[&str]) -> Result<(), String> {
     for pointer in pointers {
         let number = number(report, pointer)?;
         if number > 0 {
@@ -109,7 +109,7 @@ fn none(report: &Value, pointers: &[&str]) -> Result<(), String> {
 }
 
 /// Insists that this figure is not 0.
-fn some(report: &Value, pointer: &str) -> Result<u64, String> {
+pub(crate) fn some(report: &Value, pointer: &str) -> Result<u64, String> {
     match number(report, pointer)? {
         0 => Err(format!("{pointer} is 0")),
         number => Ok(number),
@@ -153,7 +153,7 @@ fn stored(report: &Value) -> Result<String, String> {
     Ok(format!("{} values right", some(report, "/counts/verified")?))
 }
 
-fn blocks(report: &Value) -> Result<String, String> {
+pub(crate) fn blocks(report: &Value) -> Result<String, String> {
     none(report, &["/mismatches", "/balance", "/counts/failed", "/counts/unasked", "/counts/malformed"])?;
     Ok(format!("{} blocks right", some(report, "/verified")?))
 }

@@ -69,7 +69,6 @@ fn plan(soak: &Soaked, time: Duration) -> Value {
         Outcome::Judged(findings) => (&findings[..], None),
         Outcome::Skipped(why) | Outcome::Broken(why) => (&[][..], Some(why)),
     };
-    let disturbances: Vec<&str> = soak.disturbances.iter().map(|what| what.name()).collect();
     let times = Timetable::of(time);
     let rate = shipped().into_iter().find(|plan| plan.name == soak.name).map(|plan| plan.rate);
     let [first, last] = [times.first, times.last].map(|(from, to)| {
@@ -78,7 +77,7 @@ fn plan(soak: &Soaked, time: Duration) -> Value {
     });
     json!({
         "plan": soak.name, "unit": soak.unit, "verdict": soak.verdict(), "why": why, "findings": findings,
-        "rate_first": first, "rate_last": last, "disturbances": disturbances, "samples": soak.samples,
+        "rate_first": first, "rate_last": last, "disturbances": soak.disturbances, "samples": soak.samples,
         "last_shown": soak.shown,
     })
 }

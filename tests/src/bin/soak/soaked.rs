@@ -12,14 +12,14 @@ use crate::process::Process;
 use crate::progress::Progress;
 use crate::sample::Sample;
 use crate::shipped::{Rate, Shipped};
-use crate::timetable::{Disturbance, Timetable};
+use crate::timetable::Timetable;
 
 /// A soak that has ended.
 pub(crate) struct Soaked {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) samples: Vec<Sample>,
-    pub(crate) disturbances: Vec<Disturbance>,
+    pub(crate) disturbances: Vec<&'static str>,
     pub(crate) outcome: Outcome,
     /// The last that its terminal showed.
     pub(crate) shown: String,
@@ -35,6 +35,12 @@ pub(crate) enum Outcome {
 }
 
 impl Soaked {
+    /// One of which nothing has been seen yet.
+    pub(crate) fn new(name: &'static str, unit: &'static str) -> Soaked {
+        let outcome = Outcome::Broken(String::new());
+        Soaked { name, unit, samples: Vec::new(), disturbances: Vec::new(), outcome, shown: String::new() }
+    }
+
     pub(crate) fn verdict(&self) -> &'static str {
         match &self.outcome {
             Outcome::Skipped(_) => "skipped",
@@ -56,7 +62,7 @@ impl Soaked {
 /// A run that has not counted anything by then does not work.
 const START_MAX: Duration = Duration::from_secs(30);
 /// The drain, and ten seconds behind it (docs/stopping.md), on a busy machine.
-const STOP_MAX: Duration = Duration::from_secs(30);
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(30);
 /// How often something is due, or sampled.
 const TICK: Duration = Duration::from_millis(50);
 /// Between two samples, at least; there are four hundred of a long soak.
@@ -65,14 +71,7 @@ const SAMPLES: u32 = 400;
 
 /// Runs a plan for `time` under the timetable's disturbances, and judges it.
 pub(crate) fn soak(plan: &Shipped, programs: &Path, time: Duration, progress: &Progress) -> Soaked {
-    let mut soaked = Soaked {
-        name: plan.name,
-        unit: plan.rate.unit(),
-        samples: Vec::new(),
-        disturbances: Vec::new(),
-        outcome: Outcome::Broken(String::new()),
-        shown: String::new(),
-    };
+    let mut soaked = Soaked::new(plan.name, plan.rate.unit());
     soaked.outcome = match plan.arguments(time) {
         Err(why) => Outcome::Skipped(why),
         Ok(arguments) => match run(plan, &programs.join(plan.app), &arguments, time, progress, &mut soaked) {
@@ -141,7 +140,7 @@ fn disturbed(
         if let Some(entry) = entries.next_if(|entry| entry.at <= now && under_way.is_none()) {
             let undo = disturb::begin(entry.what, soaked.disturbances.len(), process)?;
             under_way = Some((now + entry.lasts, undo));
-            soaked.disturbances.push(entry.what);
+            soaked.disturbances.push(entry.what.name());
         }
         if sample_due <= now {
             sample_due = now + every;

@@ -1,0 +1,280 @@
+//! A target and its hosts, each a process of its own, while blocks move from one namespace to
+//! another, the plan is read again and again, and hosts are killed and come back.
+//!
+//! Every host verifies each block that it reads. One is left alone, and must never notice. Blocks
+//! move to another number while a host writes them: a host of the new number finds its own writes
+//! alone. Two hosts end in each round, one by SIGKILL and one by SIGTERM, and come back at the same
+//! address.
+
+mod plans;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use verbline_tests::report_faults;
+
+use crate::judge::{Finding, consistent, handles, level};
+use crate::live::number;
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::sample::Sample;
+use crate::shipped::{blocks, none, some};
+use crate::soaked::{Outcome, STOP_MAX, Soaked};
+
+use plans::{IN_FILE, IN_MEMORY, KEPT, MOVING, Plans};
+
+/// What the table calls it.
+pub(crate) const NAME: &str = "nvme-hosts";
+const UNIT: &str = "commands";
+
+/// A host that was answered nothing by then is not served.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Commands that a host has had answered when it counts as served.
+const SERVED: u64 = 500;
+/// How long a host whose blocks have moved goes on, and how long everybody is left alone.
+const LEFT: Duration = Duration::from_secs(1);
+/// Signals of a round that change nothing.
+const RELOADS: usize = 10;
+
+/// A host: its process, what it does, and which of its addresses it has.
+struct Host {
+    process: Process,
+    place: usize,
+    nsid: u32,
+}
+
+/// What has been seen so far.
+#[derive(Default)]
+struct Seen {
+    rounds: usize,
+    killed: u64,
+    stopped: u64,
+    refused: u64,
+    verified: u64,
+}
+
+/// Everything that runs.
+struct Stage<'a> {
+    load: &'a Path,
+    plans: Plans,
+    target: Process,
+    kept: Host,
+    moving: Host,
+    /// In a file, and in memory.
+    killed: [Host; 2],
+    seen: Seen,
+}
+
+/// Runs it for `time`, or one round, and judges it.
+pub(crate) fn soak(programs: &Path, time: Duration, progress: &Progress) -> Soaked {
+    let mut soaked = Soaked::new(NAME, UNIT);
+    soaked.outcome = match run(programs, time, progress, &mut soaked) {
+        Ok(findings) => Outcome::Judged(findings),
+        Err(why) => Outcome::Broken(why),
+    };
+    soaked
+}
+
+fn run(programs: &Path, time: Duration, progress: &Progress, soaked: &mut Soaked) -> Result<Vec<Finding>, String> {
+    let program = |name: &str| {
+        let path = programs.join(name);
+        path.canonicalize().map_err(|error| format!("{}: {error}; build it", path.display()))
+    };
+    let (target, load) = (program("nvme-target")?, program("nvme-load")?);
+    let folder = tempfile::tempdir().map_err(|error| format!("a folder: {error}"))?;
+    let mut stage = Stage::new(&target, &load, folder.path())?;
+    let begun = Instant::now();
+    while stage.seen.rounds == 0 || begun.elapsed() < time {
+        let what = ["move", "reload", "kill"];
+        progress.shows(begun.elapsed(), Some(what[0]));
+        stage.blocks_move()?;
+        progress.shows(begun.elapsed(), Some(what[1]));
+        stage.plan_is_read_again()?;
+        progress.shows(begun.elapsed(), Some(what[2]));
+        stage.hosts_end()?;
+        progress.shows(begun.elapsed(), None);
+        std::thread::sleep(LEFT);
+        soaked.disturbances.extend(what);
+        soaked.samples.extend(stage.sample(begun.elapsed()));
+        stage.seen.rounds += 1;
+    }
+    stage.end(&soaked.samples)
+}
+
+impl Stage<'_> {
+    fn new<'a>(target: &Path, load: &'a Path, folder: &Path) -> Result<Stage<'a>, String> {
+        let plans = Plans::new(folder)?;
+        let mut target = Process::start(target, &plans.of_target())?;
+        let host = |target: &mut Process, place, nsid| Host::start(load, &plans, target, place, nsid);
+        let kept = host(&mut target, 0, KEPT)?;
+        let moving = host(&mut target, 1, MOVING[0])?;
+        let killed = [host(&mut target, 3, IN_FILE)?, host(&mut target, 4, IN_MEMORY)?];
+        Ok(Stage { load, plans, target, kept, moving, killed, seen: Seen::default() })
+    }
+
+    /// The moving blocks get the other number, while the host of the old one writes on; it is
+    /// refused from then on. A host of the new number begins beside it.
+    fn blocks_move(&mut self) -> Result<(), String> {
+        let to = MOVING[(self.seen.rounds + 1) % 2];
+        self.plans.move_to(to)?;
+        self.target.signal(Signal::USR1)?;
+        let place = 1 + (self.seen.rounds + 1) % 2;
+        let new = Host::start(self.load, &self.plans, &mut self.target, place, to)?;
+        std::thread::sleep(LEFT);
+        let old = std::mem::replace(&mut self.moving, new);
+        let (report, _) = old.process.stopped()?;
+        // Its commands fail, and nothing else: it never finds a block that it did not write.
+        let faults = report_faults(&report);
+        if !faults.is_empty() {
+            return Err(format!("the host whose blocks moved: {}", faults.join("; ")));
+        }
+        none(&report, &["/mismatches", "/balance", "/counts/unasked", "/counts/malformed"])
+            .and_then(|()| {
+                self.seen.refused += some(&report, "/counts/failed")?;
+                self.seen.verified += some(&report, "/verified")?;
+                Ok(())
+            })
+            .map_err(|why| format!("the host whose blocks moved: {why}"))
+    }
+
+    fn plan_is_read_again(&mut self) -> Result<(), String> {
+        for _ in 0..RELOADS {
+            self.target.signal(Signal::USR1)?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.kept.goes_on(&mut self.target)
+    }
+
+    /// Of the two hosts one is killed and one is stopped, in turn, and both come back.
+    fn hosts_end(&mut self) -> Result<(), String> {
+        let kills = self.seen.rounds % 2;
+        self.killed[kills].process.signal(Signal::KILL)?;
+        self.seen.killed += 1;
+        let (place, nsid) = (self.killed[kills].place, self.killed[kills].nsid);
+        self.killed[kills].process.finish(STOP_MAX).ok_or("a host goes on after SIGKILL")?;
+        self.killed[kills] = Host::start(self.load, &self.plans, &mut self.target, place, nsid)?;
+        let (place, nsid) = (self.killed[1 - kills].place, self.killed[1 - kills].nsid);
+        // The place of one that is over is free for the next.
+        self.killed[1 - kills].process.signal(Signal::TERM)?;
+        let ended = self.killed[1 - kills].process.finish(STOP_MAX);
+        let new = match ended {
+            Some(_) => Host::start(self.load, &self.plans, &mut self.target, place, nsid)?,
+            None => return Err(format!("a host of namespace {nsid} goes on {STOP_MAX:.0?} after SIGTERM")),
+        };
+        let old = std::mem::replace(&mut self.killed[1 - kills], new);
+        self.seen.verified += right(old, "a host that was stopped")?;
+        self.seen.stopped += 1;
+        self.kept.goes_on(&mut self.target)
+    }
+
+    fn sample(&self, at: Duration) -> Option<Sample> {
+        let sample = Sample::of(self.target.id())?;
+        Some(Sample { at, done: number(&self.target.shown(), UNIT)?, ..sample })
+    }
+
+    /// Stops all, and judges them.
+    fn end(mut self, samples: &[Sample]) -> Result<Vec<Finding>, String> {
+        let kept = right(self.kept, "the host that is left alone");
+        let mut others = right(self.moving, "the host of blocks that moved").map(|verified| (1, verified));
+        for host in self.killed {
+            let verified = right(host, "a host that had been killed");
+            others = others.and_then(|(hosts, sum)| Ok((hosts + 1, sum + verified?)));
+        }
+        self.seen.verified += kept.as_ref().unwrap_or(&0) + others.as_ref().map_or(0, |(_, verified)| *verified);
+        let Seen { rounds, killed, stopped, refused, verified } = self.seen;
+        let target = self.target.stopped().and_then(|(report, is_good)| judged(&report, is_good));
+        let quarter = (samples.len() / 4).max(1);
+        let (first, last) = (&samples[..quarter], &samples[samples.len() - quarter..]);
+        Ok(vec![
+            Finding::of("kept", kept.map(|verified| format!("{verified} blocks right"))),
+            Finding::of("others", others.map(|_| format!("{killed} killed, {stopped} stopped"))),
+            Finding::of("moved", Ok(format!("{rounds} times, {refused} commands refused"))),
+            Finding::of("target", target),
+            Finding::of("memory", level(first, last)),
+            Finding::of("handles", handles(first, last)),
+            Finding::of("values", Ok(format!("{verified} blocks right, {rounds} rounds"))),
+        ])
+    }
+}
+
+impl Host {
+    /// Starts it, and waits until it is served. A namespace may take a while to be there: a host
+    /// that finds none is started again.
+    fn start(load: &Path, plans: &Plans, target: &mut Process, place: usize, nsid: u32) -> Result<Host, String> {
+        // Shorter and longer than what a capsule holds, and than a page.
+        let block_bytes = match nsid {
+            KEPT => 4096,
+            IN_MEMORY => 65_536,
+            IN_FILE => 16_384,
+            _ => 8192,
+        };
+        let begun = Instant::now();
+        loop {
+            let process = Process::start(load, &plans.of_host(place, nsid, block_bytes))?;
+            let mut host = Host { process, place, nsid };
+            match host.is_served(target, begun) {
+                Ok(true) => return Ok(host),
+                Ok(false) => {}
+                Err(why) => return Err(format!("{why}; it said:\n{}", host.process.said().1)),
+            }
+        }
+    }
+
+    /// Whether it is served in the end. False if it has ended instead.
+    fn is_served(&mut self, target: &mut Process, begun: Instant) -> Result<bool, String> {
+        while number(&self.process.shown(), UNIT).is_none_or(|done| done < SERVED) {
+            if target.ended().is_some() {
+                return Err("the target has ended by itself".to_owned());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("a host of namespace {} is not served after {PATIENCE:.0?}", self.nsid));
+            }
+            if self.process.ended().is_some() {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
+    }
+
+    /// Waits until it has had more commands answered.
+    fn goes_on(&mut self, target: &mut Process) -> Result<(), String> {
+        let done = |process: &Process| number(&process.shown(), UNIT).unwrap_or(0);
+        let (before, begun) = (done(&self.process), Instant::now());
+        while done(&self.process) <= before {
+            if begun.elapsed() > PATIENCE || self.process.ended().is_some() || target.ended().is_some() {
+                let shown = self.process.shown();
+                return Err(format!("the host that is left alone does not go on; it shows:\n{shown}"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+/// Stops a host that must have found everything right: how many blocks it verified.
+fn right(host: Host, who: &str) -> Result<u64, String> {
+    let (report, is_good) = host.process.stopped().map_err(|why| format!("{who}: {why}"))?;
+    let verified = consistent(&report).and_then(|_| blocks(&report)).and_then(|_| some(&report, "/verified"));
+    match verified {
+        Ok(verified) if is_good => Ok(verified),
+        Ok(_) => Err(format!("{who} has failed, and its report is good")),
+        Err(why) => Err(format!("{who}: {why}")),
+    }
+}
+
+/// What the target says at its end: commands had to wait, or the soak showed less than it should.
+fn judged(report: &Value, is_good: bool) -> Result<String, String> {
+    consistent(report)?;
+    let counters = report["stages"].as_array().into_iter().flatten().filter_map(|stage| stage["counters"].as_array());
+    let waited =
+        counters.flatten().find(|counter| counter["name"] == "waited").and_then(|counter| counter["value"].as_u64());
+    match waited {
+        Some(waited @ 1..) if is_good => Ok(format!("{waited} commands waited")),
+        Some(1..) => Err("it has failed, and its report is good".to_owned()),
+        _ => Err("no command had to wait".to_owned()),
+    }
+}
