@@ -50,7 +50,7 @@ fn port(name: &str, lcore: &str, packets: u64) -> PortReport {
         name: name.into(),
         lcore: lcore.into(),
         device: "nic".into(),
-        transport: "rc".into(),
+        transport: "rc",
         rx_packets: packets,
         rx_bytes: packets * 64,
         ..PortReport::default()
