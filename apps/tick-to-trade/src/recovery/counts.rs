@@ -23,6 +23,8 @@ pub struct FollowerCounts {
     pub missing: u64,
     /// Missing ones that were sent again.
     pub retransmitted: u64,
+    /// Missing ones that came by the arbiter after all.
+    pub late: u64,
     /// *Requests* for missing ones.
     pub requests: u64,
     /// *Requests* that were sent once more, since no answer came in time.

@@ -310,6 +310,7 @@ impl Follower {
         if sequence - self.next >= self.ring.capacity() {
             self.give_up(sequence);
         }
+        self.counts.late += u64::from(sequence < self.end);
         self.ring.put(sequence, message);
         self.end = self.end.max(sequence + 1);
     }

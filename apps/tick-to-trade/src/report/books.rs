@@ -38,7 +38,7 @@ fn recovery(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &m
     outcome.json.insert(
         "recovery".into(),
         json!({ "gaps": follower.gaps, "missing": follower.missing, "retransmitted": follower.retransmitted,
-                "requests": follower.requests, "requests_again": follower.requests_again,
+                "late": follower.late, "requests": follower.requests, "requests_again": follower.requests_again,
                 "unasked": follower.unasked, "given_up": follower.given_up, "abandoned": follower.abandoned,
                 "skipped": follower.skipped, "books_suspected": follower.suspected,
                 "snapshots": follower.snapshots, "snapshots_late": follower.snapshots_late,

@@ -27,11 +27,13 @@ fn weather() -> impl Strategy<Value = Weather> {
     // Also longer than any time-out: answers come after they were asked for once more.
     let delay = || prop_oneof![3 => 0u64..150, 1 => 150u64..1_500];
     let rare = || prop_oneof![2 => Just(0u32), 2 => 1u32..5, 1 => 5u32..40];
-    (rare(), prop_oneof![3 => Just(0u32), 1 => 1u32..4], 1u32..120, rare(), rare(), delay(), rare()).prop_map(
-        |(lost_frames, bursts, burst_frames, lost, doubled, delay, false_frames)| Weather {
+    let often = prop_oneof![1 => Just(0u32), 1 => 1u32..100];
+    (rare(), prop_oneof![3 => Just(0u32), 1 => 1u32..4], 1u32..120, often, rare(), rare(), delay(), rare()).prop_map(
+        |(lost_frames, bursts, burst_frames, late_frames, lost, doubled, delay, false_frames)| Weather {
             lost_frames,
             bursts,
             burst_frames,
+            late_frames,
             lost,
             doubled,
             delay,
@@ -100,6 +102,16 @@ fn a_small_gap_is_closed_by_one_request_and_no_snapshot() {
     assert!(counts.gaps > 10 && counts.retransmitted == counts.missing, "{counts:?}");
     assert_eq!((counts.requests_again, counts.snapshots, counts.given_up, counts.contradictions), (0, 0, 0, 0));
     assert_eq!(world.services.counts().messages, counts.retransmitted, "no more is sent than is missing");
+}
+
+#[test]
+fn what_the_stream_brings_late_is_missing_no_more() {
+    let mut world = run(SPEC, Weather { lost_frames: 2, late_frames: 50, delay: 150, ..FAIR }, 3_000);
+    world.end();
+    world.assert_recovered();
+    let counts = *world.follower.counts();
+    assert!(counts.late > 10 && counts.retransmitted > 10, "{counts:?}");
+    assert_eq!((counts.snapshots, counts.abandoned, counts.contradictions), (0, 0, 0));
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Weather {
     /// Frames with which a burst of losses begins, and how long it is.
     pub(crate) bursts: u32,
     pub(crate) burst_frames: u32,
+    /// Of the lost frames, those that the stream brings later.
+    pub(crate) late_frames: u32,
     /// Requests and answers that are lost, and that come twice.
     pub(crate) lost: u32,
     pub(crate) doubled: u32,
@@ -29,11 +31,24 @@ pub(crate) struct Weather {
     pub(crate) false_frames: u32,
 }
 
-pub(crate) const FAIR: Weather =
-    Weather { lost_frames: 0, bursts: 0, burst_frames: 0, lost: 0, doubled: 0, delay: 0, false_frames: 0 };
+pub(crate) const FAIR: Weather = Weather {
+    lost_frames: 0,
+    bursts: 0,
+    burst_frames: 0,
+    late_frames: 0,
+    lost: 0,
+    doubled: 0,
+    delay: 0,
+    false_frames: 0,
+};
+
+/// The longest time that a late frame is on its way.
+const LATE_NS: u64 = 300;
 
 #[derive(Debug, Clone, Copy)]
 enum Way {
+    /// By the stream.
+    Late,
     Ask(Service),
     Answer(Service),
 }
@@ -147,13 +162,23 @@ impl World {
         let is_lost = self.burst_left > 0 || self.happens(self.weather.lost_frames);
         self.burst_left = self.burst_left.saturating_sub(1);
         if is_lost {
+            if self.happens(self.weather.late_frames) {
+                self.sent += 1;
+                let at_ns = self.now_ns + self.below(LATE_NS);
+                self.way.insert((at_ns, self.sent), (Way::Late, bytes));
+            }
             return;
         }
         if self.happens(self.weather.false_frames) {
             bytes = self.falsify(&bytes);
         }
+        self.stream(&bytes);
+    }
+
+    /// The stream brings a frame.
+    fn stream(&mut self, bytes: &[u8]) {
         self.follow(|follower, now_ns, mut told| {
-            let packet = Packet::parse(&bytes).expect("it is MoldUDP64");
+            let packet = Packet::parse(bytes).expect("it is MoldUDP64");
             follower.take(&packet, 0, now_ns, &mut told);
         });
     }
@@ -210,6 +235,7 @@ impl World {
         while let Some(first) = self.way.first_entry().filter(|first| first.key().0 <= self.now_ns) {
             let (way, bytes) = first.remove();
             match way {
+                Way::Late => self.stream(&bytes),
                 Way::Ask(service) => {
                     let mut out = [0; 300];
                     let answered = match service {
@@ -291,7 +317,7 @@ impl World {
             + counts.skipped
             + counts.abandoned
             + counts.duplicates;
-        assert_eq!(counts.received + counts.missing, became, "{counts:?}");
+        assert_eq!(counts.received + counts.missing - counts.late, became, "{counts:?}");
         assert!(counts.retransmitted <= counts.missing, "{counts:?}");
     }
 }
