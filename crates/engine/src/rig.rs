@@ -123,6 +123,7 @@ impl Rig {
             cpu: 0,
             budget,
             drain: Duration::from_secs(1),
+            unsolicited_wait: None,
             clock: self.time.clock(),
             nodes: vec![node],
             sinks,

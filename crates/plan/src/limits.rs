@@ -49,6 +49,8 @@ pub(crate) const CPU_MAX: u32 = 1 << 16;
 pub(crate) const NODE_MAX: u32 = 1023;
 /// Greater than any device's `max_cqe`, and what an lcore's ports may need together.
 pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
+/// Shorter than the longest sleep, so that the lcore looks by a timer of its own.
+pub(crate) const UNSOLICITED_WAIT_MAX: Duration = Duration::from_millis(500);
 /// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(3600);
 

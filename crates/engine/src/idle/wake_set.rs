@@ -42,6 +42,8 @@ pub(crate) struct CqSource {
 pub(crate) struct WakeSet {
     /// `None` on an lcore without ports.
     completions: Option<CqSource>,
+    /// Which completions wake it.
+    pub(crate) notify: Notify,
     /// The last sleep took no event of the completion queue, which nobody can disarm: the next
     /// completion announces itself, even if the lcore is awake to poll it.
     is_left_armed: bool,
@@ -79,7 +81,7 @@ impl WatchedFds {
 
 impl WakeSet {
     pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper, fds: Option<WatchedFds>) -> WakeSet {
-        WakeSet { completions, is_left_armed: false, doorbell, fds }
+        WakeSet { completions, notify: Notify::Next, is_left_armed: false, doorbell, fds }
     }
 
     /// Whether a descriptor that a stage watches has ended the last block, perhaps with others.
@@ -111,7 +113,7 @@ impl WakeSet {
     /// blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
         // The descriptors of stages need no arming: they are readable until the stages are told.
-        let WakeSet { completions, is_left_armed, doorbell, fds: _ } = self;
+        let WakeSet { completions, notify, is_left_armed, doorbell, fds: _ } = self;
         let completions = match completions {
             Some(source) => {
                 if std::mem::take(is_left_armed) {
@@ -119,7 +121,7 @@ impl WakeSet {
                     let armed = source.cq.arm(Notify::Next).map_err(io::Error::other)?;
                     source.channel.take_events(armed).map_err(io::Error::other)?;
                 }
-                Some(source.cq.arm(Notify::Next).map_err(io::Error::other)?)
+                Some(source.cq.arm(*notify).map_err(io::Error::other)?)
             }
             None => None,
         };

@@ -50,6 +50,7 @@ pub(crate) struct LcoreParts {
     pub(crate) cpu: u32,
     pub(crate) budget: Budget,
     pub(crate) drain: Duration,
+    pub(crate) unsolicited_wait: Option<Duration>,
     pub(crate) clock: Clock,
     /// In topological order.
     pub(crate) nodes: Vec<Node>,
@@ -104,6 +105,8 @@ pub(crate) struct Lcore {
     pub(super) works: fn(&mut Lcore, bool) -> bool,
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
+    /// How long completions that are not solicited wait for it, if they do not wake it.
+    pub(super) unsolicited_wait_ns: Option<u64>,
     /// The idle policy is asked in every idle turn.
     pub(super) eager: bool,
 }
@@ -148,6 +151,7 @@ impl Lcore {
             nodes: parts.nodes,
             settled: false,
             sampler: Sampler::new(parts.index as u64),
+            unsolicited_wait_ns: parts.unsolicited_wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
             may_sleep: parts.budget.policy != IdlePolicy::Poll,
             eager: parts.budget.policy == IdlePolicy::Event,
         }

@@ -97,8 +97,11 @@ impl Lcore {
 
     /// Whether something waits to be sent, or for the completion of its send.
     fn has_undelivered(&self) -> bool {
-        self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
-            || self.ports.iter().any(Port::awaits_completion)
-            || self.state.many.iter().any(MultiPort::awaits_completion)
+        self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.awaits_completion()
+    }
+
+    /// Whether the completion of a send or of an operation is to come.
+    pub(super) fn awaits_completion(&self) -> bool {
+        self.ports.iter().any(Port::awaits_completion) || self.state.many.iter().any(MultiPort::awaits_completion)
     }
 }

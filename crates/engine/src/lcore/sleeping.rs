@@ -3,6 +3,8 @@
 
 use std::io;
 
+use verbline_verbs::Notify;
+
 use crate::control::notice::Notice;
 use crate::idle::policy::{Step, Turn};
 use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
@@ -45,9 +47,21 @@ impl Lcore {
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
     }
 
+    /// What may wake it, and when it looks in any case. A completion of its own is never solicited:
+    /// while one is to come, all wake it.
+    fn wake_terms(&self) -> (Notify, Option<Tick>) {
+        match self.unsolicited_wait_ns {
+            Some(wait_ns) if !self.awaits_completion() => (Notify::Solicited, Some(self.now_ns() + wait_ns)),
+            _ => (Notify::Next, None),
+        }
+    }
+
     /// Arms every wake source, and sleeps if nothing has arrived by then: until `until_ns` at the
     /// latest.
     fn try_sleep(&mut self, until_ns: Option<Tick>) -> io::Result<()> {
+        let (notify, look_ns) = self.wake_terms();
+        self.wakes.notify = notify;
+        let until_ns = [until_ns, look_ns].into_iter().flatten().min();
         match sleep(self, until_ns)? {
             Outcome::Stayed(_) => {
                 self.idle.stayed();

@@ -43,6 +43,7 @@ pub(crate) enum Verb {
 pub struct Operation {
     pub(crate) verb: Verb,
     pub(crate) fence: bool,
+    pub(crate) solicited: bool,
     pub(crate) tag: u64,
     /// Of a port with many.
     pub(crate) connection: Option<ConnectionId>,
@@ -50,7 +51,7 @@ pub struct Operation {
 
 impl Operation {
     pub(crate) fn new(verb: Verb) -> Operation {
-        Operation { verb, fence: false, tag: 0, connection: None }
+        Operation { verb, fence: false, solicited: false, tag: 0, connection: None }
     }
 
     fn transfer(transfer: Transfer, memory: Memory) -> Operation {
@@ -135,6 +136,13 @@ impl Operation {
     #[must_use]
     pub fn fenced(self) -> Operation {
         Operation { fence: true, ..self }
+    }
+
+    /// To wake a peer whose lcore says `unsolicited_wait`. Of a send, or a write with immediate; the
+    /// peer is not told of others.
+    #[must_use]
+    pub fn solicited(self) -> Operation {
+        Operation { solicited: true, ..self }
     }
 
     /// Its memory.

@@ -132,6 +132,7 @@ impl LcoreBuilder<'_> {
             cpu: lcore.cpu,
             budget: self.budgets[lcore.id.index()],
             drain: lcore.drain,
+            unsolicited_wait: lcore.unsolicited_wait,
             clock: self.clock.clone(),
             nodes,
             caches: self.caches(lcore),

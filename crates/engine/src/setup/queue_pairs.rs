@@ -198,6 +198,7 @@ pub(super) fn spec<'a>(port: &verbline_plan::Port, device: &Opened, source: &'a 
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
         signal_every_wr: port.signal_every_wr.max(1),
         tag,
+        solicited: port.solicited,
         // Only its lcore posts to it: the driver may leave out its locks.
         thread_domain: true,
         ..QpSpec::new(transport(port.transport), &source.cq)

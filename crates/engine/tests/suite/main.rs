@@ -25,6 +25,7 @@ mod requests;
 mod rings;
 mod shared_listeners;
 mod signatures;
+mod solicited;
 mod stolen;
 mod stopping;
 mod stuck;

@@ -159,10 +159,11 @@ fn budgets(raw: &RawPlan, sink: &mut Sink) {
         let learned =
             [("late_share", lcore.late_share.as_ref().map(|field| field.span)), ("spin_max", span(&lcore.spin_max))];
         let fixed = [("spin", span(&lcore.spin)), ("dwell", span(&lcore.dwell))];
+        let quiet = [("unsolicited_wait", span(&lcore.unsolicited_wait))];
         let name = &lcore.head.name;
         let (without_effect, why, help): (Vec<_>, _, _) = match lcore.idle.value {
             IdlePolicy::Poll => (
-                fixed.into_iter().chain(learned).collect(),
+                fixed.into_iter().chain(learned).chain(quiet).collect(),
                 "never sleeps",
                 "remove it, or write `idle = \"adaptive\"`",
             ),

@@ -84,6 +84,7 @@ impl Check<'_, '_> {
         self.receive();
         regions::check_port(port, self.sink);
         retries::check(port, self.sink);
+        self.solicited();
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -359,6 +360,19 @@ impl Check<'_, '_> {
             groups.push(group);
         }
         groups
+    }
+
+    fn solicited(&mut self) {
+        let port = self.port;
+        if port.solicited.value && port.tx_depth_wr.value == 0 && port.ops_depth_wr.value == 0 {
+            self.sink
+                .warn(
+                    "no-effect",
+                    port.solicited.span,
+                    format!("`solicited` has no effect: port.{} sends nothing", port.head.name),
+                )
+                .help("remove it, or add `tx_depth_wr`");
+        }
     }
 
     fn signal_every(&mut self) -> u32 {

@@ -146,6 +146,7 @@ impl Checked<'_> {
             spin_max: raw.spin_max.as_ref().map(|field| field.value),
             dwell: raw.dwell.as_ref().map(|field| field.value),
             pause: raw.pause.value,
+            unsolicited_wait: raw.unsolicited_wait.as_ref().map(|field| field.value),
             drain: raw.drain,
             device: self.lcores.devices[index],
             cq_depth_wc: match &raw.cq_depth_wc {
@@ -188,6 +189,7 @@ impl Checked<'_> {
             immediates: raw.immediates.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
+            solicited: raw.solicited.value,
             retries: retries(raw),
             timestamps: raw.timestamps.value,
             next: facts.next,

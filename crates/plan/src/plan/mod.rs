@@ -306,6 +306,9 @@ pub struct Lcore {
     pub dwell: Option<Duration>,
     /// Whether it waits for a moment after each turn without work that it stays awake in.
     pub pause: bool,
+    /// How long received messages that are not solicited wait for a sleeping lcore at most, which
+    /// they do not wake; `None`: each wakes it.
+    pub unsolicited_wait: Option<Duration>,
     /// The longest that the lcore drains at the stop.
     pub drain: Duration,
     /// The device of all its ports, and so of its completion queue; `None` without ports.

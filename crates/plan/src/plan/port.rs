@@ -59,6 +59,8 @@ pub struct Port {
     pub inline_bytes: u32,
     /// Every n-th send is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
     pub signal_every_wr: u32,
+    /// Whether every send wakes a peer that is woken by solicited messages only.
+    pub solicited: bool,
     /// When the queue pair sends again, and when it gives up; of RC, which alone does.
     pub retries: Option<Retries>,
     /// Whether received packets carry the time of the turn that received them. If not, a turn in

@@ -13,7 +13,7 @@ use crate::diag::source::{Sources, Span};
 use crate::limits::{
     BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX, DEVICES_MAX, DRAIN,
     DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, LCORES_MAX, LISTED_MAX, NODE_MAX, PACKETS_MAX, PLACES_MAX,
-    POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, REGION_BYTES_MAX, RESOURCES_MAX, TOP_KEYS,
+    POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, REGION_BYTES_MAX, RESOURCES_MAX, TOP_KEYS, UNSOLICITED_WAIT_MAX,
 };
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
@@ -92,6 +92,7 @@ pub(crate) struct RawLcore {
     pub(crate) spin_max: Option<Field<Duration>>,
     pub(crate) dwell: Option<Field<Duration>>,
     pub(crate) pause: Field<bool>,
+    pub(crate) unsolicited_wait: Option<Field<Duration>>,
     pub(crate) drain: Duration,
     pub(crate) cq_depth_wc: Option<Field<u32>>,
 }
@@ -314,6 +315,7 @@ fn read_lcore(head: TableHeader, reader: &mut Reader<'_>) -> RawLcore {
         spin: reader.optional_duration("spin", DURATION_MAX),
         dwell: reader.optional_duration("dwell", DURATION_MAX),
         pause: reader.flag_or("pause", false),
+        unsolicited_wait: reader.optional_duration("unsolicited_wait", UNSOLICITED_WAIT_MAX),
         drain: reader.duration_or("drain", DURATION_MAX, DRAIN).value,
         cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=CQ_DEPTH_MAX),
     }

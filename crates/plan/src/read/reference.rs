@@ -254,6 +254,7 @@ const TABLES: &[TableWords] = &[
             text("spin", "learned", "", "instead: how long it spins without work before it sleeps"),
             text("dwell", "measured", "", "how long it stays awake after a wake-up, at least"),
             text("pause", "", "", "whether it waits for a moment after each turn without work"),
+            text("unsolicited_wait", "none", "", "only solicited messages wake it; others wait so long at most"),
             text("drain", "", "", "the most time that it takes to empty its queues at stop"),
             Words {
                 unit: "WCs",
@@ -303,6 +304,7 @@ const TABLES: &[TableWords] = &[
             text("immediates", "", "", "whether packets carry the immediate data that came with them"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),
             number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),
+            text("solicited", "", "", "whether its sends wake an lcore that says `unsolicited_wait`"),
             Words {
                 default: "14, or CM's",
                 ..number("timeout", "code", "RC: waits 4.096 us << this for an ACK; 0: for ever")

@@ -153,6 +153,7 @@ impl QueuePair {
             inline_bytes,
             signal_every: spec.signal_every_wr,
             max_sge: spec.max_send_sge.max(1),
+            solicited: spec.solicited,
             configures_keys: spec.signature != QpSignature::None,
         });
         if pd.context.provider == Provider::Soft {

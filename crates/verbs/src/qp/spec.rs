@@ -53,6 +53,9 @@ pub struct QpSpec<'a> {
     pub signal_every_wr: u32,
     /// Given back by [`crate::Completion::tag`], for telling the QPs of a CQ apart.
     pub tag: u16,
+    /// Every SEND, and every WRITE with immediate of a list, is solicited: it wakes a receiver that
+    /// armed its CQ for solicited completions only (ibv_req_notify_cq(3)).
+    pub solicited: bool,
     /// Give the QP a thread domain of its own where the device has them, so that the driver posts
     /// without its locks; where it has none, or no more, the QP is made without
     /// ([`crate::QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the
@@ -81,6 +84,7 @@ impl<'a> QpSpec<'a> {
             max_inline_bytes: 128,
             signal_every_wr: 32,
             tag: 0,
+            solicited: false,
             thread_domain: false,
             signature: QpSignature::None,
             destroy_timeout: Duration::from_secs(1),

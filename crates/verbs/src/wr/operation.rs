@@ -211,6 +211,11 @@ impl<T: Connected> Transfer<T> {
         !matches!(self, Transfer::Read { .. })
     }
 
+    /// Whether it takes a receive of the peer.
+    pub(crate) fn is_received(self) -> bool {
+        !matches!(self, Transfer::Write { .. } | Transfer::Read { .. })
+    }
+
     /// The same on RC, which carries all.
     #[inline]
     pub(crate) fn on_rc(self) -> Transfer {

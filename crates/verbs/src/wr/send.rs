@@ -70,7 +70,10 @@ pub(crate) struct SendQueue {
     /// The post in which this comes to 0 is signaled.
     until_signal: u32,
     signal_every: u32,
-    /// What goes inline by [`SendQueue::post_one`]; 0 on UD, which has more to write.
+    /// The flag of every SEND, or none.
+    solicited: u32,
+    /// What goes inline by [`SendQueue::post_one`]; 0 where there is more to write: on UD, and where
+    /// all is solicited.
     one_inline_bytes: u32,
     pub(crate) inline_bytes: u32,
     max_message_bytes: u32,
@@ -107,6 +110,8 @@ pub(crate) struct SendQueueSpec {
     pub(crate) signal_every: u32,
     /// Scatter/gather entries a work request.
     pub(crate) max_sge: u32,
+    /// Whether every SEND is.
+    pub(crate) solicited: bool,
     /// Whether its work requests may configure signature keys.
     pub(crate) configures_keys: bool,
 }
@@ -132,6 +137,7 @@ impl SendQueue {
             tag: spec.tag,
             pd_id: spec.pd_id,
             transport: spec.transport,
+            solicited: flags_of(spec.solicited, false),
             configures_keys: spec.configures_keys,
             inline_bytes: spec.inline_bytes,
             one_inline_bytes: 0,
@@ -160,7 +166,8 @@ impl SendQueue {
 
     pub(crate) fn set_max_message_bytes(&mut self, bytes: u32) {
         self.max_message_bytes = bytes;
-        self.one_inline_bytes = if self.transport == Transport::Ud { 0 } else { self.inline_bytes.min(bytes) };
+        let has_more = self.transport == Transport::Ud || self.solicited != 0;
+        self.one_inline_bytes = if has_more { 0 } else { self.inline_bytes.min(bytes) };
     }
 
     /// Slots that are taken.

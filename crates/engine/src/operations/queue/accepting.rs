@@ -124,12 +124,8 @@ impl OperationQueue {
     /// has to go first.
     #[inline]
     fn line_up(&mut self, work: Work, held: Held, connection: Option<ConnectionId>, sends: usize) {
-        let mut work = work;
-        if sends == 0 && !self.has_many && self.waiting.is_empty() {
-            match self.works.push(work) {
-                Ok(()) => return self.accepted.push(self.listed(), held),
-                Err(back) => work = back,
-            }
+        if sends == 0 && !self.has_many && self.waiting.is_empty() && self.works.room() > 0 {
+            return self.list(work, Some(held));
         }
         let behind = self.sends_taken + sends as u64;
         self.waiting.push_back(Waiting { work, behind, connection, held });
@@ -210,7 +206,7 @@ impl OperationQueue {
     /// The operation in the words of verbs; `None` if it names what the queue pair has not.
     #[inline]
     fn work(&self, operation: Operation) -> Option<Work> {
-        let Operation { verb, fence, .. } = operation;
+        let Operation { verb, fence, solicited, .. } = operation;
         let operation = match verb {
             Verb::Transfer { transfer, memory } => rdma::Operation::Transfer { transfer, local: self.local(memory)? },
             Verb::Atomic { atomic, into } => {
@@ -232,7 +228,7 @@ impl OperationQueue {
                 rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks, on: OnRc }
             }
         };
-        Some(Work::Operation { operation, options: WorkOptions { fence, ..WorkOptions::default() } })
+        Some(Work::Operation { operation, options: WorkOptions { fence, solicited, ..WorkOptions::default() } })
     }
 
     #[inline]

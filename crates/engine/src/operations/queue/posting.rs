@@ -125,10 +125,10 @@ impl OperationQueue {
 
     /// Puts one behind the others that are posted next; the caller has seen that there is room.
     #[inline]
-    fn list(&mut self, work: Work, held: Option<Held>) {
-        if self.works.push(work).is_ok()
-            && let Some(held) = held
-        {
+    pub(super) fn list(&mut self, work: Work, held: Option<Held>) {
+        let is_listed = self.works.push(work);
+        debug_assert!(is_listed, "there is room, and `declines` has seen that the transport carries it");
+        if let Some(held) = held.filter(|_| is_listed) {
             self.accepted.push(self.listed(), held);
         }
     }

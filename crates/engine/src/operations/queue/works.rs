@@ -47,15 +47,14 @@ impl Works {
         matches!(self, Works::Rc(_)) || operations.iter().all(is_on_uc)
     }
 
-    /// Puts one behind the others; it comes back if the list is full, or the transport does not
-    /// carry it.
+    /// Puts one behind the others; false if there is no room, or the transport does not carry it.
+    // That it does not come back saves a copy of it.
+    #[must_use]
     #[inline]
-    pub(crate) fn push(&mut self, work: Work) -> Result<(), Work> {
+    pub(crate) fn push(&mut self, work: Work) -> bool {
         match self {
-            Works::Rc(list) => list.push(work),
-            Works::Uc(list) if list.room() == 0 => Err(work),
-            // It has room.
-            Works::Uc(list) => work.on_uc().map(|work| drop(list.push(work))),
+            Works::Rc(list) => list.push(work).is_ok(),
+            Works::Uc(list) => work.on_uc().is_ok_and(|work| list.push(work).is_ok()),
         }
     }
 

@@ -128,6 +128,9 @@ impl SendQueue {
         if let Some(to) = destination {
             formatted_entries.iter_mut().for_each(|entry| entry.wr.wr.ud = to);
         }
+        if self.solicited != 0 {
+            formatted_entries.iter_mut().for_each(|entry| entry.wr.send_flags |= self.solicited);
+        }
         formatted.until_signal = signal(formatted_entries, formatted.until_signal, self.signal_every);
         formatted
     }
@@ -170,7 +173,7 @@ impl SendQueue {
             }
             *sge = ibv_sge { addr, length: len as u32, lkey };
             wr.wr_id = first + u64::from(formatted.len);
-            wr.send_flags |= flags(options) | formatted.signal(options.signaled, self.signal_every);
+            wr.send_flags |= flags(options) | self.solicited | formatted.signal(options.signaled, self.signal_every);
             formatted.len += 1;
         }
         self.key = form.key;

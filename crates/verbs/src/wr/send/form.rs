@@ -60,7 +60,7 @@ impl SendQueue {
         let (request, part, flags) = match work {
             Work::Send(packet) => {
                 let (part, inline) = self.part_of_packet(packet, true)?;
-                (Request::Transfer(Transfer::Send), part, inline)
+                (Request::Transfer(Transfer::Send), part, inline | self.solicited)
             }
             Work::Operation { operation, options } => {
                 let (request, part, flags) = self.form(operation, kept)?;
@@ -77,7 +77,8 @@ impl SendQueue {
         match *operation {
             Operation::Transfer { transfer, ref local } => {
                 let (part, inline) = self.part_of(local, transfer.sends(), kept)?;
-                Ok((Request::Transfer(transfer.on_rc()), part, inline))
+                let solicited = if transfer.is_received() { self.solicited } else { 0 };
+                Ok((Request::Transfer(transfer.on_rc()), part, inline | solicited))
             }
             Operation::Atomic { atomic, ref into, .. } => {
                 Ok((Request::Atomic(atomic), self.part_of_word(into, kept)?, 0))
@@ -90,7 +91,7 @@ impl SendQueue {
                     Some(rkey) => Transfer::SendWithInvalidate { rkey },
                     None => Transfer::Send,
                 };
-                Ok((Request::Transfer(transfer), part, inline | FENCE))
+                Ok((Request::Transfer(transfer), part, inline | FENCE | self.solicited))
             }
             Operation::LocalInvalidate { rkey } => Ok((Request::LocalInvalidate { rkey }, NO_BYTES, 0)),
             Operation::Bind { window, part, access } => {

@@ -5,25 +5,29 @@ use crate::fake::{self, Fake, PD, Posted};
 use crate::memory::peer::Remote;
 use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::wr::connected::OnRc;
-use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, WorkOptions};
+use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, Transfer, WorkOptions};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_queue::{Work, WorkList};
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{Batch, Packet, Pool};
 
-fn queue(depth: u32, signal_every: u32) -> SendQueue {
-    let transport = Transport::Rc;
-    let mut queue = SendQueue::new(SendQueueSpec {
+fn spec(depth: u32, signal_every: u32) -> SendQueueSpec {
+    SendQueueSpec {
         depth,
         tag: 3,
         pd_id: PD,
-        transport,
+        transport: Transport::Rc,
         inline_bytes: 16,
         signal_every,
+        solicited: false,
         configures_keys: true,
         max_sge: 1,
-    });
+    }
+}
+
+fn queue(depth: u32, signal_every: u32) -> SendQueue {
+    let mut queue = SendQueue::new(spec(depth, signal_every));
     queue.set_open(true);
     queue
 }
@@ -266,6 +270,42 @@ fn each_option_reaches_its_work_request_and_no_other() {
         let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags).collect();
         assert_eq!(flags, asked.map(|(_, flags)| flags | inline));
     }
+    queue.reclaim();
+}
+
+/// Whatever takes a receive of the peer is solicited, and nothing else, however it is posted.
+#[test]
+fn every_send_of_a_solicited_queue_is_solicited() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = SendQueue::new(SendQueueSpec { solicited: true, ..spec(64, 100) });
+    queue.set_open(true);
+    for (len, inline) in [(9, INLINE), (100, 0)] {
+        for count in [1, 4] {
+            fake.posted.clear();
+            let mut packets = batch(&pool, &vec![len; count]);
+            assert!(packets.iter().all(|packet| !queue.takes_one(packet)), "which writes no flags");
+            assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, count);
+            assert!(fake.posted.iter().all(|wr| wr.flags == SOLICITED | inline), "{count} of {len} B");
+        }
+    }
+    let to = Remote { addr: 4096, rkey: 7 };
+    let asked = [
+        (Operation::send(Local::Empty), SOLICITED),
+        (Operation::Transfer { transfer: Transfer::write(to, Some(1)), local: Local::Empty }, SOLICITED),
+        (Operation::write(Local::Empty, to), 0),
+        (Operation::read(Local::Empty, to), 0),
+    ];
+    let expected = asked.each_ref().map(|(_, flags)| *flags);
+    let mut works = WorkList::with_capacity(8);
+    for (operation, _) in asked {
+        works.push(Work::plain(operation)).unwrap();
+    }
+    fake.posted.clear();
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
+    let outcome = unsafe { queue.post_works(PostSend::of(fake.qp()), &mut works, &mut KeptMemory::default()) };
+    assert_eq!(outcome.posted, 4, "{outcome:?}");
+    let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags & !SIGNALED).collect();
+    assert_eq!(flags, expected);
     queue.reclaim();
 }
 
