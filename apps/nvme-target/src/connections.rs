@@ -105,15 +105,18 @@ impl Target {
     pub(crate) fn look_again(&mut self, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         let every_ns = if self.queues.is_empty() { IDLE_LOOK_EVERY_NS } else { LOOK_EVERY_NS };
-        let is_soon = self.look_timer.is_some_and(|(_, at_ns)| at_ns <= now_ns + every_ns);
-        if is_soon {
-            return;
-        }
-        if let Some((timer, _)) = self.look_timer.take() {
+        let at_ns = now_ns + every_ns;
+        if let Some((timer, known_ns)) = self.look_timer {
+            if known_ns <= at_ns {
+                return;
+            }
             // Without queues nobody was waited for.
-            out.cancel_timer(timer);
             self.attended.begin(now_ns);
+            if out.rearm_timer(timer, at_ns) {
+                self.look_timer = Some((timer, at_ns));
+                return;
+            }
         }
-        self.look_timer = out.arm_timer(now_ns + every_ns, LOOK).map(|timer| (timer, now_ns + every_ns));
+        self.look_timer = out.arm_timer(at_ns, LOOK).map(|timer| (timer, at_ns));
     }
 }

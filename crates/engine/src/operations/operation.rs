@@ -138,8 +138,8 @@ impl Operation {
         Operation { fence: true, ..self }
     }
 
-    /// To wake a peer whose lcore says `unsolicited_wait`. Of a send, or a write with immediate; the
-    /// peer is not told of others.
+    /// To wake a peer whose lcore says `unsolicited_wait`. Of a send, or a write with immediate:
+    /// others tell the peer nothing.
     #[must_use]
     pub fn solicited(self) -> Operation {
         Operation { solicited: true, ..self }

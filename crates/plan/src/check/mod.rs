@@ -14,6 +14,7 @@ pub(crate) mod refs;
 pub(crate) mod regions;
 pub(crate) mod retries;
 mod rings;
+mod sends;
 mod sizes;
 mod spreads;
 mod unused;

@@ -7,6 +7,7 @@ use crate::check::listeners;
 use crate::check::refs::Links;
 use crate::check::regions;
 use crate::check::retries;
+use crate::check::sends;
 use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
@@ -84,7 +85,6 @@ impl Check<'_, '_> {
         self.receive();
         regions::check_port(port, self.sink);
         retries::check(port, self.sink);
-        self.solicited();
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -101,7 +101,7 @@ impl Check<'_, '_> {
             join,
             destination,
             across: None,
-            signal_every_wr: self.signal_every(),
+            signal_every_wr: sends::check(port, self.sink),
             next: self.links.ports[self.id.index()].next.filter(|_| port.receives()).map(|hop| hop.target),
         }
     }
@@ -360,43 +360,6 @@ impl Check<'_, '_> {
             groups.push(group);
         }
         groups
-    }
-
-    fn solicited(&mut self) {
-        let port = self.port;
-        if port.solicited.value && port.tx_depth_wr.value == 0 && port.ops_depth_wr.value == 0 {
-            self.sink
-                .warn(
-                    "no-effect",
-                    port.solicited.span,
-                    format!("`solicited` has no effect: port.{} sends nothing", port.head.name),
-                )
-                .help("remove it, or add `tx_depth_wr`");
-        }
-    }
-
-    fn signal_every(&mut self) -> u32 {
-        let (every, depth) = (&self.port.signal_every_wr, &self.port.tx_depth_wr);
-        if every.given && depth.value == 0 {
-            self.sink
-                .warn(
-                    "no-effect",
-                    every.span,
-                    format!("`signal_every_wr` has no effect: port.{} sends nothing", self.port.head.name),
-                )
-                .help("remove it, or add `tx_depth_wr`");
-        } else if every.given && every.value > depth.value {
-            self.sink
-                .error(
-                    "bad-value",
-                    every.span,
-                    format!("one send in {} is signaled, but {} fit the queue", every.value, depth.value),
-                )
-                .related(depth.span, "the queue's depth")
-                .note("the queue would fill up before a completion could free a slot")
-                .help(format!("write a value from 1 to {}", depth.value));
-        }
-        every.value.min(depth.value)
     }
 }
 

@@ -142,6 +142,28 @@ fn an_lcore_that_sleeps_at_once_never_waits_for_a_moment() {
     }
 }
 
+#[test]
+fn a_wait_of_an_lcore_that_never_sleeps_and_sends_of_none_have_no_effect() {
+    let spare = |idle| {
+        let spare = format!("burst = 64\n\n[lcore.spare]\ncpu = 3\nidle = {idle:?}\nunsolicited_wait = \"10ms\"");
+        GOOD.replace("burst = 64", &spare)
+            .replace("tx_depth_wr = 256\ninline", "solicited = true\ntx_depth_wr = 256\ninline")
+    };
+    for (idle, warns) in [("poll", true), ("adaptive", false), ("event", false)] {
+        let plan = loader().load_str("quiet.toml", &spare(idle)).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings = plan.warnings().render(false);
+        let warning = "`unsolicited_wait` has no effect: lcore.spare never sleeps";
+        assert_eq!(warnings.contains(warning), warns, "{warnings}");
+        assert!(!warnings.contains("solicited` has no effect: port"), "{warnings}");
+        assert!(plan.ports().iter().any(|port| port.solicited));
+    }
+    let mute = GOOD.replace("rx_depth_wr = ", "solicited = true\nrx_depth_wr = ");
+    let plan = loader().load_str("mute.toml", &mute).unwrap_or_else(|faults| panic!("{faults}"));
+    let warnings = plan.warnings().render(false);
+    let mute = plan.ports().iter().find(|port| port.tx_depth_wr == 0 && port.solicited).expect("one only receives");
+    assert!(warnings.contains(&format!("`solicited` has no effect: port.{} sends nothing", mute.name)), "{warnings}");
+}
+
 /// A machine that lacks all that a run survives.
 fn scarce() -> Machine {
     Machine {

@@ -98,7 +98,8 @@ impl QueuePair {
         }
         match &mut self.mode {
             Mode::Rc(_, _, Some(requester)) => {
-                if !requester.sent(now_ns, &self.sends, outgoing.packets) {
+                let is_new = requester.sent(now_ns, &self.sends, outgoing.packets);
+                if !is_new {
                     self.counters.note(|all| all.retransmitted += 1);
                 }
             }

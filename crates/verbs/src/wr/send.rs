@@ -72,8 +72,8 @@ pub(crate) struct SendQueue {
     signal_every: u32,
     /// The flag of every SEND, or none.
     solicited: u32,
-    /// What goes inline by [`SendQueue::post_one`]; 0 where there is more to write: on UD, and where
-    /// all is solicited.
+    /// What goes inline by [`SendQueue::post_one`]; 0 where there is more to write: on UD, and
+    /// where all is solicited.
     one_inline_bytes: u32,
     pub(crate) inline_bytes: u32,
     max_message_bytes: u32,

@@ -17,11 +17,11 @@ use verbline_tests::report_faults;
 
 use crate::judge::{Finding, consistent, handles, level};
 use crate::live::number;
-use crate::process::Process;
+use crate::process::{Process, STOP_MAX};
 use crate::progress::Progress;
 use crate::sample::Sample;
 use crate::shipped::{blocks, none, some};
-use crate::soaked::{Outcome, STOP_MAX, Soaked};
+use crate::soaked::{Outcome, Soaked};
 
 use plans::{IN_FILE, IN_MEMORY, KEPT, MOVING, Plans};
 

@@ -16,7 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use verbline_tests::{Program, terminal_pair};
 
-use crate::soaked::STOP_MAX;
+/// The drain, and ten seconds behind it (docs/stopping.md), on a busy machine.
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// Wide enough for every number of a live line.
 const COLUMNS: NonZero<u16> = NonZero::new(160).unwrap();

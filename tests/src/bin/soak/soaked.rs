@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::disturb::{self, Undo};
 use crate::judge::{Ending, Finding, judge};
 use crate::live::number;
-use crate::process::Process;
+use crate::process::{Process, STOP_MAX};
 use crate::progress::Progress;
 use crate::sample::Sample;
 use crate::shipped::{Rate, Shipped};
@@ -61,8 +61,6 @@ impl Soaked {
 
 /// A run that has not counted anything by then does not work.
 const START_MAX: Duration = Duration::from_secs(30);
-/// The drain, and ten seconds behind it (docs/stopping.md), on a busy machine.
-pub(crate) const STOP_MAX: Duration = Duration::from_secs(30);
 /// How often something is due, or sampled.
 const TICK: Duration = Duration::from_millis(50);
 /// Between two samples, at least; there are four hundred of a long soak.
