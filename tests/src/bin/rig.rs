@@ -109,21 +109,22 @@ impl Stage for Sink {
     }
 }
 
-/// What `[press]` says, if it is there: a thread of the app's own that feeds the run, and ends it.
+/// What `[press]` says: a thread of the app's own that feeds the run, and ends it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Press {
-    /// Messages that it hands to `injector.press`; once the sink has them, it ends the run.
-    messages: u64,
+    /// Messages that it hands to `injector.press`; once the sink has them, it ends the run. Nothing
+    /// without the table.
+    messages: Option<u64>,
 }
 
 impl Press {
-    fn work(self, injector: &Injector, observer: &Observer, interrupter: &Interrupter) {
-        for number in 0..self.messages {
+    fn work(messages: u64, injector: &Injector, observer: &Observer, interrupter: &Interrupter) {
+        for number in 0..messages {
             injector.try_push(&number.to_le_bytes()).expect("the injector has room for all");
         }
         let received = |report: Report| report.stage("sink").and_then(|sink| sink.counter("received"));
-        while observer.snapshot().and_then(received).is_some_and(|received| received < self.messages) {
+        while observer.snapshot().and_then(received).is_some_and(|received| received < messages) {
             std::thread::sleep(Duration::from_millis(1));
         }
         interrupter.interrupt();
@@ -155,10 +156,12 @@ impl App for Rig {
 
     fn started(&self, plan: &Plan, running: &Running) -> Result<(), String> {
         let Some(section) = plan.section("press") else { return Ok(()) };
-        let press: Press = section.parse().map_err(|error| error.to_string())?;
+        let Press { messages: Some(messages) } = section.parse().map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
         let injector = running.injector("press").map_err(|error| error.to_string())?;
         let (observer, interrupter) = (running.observer(), running.interrupter());
-        std::thread::spawn(move || press.work(&injector, &observer, &interrupter));
+        std::thread::spawn(move || Press::work(messages, &injector, &observer, &interrupter));
         Ok(())
     }
 }
