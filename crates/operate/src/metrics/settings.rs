@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 use verbline_engine::Registry;
-use verbline_plan::{Diagnostic, Params, Plan};
+use verbline_plan::{AppKey, Diagnostic, Keys, Params, Plan};
 
 /// The section's name.
 const SECTION: &str = "metrics";
 
 /// Connections that may have metrics of their own: a time series for each costs its reader memory.
-const CONNECTIONS_MAX: u32 = 1000;
+const CONNECTIONS_MAX: u64 = 1000;
 
 /// A plan's `[metrics]`, checked.
 ///
@@ -34,14 +34,23 @@ struct Raw {
     listen: String,
     #[serde(default)]
     hosts: Vec<String>,
-    #[serde(default)]
     connections_max: u32,
+}
+
+impl Keys for Raw {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::text("listen", "ADDRESS:PORT", "where readers connect; of this machine alone, unless there are `hosts`"),
+        AppKey::texts("hosts", "names", "what readers on other machines call this one"),
+        AppKey::integer("connections_max", 0..=CONNECTIONS_MAX, "connections that have series of their own")
+            .or(0)
+            .unit("connections"),
+    ];
 }
 
 impl MetricsSettings {
     /// Registers the section, so that a plan may have it.
     pub fn register(registry: &mut Registry) {
-        registry.section(SECTION);
+        registry.section_of::<Raw>(SECTION, "who may read the run's counters by HTTP, as OpenMetrics");
     }
 
     /// What the plan says; `None`: it has no such section, and nothing listens.
@@ -68,7 +77,7 @@ impl MetricsSettings {
 }
 
 fn checked(section: &Params) -> Result<MetricsSettings, Diagnostic> {
-    let Raw { listen, hosts, connections_max } = section.parse()?;
+    let Raw { listen, hosts, connections_max } = section.read()?;
     let Ok(listen) = listen.parse::<SocketAddr>() else {
         let message = format!("`{listen}` is no address with a port, e.g. `127.0.0.1:9500` or `[::1]:9500`");
         return Err(section.refuse("listen", message));
@@ -82,10 +91,6 @@ fn checked(section: &Params) -> Result<MetricsSettings, Diagnostic> {
     }
     if let Some(host) = hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' ', '*'])) {
         return Err(section.refuse("hosts", format!("`{host}` is no name of a machine; it has neither port nor path")));
-    }
-    if connections_max > CONNECTIONS_MAX {
-        let message = format!("{connections_max} are more than {CONNECTIONS_MAX}: each has series of its own");
-        return Err(section.refuse("connections_max", message));
     }
     Ok(MetricsSettings { listen, hosts, connections_max })
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use verbline::cli::App;
 use verbline::plan::{TableReference, app_reference};
 use verbline::prelude::*;
+use verbline_operate::MetricsSettings;
 use verbline_tests::root;
 
 const PAGE: &str = "docs/keys.md";
@@ -47,7 +48,9 @@ pub(crate) fn apps() -> Vec<(&'static str, Registry)> {
 fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut shown: Vec<String> = Vec::new();
-    for (app, registry) in apps() {
+    let mut any = Registry::new("any app");
+    MetricsSettings::register(&mut any);
+    for (app, registry) in [("any app", any)].into_iter().chain(apps()) {
         // An app that has another within it shows only what is its own.
         let tables: Vec<TableReference> = app_reference(&registry.catalog());
         let own = tables.iter().filter(|table| !shown.contains(&format!("{}{table}", table.header)));
