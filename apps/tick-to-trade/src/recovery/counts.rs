@@ -53,3 +53,19 @@ pub struct FollowerCounts {
     /// *Nanoseconds* in which some book was not right, or not known to be.
     pub stale_ns: u64,
 }
+
+impl FollowerCounts {
+    /// Whether every message of the stream, received or missing, has become one thing: so it is of
+    /// a follower that is live.
+    pub fn adds_up(&self) -> bool {
+        let became = self.applied
+            + self.malformed
+            + self.contradictions
+            + self.unfollowed
+            + self.skipped
+            + self.abandoned
+            + self.duplicates;
+        // A late one is both received and missing.
+        became + self.late == self.received + self.missing
+    }
+}

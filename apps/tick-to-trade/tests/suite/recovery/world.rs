@@ -309,15 +309,7 @@ impl World {
                 None => assert!(truth.orders.is_empty(), "{counts:?}"),
             }
         }
-        // Whatever came, or was found missing, has become one thing.
-        let became = counts.applied
-            + counts.malformed
-            + counts.contradictions
-            + counts.unfollowed
-            + counts.skipped
-            + counts.abandoned
-            + counts.duplicates;
-        assert_eq!(counts.received + counts.missing - counts.late, became, "{counts:?}");
+        assert!(counts.adds_up(), "{counts:?}");
         assert!(counts.retransmitted <= counts.missing, "{counts:?}");
     }
 }
