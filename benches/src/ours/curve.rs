@@ -117,8 +117,51 @@ pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration)
         near.id,
         far.id,
     );
+    measure(&plan, &[("arrivals", gaps_ns)], warm_up, time)
+}
+
+/// Runs the policy on a stream that nobody waits for, beside solicited requests: what is measured
+/// is how long requests took, and what the lcore's time is spent on.
+///
+/// # Panics
+/// As [`point`].
+pub fn beside_stream(
+    policy: &str,
+    stream_gaps_ns: Vec<u64>,
+    request_gaps_ns: Vec<u64>,
+    warm_up: Duration,
+    time: Duration,
+) -> Point {
+    let [near, far] = cpus();
+    let way = |source: &str, tx: &str, rx: &str, keys: &str, next: &str| {
+        format!(
+            "stage.{source} = {{ use = \"{source}\", lcore = \"near\", pool = \"packets\", \
+             out = {{ out = \"port.{tx}\" }} }}\n\
+             port.{tx} = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.{rx}\", \
+             tx_depth_wr = 256{keys} }}\n\
+             port.{rx} = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", \
+             peer = \"port.{tx}\", rx_depth_wr = 512, next = \"{next}\" }}\n"
+        )
+    };
+    let plan = format!(
+        "{}\
+         lcore.near = {{ cpu = {}, idle = \"poll\" }}\n\
+         lcore.far = {{ cpu = {}, {policy} }}\n\
+         {}{}\
+         stage.meter = {{ use = \"meter\", lcore = \"far\" }}\n",
+        preamble(8192),
+        near.id,
+        far.id,
+        way("stream", "bulk", "taken", "", "drop"),
+        way("requests", "tx", "rx", ", solicited = true", "stage.meter"),
+    );
+    measure(&plan, &[("stream", stream_gaps_ns), ("requests", request_gaps_ns)], warm_up, time)
+}
+
+/// Runs a plan with these sources, and gives what lcore `far` did and what its meter measured.
+fn measure(plan: &str, sources: &[(&'static str, Vec<u64>)], warm_up: Duration, time: Duration) -> Point {
     let (waits, measures) = (Waits::default(), Arc::new(AtomicBool::new(false)));
-    let running = start(&registry(Arc::new(gaps_ns), &measures, &waits), &plan);
+    let running = start(&registry(sources, &measures, &waits), plan);
     running.wait(Some(warm_up));
     let before = running.snapshot();
     let (cpu_before, began) = (cpu_time("vl-far"), Instant::now());
@@ -145,12 +188,15 @@ pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration)
     }
 }
 
-fn registry(gaps_ns: Arc<Vec<u64>>, measures: &Arc<AtomicBool>, waits: &Waits) -> Registry {
+fn registry(sources: &[(&'static str, Vec<u64>)], measures: &Arc<AtomicBool>, waits: &Waits) -> Registry {
     let mut registry = Registry::new("bench");
-    let spec =
-        StageSpec { outputs: &["out"], source: true, summary: "sends as a pattern says", ..StageSpec::default() };
-    registry
-        .stage("arrivals", spec, move |_| Ok(Box::new(Arrivals { gaps_ns: Arc::clone(&gaps_ns), at: 0, next_ns: 0 })));
+    for (kind, gaps_ns) in sources {
+        let spec =
+            StageSpec { outputs: &["out"], source: true, summary: "sends as a pattern says", ..StageSpec::default() };
+        let gaps_ns = Arc::new(gaps_ns.clone());
+        registry
+            .stage(*kind, spec, move |_| Ok(Box::new(Arrivals { gaps_ns: Arc::clone(&gaps_ns), at: 0, next_ns: 0 })));
+    }
     let spec = StageSpec { summary: "measures how long ago a packet was sent", ..StageSpec::default() };
     let (measures, waits) = (Arc::clone(measures), waits.clone());
     registry.stage("meter", spec, move |_| {

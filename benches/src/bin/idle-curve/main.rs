@@ -1,10 +1,10 @@
 //! The idle policies on real arrivals, from one a second to a million: `./x bench idle-curve
-//! [--write DIR] [--patterns] [--rate PER_S] [--json]`.
+//! [--write DIR] [--patterns] [--solicited] [--rate PER_S] [--json]`.
 //!
 //! Each run is a plan of two lcores on the software RNIC: one sends, the other, of the policy,
 //! takes what comes. `--write` draws the pictures of docs/performance; `--patterns` holds
-//! `late_share` against every pattern of arrivals that the policy was made for. Both want a quiet
-//! machine.
+//! `late_share` against every pattern of arrivals that the policy was made for; `--solicited` sends
+//! a stream that nobody waits for, and requests beside it. All want a quiet machine.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use verbline_benches::arrivals::{PATTERNS, even_gaps, random_gaps};
-use verbline_benches::ours::curve::{Curve, Point, point};
+use verbline_benches::ours::curve::{Curve, Point, beside_stream, point};
 
 /// Measures the idle policies on real arrivals.
 #[derive(Debug, Parser)]
@@ -30,6 +30,10 @@ struct Arguments {
     /// Hold `late_share` against every pattern of arrivals instead
     #[arg(long)]
     patterns: bool,
+
+    /// Send a stream, and few requests beside it, to lcores that each message wakes or only requests
+    #[arg(long, conflicts_with = "patterns")]
+    solicited: bool,
 
     /// Measure at so many arrivals a second only: 1, 10, 100 and so on (may be given several times)
     #[arg(long = "rate", value_name = "PER_S", value_parser = rate)]
@@ -81,6 +85,19 @@ const SPACINGS: [(&str, &str, Gaps); 2] = [
     ("idle-random.svg", "random arrivals (Poisson)", random_gaps),
 ];
 
+/// Messages a second of a stream that nobody waits for, and requests a second beside it.
+const STREAMS: [u32; 3] = [100, 1_000, 10_000];
+const REQUESTS_PER_S: u32 = 10;
+
+/// Lcores that every message wakes, and those that only requests wake. At the fastest stream four
+/// fifths of the receive queue fill in the wait.
+const WOKEN_BY: [(&str, &str); 4] = [
+    ("event", "idle = \"event\""),
+    ("event, solicited", "idle = \"event\", unsolicited_wait = \"40ms\""),
+    ("adaptive", "idle = \"adaptive\""),
+    ("adaptive, solicited", "idle = \"adaptive\", unsolicited_wait = \"40ms\""),
+];
+
 /// What `late_share` is held to, and what it may be exceeded by.
 const LATE_SHARES: [f64; 2] = [0.01, 0.1];
 const FACTOR: f64 = 1.5;
@@ -89,7 +106,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let power = power::read();
     power.iter().for_each(|line| eprintln!("{line}"));
-    let done = if arguments.patterns { patterns(&arguments) } else { curves(&arguments, &power) };
+    let done = match () {
+        () if arguments.patterns => patterns(&arguments),
+        () if arguments.solicited => Ok(solicited(&arguments)),
+        () => curves(&arguments, &power),
+    };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -134,6 +155,20 @@ fn curves(arguments: &Arguments, power: &[String]) -> Result<bool, String> {
         println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
     }
     Ok(true)
+}
+
+/// The requests' latency, and the CPU's time, beside a stream.
+fn solicited(arguments: &Arguments) -> bool {
+    println!("{:<10} {:<20} {:>8} {:>8} {:>9} {:>10}", "stream/s", "policy", "CPU", "late", "p50 µs", "p99 µs");
+    for stream in STREAMS {
+        for (policy, keys) in WOKEN_BY {
+            let time = scaled(Duration::from_secs(6), arguments);
+            let requests = random_gaps(REQUESTS_PER_S, 1);
+            let point = beside_stream(keys, even_gaps(stream, 1), requests, time / 3, time);
+            println!("{stream:<10} {policy:<20} {}", shown(&point));
+        }
+    }
+    true
 }
 
 fn shown(point: &Point) -> String {
