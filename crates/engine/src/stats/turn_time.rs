@@ -351,6 +351,12 @@ mod tests {
 
     #[test]
     fn time_off_the_cpu_is_stolen_and_neither_busy_nor_idle() {
+        // Others may really take the CPU, and are counted; hardly in all of some rounds.
+        let found = (0..5).find_map(|_| Some(stalls_of_two_times_off_the_cpu()).filter(|stalls| *stalls <= 2));
+        assert_eq!(found, Some(2));
+    }
+
+    fn stalls_of_two_times_off_the_cpu() -> u64 {
         const OFF: Duration = Duration::from_millis(20);
         let (time, stats) = time();
         let start_ns = time.last_ns();
@@ -366,7 +372,7 @@ mod tests {
             [&stats.busy_ns, &stats.idle_ns, &stats.stolen_ns].map(crate::stats::count::Count::value);
         assert_eq!(busy_ns + idle_ns + stolen_ns, time.last_ns() - start_ns, "all time is charged");
         assert!(stolen_ns >= 39_000_000 && busy_ns < 15_000_000, "{busy_ns} busy, {idle_ns} idle, {stolen_ns} stolen");
-        assert_eq!(stats.stalls.value(), 2);
         assert!(stats.stall_max_ns.value() >= 19_500_000);
+        stats.stalls.value()
     }
 }
