@@ -39,11 +39,13 @@ struct Raw {
 
 impl Keys for Raw {
     const KEYS: &'static [AppKey] = &[
-        AppKey::text("listen", "ADDRESS:PORT", "where readers connect; of this machine alone, unless there are `hosts`"),
+        AppKey::text(
+            "listen",
+            "ADDRESS:PORT",
+            "where readers connect; of this machine alone, unless there are `hosts`",
+        ),
         AppKey::texts("hosts", "names", "what readers on other machines call this one"),
-        AppKey::integer("connections_max", 0..=CONNECTIONS_MAX, "connections that have series of their own")
-            .or(0)
-            .unit("connections"),
+        AppKey::integer("connections_max", 0..=CONNECTIONS_MAX, "connections that have series of their own").or(0),
     ];
 }
 
