@@ -195,7 +195,7 @@ fn registry(sources: &[(&'static str, Vec<u64>)], measures: &Arc<AtomicBool>, wa
             StageSpec { outputs: &["out"], source: true, summary: "sends as a pattern says", ..StageSpec::default() };
         let gaps_ns = Arc::new(gaps_ns.clone());
         registry
-            .stage(*kind, spec, move |_| Ok(Box::new(Arrivals { gaps_ns: Arc::clone(&gaps_ns), at: 0, next_ns: 0 })));
+            .stage(kind, spec, move |_| Ok(Box::new(Arrivals { gaps_ns: Arc::clone(&gaps_ns), at: 0, next_ns: 0 })));
     }
     let spec = StageSpec { summary: "measures how long ago a packet was sent", ..StageSpec::default() };
     let (measures, waits) = (Arc::clone(measures), waits.clone());

@@ -31,7 +31,7 @@ struct Arguments {
     #[arg(long)]
     patterns: bool,
 
-    /// Send a stream, and few requests beside it, to lcores that each message wakes or only requests
+    /// Send a stream, and few requests beside it, to lcores that all wake or only the requests
     #[arg(long, conflicts_with = "patterns")]
     solicited: bool,
 

@@ -136,7 +136,7 @@ fn a_plan_says_who_may_read_the_metrics() {
     assert!(faulty("listen = \"localhost\"").contains("no address with a port"));
     assert!(faulty("listen = \"0.0.0.0:9500\"").contains("hosts = ["));
     assert!(faulty("listen = \"127.0.0.1:1\"\nhosts = [\"a:1\"]").contains("no name of a machine"));
-    assert!(faulty("listen = \"127.0.0.1:1\"\nconnections_max = 9999").contains("more than 1000"));
+    assert!(faulty("listen = \"127.0.0.1:1\"\nconnections_max = 9999").contains("not within 0 to 1000"));
     assert!(faulty("port = 1").contains("unknown key `port`"));
     assert!(faulty("hosts = []").contains("[metrics] needs `listen`"));
     assert_eq!(MetricsSettings::of(&crate::common::plan("")).unwrap(), None);
