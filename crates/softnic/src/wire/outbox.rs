@@ -1,8 +1,9 @@
 //! What is about to leave: datagrams, put together to runs that leave by one system call each.
 //!
-//! What it guarantees: datagrams to one address stay in their order. Each has the checksum that
-//! goes with its place in its run, since the kernel gives the segments of a run the IPv4
-//! identifications 0, 1, 2 and so on, which the checksum covers.
+//! What it guarantees: datagrams to one address stay in their order. Those of a run have one
+//! traffic class, which the kernel is told a run at a time. Each has the checksum that goes with
+//! its place in its run, since the kernel gives the segments of a run the IPv4 identifications 0,
+//! 1, 2 and so on, which the checksum covers.
 
 use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, Run};
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     to: SocketAddr,
+    traffic_class: u8,
     first: usize,
     segments: usize,
     segment_bytes: usize,
@@ -48,7 +50,7 @@ impl Outbox {
         let (first, to) = (self.used, SocketAddr::new(route.addresses.destination(), self.port));
         self.used += len;
         if let Some(run) = self.runs.last_mut()
-            && run.takes(to, len, first)
+            && run.takes((to, route.traffic_class), len, first)
         {
             run.segments += 1;
             run.is_closed = len < run.segment_bytes;
@@ -58,7 +60,8 @@ impl Outbox {
             // It was sealed as one of the last run.
             seal(&mut self.bytes[first..], len - ICRC_BYTES, route, 0);
         }
-        self.runs.push(Pending { to, first, segments: 1, segment_bytes: len, is_closed: false });
+        let traffic_class = route.traffic_class;
+        self.runs.push(Pending { to, traffic_class, first, segments: 1, segment_bytes: len, is_closed: false });
     }
 
     /// Sends all of it.
@@ -66,7 +69,8 @@ impl Outbox {
         for (at, run) in self.runs.iter().enumerate() {
             let end = self.runs.get(at + 1).map_or(self.used, |next| next.first);
             let bytes = &self.bytes[run.first..end];
-            link.send(&Run { to: run.to, bytes, segment_bytes: run.segment_bytes });
+            let Pending { to, traffic_class, segment_bytes, .. } = *run;
+            link.send(&Run { to, traffic_class, bytes, segment_bytes });
         }
         self.runs.clear();
         self.used = 0;
@@ -74,8 +78,9 @@ impl Outbox {
 }
 
 impl Pending {
-    fn takes(&self, to: SocketAddr, len: usize, used: usize) -> bool {
-        let fits = !self.is_closed && self.to == to && len <= self.segment_bytes;
+    fn takes(&self, (to, traffic_class): (SocketAddr, u8), len: usize, used: usize) -> bool {
+        let goes_along = self.to == to && self.traffic_class == traffic_class;
+        let fits = !self.is_closed && goes_along && len <= self.segment_bytes;
         fits && Link::may_add(self.segments, used - self.first, len)
     }
 }

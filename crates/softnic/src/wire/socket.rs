@@ -9,7 +9,7 @@
 
 use crate::wire::counters::{LinkTallies, Published, Tally};
 use std::io;
-use std::mem::{MaybeUninit, size_of, zeroed};
+use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use verbline_roce::transport::Mtu;
@@ -222,20 +222,44 @@ const RUN_SEGMENTS_MAX: usize = 64;
 /// One system call's segments: all of one length, but the last, which may be shorter.
 pub(crate) struct Run<'a> {
     pub(crate) to: SocketAddr,
+    /// DSCP and ECN, for the IP header.
+    pub(crate) traffic_class: u8,
     pub(crate) bytes: &'a [u8],
     pub(crate) segment_bytes: usize,
 }
 
-/// A control message with the length of the segments.
+/// A control message, and what it says, filled up to the alignment of the next.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct Segments {
+struct Control {
     header: libc::cmsghdr,
-    bytes: u16,
-    /// Up to the alignment of the next.
-    pad: [u8; 6],
+    value: [u8; 8],
 }
 
-const _: () = assert!(size_of::<Segments>() == 24);
+const _: () = assert!(size_of::<Control>() == 24);
+
+impl Control {
+    fn new<const BYTES: usize>(level: libc::c_int, kind: libc::c_int, said: [u8; BYTES]) -> Control {
+        let cmsg_len = size_of::<libc::cmsghdr>() + BYTES;
+        let mut value = [0; 8];
+        value[..BYTES].copy_from_slice(&said);
+        Control { header: libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind }, value }
+    }
+
+    /// The length of the segments.
+    fn segments(bytes: usize) -> Control {
+        Control::new(libc::SOL_UDP, libc::UDP_SEGMENT, (bytes as u16).to_ne_bytes())
+    }
+
+    /// What the IP header is to have (ip(7), ipv6(7)).
+    fn traffic_class(class: u8, to: SocketAddr) -> Control {
+        let (level, kind) = match to {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        Control::new(level, kind, libc::c_int::from(class).to_ne_bytes())
+    }
+}
 
 impl Link {
     /// Whether a run with `segments`, of `bytes`, may have one more of `more`.
@@ -248,19 +272,18 @@ impl Link {
         let segments = run.bytes.len().div_ceil(run.segment_bytes.max(1));
         let (mut name, name_bytes) = Name::new(run.to);
         let mut vector = libc::iovec { iov_base: run.bytes.as_ptr().cast_mut().cast(), iov_len: run.bytes.len() };
-        let mut control = MaybeUninit::<Segments>::zeroed();
+        let mut controls: [Control; 2] = [Control::segments(run.segment_bytes); 2];
+        let mut count = usize::from(segments > 1);
+        if run.traffic_class != 0 {
+            controls[count] = Control::traffic_class(run.traffic_class, run.to);
+            count += 1;
+        }
         // SAFETY: integers and pointers, for which zero is a value.
         let mut header: libc::msghdr = unsafe { zeroed() };
         (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        if segments > 1 {
-            let cmsg = libc::cmsghdr {
-                cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u16>(),
-                cmsg_level: libc::SOL_UDP,
-                cmsg_type: libc::UDP_SEGMENT,
-            };
-            control.write(Segments { header: cmsg, bytes: run.segment_bytes as u16, pad: [0; 6] });
-            (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of::<Segments>());
+        if count > 0 {
+            (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
         }
         self.counters.send_calls.add(1);
         // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads them.
@@ -297,8 +320,8 @@ mod tests {
         let [a, b] = pair();
         let mut arrivals = Arrivals::new();
         let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
-        a.send(&Run { to: b.own(), bytes: &bytes, segment_bytes: 1000 });
-        a.send(&Run { to: b.own(), bytes: &bytes[..7], segment_bytes: 7 });
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 1000 });
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..7], segment_bytes: 7 });
         assert_eq!(arrivals.receive(&b), 4);
         let got: Vec<_> = (0..4).map(|index| arrivals.datagram(index).expect("whole")).collect();
         assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
@@ -307,6 +330,47 @@ mod tests {
         assert_eq!((sent.sent, received.received, sent.send_calls), (4, 4, 2));
         assert_eq!(arrivals.receive(&b), 0);
         assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
+    }
+
+    /// The next datagram's length and the traffic class of its IP header.
+    fn next_class(link: &Link) -> (usize, libc::c_int) {
+        let (mut bytes, mut controls) = ([0u8; 2048], [Control::segments(0); 2]);
+        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+        (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), size_of_val(&controls));
+        // SAFETY: the header leads to locals, which the call may write.
+        let got = unsafe { libc::recvmsg(link.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        let len = usize::try_from(got).expect("a datagram has come");
+        assert!(header.msg_controllen >= size_of::<libc::cmsghdr>(), "the class is told");
+        let told = controls[0];
+        // IPv4 tells one byte, IPv6 an integer.
+        let class = match told.header.cmsg_len - size_of::<libc::cmsghdr>() {
+            1 => told.value[0].into(),
+            _ => libc::c_int::from_ne_bytes([told.value[0], told.value[1], told.value[2], told.value[3]]),
+        };
+        (len, class)
+    }
+
+    #[test]
+    fn the_traffic_class_of_a_run_is_in_the_ip_header_of_each_of_its_datagrams() {
+        let v6 = || {
+            let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
+            Link::open(free).expect("just freed")
+        };
+        for [a, b] in [pair(), [v6(), v6()]] {
+            let (level, kind) = match b.own {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+            };
+            set(&b.socket, level, kind, 1).expect("an option of ip(7)");
+            a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 });
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 });
+            a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 });
+            let got: Vec<_> = (0..4).map(|_| next_class(&b)).collect();
+            assert_eq!(got, [(1000, 104), (500, 104), (30, 0), (40, 0xb9)]);
+        }
     }
 
     #[test]
