@@ -199,6 +199,14 @@ impl Destination {
             _ => None,
         }
     }
+
+    /// The group, if it is one.
+    pub fn group(self) -> Option<Group> {
+        match self {
+            Destination::Group(group) => Some(group),
+            _ => None,
+        }
+    }
 }
 
 /// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one

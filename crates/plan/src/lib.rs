@@ -106,7 +106,7 @@ pub use machine::note::{Lack, Note};
 pub use machine::{CpuQuota, Hugepages, Machine, MemoryGrant, Numa};
 pub use plan::links::{Injector, Lane, Ring, Spread};
 pub use plan::nodes::{Home, Nodes};
-pub use plan::port::{Acceptor, Connections, Port, Retries};
+pub use plan::port::{Acceptor, Attributes, Connections, Port, Retries};
 pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 pub use read::reference::{KeyReference, TableReference, app_reference, reference};
 pub use read::schema::schema;

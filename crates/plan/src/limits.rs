@@ -58,6 +58,21 @@ pub(crate) const DURATION_MAX: Duration = Duration::from_secs(3600);
 pub(crate) const TIMER_CODE_MAX: u32 = 31;
 pub(crate) const RETRIES_MAX: u32 = 7;
 
+/// Of 8 bits each, and 4 (the GRH and the LRH of InfiniBand).
+pub(crate) const TRAFFIC_CLASS_MAX: u32 = 255;
+pub(crate) const HOP_LIMIT_MAX: u32 = 255;
+pub(crate) const SERVICE_LEVEL_MAX: u32 = 15;
+/// 16 bits.
+pub(crate) const PKEY_MAX: u32 = 0xffff;
+/// Those above are controlled: the kernel leaves them to programs with CAP_NET_RAW, and a send that
+/// names one is sent with the Q_Key of its queue pair.
+pub(crate) const QKEY_MAX: u32 = 0x7fff_ffff;
+/// 8 bits, whose greatest value rdma_cm reads as "the device's" (RDMA_MAX_RESP_RES).
+pub(crate) const RD_ATOMIC_MAX: u32 = 254;
+/// `enum ibv_mtu`, in bytes: powers of two.
+pub(crate) const PATH_MTU_MIN: u32 = 256;
+pub(crate) const PATH_MTU_MAX: u32 = 4096;
+
 pub(crate) const RETRY_CNT: u32 = 7;
 pub(crate) const RNR_RETRY: u32 = 7;
 pub(crate) const MIN_RNR_TIMER: u32 = 1;

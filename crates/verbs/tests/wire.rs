@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use common::{Options, PATIENCE, Side, message, open, spec};
 use verbline_mem::Batch;
-use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve};
+use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve, resolve_for};
+use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind};
 
@@ -128,6 +129,13 @@ fn own() -> IpAddr {
     address(std::process::id(), 1)
 }
 
+/// What a queue pair was told that the connection manager does not say: the traffic class and the
+/// timers.
+fn own_attr(side: &mut Side) -> [u8; 3] {
+    let told = side.qp.query(AttrMask::AV | AttrMask::TIMEOUT | AttrMask::MIN_RNR_TIMER).unwrap();
+    [told.ah.traffic_class, told.timeout, told.min_rnr_timer]
+}
+
 /// What the other process does; nothing in the test's own.
 #[test]
 fn the_other_process() {
@@ -151,6 +159,8 @@ fn the_other_process() {
     let region = side.peer_region(REGION_BYTES, Access::LOCAL_WRITE | terms().access);
     let Remote { addr, rkey } = region.remote(0);
     println!("region={addr} {rkey}");
+    let [class, timeout, timer] = own_attr(&mut side);
+    println!("attributes={class} {timeout} {timer}");
     match role {
         "echo" => echo(&mut side, &mut connection),
         "late" => {
@@ -237,6 +247,19 @@ fn finish(side: &mut Side) -> Status {
         drop(qp.op_done(completion, freed));
         status
     })
+}
+
+#[test]
+fn a_queue_pair_is_told_what_its_side_asks_and_the_listener_answers_in_the_class_of_the_request() {
+    let mut other = Other::start("wait");
+    let mut side = side(own(), false);
+    let (at, private_data) = (other.listens(), b"hello".to_vec());
+    let asked = ConnectOptions { traffic_class: Some(104), timeout: Some(11), min_rnr_timer: 9, ..terms() };
+    let options = ConnectOptions { private_data, ..asked };
+    let route = resolve_for(Provider::Soft, at, None, &options, PATIENCE).unwrap();
+    let _connection = route.connect(&mut side.qp, &options).unwrap().finish(&mut side.qp, PATIENCE).unwrap();
+    assert_eq!(own_attr(&mut side), [104, 11, 9]);
+    assert_eq!(other.says("attributes"), "104 14 1");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve};
+use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve_for};
 use verbline_verbs::{Provider, QpState, QueuePair};
 
 use crate::connection::handshake::{ANSWER, Pauses, RESOLVE, reject, wrong_device};
@@ -163,7 +163,7 @@ impl<'a> Connector<'a> {
         deadline: Instant,
     ) -> Result<Connection, ConnectionError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let route = resolve(provider, to, from, RESOLVE.min(left))?;
+        let route = resolve_for(provider, to, from, &self.port.options, RESOLVE.min(left))?;
         let connecting = route.connect(self.qp, &self.port.options)?;
         if !self.wait(&connecting, deadline.min(Instant::now() + ANSWER)) {
             return Err(ConnectionError::TimedOut { what: "the listener's answer", after: ANSWER });

@@ -4,10 +4,10 @@
 use std::ops::Index;
 
 use verbline_mem::{Pool, PoolSpec, RegionSpec};
-use verbline_plan::{DeviceId, Lcore, Plan, PoolId, Provider};
+use verbline_plan::{DeviceId, Lcore, Plan, PoolId, Provider, Transport};
 use verbline_verbs::{
     Context, Device, DeviceError, ProtectionDomain,
-    attr::{DeviceAttr, PortAttr, PortState},
+    attr::{Capability, DeviceAttr, PortAttr, PortState},
 };
 
 use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
@@ -97,7 +97,7 @@ impl Index<PoolId> for Pools {
 pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
     let devices = plan.devices().iter().map(|device| open(plan, device)).collect::<Result<_, _>>()?;
     let devices = Devices(devices);
-    check_depths(plan, &devices)?;
+    check_limits(plan, &devices)?;
     Ok(devices)
 }
 
@@ -218,25 +218,58 @@ pub(crate) fn provider(provider: Provider) -> verbline_verbs::Provider {
     }
 }
 
-fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
+pub(super) fn transport(transport: Transport) -> verbline_verbs::Transport {
+    match transport {
+        Transport::Rc => verbline_verbs::Transport::Rc,
+        Transport::Uc => verbline_verbs::Transport::Uc,
+        Transport::Ud => verbline_verbs::Transport::Ud,
+    }
+}
+
+/// Holds what the plan says of ports against what their devices have.
+fn check_limits(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     for port in plan.ports() {
-        let Opened { context, attr, .. } = &devices[port.device];
+        let Opened { context, attr, port: active, .. } = &devices[port.device];
         let sends = ("tx_depth_wr (with `ops_depth_wr`)", port.tx_depth_wr + port.ops_depth_wr);
         let sends = if port.ops_depth_wr > 0 { sends } else { ("tx_depth_wr", sends.1) };
-        for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), sends] {
-            if asked > attr.max_qp_wr {
+        let said = port.attributes;
+        let fastest = fastest(plan, port, &devices[port.device])?;
+        let started = ("max_rd_atomic", said.max_rd_atomic.map_or(0, u32::from));
+        let served = ("max_dest_rd_atomic", said.max_dest_rd_atomic.map_or(0, u32::from));
+        for ((key, asked), limit) in [
+            (("rx_depth_wr", port.rx_depth_wr), attr.max_qp_wr),
+            (sends, attr.max_qp_wr),
+            (("path_mtu", said.path_mtu_bytes.unwrap_or(0)), active.active_mtu.bytes()),
+            (started, attr.max_qp_init_rd_atomic),
+            (served, attr.max_qp_rd_atomic),
+            (("rate_limit", said.rate_limit_kbit_per_s.unwrap_or(0)), fastest),
+        ] {
+            if asked > limit {
                 return Err(EngineError::DeviceLimit {
                     at: place(plan, port.span),
                     place: format!("port.{}", port.name),
                     key,
                     asked: asked.into(),
-                    limit: attr.max_qp_wr.into(),
+                    limit: limit.into(),
                     device: context.name().to_owned(),
                 });
             }
         }
     }
     Ok(())
+}
+
+/// The greatest rate limit of the port's queue pairs. A device that has none is refused here,
+/// before a connection fails for it.
+fn fastest(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> Result<u32, EngineError> {
+    let Opened { context, attr, .. } = device;
+    if port.attributes.rate_limit_kbit_per_s.is_some() {
+        Capability::RateLimit(transport(port.transport)).check(context.name(), attr).map_err(|lacking| {
+            let (at, port) = (place(plan, port.span), port.name.clone());
+            EngineError::QueuePair { at, port, source: lacking.into() }
+        })?;
+    }
+    Ok(attr.rate_limit.max_kbit_per_s)
 }
 
 fn open_pool(

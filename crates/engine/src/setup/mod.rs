@@ -2,6 +2,7 @@
 //! stages, lcores.
 
 pub(crate) mod assemble;
+mod attributes;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
 pub(crate) mod many_ports;

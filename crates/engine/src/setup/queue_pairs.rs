@@ -21,7 +21,8 @@ use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
 use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
-use crate::setup::devices::{Devices, Opened, provider};
+use crate::setup::attributes::{path_of, pkey_index, rtr_of, rts_of};
+use crate::setup::devices::{Devices, Opened, provider, transport};
 use crate::setup::regions::{ReadDepths, peer_access, read_depths};
 
 /// The queue pairs on their way to their ports.
@@ -182,6 +183,8 @@ pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &
         rnr_retry_count: port.retries.map_or(usual.rnr_retry_count, |retries| retries.rnr_retry),
         timeout: port.retries.and_then(|retries| retries.timeout),
         min_rnr_timer: port.retries.map_or(usual.min_rnr_timer, |retries| retries.min_rnr_timer),
+        traffic_class: port.attributes.traffic_class,
+        rate_limit_kbit_per_s: port.attributes.rate_limit_kbit_per_s.unwrap_or(0),
     }
 }
 
@@ -224,7 +227,12 @@ fn create(
             device: device.context.name().to_owned(),
         });
     }
-    qp.to_init(&init_spec(plan, port, device)).map_err(|error| refused(error.into()))?;
+    let init = InitSpec {
+        pkey_index: pkey_index(plan, port, device).map_err(refused)?,
+        qkey: port.attributes.qkey.unwrap_or(DEFAULT_QKEY),
+        ..init_spec(plan, port, device)
+    };
+    qp.to_init(&init).map_err(|error| refused(error.into()))?;
     for group in &port.join {
         qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
             at: place(plan, port.span),
@@ -271,10 +279,14 @@ impl Peers<'_> {
                 let endpoint = self.endpoint(peer)?;
                 (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
             }
-            Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, DEFAULT_QKEY),
+            // All of a group have one.
+            Destination::Group(group) => {
+                let qkey = port.attributes.qkey.unwrap_or(DEFAULT_QKEY);
+                (AhSpec::to_gid(gid(group)), MULTICAST_QPN, qkey)
+            }
         };
         let device = &self.devices[port.device];
-        let path = path.from_port(self.plan[port.device].port_num, device.gid_index);
+        let path = path_of(port, path.from_port(self.plan[port.device].port_num, device.gid_index));
         let ah = device.pd.create_ah(&path)?;
         Ok(qp.set_destination(&ah, qpn, qkey)?)
     }
@@ -283,33 +295,13 @@ impl Peers<'_> {
         self.endpoints[id.index()].ok_or_else(|| format!("port.{} has no queue pair", self.plan[id].name).into())
     }
 
-    /// The largest MTU that both ends' ports carry.
+    /// The largest MTU that both ends' ports carry and the plan allows.
     fn path_mtu(&self, port: &verbline_plan::Port, peer: PortId) -> Mtu {
-        let of = |id| self.devices[id].port.active_mtu;
-        of(port.device).min(of(self.plan[peer].device))
-    }
-}
-
-/// With what the plan says of retries, for a transport that has them.
-fn rtr_of(port: &verbline_plan::Port, usual: RtrSpec) -> RtrSpec {
-    port.retries.map_or(usual, |retries| RtrSpec { min_rnr_timer: retries.min_rnr_timer, ..usual })
-}
-
-fn rts_of(port: &verbline_plan::Port, usual: RtsSpec) -> RtsSpec {
-    let Some(retries) = port.retries else { return usual };
-    RtsSpec {
-        timeout: retries.timeout.unwrap_or(usual.timeout),
-        retry_cnt: retries.retry_cnt,
-        rnr_retry: retries.rnr_retry,
-        ..usual
-    }
-}
-
-pub(super) fn transport(transport: Transport) -> verbline_verbs::Transport {
-    match transport {
-        Transport::Rc => verbline_verbs::Transport::Rc,
-        Transport::Uc => verbline_verbs::Transport::Uc,
-        Transport::Ud => verbline_verbs::Transport::Ud,
+        let of = |port: &verbline_plan::Port| {
+            let active = self.devices[port.device].port.active_mtu;
+            port.attributes.path_mtu_bytes.and_then(Mtu::from_bytes).map_or(active, |mtu| mtu.min(active))
+        };
+        of(port).min(of(&self.plan[peer]))
     }
 }
 

@@ -83,14 +83,15 @@ pub(crate) struct ReadDepths {
     pub(crate) started: u8,
 }
 
-/// As many as the device has, where the plan has a use for them; what verbs has by default
-/// elsewhere.
+/// As the plan says, or as many as the device has, where the plan has a use for them; what verbs
+/// has by default elsewhere.
 pub(crate) fn read_depths(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ReadDepths {
     let access = peer_access(plan, port.device);
     let serves = access.contains(Access::REMOTE_READ) || access.contains(Access::REMOTE_ATOMIC);
+    let said = port.attributes;
     let depth = |used: bool, limit: u32| if used { u8::try_from(limit).unwrap_or(u8::MAX).max(1) } else { 1 };
     ReadDepths {
-        served: depth(serves, device.attr.max_qp_rd_atomic),
-        started: depth(port.ops_depth_wr > 0, device.attr.max_qp_init_rd_atomic),
+        served: said.max_dest_rd_atomic.unwrap_or_else(|| depth(serves, device.attr.max_qp_rd_atomic)),
+        started: said.max_rd_atomic.unwrap_or_else(|| depth(port.ops_depth_wr > 0, device.attr.max_qp_init_rd_atomic)),
     }
 }

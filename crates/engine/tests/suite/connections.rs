@@ -117,8 +117,8 @@ fn two_lcores_echo_asleep_between_packets() {
     }
 }
 
-#[test]
-fn one_lcore_fans_out_by_multicast() {
+/// A port that sends to a group, and two that join it; keys of each.
+fn fan_out(tx: &str, rx_a: &str, rx_b: &str) -> String {
     let rest = r#"
         [port.tx]
         lcore = "only"
@@ -155,7 +155,39 @@ fn one_lcore_fans_out_by_multicast() {
         use = "sink"
         lcore = "only"
     "#;
-    let report = run(&registry(), &one_lcore_with("poll", [4096, 256], rest)).unwrap();
+    let mut rest = rest.to_owned();
+    for (name, keys) in [("tx", tx), ("rx_a", rx_a), ("rx_b", rx_b)] {
+        let head = format!("[port.{name}]\n");
+        rest = rest.replace(&head, &format!("{head}{keys}\n"));
+    }
+    one_lcore_with("poll", [4096, 256], &rest)
+}
+
+#[test]
+fn a_member_of_a_group_gets_what_is_sent_with_its_own_qkey() {
+    let other = r#"
+        [port.tx_b]
+        lcore = "only"
+        device = "nic0"
+        transport = "ud"
+        send_to = "239.1.1.77"
+        tx_depth_wr = 64
+        [stage.gen_b]
+        use = "generator"
+        lcore = "only"
+        pool = "p"
+        out = { out = "port.tx_b" }
+        params = { count = 500, polite = true, size_bytes = 200 }
+    "#;
+    let report = run(&registry(), &(fan_out("qkey = 77", "qkey = 77", "") + other)).unwrap();
+    assert_clean(&report);
+    let seen = ["a", "b"].map(|sink| report.stage(sink).unwrap().counter("seen"));
+    assert_eq!(seen, [Some(3000), Some(500)]);
+}
+
+#[test]
+fn one_lcore_fans_out_by_multicast() {
+    let report = run(&registry(), &fan_out("", "", "")).unwrap();
     assert_clean(&report);
     assert_eq!(report.port("tx").unwrap().tx_packets, 3000);
     for sink in ["a", "b"] {

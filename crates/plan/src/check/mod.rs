@@ -1,6 +1,7 @@
 //! The checks of a plan's tables against one another, in their order, and what they worked out.
 
 pub(crate) mod addresses;
+mod attributes;
 pub(crate) mod connections;
 mod devices;
 pub(crate) mod edges;

@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::check::addresses::{self, End};
+use crate::check::attributes;
 use crate::check::connections;
 use crate::check::listeners;
 use crate::check::refs::Links;
@@ -35,6 +36,9 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
     let ids = (0..raw.ports.len()).map(PortId::from_index);
     let mut all: Vec<PortFacts> =
         ids.map(|id| Check { raw, links, catalog, id, port: &raw.ports[id.index()], sink }.run()).collect();
+    let joins: Vec<&[Group]> = all.iter().map(|facts| facts.join.as_slice()).collect();
+    let sends: Vec<Option<Group>> = all.iter().map(|facts| facts.destination.group()).collect();
+    attributes::check_groups(raw, &joins, &sends, sink);
     // Who shares a listener is met there.
     let has_own = |(facts, port): (&PortFacts, &RawPort)| facts.end().filter(|_| port.shared.listen_with.is_none());
     let ends: Vec<Option<End>> = all.iter().zip(&raw.ports).map(has_own).collect();
@@ -85,6 +89,7 @@ impl Check<'_, '_> {
         self.receive();
         regions::check_port(port, self.sink);
         retries::check(port, self.sink);
+        attributes::check(port, self.sink);
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -304,6 +309,10 @@ impl Check<'_, '_> {
             return None;
         }
         self.check_providers(peer);
+        // Two that name each other are looked at once.
+        if self.links.ports[peer.index()].peer != Some(self.id) || self.id.index() < peer.index() {
+            attributes::check_pair(self.port, other, self.sink);
+        }
         warn_deaf(self.port, other, field.span, self.sink);
         Some(peer)
     }

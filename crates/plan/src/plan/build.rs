@@ -12,7 +12,7 @@ use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, Region
 use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Lane, Ring, Spread};
-use crate::plan::port::{Acceptor, Connections, Port, Retries};
+use crate::plan::port::{Acceptor, Attributes, Connections, Port, Retries};
 use crate::plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
@@ -191,6 +191,7 @@ impl Checked<'_> {
             signal_every_wr: facts.signal_every_wr,
             solicited: raw.solicited.value,
             retries: retries(raw),
+            attributes: attributes(raw),
             timestamps: raw.timestamps.value,
             next: facts.next,
             batch_packets: self.flow.ports[index].as_ref().map_or(0, Batch::packets),
@@ -300,6 +301,23 @@ fn retries(raw: &RawPort) -> Option<Retries> {
         rnr_retry: code(&raw.retries.rnr_retry),
         min_rnr_timer: code(&raw.retries.min_rnr_timer),
     })
+}
+
+/// All are bounded by what their bits hold.
+fn attributes(raw: &RawPort) -> Attributes {
+    let byte = |field: &Option<Field<u32>>| field.as_ref().map(|field| field.value as u8);
+    let raw = &raw.attributes;
+    Attributes {
+        traffic_class: byte(&raw.traffic_class),
+        hop_limit: byte(&raw.hop_limit),
+        service_level: byte(&raw.service_level),
+        path_mtu_bytes: raw.path_mtu.as_ref().map(|field| field.value),
+        pkey: raw.pkey.as_ref().map(|field| field.value as u16),
+        qkey: raw.qkey.as_ref().map(|field| field.value),
+        max_rd_atomic: byte(&raw.max_rd_atomic),
+        max_dest_rd_atomic: byte(&raw.max_dest_rd_atomic),
+        rate_limit_kbit_per_s: raw.rate_limit.as_ref().map(|field| field.value),
+    }
 }
 
 fn acceptor(raw: &RawPort, sources: &Sources) -> Option<Acceptor> {

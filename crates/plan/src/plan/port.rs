@@ -63,6 +63,8 @@ pub struct Port {
     pub solicited: bool,
     /// When the queue pair sends again, and when it gives up; of RC, which alone does.
     pub retries: Option<Retries>,
+    /// What the plan says of its queue pairs otherwise.
+    pub attributes: Attributes,
     /// Whether received packets carry the time of the turn that received them. If not, a turn in
     /// which no stage asks for the time reads no clock.
     pub timestamps: bool,
@@ -85,6 +87,30 @@ pub struct Retries {
     pub rnr_retry: u8,
     /// How long its peer waits before it sends again to this end.
     pub min_rnr_timer: u8,
+}
+
+/// Attributes of a port's queue pairs, by their names in ibv_modify_qp(3). `None`: the plan leaves
+/// it out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The traffic class of what it sends: DSCP in the upper six bits, ECN in the other two.
+    pub traffic_class: Option<u8>,
+    /// Hops before a packet is dropped; of a port without an address.
+    pub hop_limit: Option<u8>,
+    /// The service level, the priority on Ethernet; of a port without an address.
+    pub service_level: Option<u8>,
+    /// The most data of a packet, in bytes: 256 to 4096, a power of two. Of a pair.
+    pub path_mtu_bytes: Option<u32>,
+    /// The P_Key; of a port without an address.
+    pub pkey: Option<u16>,
+    /// The Q_Key, also of a group that it sends to; of UD.
+    pub qkey: Option<u32>,
+    /// READs and atomics under way at once, that this side starts; of RC.
+    pub max_rd_atomic: Option<u8>,
+    /// READs and atomics of its peer that it serves at once; of RC.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// The most that a queue pair sends, where its device paces the transport.
+    pub rate_limit_kbit_per_s: Option<u32>,
 }
 
 /// What a port with many connections has for all of them together.

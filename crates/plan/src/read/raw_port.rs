@@ -9,6 +9,7 @@ use crate::limits::{
     RETRIES_MAX, RETRY_CNT, RNR_RETRY, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX, TIMER_CODE_MAX,
     WINDOWS_MAX,
 };
+use crate::read::raw_attributes::RawAttributes;
 use crate::read::reader::{Field, Reader, TableHeader, table_of};
 use crate::text::tree::Node;
 
@@ -40,6 +41,7 @@ pub(crate) struct RawPort {
     pub(crate) signal_every_wr: Field<u32>,
     pub(crate) solicited: Field<bool>,
     pub(crate) retries: RawRetries,
+    pub(crate) attributes: RawAttributes,
     pub(crate) timestamps: Field<bool>,
     pub(crate) next: Option<Field<String>>,
 }
@@ -98,6 +100,7 @@ impl RawPort {
             signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
             solicited: reader.flag_or("solicited", false),
             retries: RawRetries::read(reader),
+            attributes: RawAttributes::read(reader),
             timestamps: reader.flag_or("timestamps", true),
             next: reader.optional_text("next"),
         };

@@ -188,6 +188,10 @@ const fn number(key: &'static str, unit: &'static str, meaning: &'static str) ->
     Words { key, unit, default: "", bounds: "", meaning }
 }
 
+const fn open(key: &'static str, unit: &'static str, default: &'static str, meaning: &'static str) -> Words {
+    Words { key, unit, default, bounds: "", meaning }
+}
+
 const TABLES: &[TableWords] = &[
     TableWords {
         table: "",
@@ -256,11 +260,7 @@ const TABLES: &[TableWords] = &[
             text("pause", "", "", "whether it waits for a moment after each turn without work"),
             text("unsolicited_wait", "none", "", "only solicited messages wake it; others wait so long at most"),
             text("drain", "", "", "the most time that it takes to empty its queues at stop"),
-            Words {
-                unit: "WCs",
-                default: "the sum",
-                ..text("cq_depth_wc", "", "", "completion queue's depth; the sum is of its ports' depths")
-            },
+            open("cq_depth_wc", "WCs", "the sum", "completion queue's depth; the sum is of its ports' depths"),
         ],
     },
     TableWords {
@@ -281,16 +281,8 @@ const TABLES: &[TableWords] = &[
             number("connections_max", "", "with `listen`: take so many peers at once, and not just one"),
             number("connections", "", "with `connect`: make so many connections, and not just one"),
             number("rx_shared_wr", "WRs", "many connections: receives that all share, for `rx_depth_wr`"),
-            Words {
-                unit: "WRs",
-                default: "the product",
-                ..text("tx_shared_wr", "", "", "many connections: the sends of all together, at most")
-            },
-            Words {
-                unit: "WRs",
-                default: "the product",
-                ..text("ops_shared_wr", "", "", "many connections: the operations of all together, at most")
-            },
+            open("tx_shared_wr", "WRs", "the product", "many connections: the sends of all together, at most"),
+            open("ops_shared_wr", "WRs", "the product", "many connections: the operations of all together, at most"),
             text("listen_with", "", "port.NAME", "in place of `listen`: share the listener of that port"),
             text("placement", "", "", "`listen`: which of those that share it gets a connection"),
             text("acceptor", "all come in", "an acceptor", "`connections_max`: who decides about each that asks"),
@@ -305,13 +297,19 @@ const TABLES: &[TableWords] = &[
             number("inline_bytes", "bytes", "inline data to ask the device for"),
             number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),
             text("solicited", "", "", "whether its sends wake an lcore that says `unsolicited_wait`"),
-            Words {
-                default: "14, or CM's",
-                ..number("timeout", "code", "RC: waits 4.096 us << this for an ACK; 0: for ever")
-            },
+            open("timeout", "code", "14, or CM's", "RC: waits 4.096 us << this for an ACK; 0: for ever"),
             number("retry_cnt", "times", "RC: how often it sends again without an ACK"),
             number("rnr_retry", "times", "RC: the same, to a peer without a receive posted; 7: for ever"),
             number("min_rnr_timer", "code", "RC: what its peer waits before that; 1: 10 us, 12: 640 us"),
+            open("traffic_class", "", "0, or CM's", "on its packets: DSCP in the upper six bits, ECN in the other two"),
+            open("hop_limit", "hops", "64", "how many hops its packets have before they are dropped"),
+            open("service_level", "", "0", "its packets' service level; on Ethernet their priority, 0 to 7"),
+            open("path_mtu", "bytes", "both ends'", "RC and UC: data of a packet: 256, 512, 1024, 2048 or 4096"),
+            open("pkey", "", "index 0's", "the partition, as the device's P_Key table has it: 0x8001"),
+            open("qkey", "", "0x56424c4e", "UD: what senders must know; of a group that it sends to too"),
+            open("max_rd_atomic", "ops", "the device's", "RC: READs and atomics that it has under way at once"),
+            open("max_dest_rd_atomic", "ops", "the device's", "RC: how many of its peer's it serves at once"),
+            open("rate_limit", "kbit/s", "none", "the most that it sends, on a device that paces its transport"),
             text("timestamps", "", "", "whether received packets carry the time of their turn"),
             text("next", "", "a target, or \"drop\"", "where received packets go; needed to receive"),
         ],

@@ -37,6 +37,8 @@ pub struct Terms {
     pub retry_count: u8,
     /// How often a receive is waited for.
     pub rnr_retry: u8,
+    /// The traffic class of its packets; of a request, which the answer's may go by.
+    pub traffic_class: u8,
     /// It receives from a shared queue.
     pub srq: bool,
     /// Private data; may arrive followed by zeros.
@@ -144,6 +146,7 @@ impl Management {
         (request.responder_resources, request.initiator_depth) = (terms.responder_resources, terms.initiator_depth);
         (request.retry_count, request.rnr_retry) = (terms.retry_count, terms.rnr_retry);
         request.shared_receives = terms.srq;
+        request.path.traffic_class = terms.traffic_class;
         let id = self.manager.connect(now_ns, random(), &connect)?;
         self.owners.insert(id, tell);
         Ok(id)
@@ -230,6 +233,7 @@ impl Management {
                         initiator_depth: reply.initiator_depth,
                         retry_count: 0,
                         rnr_retry: reply.rnr_retry,
+                        traffic_class: 0,
                         srq: reply.shared_receives,
                         private_data: reply.data.to_vec(),
                     };
@@ -266,6 +270,7 @@ impl Management {
             initiator_depth: request.initiator_depth,
             retry_count: request.retry_count,
             rnr_retry: request.rnr_retry,
+            traffic_class: request.path.traffic_class,
             srq: request.shared_receives,
             private_data: request.user_data().to_vec(),
         };

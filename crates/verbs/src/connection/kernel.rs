@@ -16,7 +16,7 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
-use super::options::Timers;
+use super::options::OwnAttr;
 use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
@@ -33,6 +33,7 @@ impl Route {
     pub(super) fn resolve(
         to: SocketAddr,
         from: Option<SocketAddr>,
+        traffic_class: Option<u8>,
         deadline: Deadline,
     ) -> Result<Route, ConnectionError> {
         let unreachable = |error| match error {
@@ -45,9 +46,7 @@ impl Route {
                 resolved => break resolved.map_err(unreachable)?,
             }
         };
-        // SAFETY: the id is alive and bound.
-        let ret = unsafe { rdma_sys::rdma_resolve_route(id.as_ptr(), deadline.left_ms()) };
-        check("rdma_resolve_route", ret, || to.to_string())?;
+        id.resolve_route(traffic_class, deadline.left_ms())?;
         id.expect(event_type::RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", deadline).map_err(unreachable)?;
         let device_name = id.device_name()?;
         Ok(Route { id, device_name })
@@ -68,7 +67,7 @@ impl Route {
         // the call.
         let ret = unsafe { rdma_sys::rdma_connect(self.id.as_ptr(), &raw mut param) };
         check("rdma_connect", ret, || self.id.peer_addr().to_string())?;
-        Ok(Connecting { id: self.id, timers: options.timers() })
+        Ok(Connecting { id: self.id, own: options.own_attr() })
     }
 }
 
@@ -115,7 +114,7 @@ fn can_bind(address: SocketAddr) -> bool {
 #[derive(Debug)]
 pub(super) struct Connecting {
     id: CmId,
-    timers: Timers,
+    own: OwnAttr,
 }
 
 impl Connecting {
@@ -124,8 +123,8 @@ impl Connecting {
         // (rdma_get_cm_event(3)).
         let answer = event_type::RDMA_CM_EVENT_CONNECT_RESPONSE;
         let event = self.id.expect(answer, "the listener's answer", deadline)?;
-        self.id.bring(qp, QpState::Rtr, None, self.timers)?;
-        self.id.bring(qp, QpState::Rts, None, self.timers)?;
+        self.id.bring(qp, QpState::Rtr, None, self.own)?;
+        self.id.bring(qp, QpState::Rts, None, self.own)?;
         // SAFETY: the id has its answer and no QP.
         let ret = unsafe { rdma_sys::rdma_establish(self.id.as_ptr()) };
         check("rdma_establish", ret, || self.id.peer_addr().to_string())?;
@@ -234,8 +233,8 @@ impl Request {
         let served = options.responder_resources.min(self.param.responder_resources);
         let started = options.initiator_depth.min(self.param.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
-        self.id.bring(qp, QpState::Rtr, Some(served), options.timers())?;
-        self.id.bring(qp, QpState::Rts, None, options.timers())?;
+        self.id.bring(qp, QpState::Rtr, Some(served), options.own_attr())?;
+        self.id.bring(qp, QpState::Rts, None, options.own_attr())?;
         let mut param = conn_param(qp, options, served, started);
         // SAFETY: the id is a request that was not answered; the parameters and the private data
         // are read during the call.

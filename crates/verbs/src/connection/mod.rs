@@ -41,9 +41,21 @@ pub fn resolve(
     from: Option<SocketAddr>,
     time_limit: Duration,
 ) -> Result<Route, ConnectionError> {
+    resolve_for(provider, to, from, &ConnectOptions::default(), time_limit)
+}
+
+/// Like [`resolve`], for a connection with these options: a kernel device takes their traffic class
+/// into the path.
+pub fn resolve_for(
+    provider: Provider,
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    options: &ConnectOptions,
+    time_limit: Duration,
+) -> Result<Route, ConnectionError> {
     let deadline = Deadline::after(time_limit);
     Ok(Route(match provider {
-        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, deadline)?),
+        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, options.traffic_class, deadline)?),
         Provider::Soft => match soft::is_here(to.ip())? {
             true => RouteKind::Soft(soft::Route::resolve(to, from)?),
             false => RouteKind::Wire(

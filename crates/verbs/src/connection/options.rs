@@ -32,22 +32,30 @@ pub struct ConnectOptions {
     /// How long the peer waits after it found no receive posted here, in the code of
     /// ibv_modify_qp(3).
     pub min_rnr_timer: u8,
+    /// The traffic class of what this side sends, whose upper six bits are the DSCP. `None`: of the
+    /// side that connects the connection manager's, of the other the one that it was asked with.
+    pub traffic_class: Option<u8>,
+    /// The most that this side sends, kbit/s; 0 for no limit.
+    pub rate_limit_kbit_per_s: u32,
     /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
     /// READs and atomics also need `responder_resources` above 0.
     pub access: Access,
 }
 
-/// Those of [`ConnectOptions`] that the QP is told with its attributes, and the connection manager
-/// is not.
+/// Those of [`ConnectOptions`] that the QP is told with its attributes, in place of what the
+/// connection manager says of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timers {
+pub(super) struct OwnAttr {
     pub(super) timeout: Option<u8>,
     pub(super) min_rnr_timer: u8,
+    pub(super) traffic_class: Option<u8>,
+    pub(super) rate_limit_kbit_per_s: u32,
 }
 
 impl ConnectOptions {
-    pub(super) fn timers(&self) -> Timers {
-        Timers { timeout: self.timeout, min_rnr_timer: self.min_rnr_timer }
+    pub(super) fn own_attr(&self) -> OwnAttr {
+        let ConnectOptions { timeout, min_rnr_timer, traffic_class, rate_limit_kbit_per_s, .. } = *self;
+        OwnAttr { timeout, min_rnr_timer, traffic_class, rate_limit_kbit_per_s }
     }
 }
 
@@ -61,6 +69,8 @@ impl Default for ConnectOptions {
             rnr_retry_count: 7,
             timeout: None,
             min_rnr_timer: RtrSpec::datagram().min_rnr_timer,
+            traffic_class: None,
+            rate_limit_kbit_per_s: 0,
             access: Access::NONE,
         }
     }

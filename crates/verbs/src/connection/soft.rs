@@ -96,13 +96,19 @@ pub(super) fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOp
 }
 
 /// To RTS, towards the peer. Neither side starts more READs than the other serves.
-fn bring_up(qp: &mut QueuePair, peer: &Offer, own: &ConnectOptions) -> Result<(), ConnectionError> {
+fn bring_up(
+    qp: &mut QueuePair,
+    peer: &Offer,
+    own: &ConnectOptions,
+    traffic_class: Option<u8>,
+) -> Result<(), ConnectionError> {
     let theirs = &peer.options;
     let mtu = qp.context().query_port(PORT)?.active_mtu;
     qp.to_rtr(&RtrSpec {
         mtu,
         max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
         min_rnr_timer: own.min_rnr_timer,
+        traffic_class: traffic_class.unwrap_or(0),
         ..RtrSpec::connected(peer.endpoint)
     })?;
     let usual = RtsSpec::default();
@@ -111,6 +117,7 @@ fn bring_up(qp: &mut QueuePair, peer: &Offer, own: &ConnectOptions) -> Result<()
         retry_cnt: own.retry_count,
         rnr_retry: own.rnr_retry_count,
         max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
+        rate_limit_kbit_per_s: own.rate_limit_kbit_per_s,
     })?;
     Ok(())
 }
@@ -138,7 +145,7 @@ impl Connecting {
             }
         })?;
         let offer = answer.ok_or_else(|| deadline.error(what))??;
-        bring_up(qp, &offer, &self.options)?;
+        bring_up(qp, &offer, &self.options, self.options.traffic_class)?;
         self.end.set(State::Established);
         Ok(Connection { end: self.end, peer: self.address, private_data: offer.options.private_data })
     }
@@ -245,7 +252,8 @@ impl Request {
     pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         let mailbox = &self.end.mailbox;
         bring_to_init(qp, &mailbox.to, options)?;
-        bring_up(qp, &mailbox.request, options)?;
+        let asked_with = mailbox.request.options.traffic_class;
+        bring_up(qp, &mailbox.request, options, options.traffic_class.or(asked_with))?;
         let (peer, private_data) = (mailbox.from.address(), mailbox.request.options.private_data.clone());
         self.end.set(State::Accepted(Offer::new(qp, options)));
         Ok(Connection { end: self.end, peer, private_data })

@@ -100,6 +100,7 @@ fn terms(qp: &QueuePair, psn: u32, mtu: Mtu, options: &ConnectOptions) -> Terms 
         initiator_depth: options.initiator_depth,
         retry_count: options.retry_count,
         rnr_retry: options.rnr_retry_count,
+        traffic_class: options.traffic_class.unwrap_or(0),
         srq: qp.uses_srq(),
         private_data: options.private_data.clone(),
     }
@@ -112,6 +113,7 @@ fn bring_up(
     peer: SocketAddr,
     theirs: &Terms,
     (own, psn, mtu): (&ConnectOptions, u32, Mtu),
+    traffic_class: u8,
 ) -> Result<(), ConnectionError> {
     let gid = match peer.ip() {
         IpAddr::V4(ip) => Gid::from(ip),
@@ -121,14 +123,18 @@ fn bring_up(
     qp.to_rtr(&RtrSpec {
         mtu,
         max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
+        min_rnr_timer: own.min_rnr_timer,
+        traffic_class,
         ..RtrSpec::connected(remote)
     })?;
     qp.send_from_psn(theirs.psn);
+    let usual = RtsSpec::default();
     qp.to_rts(&RtsSpec {
+        timeout: own.timeout.unwrap_or(usual.timeout),
         retry_cnt: own.retry_count,
         rnr_retry: own.rnr_retry_count,
         max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
-        ..RtsSpec::default()
+        rate_limit_kbit_per_s: own.rate_limit_kbit_per_s,
     })?;
     Ok(())
 }
@@ -216,7 +222,8 @@ impl Connecting {
             }
         })?;
         let theirs = answer.ok_or_else(|| deadline.error(what))??;
-        bring_up(qp, self.to, &theirs, (&self.options, self.psn, self.mtu))?;
+        let traffic_class = self.options.traffic_class.unwrap_or(0);
+        bring_up(qp, self.to, &theirs, (&self.options, self.psn, self.mtu), traffic_class)?;
         if !self.exchange.establish() {
             return Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() });
         }
@@ -292,7 +299,8 @@ impl Request {
         }
         bring_to_init(qp, &home_of(self.wire), options)?;
         let (progress, psn) = (Progress::new()?, wire::random_psn());
-        bring_up(qp, self.peer, &self.terms, (options, psn, mtu))?;
+        let traffic_class = options.traffic_class.unwrap_or(self.terms.traffic_class);
+        bring_up(qp, self.peer, &self.terms, (options, psn, mtu), traffic_class)?;
         let terms = terms(qp, psn, mtu, options);
         let exchange = self.asked.take().and_then(|asked| asked.accept(&terms, progress.note()));
         let exchange = exchange.ok_or_else(|| ConnectionError::Ended {

@@ -224,6 +224,11 @@ impl Mtu {
         128 << self.to_raw()
     }
 
+    /// The one of that size.
+    pub fn from_bytes(bytes: u32) -> Option<Mtu> {
+        [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096].into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+
     pub(crate) fn to_raw(self) -> u32 {
         match self {
             Mtu::B256 => 1,

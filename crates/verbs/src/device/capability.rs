@@ -58,7 +58,7 @@ impl Capability {
     }
 
     /// An error where the device lacks it.
-    pub(crate) fn check(self, device: &str, attr: &DeviceAttr) -> Result<(), Lacking> {
+    pub fn check(self, device: &str, attr: &DeviceAttr) -> Result<(), Lacking> {
         self.lacking(attr).map_or(Ok(()), |says| Err(self.refused(device, says)))
     }
 

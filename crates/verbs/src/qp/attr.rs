@@ -93,12 +93,15 @@ pub struct RtsSpec {
     pub rnr_retry: u8,
     /// READs and atomics under way at once (RC).
     pub max_rd_atomic: u8,
+    /// The most that the QP sends, kbit/s; 0 for no limit, which asks nothing of the device
+    /// ([`crate::attr::DeviceAttr::rate_limit`]).
+    pub rate_limit_kbit_per_s: u32,
 }
 
 impl Default for RtsSpec {
     fn default() -> RtsSpec {
         // 4.096 µs × 2^14 = 67 ms, seven times: half a second to find a peer gone.
-        RtsSpec { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
+        RtsSpec { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1, rate_limit_kbit_per_s: 0 }
     }
 }
 

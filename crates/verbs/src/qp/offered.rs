@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::fake;
     use crate::qp::QpSpec;
-    use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec};
+    use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, RtsSpec};
     use crate::transport::Transport;
 
     /// A device that paces RC, migrates paths and resizes queues.
@@ -118,5 +118,10 @@ mod tests {
         let rts = AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY;
         let mask = AttrMask::STATE | rts | AttrMask::MAX_QP_RD_ATOMIC | AttrMask::PATH_MIG_STATE;
         assert!(matches!(qp.modify(&rearm, mask), Err(QpError::Verb(error)) if error.errno.raw() == libc::EINVAL));
+        // A limit goes along on the way to RTS; without one nothing is asked.
+        let paced = RtsSpec { rate_limit_kbit_per_s: 1000, ..RtsSpec::default() };
+        let says = qp.to_rts(&paced).unwrap_err().to_string();
+        assert!(says.contains("ibv_modify_qp") && says.contains("IBV_QP_RATE_LIMIT"), "{says}");
+        qp.to_rts(&RtsSpec::default()).unwrap();
     }
 }

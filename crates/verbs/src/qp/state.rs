@@ -93,8 +93,10 @@ impl QueuePair {
             retry_cnt: spec.retry_cnt,
             rnr_retry: spec.rnr_retry,
             max_rd_atomic: spec.max_rd_atomic,
+            rate_limit_kbit_per_s: spec.rate_limit_kbit_per_s,
             ..QpAttr::default()
         };
+        let pace = if spec.rate_limit_kbit_per_s > 0 { AttrMask::RATE_LIMIT } else { AttrMask::NONE };
         let rest = match self.transport() {
             Transport::Rc => {
                 let retries = AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY;
@@ -103,7 +105,7 @@ impl QueuePair {
             Transport::Uc | Transport::Ud => AttrMask::SQ_PSN,
             Transport::RawPacket => AttrMask::NONE,
         };
-        self.modify(&attr, AttrMask::STATE | rest)
+        self.modify(&attr, AttrMask::STATE | rest | pace)
     }
 
     /// The next [`to_rts`](QueuePair::to_rts) begins with this PSN, which the peer has asked for.

@@ -7,7 +7,7 @@ use crate::common::{Options, PATIENCE, Side, device, hand_back, init_spec, only_
 use verbline_mem::Batch;
 use verbline_verbs::connection::{
     ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, ConnectionError, Listener,
-    REJECT_PRIVATE_BYTES, Route, resolve,
+    REJECT_PRIVATE_BYTES, Route, resolve, resolve_for,
 };
 use verbline_verbs::{Access, InitSpec, Provider, QpState, Status, Transport, expert::AttrMask};
 
@@ -51,13 +51,14 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     let (hear, heard) = std::sync::mpsc::channel();
     let (ask, asked) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
-        let route = route(address).unwrap();
-        assert_eq!((route.device_name(), route.port()), (device("soft0"), 1));
         let mut side = fresh("soft0");
         // What this side starts the other is to serve, and the reverse.
         let depths = ConnectOptions { responder_resources: 3, initiator_depth: 5, ..with(b"hello") };
-        let timers = ConnectOptions { timeout: Some(17), min_rnr_timer: 9, ..depths };
+        let timers = ConnectOptions { timeout: Some(17), min_rnr_timer: 9, traffic_class: Some(104), ..depths };
         let options = ConnectOptions { retry_count: 6, rnr_retry_count: 2, ..timers };
+        let from = Some("10.9.9.1:0".parse().unwrap());
+        let route = resolve_for(provider(), address, from, &options, PATIENCE).unwrap();
+        assert_eq!((route.device_name(), route.port()), (device("soft0"), 1));
         let connecting = route.connect(&mut side.qp, &options).unwrap();
         ask.send(side.qp.qpn()).unwrap();
         assert_eq!(side.post_recvs(2), 2);
@@ -65,8 +66,8 @@ fn two_sides_meet_exchange_words_talk_and_part() {
         assert_eq!((words(connection.private_data()), connection.peer_addr()), (&b"welcome"[..], address));
         assert_eq!(connection.local_addr().ip().to_string(), "10.9.9.1");
         assert_eq!(side.qp.state(), QpState::Rts);
-        let told = side.qp.query(AttrMask::TIMEOUT | AttrMask::MIN_RNR_TIMER).unwrap();
-        assert_eq!((told.timeout, told.min_rnr_timer), (17, 9));
+        let told = side.qp.query(AttrMask::TIMEOUT | AttrMask::MIN_RNR_TIMER | AttrMask::AV).unwrap();
+        assert_eq!((told.timeout, told.min_rnr_timer, told.ah.traffic_class), (17, 9, 104));
         connection.wait_established(PATIENCE).unwrap();
         side.send(b"question");
         assert_eq!(side.receive(1)[0].data(), b"answer");
@@ -88,6 +89,8 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     side.qp.to_init(&init_spec()).unwrap();
     assert_eq!(side.post_recvs(2), 2);
     let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
+    // It answers in the class that it was asked in.
+    assert_eq!(side.qp.query(AttrMask::AV).unwrap().ah.traffic_class, 104);
     connection.wait_established(PATIENCE).unwrap();
     assert_eq!(connection.local_addr(), address, "the listener is on every address, and was called at this one");
     assert_eq!(side.receive(1)[0].data(), b"question");

@@ -1,6 +1,7 @@
 //! Runs of more lcores than the machine may have CPUs: their threads are not pinned, and sleep
 //! while they have no work. What plans that fan out and in do.
 
+mod attributes;
 mod full;
 mod retries;
 

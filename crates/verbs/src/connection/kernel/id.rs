@@ -9,7 +9,7 @@ use rdma_sys::{ibv_qp_attr, rdma_port_space};
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
 use super::address::read_address;
-use crate::connection::options::Timers;
+use crate::connection::options::OwnAttr;
 use crate::connection::{ConnParam, ConnectionError, Deadline};
 use crate::device::context::set_nonblocking;
 use crate::device::provider::Provider;
@@ -118,24 +118,49 @@ impl CmId {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// Brings a QP to a state with the attributes that the connection manager knows, and the timers
-    /// that this side asked for.
+    /// Resolves the path to the address that the id has resolved. A traffic class goes into the
+    /// path, and with the request to the peer (RDMA_OPTION_ID_TOS of rdma_set_option(3)).
+    pub(super) fn resolve_route(&self, traffic_class: Option<u8>, limit_ms: i32) -> Result<(), VerbError> {
+        // RDMA_OPTION_ID and RDMA_OPTION_ID_TOS of rdma_cma.h, enumerators without a type's name.
+        const OPTION_ID: i32 = 0;
+        const OPTION_ID_TOS: i32 = 0;
+        if let Some(mut class) = traffic_class {
+            // SAFETY: the id is alive; the option is one byte, which is read during the call.
+            let ret = unsafe {
+                rdma_sys::rdma_set_option(self.as_ptr(), OPTION_ID, OPTION_ID_TOS, (&raw mut class).cast(), 1)
+            };
+            check("rdma_set_option", ret, || format!("traffic class {class} to {}", self.peer_addr()))?;
+        }
+        // SAFETY: the id is alive and bound.
+        let ret = unsafe { rdma_sys::rdma_resolve_route(self.as_ptr(), limit_ms) };
+        check("rdma_resolve_route", ret, || self.peer_addr().to_string())
+    }
+
+    /// Brings a QP to a state with the attributes that the connection manager knows, and those that
+    /// this side asked for.
     pub(super) fn bring(
         &self,
         qp: &mut QueuePair,
         state: QpState,
         rtr: Option<u8>,
-        timers: Timers,
+        own: OwnAttr,
     ) -> Result<(), ConnectionError> {
-        let (mut attr, mask) = self.attributes(qp, state)?;
+        let (mut attr, mut mask) = self.attributes(qp, state)?;
         if let Some(served) = rtr {
             attr.max_dest_rd_atomic = served;
         }
         // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that
         // is a moment ahead of a receive would wait for so long.
-        attr.min_rnr_timer = timers.min_rnr_timer;
-        if let Some(timeout) = timers.timeout {
+        attr.min_rnr_timer = own.min_rnr_timer;
+        if let Some(timeout) = own.timeout {
             attr.timeout = timeout;
+        }
+        if let Some(traffic_class) = own.traffic_class {
+            attr.ah_attr.grh.traffic_class = traffic_class;
+        }
+        if own.rate_limit_kbit_per_s > 0 && state == QpState::Rts {
+            attr.rate_limit = own.rate_limit_kbit_per_s;
+            mask |= AttrMask::RATE_LIMIT;
         }
         qp.modify_prepared(attr, mask, state)?;
         Ok(())

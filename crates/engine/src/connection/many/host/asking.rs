@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use rustix::event::epoll;
 use verbline_mem::ConnectionId;
-use verbline_verbs::connection::{ConnectionError, resolve};
+use verbline_verbs::connection::{ConnectionError, resolve_for};
 
 use super::{Host, HostRole};
 use crate::connection::cm_mailbox::ToLcore;
@@ -58,7 +58,8 @@ impl Host {
         }
         let provider = *provider;
         let made = self.make().map_err(Cause::from);
-        let (mut qp, route) = match made.and_then(|qp| Ok((qp, resolve(provider, to, from, RESOLVE)?))) {
+        let resolved = |qp| Ok((qp, resolve_for(provider, to, from, &options, RESOLVE)?));
+        let (mut qp, route) = match made.and_then(resolved) {
             Ok(made) => made,
             Err(error) => {
                 self.not_made(connection, &error);

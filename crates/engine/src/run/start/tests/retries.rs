@@ -6,19 +6,29 @@ use verbline_plan::{Loader, Machine};
 use verbline_verbs::expert::AttrMask;
 
 use super::{COMMON, lcores, registry};
+use crate::errors::error::EngineError;
 use crate::setup::assemble::{Built, build};
 
 const RETRIES: AttrMask =
     AttrMask::TIMEOUT.with(AttrMask::RETRY_CNT).with(AttrMask::RNR_RETRY).with(AttrMask::MIN_RNR_TIMER);
 
-fn built(text: &str) -> Built {
+pub(super) fn built(text: &str) -> Built {
+    tried(text).unwrap()
+}
+
+/// Why it can't be built.
+pub(super) fn refusal(text: &str) -> String {
+    tried(text).map(|_| ()).unwrap_err().to_string()
+}
+
+fn tried(text: &str) -> Result<Built, EngineError> {
     let registry = registry();
     let machine = Machine { cpus: BTreeSet::from([0, 1, 2, 3]), ..Machine::detect() };
     let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", &(COMMON.to_owned() + text));
-    build(&loaded.unwrap_or_else(|faults| panic!("{faults}")), &registry).unwrap()
+    build(&loaded.unwrap_or_else(|faults| panic!("{faults}")), &registry)
 }
 
-fn port(name: &str, keys: &str) -> String {
+pub(super) fn port(name: &str, keys: &str) -> String {
     let receives = "pool = \"p\"\nrx_depth_wr = 4\nnext = \"drop\"";
     format!(
         "[port.{name}]\nlcore = \"a\"\ndevice = \"nic0\"\ntransport = \"rc\"\ntx_depth_wr = 4\n{receives}\n{keys}\n"

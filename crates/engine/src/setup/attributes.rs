@@ -1,0 +1,64 @@
+//! What a plan says of its queue pairs, in the words of verbs: with what is usual, where it says
+//! nothing.
+
+use std::collections::BTreeSet;
+
+use verbline_plan::{Plan, Port};
+use verbline_verbs::datagram::AhSpec;
+use verbline_verbs::{RtrSpec, RtsSpec};
+
+use crate::errors::error::Cause;
+use crate::setup::devices::Opened;
+
+/// With what the plan says of the way into RTR.
+pub(super) fn rtr_of(port: &Port, usual: RtrSpec) -> RtrSpec {
+    let said = port.attributes;
+    RtrSpec {
+        min_rnr_timer: port.retries.map_or(usual.min_rnr_timer, |retries| retries.min_rnr_timer),
+        hop_limit: said.hop_limit.unwrap_or(usual.hop_limit),
+        traffic_class: said.traffic_class.unwrap_or(usual.traffic_class),
+        service_level: said.service_level.unwrap_or(usual.service_level),
+        ..usual
+    }
+}
+
+/// With what the plan says of the path of datagrams.
+pub(super) fn path_of(port: &Port, usual: AhSpec) -> AhSpec {
+    let said = port.attributes;
+    AhSpec {
+        hop_limit: said.hop_limit.unwrap_or(usual.hop_limit),
+        traffic_class: said.traffic_class.unwrap_or(usual.traffic_class),
+        service_level: said.service_level.unwrap_or(usual.service_level),
+        ..usual
+    }
+}
+
+pub(super) fn rts_of(port: &Port, usual: RtsSpec) -> RtsSpec {
+    let rate_limit_kbit_per_s = port.attributes.rate_limit_kbit_per_s.unwrap_or(usual.rate_limit_kbit_per_s);
+    let usual = RtsSpec { rate_limit_kbit_per_s, ..usual };
+    let Some(retries) = port.retries else { return usual };
+    RtsSpec {
+        timeout: retries.timeout.unwrap_or(usual.timeout),
+        retry_cnt: retries.retry_cnt,
+        rnr_retry: retries.rnr_retry,
+        ..usual
+    }
+}
+
+/// Where the device has the port's P_Key, as the plan has it to the bit; 0 if the plan says none.
+pub(super) fn pkey_index(plan: &Plan, port: &Port, device: &Opened) -> Result<u16, Cause> {
+    let Some(pkey) = port.attributes.pkey else { return Ok(0) };
+    let (context, port_num) = (&device.context, plan[port.device].port_num);
+    let mut others = BTreeSet::new();
+    for index in 0..device.port.pkey_table_len {
+        match context.query_pkey(port_num, index)? {
+            found if found == pkey => return Ok(index),
+            // An entry that is not used.
+            0 => {}
+            other => _ = others.insert(other),
+        }
+    }
+    let others: Vec<String> = others.iter().map(|pkey| format!("{pkey:#06x}")).collect();
+    let (name, others) = (context.name(), others.join(", "));
+    Err(format!("{name} has no P_Key {pkey:#06x} at port {port_num}; those that it has: {others}").into())
+}

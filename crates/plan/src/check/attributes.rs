@@ -1,0 +1,219 @@
+//! Checks that the attributes of a port's queue pairs are given where they mean something, and
+//! agree at both ends.
+
+use crate::choices::Transport::{self, Rc, Uc, Ud};
+use crate::choices::{Group, transport_word};
+use crate::diag::sink::Sink;
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::read::reader::Field;
+
+/// Where an attribute means something.
+struct Place {
+    key: &'static str,
+    transports: &'static [Transport],
+    /// Why it means nothing with another transport.
+    elsewhere: &'static str,
+    /// Why not on a port with an address, and what to do. librdmacm has no option for it
+    /// (rdma_set_option(3), rdma_connect(3)).
+    by_address: Option<(&'static str, &'static str)>,
+}
+
+const PLACES: &[Place] = &[
+    Place { key: "traffic_class", transports: &[Rc, Uc, Ud], elsewhere: "", by_address: None },
+    Place {
+        key: "hop_limit",
+        transports: &[Rc, Uc, Ud],
+        elsewhere: "",
+        by_address: Some((
+            "the connection manager takes it from the route to the address",
+            "remove it, and give the route one: `ip route … hoplimit 8`",
+        )),
+    },
+    Place {
+        key: "service_level",
+        transports: &[Rc, Uc, Ud],
+        elsewhere: "",
+        by_address: Some((
+            "the connection manager works it out of the traffic class",
+            "write `traffic_class`, which the interface or the subnet manager maps",
+        )),
+    },
+    Place {
+        key: "path_mtu",
+        transports: &[Rc, Uc],
+        elsewhere: "a datagram is one packet: its length is all there is to limit",
+        by_address: Some((
+            "the connection manager agrees with the peer on the MTU of the path",
+            "remove it, and set the MTU of the interface: `ip link set … mtu 1500`",
+        )),
+    },
+    Place {
+        key: "pkey",
+        transports: &[Rc, Uc, Ud],
+        elsewhere: "",
+        by_address: Some((
+            "the connection manager takes the partition of the interface with the address",
+            "connect from and to addresses of that partition's interfaces",
+        )),
+    },
+    Place {
+        key: "qkey",
+        transports: &[Ud],
+        elsewhere: "a queue pair that has one peer needs no key against others",
+        by_address: None,
+    },
+    Place { key: "max_rd_atomic", transports: &[Rc], elsewhere: NO_READS, by_address: None },
+    Place { key: "max_dest_rd_atomic", transports: &[Rc], elsewhere: NO_READS, by_address: None },
+    // Which transports it is for, the device says at start.
+    Place { key: "rate_limit", transports: &[Rc, Uc, Ud], elsewhere: "", by_address: None },
+];
+
+const NO_READS: &str = "only a reliable connection carries READs and atomics";
+
+pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
+    let Some(transport) = &port.transport else { return };
+    for (key, span) in port.attributes.given() {
+        let Some(place) = PLACES.iter().find(|place| place.key == key) else { continue };
+        let (name, word) = (&port.head.name, transport_word(transport.value));
+        if !place.transports.contains(&transport.value) {
+            let (code, words) = meant_for(place.transports);
+            sink.error(code, span, format!("`{key}` is for {words}; port.{name} is {word}"))
+                .related(transport.span, "its transport")
+                .note(place.elsewhere)
+                .help("remove it");
+        } else if let (Some((note, help)), Some((address, field))) = (place.by_address, address(port)) {
+            sink.error("conflicting-keys", span, format!("port.{name} has both `{key}` and `{address}`"))
+                .related(field.span, format!("`{address}`"))
+                .note(note)
+                .help(help);
+        }
+    }
+    if let Some(mtu) = port.attributes.path_mtu.as_ref().filter(|mtu| !mtu.value.is_power_of_two()) {
+        sink.error("bad-value", mtu.span, format!("`path_mtu` is {}, which no queue pair can have", mtu.value))
+            .note("it counts the data of a packet; an interface's MTU counts the headers too")
+            .help("write 256, 512, 1024, 2048 or 4096");
+    }
+    warn_of_nothing_sent(port, transport.value, sink);
+    if let Some(field) = port.attributes.max_rd_atomic.as_ref().filter(|_| port.ops_depth_wr.value == 0) {
+        let message = format!("`max_rd_atomic` has no effect: port.{} carries out no operations", port.head.name);
+        sink.warn("no-effect", field.span, message).help("remove it, or add `ops_depth_wr`");
+    }
+}
+
+fn meant_for(transports: &[Transport]) -> (&'static str, String) {
+    let words: Vec<&str> = transports.iter().copied().map(transport_word).collect();
+    let code = match transports {
+        [Rc] => "rc-only-key",
+        [Ud] => "ud-only-key",
+        _ => "connected-only-key",
+    };
+    (code, words.join(" and "))
+}
+
+/// The key by which the connection manager makes its connections, if it does.
+fn address(port: &RawPort) -> Option<(&'static str, &Field<String>)> {
+    let shared = port.shared.listen_with.as_ref().map(|field| ("listen_with", field));
+    port.address_keys().next().or(shared)
+}
+
+/// A queue pair that only receives answers on a connection, and sends no datagram.
+fn warn_of_nothing_sent(port: &RawPort, transport: Transport, sink: &mut Sink) {
+    if transport != Ud || port.tx_depth_wr.value > 0 {
+        return;
+    }
+    let all = &port.attributes;
+    for (key, field) in [
+        ("traffic_class", &all.traffic_class),
+        ("hop_limit", &all.hop_limit),
+        ("service_level", &all.service_level),
+        ("rate_limit", &all.rate_limit),
+    ] {
+        let Some(field) = field else { continue };
+        let message = format!("`{key}` has no effect: port.{} sends nothing", port.head.name);
+        sink.warn("no-effect", field.span, message).help("remove it, or add `tx_depth_wr`");
+    }
+}
+
+/// What both ends of a pair must have alike, where both say it.
+pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
+    check_partitions(port, peer, sink);
+    let (Some(own), Some(other)) = (&port.attributes.path_mtu, &peer.attributes.path_mtu) else { return };
+    if own.value != other.value {
+        let (name, peer_name) = (&port.head.name, &peer.head.name);
+        let message = format!("port.{name} sends packets of {} bytes, port.{peer_name} of {}", own.value, other.value);
+        sink.error("peer-mismatch", own.span, message)
+            .related(other.span, "the peer's")
+            .note("both ends of a connection have one path MTU")
+            .help("write the same in both, or in one of them only");
+    }
+}
+
+/// What a port has that says none.
+const USUAL_QKEY: u32 = 0x5642_4c4e;
+
+/// Members of a group that no port of the plan sends to with their Q_Key, though some send to it:
+/// what comes is dropped unseen. `joins`, `sends`: the groups of each port.
+pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[Option<Group>], sink: &mut Sink) {
+    let qkey = |port: &RawPort| port.attributes.qkey.as_ref().map_or(USUAL_QKEY, |field| field.value);
+    let at = |port: &RawPort| port.attributes.qkey.as_ref().map_or(port.head.span, |field| field.span);
+    for (port, group) in raw.ports.iter().zip(joins).flat_map(|(port, groups)| groups.iter().map(move |to| (port, to)))
+    {
+        let senders = || raw.ports.iter().zip(sends).filter(|(_, to)| **to == Some(*group)).map(|(sender, _)| sender);
+        if senders().any(|sender| qkey(sender) == qkey(port)) {
+            continue;
+        }
+        let Some(sender) = senders().next() else { continue };
+        let (name, other) = (&port.head.name, &sender.head.name);
+        let message = format!("port.{name} has another Q_Key than port.{other}, which sends to {group}");
+        sink.error("peer-mismatch", at(port), message)
+            .related(at(sender), "the sender")
+            .note("what is sent to a group has the `qkey` of its sender; another is dropped unseen")
+            .help("write the same `qkey` in both");
+    }
+}
+
+/// The upper bit of a P_Key is the membership: full or limited.
+const PARTITION_BITS: u32 = 0x7fff;
+
+fn check_partitions(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
+    let (Some(own), Some(other)) = (&port.attributes.pkey, &peer.attributes.pkey) else { return };
+    let (name, peer_name) = (&port.head.name, &peer.head.name);
+    let message = if (own.value ^ other.value) & PARTITION_BITS != 0 {
+        format!("port.{name} is in partition {:#x}, port.{peer_name} in {:#x}", own.value, other.value)
+    } else if own.value & other.value & !PARTITION_BITS == 0 && own.value == other.value {
+        format!("port.{name} and port.{peer_name} are both limited members of {:#x}", own.value)
+    } else {
+        return;
+    };
+    sink.error("peer-mismatch", own.span, message)
+        .related(other.span, "the peer's")
+        .note("packets pass within a partition, to or from a full member (0x8000 and its number)")
+        .help("give both ends a P_Key of one partition");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::source::Span;
+    use crate::read::raw_attributes::RawAttributes;
+
+    #[test]
+    fn every_attribute_has_a_place() {
+        let field = || Some(Field { value: 1, span: Span::new(0, 0..0), given: true });
+        let all = RawAttributes {
+            traffic_class: field(),
+            hop_limit: field(),
+            service_level: field(),
+            path_mtu: field(),
+            pkey: field(),
+            qkey: field(),
+            max_rd_atomic: field(),
+            max_dest_rd_atomic: field(),
+            rate_limit: field(),
+        };
+        let without = all.given().filter(|(key, _)| PLACES.iter().all(|place| place.key != *key));
+        assert_eq!(without.count(), 0);
+        assert_eq!(all.given().count(), PLACES.len());
+    }
+}
