@@ -27,6 +27,7 @@ pub(crate) struct Lcores {
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], machine: &Machine, sink: &mut Sink) -> Lcores {
     let cpus = cpus(raw, machine, sink);
     budgets(raw, sink);
+    deaf(raw, links, sink);
     for edge in edges {
         crossing(raw, links, edge, sink);
     }
@@ -179,6 +180,20 @@ fn budgets(raw: &RawPlan, sink: &mut Sink) {
         };
         for (key, span) in without_effect.into_iter().filter_map(|(key, span)| Some((key, span?))) {
             sink.warn("no-effect", span, format!("`{key}` has no effect: lcore.{name} {why}")).help(help);
+        }
+    }
+}
+
+/// Only completions are solicited or not: an lcore without a port has none.
+fn deaf(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
+    for (index, lcore) in raw.lcores.iter().enumerate() {
+        let id = LcoreId::from_index(index);
+        // Of one that never sleeps it is said already.
+        let sleeps = lcore.idle.value != IdlePolicy::Poll;
+        let Some(field) = lcore.unsolicited_wait.as_ref().filter(|_| sleeps) else { continue };
+        if links.ports.iter().all(|port| port.lcore != Some(id)) {
+            let message = format!("`unsolicited_wait` has no effect: lcore.{} has no port", lcore.head.name);
+            sink.warn("no-effect", field.span, message).help("remove it, or name the lcore in the port that it polls");
         }
     }
 }

@@ -154,9 +154,15 @@ fn a_wait_of_an_lcore_that_never_sleeps_and_sends_of_none_have_no_effect() {
         let warnings = plan.warnings().render(false);
         let warning = "`unsolicited_wait` has no effect: lcore.spare never sleeps";
         assert_eq!(warnings.contains(warning), warns, "{warnings}");
+        let deaf = "`unsolicited_wait` has no effect: lcore.spare has no port";
+        assert_eq!(warnings.contains(deaf), !warns, "{warnings}");
         assert!(!warnings.contains("solicited` has no effect: port"), "{warnings}");
         assert!(plan.ports().iter().any(|port| port.solicited));
     }
+    let used = GOOD.replace("burst = 64", "burst = 64\nunsolicited_wait = \"10ms\"");
+    let plan = loader().load_str("used.toml", &used).unwrap_or_else(|faults| panic!("{faults}"));
+    let warnings = plan.warnings().render(false);
+    assert!(!warnings.contains("unsolicited_wait"), "{warnings}");
     let mute = GOOD.replace("rx_depth_wr = ", "solicited = true\nrx_depth_wr = ");
     let plan = loader().load_str("mute.toml", &mute).unwrap_or_else(|faults| panic!("{faults}"));
     let warnings = plan.warnings().render(false);
