@@ -74,6 +74,7 @@ pub(crate) const PATH_MTU_MIN: u32 = 256;
 pub(crate) const PATH_MTU_MAX: u32 = 4096;
 
 pub(crate) const RETRY_CNT: u32 = 7;
+/// For ever: a finite number breaks connections for want of a receive (docs/plan.md has figures).
 pub(crate) const RNR_RETRY: u32 = 7;
 pub(crate) const MIN_RNR_TIMER: u32 = 1;
 pub(crate) const HEADROOM_BYTES: u32 = 64;
