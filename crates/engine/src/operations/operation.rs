@@ -44,6 +44,7 @@ pub struct Operation {
     pub(crate) verb: Verb,
     pub(crate) fence: bool,
     pub(crate) solicited: bool,
+    pub(crate) signaled: bool,
     pub(crate) tag: u64,
     /// Of a port with many.
     pub(crate) connection: Option<ConnectionId>,
@@ -51,7 +52,7 @@ pub struct Operation {
 
 impl Operation {
     pub(crate) fn new(verb: Verb) -> Operation {
-        Operation { verb, fence: false, solicited: false, tag: 0, connection: None }
+        Operation { verb, fence: false, solicited: false, signaled: false, tag: 0, connection: None }
     }
 
     fn transfer(transfer: Transfer, memory: Memory) -> Operation {
@@ -143,6 +144,13 @@ impl Operation {
     #[must_use]
     pub fn solicited(self) -> Operation {
         Operation { solicited: true, ..self }
+    }
+
+    /// To come back as soon as it is done. Others of the same turn come back together: the last
+    /// that is posted completes, and every `signal_every_wr`-th.
+    #[must_use]
+    pub fn signaled(self) -> Operation {
+        Operation { signaled: true, ..self }
     }
 
     /// Its memory.

@@ -206,7 +206,7 @@ impl OperationQueue {
     /// The operation in the words of verbs; `None` if it names what the queue pair has not.
     #[inline]
     fn work(&self, operation: Operation) -> Option<Work> {
-        let Operation { verb, fence, solicited, .. } = operation;
+        let Operation { verb, fence, solicited, signaled, .. } = operation;
         let operation = match verb {
             Verb::Transfer { transfer, memory } => rdma::Operation::Transfer { transfer, local: self.local(memory)? },
             Verb::Atomic { atomic, into } => {
@@ -228,7 +228,7 @@ impl OperationQueue {
                 rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks, on: OnRc }
             }
         };
-        Some(Work::Operation { operation, options: WorkOptions { fence, solicited, ..WorkOptions::default() } })
+        Some(Work::Operation { operation, options: WorkOptions { fence, solicited, signaled } })
     }
 
     #[inline]

@@ -197,3 +197,18 @@ fn what_takes_nothing_is_no_news_to_the_port() {
     assert_eq!(queue.accept_each(&stage, 0, 2, |_| Operation::invalidate(9)).count, 2);
     assert!(queue.is_fresh);
 }
+
+#[test]
+fn what_is_to_wake_the_peer_or_to_come_back_at_once_is_posted_so() {
+    let (mut queue, stage) = queue(4, None);
+    let plain = || Operation::write(Memory::Empty, PEER);
+    queue.accept(&stage, 0, [plain(), plain().signaled(), plain().solicited(), plain().fenced()]).unwrap();
+    let Works::Rc(list) = &mut queue.works else { panic!("a list of RC") };
+    let options = std::iter::from_fn(|| list.pop()).map(|work| match work {
+        Work::Operation { options, .. } => (options.signaled, options.solicited, options.fence),
+        Work::Send(_) => panic!("nothing was sent"),
+    });
+    let options: Vec<_> = options.collect();
+    let (no, yes) = (false, true);
+    assert_eq!(options, [(no, no, no), (yes, no, no), (no, yes, no), (no, no, yes)]);
+}
