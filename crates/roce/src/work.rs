@@ -5,7 +5,7 @@ use crate::wire::{AtomicExtension, Qpn, Route, SendEnd, WriteEnd};
 use std::net::IpAddr;
 
 /// The most bytes of a message, and of what a READ asks for.
-pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;
+pub const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,8 @@ pub struct Engine {
     to_poll: Turns,
     /// Failed, and not told of yet.
     failed: Turns,
+    /// Held, and all that was begun is done, which is not told of yet.
+    drained: Turns,
     deadlines: Deadlines,
     /// Datagrams that the first one to send has sent in a row.
     in_a_row: u32,
@@ -88,6 +90,7 @@ impl Engine {
         self.to_send.make_room(self.places.len());
         self.to_poll.make_room(self.places.len());
         self.failed.make_room(self.places.len());
+        self.drained.make_room(self.places.len());
         self.deadlines.make_room(self.places.len());
         self.places[place] = Some(queue_pair);
         self.by_number.insert(qpn.number(), place);
@@ -100,6 +103,7 @@ impl Engine {
         self.to_send.forget(place);
         self.to_poll.forget(place);
         self.failed.forget(place);
+        self.drained.forget(place);
         self.deadlines.forget(place);
         self.free.push(place);
         self.places[place].take()
@@ -187,6 +191,9 @@ impl Engine {
         if queue_pair.failed_just_now() {
             self.failed.ask(place);
         }
+        if queue_pair.drained_just_now() {
+            self.drained.ask(place);
+        }
         self.deadlines.set(place, queue_pair.deadline_ns());
     }
 
@@ -238,6 +245,18 @@ impl Engine {
             self.failed.pass();
             if let Some(queue_pair) = &mut self.places[place] {
                 return Some((queue_pair.qpn(), queue_pair.take_fault()));
+            }
+        }
+        None
+    }
+
+    /// The next queue pair whose sends are [held](QueuePair::hold) and of which all that was sent
+    /// before is finished now, once each.
+    pub fn take_drained(&mut self) -> Option<Qpn> {
+        while let Some(place) = self.drained.first() {
+            self.drained.pass();
+            if let Some(queue_pair) = &self.places[place] {
+                return Some(queue_pair.qpn());
             }
         }
         None

@@ -1,6 +1,7 @@
 //! The transport's state machines: one [`QueuePair`] is a requester, which sends requests and
 //! completes them by what the peer answers, and a responder, which carries out the peer's.
 
+mod changes;
 mod configuration;
 mod counters;
 mod datagrams;
@@ -19,6 +20,7 @@ mod timing;
 mod transmitting;
 mod unreliable;
 
+pub use changes::Changes;
 pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};
 pub use counters::{Counters, Discard, Incidents};
 pub use queue_pair::{Fault, OpenError, QueuePair};

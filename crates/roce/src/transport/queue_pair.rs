@@ -1,6 +1,7 @@
 //! A queue pair: its work requests, its state, and the two halves that act for it.
 
 use crate::memory::{Owner, Sge};
+use crate::transport::changes::Hold;
 use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
 use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
@@ -26,6 +27,7 @@ pub struct QueuePair {
     pub(crate) unreadable: Option<u64>,
     /// Which half sends next.
     pub(crate) is_responders_turn: bool,
+    pub(crate) held: Option<Hold>,
     fault: Option<Fault>,
     /// Its failure was told.
     is_told: bool,
@@ -86,6 +88,7 @@ impl QueuePair {
             // A program that answers a message waits for its answer to leave, and nobody for the
             // acknowledgement.
             is_responders_turn: false,
+            held: None,
             fault: None,
             is_told: false,
         }
@@ -114,6 +117,11 @@ impl QueuePair {
     /// Whether it failed since this was asked last.
     pub(crate) fn failed_just_now(&mut self) -> bool {
         self.is_failed() && !std::mem::replace(&mut self.is_told, true)
+    }
+
+    /// Its sends go on after one has failed.
+    pub(crate) fn reopen(&mut self) {
+        (self.state, self.is_told, self.unreadable) = (State::Open, false, None);
     }
 
     /// What a peer did that ended it, once.

@@ -66,6 +66,13 @@ impl Requester {
         }
     }
 
+    /// Tries so from now on; the window stays.
+    pub(crate) fn retry_by(&mut self, retries: Retries) {
+        let Retries { window_packets, .. } = self.retries;
+        self.retries = Retries { window_packets, reads: retries.reads.max(1), ..retries };
+        (self.retries_left, self.rnr_left) = (retries.retry_count, retries.rnr_retry);
+    }
+
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }

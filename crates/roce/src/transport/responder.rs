@@ -98,6 +98,11 @@ impl Responder {
         Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_told: false }
     }
 
+    /// Serves so from now on.
+    pub(crate) fn serve_by(&mut self, serving: Serving) {
+        self.serving = serving;
+    }
+
     /// Takes in a request.
     pub(crate) fn request<M: Memory>(
         &mut self,

@@ -86,7 +86,7 @@ impl QueuePair {
             return None;
         }
         let (route, outgoing) = self.next_request()?;
-        if self.unreadable.is_some_and(|index| outgoing.index >= index) {
+        if self.is_held(outgoing.index) || self.unreadable.is_some_and(|index| outgoing.index >= index) {
             return None;
         }
         let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);

@@ -29,6 +29,16 @@ impl UnreliableSender {
         self.mtu
     }
 
+    /// Packets that were sent.
+    pub(crate) fn sent_packets(&self) -> u64 {
+        self.sent
+    }
+
+    /// All that is posted was flushed: the next packet is that of the next send.
+    pub(crate) fn skip_flushed(&mut self) {
+        self.sent = self.next;
+    }
+
     /// The next packet; `own` is the sender, `peer` the receiver of a connection.
     pub(crate) fn next(&self, sends: &SendQueue, own: Qpn, peer: Qpn) -> Option<Outgoing> {
         let entry = sends.entry(sends.front())?;

@@ -1,5 +1,6 @@
 //! The integration tests of `roce`: one program, a module a theme.
 
+mod changes;
 mod cm;
 mod cm_lossy;
 mod cm_tshark;

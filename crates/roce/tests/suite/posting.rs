@@ -52,8 +52,8 @@ fn what_does_not_fit_is_not_posted() {
         ..request(Data::Inline(&[0]))
     };
     assert_eq!(post(&mut pair, &read), Err(PostError::Unsupported));
-    let long = [pair.a.sge((1 << 30) + 1)];
-    let error = PostError::Length { bytes: (1 << 30) + 1, max: 1 << 30 };
+    let long = [pair.a.sge((1 << 31) + 1)];
+    let error = PostError::Length { bytes: (1 << 31) + 1, max: 1 << 31 };
     assert_eq!(post(&mut pair, &request(Data::Memory(&long))), Err(error));
     let atomic = AtomicExtension { addr: 0, rkey: 0, op: AtomicOp::FetchAdd(1) };
     let atomic = SendRequest { operation: Operation::Atomic(atomic), ..request(Data::Memory(&sges[..1])) };

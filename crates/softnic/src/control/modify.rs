@@ -46,15 +46,16 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
         let goal = if mask.contains(AttrMask::STATE) { to } else { assumed };
         let refused = qp_table::check(this.transport, assumed, goal, mask).is_err()
             || (from != to && qp_table::transition(from, to).is_none())
-            || !is_valid(this.device(), attr, mask)
-            // The transport of a carrier has no such state.
-            || (to == State::Sqd && this.sq.is_carried());
+            || !is_valid(this.device(), attr, mask);
         if refused {
             return Err(libc::EINVAL);
         }
         // A data path may have moved it to an error state since: then look again.
         if this.leave_for(from, to) {
             store(this, attr, mask);
+            if let Some(carrier) = carrier::of_qp(this) {
+                carrier.change(this);
+            }
             enter(this, from, to, &mut control);
             this.show(to);
             return Ok(());
@@ -139,7 +140,10 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
 /// What the transition does, the state being `to` already.
 fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     match (from, to) {
-        (State::Init, State::Rtr) if carrier::connect(qp) => {}
+        (State::Init, State::Rtr) if carrier::connect(qp) => {
+            // Release, as in `receive`. No queue pair of this process expects this word.
+            qp.inbound.accept.store(NOT_ESTABLISHED, Ordering::Release);
+        }
         (_, State::Reset) => reset(qp),
         (_, State::Err) => flush::everything(qp, control.pinned()),
         (State::Init, State::Rtr) => receive(qp, control),
@@ -159,6 +163,9 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
                 if qp.state() == State::Rts {
                     qp.sq.open();
                 }
+            }
+            if let Some(carrier) = carrier::of_qp(qp) {
+                carrier.send_again(qp);
             }
             progress::progress_under(control, &[qp.qpn]);
         }
@@ -216,12 +223,19 @@ fn drain(qp: &Qp) {
     qp.sq.close();
     guards::quiesce(Taken::Qp(qp.qpn));
     let notify = qp.attributes().0.en_sqd_async_notify != 0;
+    let carrier = carrier::of_qp(qp);
     let mut pending = qp.sq.pending.lock();
-    pending.draining = !pending.is_empty();
+    // Of what a carrier has under way, it says when that is finished; before it is asked, so that
+    // what it says meanwhile finds the mark.
+    pending.draining = carrier.is_some() || !pending.is_empty();
     pending.notify_drained = notify;
-    let drained = !pending.draining;
+    let mut is_drained = !pending.draining;
     drop(pending);
-    if drained && notify {
+    if carrier.is_some_and(|carrier| carrier.hold(qp)) {
+        let mut pending = qp.sq.pending.lock();
+        is_drained = std::mem::take(&mut pending.draining);
+    }
+    if is_drained && notify {
         qp.context().events.raise(qp, Kind::SqDrained);
     }
 }

@@ -59,13 +59,26 @@ pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
         return None;
     }
     if accept & NOT_ESTABLISHED != 0 {
-        // AcqRel: of two that see it, one raises the event; pairs with the Acquire above.
-        let before = peer.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
-        if before & NOT_ESTABLISHED != 0 {
-            peer.context().events.raise(peer, Kind::CommEst);
-        }
+        first_message(peer);
     }
     Some(peer)
+}
+
+/// Something has come for a queue pair that a carrier has: the first establishes the connection.
+pub(crate) fn establish(qp: &Qp) {
+    // Relaxed: `first_message` looks again.
+    if qp.inbound.accept.load(Ordering::Relaxed) & NOT_ESTABLISHED != 0 {
+        first_message(qp);
+    }
+}
+
+#[cold]
+fn first_message(qp: &Qp) {
+    // AcqRel: of two that see it, one raises the event; pairs with the Acquire in `peer`.
+    let before = qp.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
+    if before & NOT_ESTABLISHED != 0 {
+        qp.context().events.raise(qp, Kind::CommEst);
+    }
 }
 
 /// Nobody answers: RC tries again, UC doesn't learn of it.

@@ -21,6 +21,16 @@ pub(crate) trait Carrier: Sync {
     /// RTR to RTS.
     fn start(&self, qp: &Qp);
 
+    /// Its attributes were changed.
+    fn change(&self, qp: &Qp);
+
+    /// RTS to SQD: what was begun is finished, the rest is held. Whether everything is finished; if
+    /// not, the data path says so later (`progress::drained`).
+    fn hold(&self, qp: &Qp) -> bool;
+
+    /// SQD or SQE to RTS.
+    fn send_again(&self, qp: &Qp);
+
     /// To ERR: what was posted to the queue pair is flushed, and it takes nothing any more.
     fn fail(&self, qp: &Qp);
 

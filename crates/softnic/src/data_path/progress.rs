@@ -186,7 +186,7 @@ fn fail(qp: &Qp, pending: &mut Held<'_, Pending>, status: u32, errors: &mut Erro
 }
 
 /// In SQD, what was begun is finished now.
-fn drained(qp: &Qp, pending: &mut Held<'_, Pending>) {
+pub(crate) fn drained(qp: &Qp, pending: &mut Held<'_, Pending>) {
     if std::mem::take(&mut pending.draining) && std::mem::take(&mut pending.notify_drained) {
         qp.context().events.raise(qp, Kind::SqDrained);
     }

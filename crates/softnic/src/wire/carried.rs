@@ -9,6 +9,7 @@ use crate::queues::wr::SendWr;
 use crate::wire::device_wire::Wire;
 use crate::wire::queue_pair;
 use std::sync::TryLockError;
+use verbline_roce::transport::QueuePair;
 
 impl Carrier for Wire {
     fn connect(&self, qp: &Qp) -> bool {
@@ -19,6 +20,22 @@ impl Carrier for Wire {
 
     fn start(&self, qp: &Qp) {
         self.lock().with(qp.qpn, |made| queue_pair::start(qp, made));
+    }
+
+    fn change(&self, qp: &Qp) {
+        let addresses = queue_pair::leads_to(qp, self);
+        let port = self.link.own().port();
+        self.lock().with(qp.qpn, |made| queue_pair::change(qp, addresses, port, made));
+    }
+
+    fn hold(&self, qp: &Qp) -> bool {
+        self.lock().with(qp.qpn, QueuePair::hold).unwrap_or(true)
+    }
+
+    fn send_again(&self, qp: &Qp) {
+        self.lock().with(qp.qpn, QueuePair::send_again);
+        // Who polls sends what was held, and so does the thread, if nobody does.
+        self.doorbell.ring();
     }
 
     fn fail(&self, qp: &Qp) {

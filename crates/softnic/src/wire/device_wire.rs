@@ -8,6 +8,7 @@ use crate::wire::socket::Link;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbline_roce::transport::{Counters, Incidents};
 
@@ -17,6 +18,8 @@ pub struct Wire {
     pub(super) link: Arc<Link>,
     pub(super) inner: Mutex<Inner>,
     pub(super) doorbell: Doorbell,
+    /// Whether queue pairs of this device reach each other by it, too.
+    carries_own: AtomicBool,
 }
 
 impl fmt::Debug for Wire {
@@ -28,7 +31,7 @@ impl fmt::Debug for Wire {
 impl Wire {
     pub(super) fn new(device: &'static Device, link: Arc<Link>) -> io::Result<Wire> {
         let (inner, doorbell) = (Mutex::new(Inner::new(&link)), Doorbell::new()?);
-        Ok(Wire { device, link, inner, doorbell })
+        Ok(Wire { device, link, inner, doorbell, carries_own: AtomicBool::new(false) })
     }
 
     /// Its address and UDP port.
@@ -50,6 +53,21 @@ impl Wire {
     /// address.
     pub fn path_mtu(&self, to: IpAddr) -> io::Result<u8> {
         self.link.path_mtu(to).map(|mtu| mtu.code())
+    }
+
+    /// Queue pairs of this device that are connected from now on to its address go by the wire as
+    /// well: through the socket, as a kernel's software RDMA does it. Within a process nobody wants
+    /// that but who tests the wire.
+    pub fn carry_own(&self) {
+        // Relaxed: alone, and read by the control path.
+        self.carries_own.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it leads to a device of this process, which needs no wire.
+    pub(super) fn is_within(&self, gid: &[u8; 16]) -> bool {
+        // Relaxed: as in `carry_own`.
+        let carries_own = self.carries_own.load(Ordering::Relaxed);
+        device::by_gid(gid).is_some_and(|found| !carries_own || found.index != self.device.index)
     }
 
     /// What its socket counted. Takes no lock.

@@ -7,6 +7,7 @@
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
+use crate::data_path::progress;
 use crate::events::async_event::Kind;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
@@ -77,8 +78,8 @@ impl Inner {
     }
 
     /// Tells a queue pair something.
-    pub(super) fn with(&mut self, qpn: u32, tell: impl FnOnce(&mut QueuePair)) {
-        self.engine.with(Qpn::new(qpn), tell);
+    pub(super) fn with<R>(&mut self, qpn: u32, tell: impl FnOnce(&mut QueuePair) -> R) -> Option<R> {
+        self.engine.with(Qpn::new(qpn), tell)
     }
 
     /// A queue pair takes nothing any more. What was posted is flushed to where programs poll it.
@@ -168,7 +169,12 @@ impl Inner {
             let arrived = transport::Arrival { route, icrc };
             match self.engine.receive(now_ns, arrived, datagram, &mut memory) {
                 Received::Management(management) => self.management.receive(now_ns, from.ip(), &management),
-                Received::Taken(_) | Received::Discarded(_) => {}
+                Received::Taken(qpn) => {
+                    if let Some(qp) = fabric::lookup(pinned, qpn.number()) {
+                        arrival::establish(qp);
+                    }
+                }
+                Received::Discarded(_) => {}
             }
         }
         self.engine.advance(now_ns);
@@ -234,6 +240,10 @@ impl Inner {
             } else {
                 errors.fail_sends(qp);
             }
+        }
+        while let Some(qpn) = self.engine.take_drained() {
+            let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
+            progress::drained(qp, &mut qp.sq.pending.lock());
         }
         is_some
     }

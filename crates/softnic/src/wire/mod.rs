@@ -17,10 +17,10 @@
 //! - All access to memory is checked like any other (`memory`).
 //!
 //! # What is not, yet
-//! Datagrams (UD), binds and local invalidation in the order of the send queue, keys that sign, the
-//! state SQD, and shared receive queues of another protection domain than the queue pair's. The hop
-//! limit and the service level of a path aren't put on packets: the host's route and the socket's
-//! priority say them. One process has an address: a second one needs another.
+//! Datagrams (UD), binds and local invalidation in the order of the send queue, keys that sign, and
+//! shared receive queues of another protection domain than the queue pair's. The hop limit and the
+//! service level of a path aren't put on packets: the host's route and the socket's priority say
+//! them. One process has an address: a second one needs another.
 
 mod attach;
 mod carried;

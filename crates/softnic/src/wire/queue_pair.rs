@@ -17,7 +17,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 use verbline_roce::transport::{
-    Capacity, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
+    Capacity, Changes, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
 };
 use verbline_roce::wire::{Addresses, AtomicExtension, AtomicOp, Psn, Qpn, Route, SendEnd, WriteEnd};
 use verbline_roce::{Data, Operation, Owner, PostError, Remote, SendRequest, Sge};
@@ -52,7 +52,7 @@ pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
     }
     // SAFETY: any sixteen bytes are a GID.
     let gid = unsafe { path.grh.dgid.raw };
-    if crate::objects::device::by_gid(&gid).is_some() {
+    if wire.is_within(&gid) {
         return None;
     }
     Addresses::new(wire.address().ip(), address_of(gid))
@@ -61,12 +61,6 @@ pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
 /// The transport's queue pair, which receives from its peer.
 pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<QueuePair> {
     let known = qp.attributes().copied();
-    let has = |right: u32| known.qp_access_flags & right != 0;
-    let rights = Rights {
-        write: has(key_table::REMOTE_WRITE),
-        read: has(key_table::REMOTE_READ),
-        atomic: has(key_table::REMOTE_ATOMIC),
-    };
     let capacity = Capacity {
         sends: qp.cap.max_send_wr as usize,
         send_sges: qp.cap.max_send_sge as usize,
@@ -75,15 +69,12 @@ pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<Qu
     };
     let owner = Owner { domain: qp.pd, qpn: Qpn::new(qp.qpn) };
     let receives = Receives::Shared { queue: qp.qpn, completions: COMPLETIONS };
-    let mut made = QueuePair::new(owner, rights, capacity, receives);
-    // SAFETY: zero, or what `modify` stored: a GRH is the path's, as `leads_to` has seen.
-    let traffic_class = known.ah_attr.grh.traffic_class;
-    let route = Route { addresses, source_port, traffic_class };
+    let mut made = QueuePair::new(owner, rights(&known), capacity, receives);
+    let route = route(&known, addresses, source_port);
     let mtu = Mtu::of_code(known.path_mtu as u8)?;
     let peer = Peer { route, qpn: Qpn::new(known.dest_qp_num), psn: Psn::new(known.rq_psn), mtu };
-    let reads = known.max_dest_rd_atomic.min(READS_MAX);
     let receiving = match qp.transport {
-        Transport::Rc => Receiving::Rc(peer, Serving { reads, rnr_timer: known.min_rnr_timer, ..Serving::default() }),
+        Transport::Rc => Receiving::Rc(peer, serving(&known)),
         _ => Receiving::Uc(peer),
     };
     made.receive_from(receiving).ok()?;
@@ -94,18 +85,47 @@ pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<Qu
 pub(super) fn start(qp: &Qp, made: &mut QueuePair) {
     let known = qp.attributes().copied();
     let psn = Psn::new(known.sq_psn);
+    let sending = if qp.transport == Transport::Rc { Sending::Rc(psn, retries(&known)) } else { Sending::Uc(psn) };
+    // It receives by the same transport, and sends for the first time; or it has failed meanwhile,
+    // and flushes what is posted.
+    let _ = made.start_sending(sending);
+}
+
+/// Its attributes were changed while it was open. A path that the wire doesn't lead along changes
+/// nothing of the way.
+pub(super) fn change(qp: &Qp, addresses: Option<Addresses>, source_port: u16, made: &mut QueuePair) {
+    let known = qp.attributes().copied();
+    let route = addresses.map(|addresses| route(&known, addresses, source_port));
+    made.change(&Changes { rights: rights(&known), route, serving: serving(&known), retries: retries(&known) });
+}
+
+fn rights(known: &ibv_qp_attr) -> Rights {
+    let has = |right: u32| known.qp_access_flags & right != 0;
+    Rights {
+        write: has(key_table::REMOTE_WRITE),
+        read: has(key_table::REMOTE_READ),
+        atomic: has(key_table::REMOTE_ATOMIC),
+    }
+}
+
+fn route(known: &ibv_qp_attr, addresses: Addresses, source_port: u16) -> Route {
+    Route { addresses, source_port, traffic_class: known.ah_attr.grh.traffic_class }
+}
+
+fn serving(known: &ibv_qp_attr) -> Serving {
+    let reads = known.max_dest_rd_atomic.min(READS_MAX);
+    Serving { reads, rnr_timer: known.min_rnr_timer, ..Serving::default() }
+}
+
+fn retries(known: &ibv_qp_attr) -> Retries {
     let mtu_bytes = Mtu::of_code(known.path_mtu as u8).map_or(256, Mtu::bytes);
-    let retries = Retries {
+    Retries {
         timeout: known.timeout,
         retry_count: known.retry_cnt,
         rnr_retry: known.rnr_retry,
         reads: known.max_rd_atomic.clamp(1, READS_MAX),
         window_packets: (WINDOW_BYTES / mtu_bytes).max(2),
-    };
-    let sending = if qp.transport == Transport::Rc { Sending::Rc(psn, retries) } else { Sending::Uc(psn) };
-    // It receives by the same transport, and sends for the first time; or it has failed meanwhile,
-    // and flushes what is posted.
-    let _ = made.start_sending(sending);
+    }
 }
 
 /// Posts the list to a queue pair whose peer is elsewhere.

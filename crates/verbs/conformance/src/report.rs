@@ -33,7 +33,7 @@ pub(crate) fn json(target: &Target, results: &[(Row, Ran)]) -> String {
         says: &row.says,
         took_us: u64::try_from(ran.took.as_micros()).unwrap_or(u64::MAX),
     });
-    let document = Document { device: &target.name, rows: rows.collect() };
+    let document = Document { device: &target.title(), rows: rows.collect() };
     serde_json::to_string_pretty(&document).expect("strings and numbers")
 }
 
@@ -66,7 +66,7 @@ fn heading(theme: &str, rows: &[&(Row, Ran)]) -> String {
 
 fn summary(target: &Target, results: &[(Row, Ran)]) -> String {
     let counts = counts(results.iter().map(|(_, ran)| ran.verdict));
-    let mut out = format!("{}: {} rows: {counts}\n", target.name, results.len());
+    let mut out = format!("{}: {} rows: {counts}\n", target.title(), results.len());
     if let Some((row, ran)) = results.iter().max_by_key(|(_, ran)| ran.took) {
         let total_ms: u128 = results.iter().map(|(_, ran)| ran.took.as_millis()).sum();
         let _ = writeln!(out, "{total_ms} ms; the slowest: {} ms, {}", ran.took.as_millis(), row.rule);
@@ -106,14 +106,14 @@ pub(crate) fn list(rows: &[Row]) -> String {
 /// The declared differences, as the table of DIFFERENCES.md.
 pub(crate) fn differences(rows: &[Row]) -> String {
     use crate::rig::Kind;
-    let mut out = String::from("| rule | what the page says | rdma_rxe | the software RNIC | why |\n");
-    out.push_str("| --- | --- | --- | --- | --- |\n");
+    let mut out = String::from("| rule | what the page says | rdma_rxe | the software RNIC | by its wire | why |\n");
+    out.push_str("| --- | --- | --- | --- | --- | --- |\n");
     for row in rows {
-        for difference in &row.differences {
+        for difference in row.differences.iter().filter(|difference| difference.is_of_row()) {
             let here = |kind| if difference.on == kind { difference.does } else { "as the page says" };
             let page = format!("{} ({})", row.says, row.seed);
-            let (rxe, soft) = (here(Kind::Rxe), here(Kind::Soft));
-            let _ = writeln!(out, "| `{}` | {page} | {rxe} | {soft} | {} |", row.rule, difference.why);
+            let [rxe, soft, wire] = [Kind::Rxe, Kind::Soft, Kind::SoftUdp].map(here);
+            let _ = writeln!(out, "| `{}` | {page} | {rxe} | {soft} | {wire} | {} |", row.rule, difference.why);
         }
     }
     out

@@ -42,6 +42,15 @@ pub(crate) struct Difference {
     pub(crate) does: &'static str,
     /// Why.
     pub(crate) why: &'static str,
+    /// Declared of a whole theme, of which some rows pass.
+    is_of_theme: bool,
+}
+
+impl Difference {
+    /// Whether it is declared of the row itself.
+    pub(crate) fn is_of_row(&self) -> bool {
+        !self.is_of_theme
+    }
 }
 
 impl Row {
@@ -69,7 +78,13 @@ impl Row {
 
     /// Lacked on such a device when the row fails with `seen`.
     pub(crate) fn differs(mut self, on: Kind, seen: &'static str, does: &'static str, why: &'static str) -> Row {
-        self.differences.push(Difference { on, seen, does, why });
+        self.differences.push(Difference { on, seen, does, why, is_of_theme: false });
+        self
+    }
+
+    /// Like [`Row::differs`], of all rows of a theme: those that pass say nothing of it.
+    pub(crate) fn may_lack(mut self, on: Kind, seen: &'static str, does: &'static str, why: &'static str) -> Row {
+        self.differences.push(Difference { on, seen, does, why, is_of_theme: true });
         self
     }
 
@@ -155,7 +170,7 @@ fn attempt(test: &Arc<Test>, needs: &[Cap], target: &Target) -> Outcome {
 fn judge(row: &Row, kind: Kind, outcome: Outcome) -> (Verdict, String) {
     let mut mine = row.differences.iter().filter(|difference| difference.on == kind);
     match outcome {
-        Ok(()) => match mine.next() {
+        Ok(()) => match mine.find(|difference| difference.is_of_row()) {
             // Not a failure: the device got better than what is written of it.
             Some(known) => (Verdict::Pass, format!("not seen on this device: {}", known.does)),
             None => (Verdict::Pass, String::new()),

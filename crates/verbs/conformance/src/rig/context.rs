@@ -5,7 +5,7 @@ use super::errno::Refused;
 use super::mem::{Mem, MemInner};
 use super::patience;
 use super::port::{Gid, PORT, PortAttr, PortFacts};
-use super::target::{Provider, Target, verb};
+use super::target::{Kind, Provider, Target, verb};
 use crate::check::{Failure, Outcome};
 use rdma_sys::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_gid, ibv_odp_caps,
@@ -81,9 +81,16 @@ impl Cap {
             Cap::Signatures => (context.provider == Provider::Kernel).then(|| {
                 "signature offload is asked of the software RNIC only: the suite calls no driver's extension".to_owned()
             }),
-            Cap::LongMessages => (context.provider == Provider::Kernel).then(|| {
-                "2^31 bytes are pinned and sent in packets by a kernel device: not within the time of a row".to_owned()
-            }),
+            Cap::LongMessages => match context.target.kind {
+                Kind::Soft => None,
+                Kind::SoftUdp => {
+                    Some("2^31 bytes go through a socket in packets: not within the time of a row".to_owned())
+                }
+                Kind::Rxe | Kind::Other => Some(
+                    "2^31 bytes are pinned and sent in packets by a kernel device: not within the time of a row"
+                        .to_owned(),
+                ),
+            },
             Cap::RawPacket => count("max_raw_ethy_qp", attr.max_raw_ethy_qp),
             Cap::Srq => count("max_srq", attr.max_srq),
             Cap::Multicast => count("max_mcast_grp", attr.max_mcast_grp),
@@ -128,7 +135,7 @@ impl Context {
         patience::set_nonblocking(async_fd, true).map_err(|error| Failure::new(format!("async_fd: {error}")))?;
         let attr = query_device(provider, raw)?;
         let more = query_device_ex(raw)?;
-        let port = port_facts(provider, raw)?;
+        let port = port_facts(provider, raw, target.gid_index)?;
         Ok(Rc::new(Context {
             raw,
             provider,
@@ -312,16 +319,19 @@ fn query_gid(provider: Provider, raw: *mut ibv_context, port: u8, index: i32) ->
     Ok(Gid(unsafe { gid.raw }))
 }
 
-/// The port and its best address: the first IPv4 one, since that is what reaches other hosts, else
-/// the first.
-fn port_facts(provider: Provider, raw: *mut ibv_context) -> Outcome<PortFacts> {
+/// The port and the address that is asked for, else its best one: the first IPv4 one, since that is
+/// what reaches other hosts, else the first.
+fn port_facts(provider: Provider, raw: *mut ibv_context, asked: Option<u8>) -> Outcome<PortFacts> {
     let attr = query_port(provider, raw, PORT)?;
     let entries = (0..attr.gids.min(32) as u8).filter_map(|index| {
         let gid = query_gid(provider, raw, PORT, index.into()).ok()?;
         (!gid.is_zero()).then_some((index, gid))
     });
     let entries: Vec<(u8, Gid)> = entries.collect();
-    let best = entries.iter().find(|(_, gid)| gid.is_ipv4()).or(entries.first());
+    let best = match asked {
+        Some(asked) => entries.iter().find(|&&(index, _)| index == asked),
+        None => entries.iter().find(|(_, gid)| gid.is_ipv4()).or(entries.first()),
+    };
     let &(gid_index, gid) = best.ok_or_else(|| Failure::new("port 1 has no GID"))?;
     Ok(PortFacts { attr, gid, gid_index })
 }

@@ -2,8 +2,10 @@
 
 use rdma_sys::{ibv_context, ibv_device};
 use std::ffi::{CStr, c_int};
+use std::net::IpAddr;
 use std::path::Path;
 use std::ptr::NonNull;
+use verbline_softnic::wire::{self, AttachError, Wire};
 
 /// Whose control verbs a device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(super) use verb;
 pub(crate) enum Kind {
     /// The software RNIC of this project.
     Soft,
+    /// The same, where even its own queue pairs reach each other by RoCE v2 through a UDP socket.
+    SoftUdp,
     /// The kernel's rdma_rxe.
     Rxe,
     /// Anything else: no difference is known, the pages hold.
@@ -40,21 +44,47 @@ pub(crate) struct Target {
     pub(super) provider: Provider,
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    /// Of the address to use; the best one, unless it has to be a certain one.
+    pub(super) gid_index: Option<u8>,
 }
 
+/// What the software device by its wire is called.
+const SOFT_UDP: &str = "soft-udp";
+
 impl Target {
-    /// `soft` and `rxe` are the first device of that sort; anything else is a device's name.
+    /// What a person is told.
+    pub(crate) fn title(&self) -> String {
+        match self.kind {
+            Kind::SoftUdp => format!("{} by its wire", self.name),
+            Kind::Soft | Kind::Rxe | Kind::Other => self.name.clone(),
+        }
+    }
+
+    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire; anything
+    /// else is a device's name.
     pub(crate) fn find(asked: &str) -> Result<Target, String> {
         let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
         let found = all.iter().find(|target| match asked {
-            "soft" => target.kind == Kind::Soft,
+            "soft" | SOFT_UDP => target.kind == Kind::Soft,
             "rxe" => target.kind == Kind::Rxe,
             name => target.name == name,
         });
-        found.cloned().ok_or_else(|| {
+        let found = found.cloned().ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|target| target.name.as_str()).collect();
             format!("no device \"{asked}\" here; there are: {}", names.join(", "))
-        })
+        })?;
+        if asked == SOFT_UDP { found.by_its_wire() } else { Ok(found) }
+    }
+
+    /// The software device, whose queue pairs reach each other through a socket from now on, for as
+    /// long as this process.
+    fn by_its_wire(self) -> Result<Target, String> {
+        let wire = match wire::of_device(&self.name) {
+            Some(wire) => wire,
+            None => attach(&self.name)?,
+        };
+        wire.carry_own();
+        Ok(Target { kind: Kind::SoftUdp, gid_index: u8::try_from(wire.gid_index()).ok(), ..self })
     }
 
     pub(super) fn open(&self) -> Option<NonNull<ibv_context>> {
@@ -66,9 +96,21 @@ impl Target {
     }
 }
 
+/// Gives a software device an address of this host's loopback interface that nobody else has:
+/// another run of the suite, or a plan.
+fn attach(device: &str) -> Result<&'static Wire, String> {
+    for last in 1..=32 {
+        match wire::attach(device, IpAddr::from([127, 77, 0, last])) {
+            Err(AttachError::Taken { .. }) => {}
+            attached => return attached.map_err(|error| error.to_string()),
+        }
+    }
+    Err("UDP port 4791 of each of 127.77.0.1 to 127.77.0.32 is taken (`ss -ulnp` says by whom)".to_owned())
+}
+
 fn devices(provider: Provider) -> Vec<Target> {
     with_list(provider, |list| {
-        let target = |name: String| Target { provider, kind: kind(provider, &name), name };
+        let target = |name: String| Target { provider, kind: kind(provider, &name), name, gid_index: None };
         list.iter().map(|&device| target(name_of(provider, device))).collect()
     })
 }

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Outcome, ensure, one_of, same, same_bytes};
-use crate::rig::{Link, Op, QpCap, Rig, SideSpec, State, Status, Wr, waits_of_this_thread};
+use crate::rig::{Kind, Link, Op, QpCap, Rig, SideSpec, State, Status, Wr, waits_of_this_thread};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -74,6 +74,12 @@ pub(super) fn rows() -> Vec<Row> {
             "post_send/no-context-switch",
             "Posting does not cause a context switch: the thread never gives up its CPU for it",
             no_context_switch,
+        )
+        .differs(
+            Kind::SoftUdp,
+            "voluntary context switches",
+            "a post may wait for the wire's own thread, for one turn of it",
+            "one lock guards the socket and what is behind it",
         ),
         row(
             "post_send/asynchronous",

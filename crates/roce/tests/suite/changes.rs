@@ -1,0 +1,148 @@
+//! What a program changes of a connection that is open: rights, and that sends are held.
+
+use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
+use verbline_roce::wire::{SendEnd, WriteEnd};
+use verbline_roce::{Data, Engine, Operation, Remote, SendRequest, Sge, Status};
+
+use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS};
+
+const SEND: Operation = Operation::Send(SendEnd::Plain);
+const LEN: u32 = 600;
+
+fn changes(rights: Rights) -> Changes {
+    Changes { rights, route: None, serving: Serving::default(), retries: Retries::default() }
+}
+
+fn write(half: &Half) -> Operation {
+    Operation::Write(Remote { rkey: half.remote.0, addr: half.remote.1 }, WriteEnd::Plain)
+}
+
+fn statuses(half: &mut Half) -> Vec<(u64, Status)> {
+    half.completions().iter().map(|completion| (completion.id, completion.status)).collect()
+}
+
+/// All that either says, until both are silent.
+fn run(pair: &mut Pair) {
+    loop {
+        let (from_a, from_b) = (pair.a.all(0), pair.b.all(0));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        from_a.iter().for_each(|datagram| _ = pair.b.take(0, datagram));
+        from_b.iter().for_each(|datagram| _ = pair.a.take(0, datagram));
+    }
+}
+
+#[test]
+fn a_right_that_was_taken_back_refuses_the_next_request() {
+    let mut pair = Pair::rc(Retries::default(), RIGHTS);
+    let to = write(&pair.b);
+    pair.a.send(1, to, 8);
+    run(&mut pair);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+    pair.b.qp.change(&changes(Rights { write: false, ..RIGHTS }));
+    pair.a.send(2, to, 8);
+    run(&mut pair);
+    assert!(matches!(statuses(&mut pair.a)[..], [(2, Status::RemoteAccess | Status::RemoteInvalidRequest)]));
+}
+
+#[test]
+fn an_unreliable_connection_heeds_a_right_that_was_taken_back_too() {
+    let mut pair = Pair::uc();
+    pair.b.qp.change(&changes(Rights { write: false, ..RIGHTS }));
+    let to = write(&pair.b);
+    pair.a.send(1, to, 8);
+    let sent = pair.a.all(0);
+    assert_eq!(pair.b.take(0, &sent[0]), Err(Discard::Refused));
+}
+
+#[test]
+fn held_sends_finish_what_was_begun_and_begin_nothing() {
+    let mut pair = Pair::rc(Retries::default(), RIGHTS);
+    (1..=2).for_each(|id| pair.b.receive(id, LEN));
+    pair.a.send(1, SEND, LEN);
+    let first = pair.a.next(0).expect("the first packet of three");
+    pair.a.send(2, SEND, LEN);
+    assert!(!pair.a.qp.hold(), "one is begun");
+    pair.a.send(3, SEND, 0);
+    _ = pair.b.take(0, &first);
+    run(&mut pair);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+    pair.b.receive(3, 0);
+    pair.a.qp.send_again();
+    run(&mut pair);
+    assert_eq!(statuses(&mut pair.a), [(2, Status::Success), (3, Status::Success)]);
+}
+
+/// What was sent once and is lost was begun, though it is to be sent again.
+#[test]
+fn a_send_that_was_lost_whole_is_repeated_while_others_are_held() {
+    let mut pair = Pair::rc(Retries { timeout: 5, ..Retries::default() }, RIGHTS);
+    pair.b.receive(1, LEN);
+    pair.a.send(1, SEND, LEN);
+    assert_eq!(pair.a.all(0).len(), 3, "lost");
+    let overdue_ns = pair.a.qp.deadline_ns().expect("an answer is awaited");
+    pair.a.qp.advance(overdue_ns);
+    assert!(!pair.a.qp.hold());
+    run(&mut pair);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+#[test]
+fn an_engine_tells_once_that_held_sends_have_drained() {
+    let Pair { a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+    b.receive(1, LEN);
+    let Half { qp, mut memory, local, .. } = a;
+    let sges = [Sge { addr: local.1, len: LEN, key: local.0 }];
+    let request = SendRequest {
+        id: 1,
+        operation: SEND,
+        data: Data::Memory(&sges),
+        signaled: true,
+        solicited: false,
+        fence: false,
+    };
+    let mut engine = Engine::new();
+    engine.add(qp).expect("a number of its own");
+    engine.post_send(QPNS[0], &request).expect("there").expect("posted");
+    let mut out = vec![0; 4096];
+    let mut sent = Vec::new();
+    while let Some(one) = engine.transmit(0, &mut memory, &mut out, 0) {
+        sent.push(Datagram { route: one.route, bytes: out[..one.len].to_vec() });
+    }
+    assert_eq!(engine.with(QPNS[0], |qp| qp.hold()), Some(false));
+    assert_eq!(engine.take_drained(), None);
+    sent.iter().for_each(|datagram| _ = b.take(0, datagram));
+    for answer in b.all(0) {
+        let arrival = Arrival { route: answer.route, icrc: Icrc::IpId(0) };
+        engine.receive(0, arrival, &answer.bytes, &mut memory);
+    }
+    assert_eq!((engine.take_drained(), engine.take_drained()), (Some(QPNS[0]), None));
+}
+
+/// SQE: what was posted meanwhile is flushed, and what comes after is sent from its first packet.
+#[test]
+fn an_unreliable_connection_sends_again_after_a_send_has_failed() {
+    let mut pair = Pair::uc();
+    let sge = Sge { addr: 1, len: 8, key: 0 };
+    let request = SendRequest {
+        id: 1,
+        operation: SEND,
+        data: Data::Memory(&[sge]),
+        signaled: true,
+        solicited: false,
+        fence: false,
+    };
+    pair.a.qp.post_send(&request).expect("posted");
+    assert!(pair.a.all(0).is_empty());
+    pair.a.send(2, SEND, LEN);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::LocalProtection), (2, Status::Flushed)]);
+    pair.a.qp.send_again();
+    pair.b.receive(1, LEN);
+    pair.a.send(3, SEND, LEN);
+    run(&mut pair);
+    assert_eq!(
+        (statuses(&mut pair.a), statuses(&mut pair.b)),
+        (vec![(3, Status::Success)], vec![(1, Status::Success)])
+    );
+}
