@@ -67,6 +67,10 @@ impl Model {
     }
 }
 
+/// Beside some crates, so that cargo chooses features as it does for all of them: see this
+/// package's manifest.
+const AS_ALL: [&str; 2] = ["-p", env!("CARGO_PKG_NAME")];
+
 pub(crate) const MODELS: &[Model] = &[
     Model { packages: &["verbline-ring", "verbline-sync"], targets: &["--test", "loom"] },
     Model { packages: &["verbline-mem"], targets: &["--lib"] },
@@ -129,7 +133,10 @@ pub(crate) fn tests(crates: &[Crate]) -> Result<Vec<Built>, Error> {
     let mut arguments = Vec::new();
     match crates {
         [] => arguments.push("--workspace"),
-        some => some.iter().for_each(|one| arguments.extend(["-p", &one.package])),
+        some => {
+            arguments.extend(AS_ALL);
+            some.iter().for_each(|one| arguments.extend(["-p", &one.package]));
+        }
     }
     built(&mut cargo(), &arguments)
 }
@@ -203,7 +210,7 @@ pub(crate) fn documentation(crates: &[Crate]) -> Result<Documented, Error> {
             if arguments.is_empty() {
                 return Ok(Documented { passed: 0, failed: 0, said: String::new() });
             }
-            command.args(arguments);
+            command.args(AS_ALL).args(arguments);
         }
     }
     let output = command.output().map_err(|error| Error::Start { program: "cargo".to_owned(), error })?;

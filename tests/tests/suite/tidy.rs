@@ -1,13 +1,14 @@
 //! What no compiler keeps: how wide lines and how long files are, that SAFETY comments say
 //! something, that the files of a crate do not import one another in circles, that links between
 //! documents lead somewhere, that every public function that reaches a device's memory says why it
-//! is sound.
+//! is sound, that cargo chooses the same features whatever is built.
 //!
 //! Every rule is a function over text, with a test beside it that plants an offence. What is still
 //! wrong is counted here, crate by crate: a number that is too small fails, and so does one that
 //! is too large, so that the lists can only shrink. Git is not asked: a rule judges what lies on
 //! the disk.
 mod counts;
+mod features;
 mod imports;
 mod lengths;
 mod links;
@@ -16,8 +17,11 @@ mod soundness;
 mod tree;
 mod widths;
 
+use std::process::Command;
+
 use counts::held;
 use tree::Tree;
+use verbline_tests::root;
 
 /// Files of more than 400 lines: how many lines each may have, and why it is not two files.
 const LONG: &[(&str, usize, &str)] = &[
@@ -69,4 +73,18 @@ fn folders_of_a_crate_do_not_import_each_other() {
 fn links_between_documents_lead_somewhere() {
     let tree = Tree::of_the_repository();
     held(tree.documents().flat_map(|(path, text)| links::dead(path, text, &tree)), &[]).unwrap();
+}
+
+/// Else whoever tests or builds one crate builds half of the workspace again.
+#[test]
+fn a_crate_beside_the_runner_has_the_features_of_the_whole_workspace() {
+    let tree = |of: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["tree", "--offline", "--locked", "--edges", "normal,build,dev", "--prefix", "none"]);
+        let output = cargo.args(["--format", "{p} {f}"]).args(of).current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let missing = features::missing(&tree(&["-p", "test-runner"]), &tree(&["--workspace"]));
+    assert!(missing.is_empty(), "tests/runner/Cargo.toml doesn't name what turns these on:\n{}", missing.join("\n"));
 }

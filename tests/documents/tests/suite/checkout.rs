@@ -8,18 +8,16 @@ use std::path::Path;
 use tempfile::TempDir;
 use verbline_tests::{Finished, Program, root};
 
-/// Its answers are those of the programs that it would have built: which app a plan is for, and
-/// what the default app says.
 const CARGO: &str = r#"#!/bin/bash
 case "$*" in
-    *plan-app*) sed -n 's/^app = "\(.*\)"$/\1/p' "${@: -1}" ;;
-    "run "*" -p tick-to-trade -- "*)
-        while [ "$1" != -- ]; do shift; done
-        exec target/release/tick-to-trade "${@:2}"
-        ;;
     "build "*) ;;
     *) echo "this cargo builds nothing: $*" >&2; exit 101 ;;
 esac
+"#;
+
+/// Says which app a plan is for.
+const PLAN_APP: &str = r#"#!/bin/bash
+sed -n 's/^app = "\(.*\)"$/\1/p' "$1"
 "#;
 
 pub(crate) struct Checkout {
@@ -42,8 +40,10 @@ impl Checkout {
             fs::create_dir(at("apps").join(&name)).expect("a folder");
             symlink(env!("CARGO_BIN_EXE_any-app"), at("target/release").join(&name)).expect("a link");
         }
-        fs::write(at("bin/cargo"), CARGO).expect("a script");
-        fs::set_permissions(at("bin/cargo"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        for (name, text) in [("bin/cargo", CARGO), ("target/release/plan-app", PLAN_APP)] {
+            fs::write(at(name), text).expect("a script");
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).expect("a mode");
+        }
         Checkout { folder }
     }
 
