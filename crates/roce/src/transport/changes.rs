@@ -2,7 +2,7 @@
 //! its sends, and begins again.
 
 use crate::transport::configuration::{Retries, Rights, Serving};
-use crate::transport::queue_pair::{Mode, QueuePair, State};
+use crate::transport::queue_pair::{Hold, Mode, QueuePair, State};
 use crate::transport::send_queue::SendQueue;
 use crate::wire::Route;
 
@@ -17,15 +17,6 @@ pub struct Changes {
     pub serving: Serving,
     /// How a reliable connection's requester tries. The window stays as it was.
     pub retries: Retries,
-}
-
-/// Sends that are held (verbs: SQD).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
-    /// The index of the first that does not begin.
-    from: u64,
-    /// That all before it are done was told.
-    is_told: bool,
 }
 
 impl QueuePair {

@@ -1,7 +1,6 @@
 //! A queue pair: its work requests, its state, and the two halves that act for it.
 
 use crate::memory::{Owner, Sge};
-use crate::transport::changes::Hold;
 use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
 use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
@@ -48,6 +47,15 @@ pub(crate) enum State {
     /// A send failed, and only sends: UC and UD go on receiving.
     SendError,
     Error,
+}
+
+/// Sends that are held (verbs: SQD).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    /// The index of the first that does not begin.
+    pub(crate) from: u64,
+    /// That all before it are done was told.
+    pub(crate) is_told: bool,
 }
 
 /// What a peer did that ended the queue pair: verbs raise an event.

@@ -60,8 +60,8 @@ impl Target {
         }
     }
 
-    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire; anything
-    /// else is a device's name.
+    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire;
+    /// anything else is a device's name.
     pub(crate) fn find(asked: &str) -> Result<Target, String> {
         let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
         let found = all.iter().find(|target| match asked {
