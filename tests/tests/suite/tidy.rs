@@ -75,7 +75,7 @@ fn links_between_documents_lead_somewhere() {
     held(tree.documents().flat_map(|(path, text)| links::dead(path, text, &tree)), &[]).unwrap();
 }
 
-/// Else whoever tests or builds one crate builds half of the workspace again.
+/// With other features a build of one crate would build half of the workspace again.
 #[test]
 fn a_crate_beside_the_runner_has_the_features_of_the_whole_workspace() {
     let tree = |of: &[&str]| {

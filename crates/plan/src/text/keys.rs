@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[derive(Deserialize)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "its fields are declared and deserialized, and read by nobody")]
     struct Read {
         depth: u32,
         #[serde(rename = "symbol")]

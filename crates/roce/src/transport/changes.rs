@@ -78,7 +78,8 @@ impl QueuePair {
     }
 }
 
-/// The index of the first send from `front` on of which no packet below `packets` is.
+/// Goes from `front` on past the sends that have begun, those with a packet below `packets`. Gives
+/// the index behind them.
 fn first_behind(sends: &SendQueue, front: u64, packets: u64) -> u64 {
     let begun = |index: &u64| sends.entry(*index).is_some_and(|entry| entry.first < packets);
     front + (front..).take_while(begun).count() as u64

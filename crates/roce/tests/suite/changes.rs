@@ -2,9 +2,9 @@
 
 use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
 use verbline_roce::wire::{SendEnd, WriteEnd};
-use verbline_roce::{Data, Engine, Operation, Remote, SendRequest, Sge, Status};
+use verbline_roce::{Engine, Operation, Status};
 
-use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS};
+use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS, remote, statuses};
 
 const SEND: Operation = Operation::Send(SendEnd::Plain);
 const LEN: u32 = 600;
@@ -14,23 +14,7 @@ fn changes(rights: Rights) -> Changes {
 }
 
 fn write(half: &Half) -> Operation {
-    Operation::Write(Remote { rkey: half.remote.0, addr: half.remote.1 }, WriteEnd::Plain)
-}
-
-fn statuses(half: &mut Half) -> Vec<(u64, Status)> {
-    half.completions().iter().map(|completion| (completion.id, completion.status)).collect()
-}
-
-/// All that either says, until both are silent.
-fn run(pair: &mut Pair) {
-    loop {
-        let (from_a, from_b) = (pair.a.all(0), pair.b.all(0));
-        if from_a.is_empty() && from_b.is_empty() {
-            return;
-        }
-        from_a.iter().for_each(|datagram| _ = pair.b.take(0, datagram));
-        from_b.iter().for_each(|datagram| _ = pair.a.take(0, datagram));
-    }
+    Operation::Write(remote(half), WriteEnd::Plain)
 }
 
 #[test]
@@ -38,11 +22,11 @@ fn a_right_that_was_taken_back_refuses_the_next_request() {
     let mut pair = Pair::rc(Retries::default(), RIGHTS);
     let to = write(&pair.b);
     pair.a.send(1, to, 8);
-    run(&mut pair);
+    pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
     pair.b.qp.change(&changes(Rights { write: false, ..RIGHTS }));
     pair.a.send(2, to, 8);
-    run(&mut pair);
+    pair.settle(0);
     assert!(matches!(statuses(&mut pair.a)[..], [(2, Status::RemoteAccess | Status::RemoteInvalidRequest)]));
 }
 
@@ -66,11 +50,11 @@ fn held_sends_finish_what_was_begun_and_begin_nothing() {
     assert!(!pair.a.qp.hold(), "one is begun");
     pair.a.send(3, SEND, 0);
     _ = pair.b.take(0, &first);
-    run(&mut pair);
+    pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
     pair.b.receive(3, 0);
     pair.a.qp.send_again();
-    run(&mut pair);
+    pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(2, Status::Success), (3, Status::Success)]);
 }
 
@@ -84,27 +68,20 @@ fn a_send_that_was_lost_whole_is_repeated_while_others_are_held() {
     let overdue_ns = pair.a.qp.deadline_ns().expect("an answer is awaited");
     pair.a.qp.advance(overdue_ns);
     assert!(!pair.a.qp.hold());
-    run(&mut pair);
+    pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
 #[test]
 fn an_engine_tells_once_that_held_sends_have_drained() {
-    let Pair { a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+    let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);
     b.receive(1, LEN);
-    let Half { qp, mut memory, local, .. } = a;
-    let sges = [Sge { addr: local.1, len: LEN, key: local.0 }];
-    let request = SendRequest {
-        id: 1,
-        operation: SEND,
-        data: Data::Memory(&sges),
-        signaled: true,
-        solicited: false,
-        fence: false,
-    };
+    a.send(1, SEND, LEN);
+    let Half { qp, mut memory, .. } = a;
     let mut engine = Engine::new();
     engine.add(qp).expect("a number of its own");
-    engine.post_send(QPNS[0], &request).expect("there").expect("posted");
+    // It had something to send before.
+    engine.with(QPNS[0], |_| ());
     let mut out = vec![0; 4096];
     let mut sent = Vec::new();
     while let Some(one) = engine.transmit(0, &mut memory, &mut out, 0) {
@@ -124,23 +101,16 @@ fn an_engine_tells_once_that_held_sends_have_drained() {
 #[test]
 fn an_unreliable_connection_sends_again_after_a_send_has_failed() {
     let mut pair = Pair::uc();
-    let sge = Sge { addr: 1, len: 8, key: 0 };
-    let request = SendRequest {
-        id: 1,
-        operation: SEND,
-        data: Data::Memory(&[sge]),
-        signaled: true,
-        solicited: false,
-        fence: false,
-    };
-    pair.a.qp.post_send(&request).expect("posted");
+    let own = std::mem::replace(&mut pair.a.local, (0, 1));
+    pair.a.send(1, SEND, 8);
+    pair.a.local = own;
     assert!(pair.a.all(0).is_empty());
     pair.a.send(2, SEND, LEN);
     assert_eq!(statuses(&mut pair.a), [(1, Status::LocalProtection), (2, Status::Flushed)]);
     pair.a.qp.send_again();
     pair.b.receive(1, LEN);
     pair.a.send(3, SEND, LEN);
-    run(&mut pair);
+    pair.settle(0);
     assert_eq!(
         (statuses(&mut pair.a), statuses(&mut pair.b)),
         (vec![(3, Status::Success)], vec![(1, Status::Success)])

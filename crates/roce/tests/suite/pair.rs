@@ -5,7 +5,7 @@ use verbline_roce::transport::{
     Serving,
 };
 use verbline_roce::wire::{self, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Route, Segment};
-use verbline_roce::{Completion, Data, Operation, Owner, Right, SendRequest, Sge};
+use verbline_roce::{Completion, Data, Operation, Owner, Remote, Right, SendRequest, Sge, Status};
 
 use crate::sim::memory::Regions;
 use crate::sim::world::addresses;
@@ -100,6 +100,16 @@ impl Half {
     pub(crate) fn completions(&mut self) -> Vec<Completion> {
         std::iter::from_fn(|| self.qp.poll()).collect()
     }
+}
+
+/// What has completed, by number, and how.
+pub(crate) fn statuses(half: &mut Half) -> Vec<(u64, Status)> {
+    half.completions().iter().map(|completion| (completion.id, completion.status)).collect()
+}
+
+/// The region that the other may use.
+pub(crate) fn remote(half: &Half) -> Remote {
+    Remote { rkey: half.remote.0, addr: half.remote.1 }
 }
 
 pub(crate) struct Pair {

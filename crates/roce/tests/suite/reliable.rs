@@ -4,21 +4,13 @@ use verbline_roce::transport::{Discard, Fault, Retries, Rights, ack_timeout_ns, 
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, ReadPart, Segment, SendEnd, Syndrome, WriteEnd};
 use verbline_roce::{Completed, Completion, Data, Operation, Remote, SendRequest, Status};
 
-use crate::pair::{Datagram, Half, PSNS, Pair, RIGHTS, ROOM};
+use crate::pair::{Datagram, Half, PSNS, Pair, RIGHTS, ROOM, remote, statuses};
 
 const SEND: Operation = Operation::Send(SendEnd::Plain);
 const MTU: u32 = 256;
 
 fn pair() -> Pair {
     Pair::rc(Retries { timeout: 5, ..Retries::default() }, RIGHTS)
-}
-
-fn statuses(half: &mut Half) -> Vec<(u64, Status)> {
-    half.completions().iter().map(|completion| (completion.id, completion.status)).collect()
-}
-
-fn remote(half: &Half) -> Remote {
-    Remote { rkey: half.remote.0, addr: half.remote.1 }
 }
 
 fn said(datagram: &Datagram) -> Option<u8> {

@@ -9,7 +9,6 @@ use crate::data_path::carrier;
 use crate::data_path::flush;
 use crate::data_path::progress;
 use crate::data_path::psn;
-use crate::events::async_event::Kind;
 use crate::key_table;
 use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
 use crate::objects::fabric;
@@ -225,18 +224,14 @@ fn drain(qp: &Qp) {
     let notify = qp.attributes().0.en_sqd_async_notify != 0;
     let carrier = carrier::of_qp(qp);
     let mut pending = qp.sq.pending.lock();
-    // Of what a carrier has under way, it says when that is finished; before it is asked, so that
-    // what it says meanwhile finds the mark.
-    pending.draining = carrier.is_some() || !pending.is_empty();
-    pending.notify_drained = notify;
-    let mut is_drained = !pending.draining;
-    drop(pending);
-    if carrier.is_some_and(|carrier| carrier.hold(qp)) {
-        let mut pending = qp.sq.pending.lock();
-        is_drained = std::mem::take(&mut pending.draining);
+    (pending.draining, pending.notify_drained) = (true, notify);
+    if carrier.is_none() && pending.is_empty() {
+        progress::drained(qp, &mut pending);
     }
-    if is_drained && notify {
-        qp.context().events.raise(qp, Kind::SqDrained);
+    drop(pending);
+    // The mark is there before a carrier is asked, for what it says meanwhile.
+    if carrier.is_some_and(|carrier| carrier.hold(qp)) {
+        progress::drained(qp, &mut qp.sq.pending.lock());
     }
 }
 
