@@ -44,8 +44,7 @@ pub(crate) fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome
 /// An RC peer goes to ERR with an event, and its initiator fails. UC drops the message.
 fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> Outcome {
     if peer.transport == Transport::Rc {
-        peer.context().events.raise(peer, kind);
-        errors.fail(peer);
+        errors.fail_with_event(peer, kind);
     }
     arrival::remote(qp, status)
 }

@@ -30,19 +30,33 @@ impl Errors {
     /// The queue pair goes to ERR.
     #[cold]
     pub(crate) fn fail(&mut self, qp: &Qp) {
-        loop {
+        self.move_to_err(qp);
+    }
+
+    /// The queue pair goes to ERR, of which the event tells. In this order: who gets the event and
+    /// asks for the state sees ERR.
+    #[cold]
+    pub(crate) fn fail_with_event(&mut self, qp: &Qp, kind: Kind) {
+        self.move_to_err(qp);
+        qp.context().events.raise(qp, kind);
+    }
+
+    /// Whether it was not in ERR before: of two that take it there at once, one's answer is yes.
+    fn move_to_err(&mut self, qp: &Qp) -> bool {
+        let is_first = loop {
             let state = qp.state();
             if matches!(state, State::Reset | State::Init | State::Err) {
-                break;
+                break state != State::Err;
             }
             if qp.leave_for(state, State::Err) {
-                break;
+                break true;
             }
-        }
+        };
         // Release pairs with the Acquire of senders: from here on it accepts nothing.
         qp.inbound.accept.store(0, Ordering::Release);
         qp.sq.close();
         self.failed.push((qp.qpn, qp.tag()));
+        is_first
     }
 
     /// A send failed: RC goes to ERR, the others to SQE, where receiving goes on.
@@ -56,13 +70,12 @@ impl Errors {
         qp.sq.close();
     }
 
-    /// A completion was lost: the queue pair can't go on.
+    /// A completion was lost: the queue pair can't go on. One event, however many are lost.
     #[cold]
     pub(crate) fn fail_fatally(&mut self, qp: &Qp) {
-        if qp.state() != State::Err {
+        if self.move_to_err(qp) {
             qp.context().events.raise(qp, Kind::QpFatal);
         }
-        self.fail(qp);
     }
 
     /// Whether any did.

@@ -30,9 +30,11 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited: wr.is_solicited() };
     if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !bind::invalidate(peer, pinned, imm) {
-        peer.context().events.raise(peer, Kind::QpAccessErr);
         let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
-        return arrival::refuse(qp, peer, index, arrival, fault, errors);
+        let refused = arrival::refuse(qp, peer, index, arrival, fault, errors);
+        // After it is in ERR: who gets the event and asks for the state sees that.
+        peer.context().events.raise(peer, Kind::QpAccessErr);
+        return refused;
     }
     // SAFETY: both ends, and the keys of both lists, which are regions': others are denied here.
     let placed = unsafe {

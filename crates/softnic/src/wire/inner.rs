@@ -230,15 +230,10 @@ impl Inner {
             is_some = true;
             let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
             match fault {
-                Some(Fault::Access) => qp.context().events.raise(qp, Kind::QpAccessErr),
-                Some(Fault::Request) => qp.context().events.raise(qp, Kind::QpReqErr),
-                None => {}
-            }
-            // An unreliable queue pair goes on receiving when a send has failed.
-            if qp.transport == Transport::Rc || fault.is_some() {
-                errors.fail(qp);
-            } else {
-                errors.fail_sends(qp);
+                Some(Fault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
+                Some(Fault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
+                // An unreliable queue pair goes on receiving when a send has failed.
+                None => errors.fail_sends(qp),
             }
         }
         while let Some(qpn) = self.engine.take_drained() {
