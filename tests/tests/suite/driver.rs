@@ -55,6 +55,23 @@ fn a_plan_goes_to_the_app_that_it_names() {
 }
 
 #[test]
+fn a_first_run_of_the_default_app_waits_for_one_build() {
+    let folder = checkout();
+    // Cargo says what it is asked for, and reads the plan's app as the real program does.
+    script(&folder.path().join("bin/cargo"), "#!/bin/sh\necho \"$*\" >>\"$HOME/built\"\n");
+    script(&folder.path().join("target/release/plan-app"), "#!/bin/sh\nsed -n 's/^app = \"\\(.*\\)\"/\\1/p' \"$1\"\n");
+    for (app, together) in [("tick-to-trade", true), ("pingpong", false)] {
+        fs::write(folder.path().join("plan.toml"), format!("app = \"{app}\"\n")).unwrap();
+        let output = driver(folder.path(), Command::new("bash"), &["check", "plan.toml"]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{app} check plan.toml\n"), "{output:?}");
+        let built = fs::read_to_string(folder.path().join("built")).unwrap();
+        let first = built.lines().next().unwrap();
+        assert_eq!(first.contains("--bin tick-to-trade"), together, "{built}");
+        fs::remove_file(folder.path().join("built")).unwrap();
+    }
+}
+
+#[test]
 fn a_plan_on_standard_input_goes_to_its_app_whole() {
     let folder = checkout();
     fs::write(folder.path().join("plan"), "pingpong").unwrap();
