@@ -134,6 +134,9 @@ pub struct Claim<'r> {
     pub first: u64,
     slots: *const Slot,
     mask: u64,
+    /// The number of slots, for the assertion of [`Claim::publish`].
+    #[cfg(debug_assertions)]
+    count: u64,
     ring: PhantomData<&'r CqRing>,
 }
 
@@ -202,6 +205,8 @@ impl Claim<'_> {
     /// of whose claims are published.
     #[inline(always)]
     pub unsafe fn publish(&self, position: u64, tag: u32, two_slots: bool) {
+        #[cfg(debug_assertions)]
+        self.assert_claimed(position, 1 + u64::from(two_slots));
         // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the
         // number.
         self.slot(position).seq.store(sequence(position, tag, two_slots), Ordering::Release);
@@ -214,9 +219,18 @@ impl Claim<'_> {
     /// Both slots are of this claim, and not published yet.
     #[inline(always)]
     pub unsafe fn mark_second(&self, position: u64) {
+        #[cfg(debug_assertions)]
+        self.assert_claimed(position, 2);
         // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish`
         // follows.
         self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
+    }
+
+    #[cfg(debug_assertions)]
+    fn assert_claimed(&self, position: u64, slots: u64) {
+        let (first, count) = (self.first, self.count);
+        let is_claimed = position >= first && position + slots <= first + count;
+        assert!(is_claimed, "{slots} slots from {position} on are not of the claim of {count} from {first} on");
     }
 }
 
@@ -284,7 +298,14 @@ impl CqRing {
                     // Relaxed: not replaced while a claim is unpublished.
                     let ring = shared.slots.load(Ordering::Relaxed);
                     let mask = shared.mask.load(Ordering::Relaxed);
-                    return Ok(Claim { first: tail, slots: ring, mask, ring: PhantomData });
+                    return Ok(Claim {
+                        first: tail,
+                        slots: ring,
+                        mask,
+                        #[cfg(debug_assertions)]
+                        count: slots,
+                        ring: PhantomData,
+                    });
                 }
                 Err(now) => tail = now,
             }
@@ -372,25 +393,4 @@ impl Drop for CqRing {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// However many are asked for: they are refused, and the next thread gets its own.
-    #[test]
-    fn more_slots_than_there_are_leave_the_ring_as_it_was() {
-        let (ring, mut consumer) = CqRing::new(16);
-        for position in 0..3 {
-            for most in [u32::MAX, u32::MAX - 2, 17] {
-                assert_eq!(ring.claim(most).map(|claim| claim.first), Err(Overrun));
-            }
-            let claim = ring.claim(1).expect("there is room");
-            assert_eq!(claim.first, position);
-            // SAFETY: the one slot that was claimed.
-            unsafe { claim.publish(position, 7, false) };
-        }
-        // SAFETY: it was made with this ring.
-        let taken =
-            std::iter::from_fn(|| unsafe { consumer.next(&ring) }.inspect(|entry| consumer.advance(entry.slots())));
-        assert_eq!(taken.map(|entry| entry.tag).collect::<Vec<_>>(), [7; 3]);
-    }
-}
+mod tests;
