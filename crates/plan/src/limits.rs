@@ -67,6 +67,8 @@ pub(crate) const PKEY_MAX: u32 = 0xffff;
 /// Those above are controlled: the kernel leaves them to programs with CAP_NET_RAW, and a send that
 /// names one is sent with the Q_Key of its queue pair.
 pub(crate) const QKEY_MAX: u32 = 0x7fff_ffff;
+/// Of a port that says none.
+pub(crate) const QKEY: u32 = 0x5642_4c4e;
 /// 8 bits, whose greatest value rdma_cm reads as "the device's" (RDMA_MAX_RESP_RES).
 pub(crate) const RD_ATOMIC_MAX: u32 = 254;
 /// `enum ibv_mtu`, in bytes: powers of two.

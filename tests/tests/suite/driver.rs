@@ -89,6 +89,16 @@ fn a_plan_on_standard_input_goes_to_its_app_whole() {
 }
 
 #[test]
+fn verbs_that_are_scripts_have_help_that_installs_nothing() {
+    let folder = checkout();
+    for verb in ["new", "random-steps", "test-rdma", "smoke", "asan", "tsan", "fresh", "headers", "lint"] {
+        let output = driver(folder.path(), elsewhere(folder.path(), &format!("none-for-{verb}")), &[verb, "--help"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.starts_with(&format!("./x {verb} ")), "{output:?}");
+    }
+}
+
+#[test]
 fn a_plan_that_is_not_there_is_for_the_default_app_to_tell() {
     let folder = checkout();
     let output = driver(folder.path(), Command::new("bash"), &["check", "missing.toml"]);

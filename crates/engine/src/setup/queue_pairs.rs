@@ -12,7 +12,7 @@ use verbline_verbs::connection::{ConnectOptions, Listener};
 use verbline_verbs::signature::QpSignature;
 use verbline_verbs::{
     Endpoint, Gid, InitSpec, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec, VerbError,
-    datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
+    datagram::{AhSpec, MULTICAST_QPN},
 };
 
 use crate::connection::cm_mailbox::CmMailboxes;
@@ -229,7 +229,7 @@ fn create(
     }
     let init = InitSpec {
         pkey_index: pkey_index(plan, port, device).map_err(refused)?,
-        qkey: port.attributes.qkey.unwrap_or(DEFAULT_QKEY),
+        qkey: port.attributes.qkey,
         ..init_spec(plan, port, device)
     };
     qp.to_init(&init).map_err(|error| refused(error.into()))?;
@@ -280,10 +280,7 @@ impl Peers<'_> {
                 (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
             }
             // All of a group have one.
-            Destination::Group(group) => {
-                let qkey = port.attributes.qkey.unwrap_or(DEFAULT_QKEY);
-                (AhSpec::to_gid(gid(group)), MULTICAST_QPN, qkey)
-            }
+            Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, port.attributes.qkey),
         };
         let device = &self.devices[port.device];
         let path = path_of(port, path.from_port(self.plan[port.device].port_num, device.gid_index));

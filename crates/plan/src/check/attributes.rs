@@ -149,13 +149,10 @@ pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// What a port has that says none.
-const USUAL_QKEY: u32 = 0x5642_4c4e;
-
 /// Members of a group that no port of the plan sends to with their Q_Key, though some send to it:
 /// what comes is dropped unseen. `joins`, `sends`: the groups of each port.
 pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[Option<Group>], sink: &mut Sink) {
-    let qkey = |port: &RawPort| port.attributes.qkey.as_ref().map_or(USUAL_QKEY, |field| field.value);
+    let qkey = |port: &RawPort| port.attributes.qkey();
     let at = |port: &RawPort| port.attributes.qkey.as_ref().map_or(port.head.span, |field| field.span);
     for (port, group) in raw.ports.iter().zip(joins).flat_map(|(port, groups)| groups.iter().map(move |to| (port, to)))
     {

@@ -313,7 +313,7 @@ fn attributes(raw: &RawPort) -> Attributes {
         service_level: byte(&raw.service_level),
         path_mtu_bytes: raw.path_mtu.as_ref().map(|field| field.value),
         pkey: raw.pkey.as_ref().map(|field| field.value as u16),
-        qkey: raw.qkey.as_ref().map(|field| field.value),
+        qkey: raw.qkey(),
         max_rd_atomic: byte(&raw.max_rd_atomic),
         max_dest_rd_atomic: byte(&raw.max_dest_rd_atomic),
         rate_limit_kbit_per_s: raw.rate_limit.as_ref().map(|field| field.value),

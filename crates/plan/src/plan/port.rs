@@ -104,7 +104,7 @@ pub struct Attributes {
     /// The P_Key; of a port without an address.
     pub pkey: Option<u16>,
     /// The Q_Key, also of a group that it sends to; of UD.
-    pub qkey: Option<u32>,
+    pub qkey: u32,
     /// READs and atomics under way at once, that this side starts; of RC.
     pub max_rd_atomic: Option<u8>,
     /// READs and atomics of its peer that it serves at once; of RC.

@@ -3,7 +3,8 @@
 
 use crate::diag::source::Span;
 use crate::limits::{
-    HOP_LIMIT_MAX, PATH_MTU_MAX, PATH_MTU_MIN, PKEY_MAX, QKEY_MAX, RD_ATOMIC_MAX, SERVICE_LEVEL_MAX, TRAFFIC_CLASS_MAX,
+    HOP_LIMIT_MAX, PATH_MTU_MAX, PATH_MTU_MIN, PKEY_MAX, QKEY, QKEY_MAX, RD_ATOMIC_MAX, SERVICE_LEVEL_MAX,
+    TRAFFIC_CLASS_MAX,
 };
 use crate::read::reader::{Field, Reader};
 
@@ -33,6 +34,11 @@ impl RawAttributes {
             max_dest_rd_atomic: reader.optional_number("max_dest_rd_atomic", 1..=RD_ATOMIC_MAX),
             rate_limit: reader.optional_number("rate_limit", 1..=u32::MAX),
         }
+    }
+
+    /// What the plan gives, or what ports have that say none.
+    pub(crate) fn qkey(&self) -> u32 {
+        self.qkey.as_ref().map_or(QKEY, |field| field.value)
     }
 
     /// Those that the plan gives, and where.
