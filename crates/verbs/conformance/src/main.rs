@@ -29,7 +29,7 @@ use suite::{Ran, Row, Verdict};
 #[derive(Parser)]
 #[command(after_help = "Exit code: 0 if no row fails, 1 if one does, 2 if nothing could be run.")]
 struct Options {
-    /// The device: soft, soft-udp, rxe, or a name such as soft1 or mlx5_0
+    /// The device: soft, soft-udp, soft-udp6, rxe, or a name such as soft1 or mlx5_0
     #[arg(long, default_value = "soft")]
     device: String,
     /// Prints JSON
@@ -119,6 +119,11 @@ mod tests {
     #[test]
     fn the_software_rnic_conforms_by_its_wire() {
         conforms("soft-udp", 120);
+    }
+
+    #[test]
+    fn the_software_rnic_conforms_by_a_wire_of_ipv6() {
+        conforms("soft-udp6", 120);
     }
 
     /// No row fails, and fewer than `lacking_max` are lacked, each with a reason.

@@ -2,9 +2,11 @@
 
 use rdma_sys::{ibv_context, ibv_device};
 use std::ffi::{CStr, c_int};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::thread;
+use std::time::{Duration, Instant};
 use verbline_softnic::wire::{self, AttachError, Wire};
 
 /// Whose control verbs a device has.
@@ -50,6 +52,8 @@ pub(crate) struct Target {
 
 /// What the software device by its wire is called.
 const SOFT_UDP: &str = "soft-udp";
+/// The same over IPv6: another device, so that one process can have both.
+const SOFT_UDP6: &str = "soft-udp6";
 
 impl Target {
     /// What a person is told.
@@ -60,25 +64,31 @@ impl Target {
         }
     }
 
-    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire;
-    /// anything else is a device's name.
+    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire,
+    /// `soft-udp6` the second by an IPv6 one; anything else is a device's name.
     pub(crate) fn find(asked: &str) -> Result<Target, String> {
         let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
-        let found = all.iter().find(|target| match asked {
-            "soft" | SOFT_UDP => target.kind == Kind::Soft,
-            "rxe" => target.kind == Kind::Rxe,
-            name => target.name == name,
-        });
+        let of = |kind| all.iter().filter(move |target| target.kind == kind);
+        let found = match asked {
+            "soft" | SOFT_UDP => of(Kind::Soft).next(),
+            SOFT_UDP6 => of(Kind::Soft).nth(1),
+            "rxe" => of(Kind::Rxe).next(),
+            name => all.iter().find(|target| target.name == name),
+        };
         let found = found.cloned().ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|target| target.name.as_str()).collect();
             format!("no device \"{asked}\" here; there are: {}", names.join(", "))
         })?;
-        if asked == SOFT_UDP { found.by_its_wire() } else { Ok(found) }
+        match asked {
+            SOFT_UDP => found.by_its_wire(&attach),
+            SOFT_UDP6 => found.by_its_wire(&attach_ipv6),
+            _ => Ok(found),
+        }
     }
 
     /// The software device, whose queue pairs reach each other through a socket from now on, for as
     /// long as this process.
-    fn by_its_wire(self) -> Result<Target, String> {
+    fn by_its_wire(self, attach: &dyn Fn(&str) -> Attached) -> Result<Target, String> {
         let wire = match wire::of_device(&self.name) {
             Some(wire) => wire,
             None => attach(&self.name)?,
@@ -96,9 +106,11 @@ impl Target {
     }
 }
 
+type Attached = Result<&'static Wire, String>;
+
 /// Gives a software device an address of this host's loopback interface that nobody else has:
 /// another run of the suite, or a plan.
-fn attach(device: &str) -> Result<&'static Wire, String> {
+fn attach(device: &str) -> Attached {
     for last in 1..=32 {
         match wire::attach(device, IpAddr::from([127, 77, 0, last])) {
             Err(AttachError::Taken { .. }) => {}
@@ -106,6 +118,19 @@ fn attach(device: &str) -> Result<&'static Wire, String> {
         }
     }
     Err("UDP port 4791 of each of 127.77.0.1 to 127.77.0.32 is taken (`ss -ulnp` says by whom)".to_owned())
+}
+
+/// The same of IPv6, whose loopback interface has one address: another run of the suite gives it
+/// back soon.
+fn attach_ipv6(device: &str) -> Attached {
+    let patience = Duration::from_secs(20);
+    let began = Instant::now();
+    loop {
+        match wire::attach(device, IpAddr::V6(Ipv6Addr::LOCALHOST)) {
+            Err(AttachError::Taken { .. }) if began.elapsed() < patience => thread::sleep(Duration::from_millis(100)),
+            attached => return attached.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 fn devices(provider: Provider) -> Vec<Target> {
