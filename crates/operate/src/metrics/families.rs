@@ -5,7 +5,7 @@
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use verbline_engine::{ConnectionState, Report};
+use verbline_engine::{ConnectionState, DatagramsReport, Report, WireReport};
 
 use crate::protocol::{Hello, State};
 
@@ -41,6 +41,7 @@ pub(crate) fn families(hello: &Hello, report: &Report, connections_max: u32) -> 
     families.rings(report);
     families.injectors(report);
     families.packets(report);
+    families.wires(report);
     families.0
 }
 
@@ -299,5 +300,55 @@ impl Families {
             .iter()
             .map(|event| (labels!(device: event.device, event: event.event, source: event.source), event.count));
         self.counter("device_events", "Asynchronous events of devices", events);
+    }
+
+    /// What software devices did on the network.
+    fn wires(&mut self, report: &Report) {
+        let wires = &report.wires;
+        let both = |of: fn(&WireReport) -> [u64; 2]| {
+            let two = move |wire: &WireReport| {
+                let [received, sent] = of(wire);
+                [("receive", received), ("transmit", sent)]
+                    .map(|(way, count)| (labels!(device: wire.device, direction: way), count))
+            };
+            wires.iter().flat_map(two)
+        };
+        let datagrams = both(|wire| [wire.datagrams_received, wire.datagrams_sent]);
+        self.counter("wire_datagrams", "Datagrams of software devices", datagrams);
+        let calls = both(|wire| [wire.receive_calls, wire.send_calls]);
+        self.counter("wire_calls", "System calls by which they left, or that brought some", calls);
+        let incidents = wires.iter().flat_map(|wire| {
+            let kinds = [
+                ("retransmitted", wire.retransmitted),
+                ("timeout", wire.timeouts),
+                ("out_of_order", wire.out_of_order),
+                ("duplicate", wire.duplicates),
+            ];
+            kinds.map(|(kind, count)| (labels!(device: wire.device, kind: kind), count))
+        });
+        self.counter("wire_incidents", "What went otherwise than on a network that loses nothing", incidents);
+        let naks = wires.iter().flat_map(|wire| {
+            let kinds = [
+                ("sequence", "receive", wire.sequence_naks_received),
+                ("sequence", "transmit", wire.sequence_naks_sent),
+                ("rnr", "receive", wire.rnr_naks_received),
+                ("rnr", "transmit", wire.rnr_naks_sent),
+                ("fatal", "receive", wire.fatal_naks_received),
+                ("fatal", "transmit", wire.fatal_naks_sent),
+            ];
+            kinds.map(|(kind, way, count)| (labels!(device: wire.device, kind: kind, direction: way), count))
+        });
+        self.counter("wire_naks", "Refusals of packets, by kind", naks);
+        let lost = |of: fn(&WireReport) -> &[DatagramsReport]| {
+            let by_reason = move |wire: &WireReport| {
+                let one = |one: &DatagramsReport| (labels!(device: wire.device, reason: one.reason), one.datagrams);
+                of(wire).iter().map(one).collect::<Vec<_>>()
+            };
+            wires.iter().flat_map(by_reason)
+        };
+        let unsent = "Datagrams that the kernel did not take, by reason";
+        self.counter("wire_unsent_datagrams", unsent, lost(|wire| &wire.unsent));
+        let discarded = "Datagrams that came and were discarded, by reason";
+        self.counter("wire_discarded_datagrams", discarded, lost(|wire| &wire.discarded));
     }
 }

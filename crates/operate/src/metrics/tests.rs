@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use verbline_engine::{
-    ConnectionReport, ConnectionsReport, CounterReport, DropReport, EventReport, HolderReport, InjectorReport,
-    LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport, Report, RingReport,
-    StageReport, StatusReport, WakeReport,
+    ConnectionReport, ConnectionsReport, CounterReport, DatagramsReport, DropReport, EventReport, HolderReport,
+    InjectorReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport, Report,
+    RingReport, StageReport, StatusReport, WakeReport, WireReport,
 };
 
 use crate::metrics::exposition::{Format, text};
@@ -70,6 +70,13 @@ fn everything() -> Report {
             holders: vec![HolderReport { place: "ring.trades".into(), packets: 6 }],
             ..PacketReport::default()
         },
+        wires: vec![WireReport {
+            device: "soft0".into(),
+            datagrams_sent: 8,
+            rnr_naks_received: 2,
+            discarded: vec![DatagramsReport { reason: "icrc", datagrams: 1 }],
+            ..WireReport::default()
+        }],
         events: vec![EventReport { device: "mlx5_0".into(), count: 1, ..EventReport::default() }],
         ..Report::default()
     }
@@ -101,6 +108,9 @@ fn the_formats_have_the_same_series_and_every_value_is_exact() {
         "verbline_build_info{app=\"rig\",plan=\"a \\\"plan\\\"\",version=\"0.1.0\"} 1",
         "verbline_start_time_seconds 1764000000.5",
         "verbline_port_operation_bytes_total{port=\"door\",kind=\"write\"} 4096",
+        "verbline_wire_datagrams_total{device=\"soft0\",direction=\"transmit\"} 8",
+        "verbline_wire_naks_total{device=\"soft0\",kind=\"rnr\",direction=\"receive\"} 2",
+        "verbline_wire_discarded_datagrams_total{device=\"soft0\",reason=\"icrc\"} 1",
     ] {
         assert!(open.lines().any(|one| one == line), "no {line} in\n{open}");
     }
