@@ -120,13 +120,15 @@ impl AddressHandle {
         let raw = unsafe { verb!(pd.provider(), ibv_create_ah(pd.as_ptr(), &raw mut attr)) };
         let raw = NonNull::new(raw)
             .ok_or_else(|| VerbError::last("ibv_create_ah", || format!("{spec:?} on {}", pd.describe())))?;
-        Ok(AddressHandle { inner: Arc::new(AhInner { pd: pd.clone(), raw }) })
+        Ok(AddressHandle { inner: Arc::new(AhInner { pd: pd.clone(), raw, spec: *spec }) })
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct AhInner {
     pub(crate) pd: Arc<PdInner>,
+    /// What it was made from.
+    pub(crate) spec: AhSpec,
     raw: NonNull<ibv_ah>,
 }
 

@@ -49,7 +49,7 @@ pub use out_of_buffer::OutOfBuffer;
 pub use spec::QpSpec;
 
 use crate::cq::CqInner;
-use crate::device::gid::Gid;
+use crate::device::gid::{Endpoint, Gid};
 use crate::device::provider::Provider;
 use crate::memory::pd::{PdInner, ProtectionDomain};
 use crate::mlx5::extended::ExtendedQp;
@@ -131,6 +131,8 @@ pub(crate) struct Local {
     pub(crate) lid: u16,
     pub(crate) psn: u32,
     pub(crate) qkey: u32,
+    /// The peer that the step to RTR named.
+    pub(crate) peer: Option<Endpoint>,
 }
 
 impl QueuePair {

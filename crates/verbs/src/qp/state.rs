@@ -17,6 +17,7 @@ use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
 use crate::qp::multicast::{self, Membership};
 use crate::qp::{QpError, QueuePair};
 use crate::transport::Transport;
+use crate::wr::send::Destination;
 
 impl QueuePair {
     /// RESET → INIT: from here on receives can be posted.
@@ -243,6 +244,12 @@ impl QueuePair {
         }
     }
 
+    /// Whom it sends to: the peer of RC and UC, known from RTR on; of UD the default destination.
+    pub fn peer(&self) -> Option<Endpoint> {
+        let to = || self.send.destinations.first().map(Destination::endpoint);
+        self.local.peer.or_else(to)
+    }
+
     /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface
     /// joins the IP group too, as rdma_join_multicast(3) would have it.
     pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
@@ -319,6 +326,11 @@ impl QueuePair {
         }
         if mask.contains(AttrMask::SQ_PSN) {
             self.local.psn = attr.sq_psn;
+        }
+        if mask.contains(AttrMask::DEST_QPN) {
+            let AhSpec { gid, lid, .. } = AhSpec::from_raw(&attr.ah_attr);
+            let gid = gid.unwrap_or_default();
+            self.local.peer = Some(Endpoint { qpn: attr.dest_qp_num, psn: attr.rq_psn, gid, lid, qkey: 0 });
         }
     }
 

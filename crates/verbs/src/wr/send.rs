@@ -22,7 +22,8 @@ mod transfers;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
-use crate::datagram::ah::AddressHandle;
+use crate::datagram::ah::{AddressHandle, AhSpec};
+use crate::device::gid::Endpoint;
 use crate::memory::window::PostedBind;
 use crate::signature::PostedConfiguration;
 use crate::transport::Transport;
@@ -47,6 +48,13 @@ pub(crate) struct Destination {
     pub(crate) ah: AddressHandle,
     pub(crate) qpn: u32,
     pub(crate) qkey: u32,
+}
+
+impl Destination {
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        let AhSpec { gid, lid, .. } = self.ah.inner.spec;
+        Endpoint { qpn: self.qpn, psn: 0, gid: gid.unwrap_or_default(), lid, qkey: self.qkey }
+    }
 }
 
 /// What a slot of the SQ keeps for a work request that is not a packet of a batch.
