@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod capture;
 mod connection;
 mod control;
 mod errors;
@@ -36,6 +37,8 @@ pub use api::outputs::{OutId, Outputs};
 pub use api::registry::{Registry, RequestData};
 pub use api::spread::place_of_key;
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
+pub use capture::spec::{CaptureError, CaptureFilter, CaptureSpec};
+pub use capture::tap::{CaptureDirection, CapturePath, Captured};
 pub use connection::acceptor::{
     Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
 };
@@ -51,6 +54,7 @@ pub use operations::operation::{
 };
 pub use operations::region::{Range, Region, RegionAccessError};
 pub use operations::signature;
+pub use run::capture::Capture;
 pub use run::observer::Observer;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::{Ended, STOP_LIMIT};
@@ -73,6 +77,6 @@ pub use stats::wire::{DatagramsReport, WireReport};
 pub use verbline_plan::{OutputOperations, Rights, StageSpec};
 pub use verbline_verbs::connection::ConnParam;
 pub use verbline_verbs::rdma::Remote;
-pub use verbline_verbs::{PostStop, Status};
+pub use verbline_verbs::{Endpoint, Gid, PostStop, Status, Transport};
 pub use waiting::fds::{FdId, FdInterest, FdNext, FdReady};
 pub use waiting::wheel::{DueTimer, TimerId};

@@ -91,6 +91,7 @@ impl Rig {
             stats,
             weights: Weights::default(),
             stage_ended: None,
+            tap: None,
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) enum Notice {
     /// their [`crate::connection::cm_mailbox`] has what. Ports with many have their places behind
     /// the others.
     Connections { port: usize },
+    /// A capture begins or ends: its desk has what the lcore is to have.
+    Capture,
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.

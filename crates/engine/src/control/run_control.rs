@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 pub(crate) use verbline_ring::Word;
 use verbline_ring::{Notices, Pulse, Waker};
 
+use crate::capture::desk::Desks;
 use crate::control::notice::Notice;
 use crate::errors::error::EngineError;
 use crate::stats::report::FailureReport;
@@ -73,6 +74,8 @@ pub(crate) struct Control {
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One an lcore, to end its sleep.
     wakers: Vec<Waker>,
+    /// Where captures reach the lcores.
+    pub(crate) captures: Desks,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -98,6 +101,7 @@ impl Control {
         Control {
             notices: Notices::new(wakers.len(), ROOM),
             pulses,
+            captures: Desks::new(wakers.len()),
             wakers,
             progress: Mutex::default(),
             changed: Condvar::new(),

@@ -6,4 +6,5 @@ pub(crate) mod poll_loop;
 pub(crate) mod rings;
 mod shutdown;
 mod sleeping;
+pub(crate) mod tapped;
 pub(crate) mod waits;

@@ -46,6 +46,7 @@ impl Lcore {
             }
             Notice::Connections { port } if port < self.ports.len() => self.service_reconnect(port),
             Notice::Connections { port } => self.service_connections(port),
+            Notice::Capture => self.take_capture(),
             Notice::LinkChanged { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
                 for place in 0..self.ports.len() {
@@ -82,7 +83,7 @@ impl Lcore {
             if found == 0 {
                 break;
             }
-            self.complete();
+            (self.completes)(self);
             (self.works)(self, true);
             left = left.saturating_sub(found);
         }

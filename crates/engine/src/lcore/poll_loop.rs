@@ -100,9 +100,11 @@ pub(crate) struct Lcore {
     /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
     pub(super) settled: bool,
     pub(super) sampler: Sampler,
-    /// [`Lcore::work`], of an lcore that has ports with many connections or none: what the one asks
-    /// for costs the other nothing.
+    /// [`Lcore::work`], of an lcore that has ports with many connections or none, with a capture or
+    /// without: what the one asks for costs the other nothing.
     pub(super) works: fn(&mut Lcore, bool) -> bool,
+    /// [`Lcore::complete`], or while there is a capture [`Lcore::complete_tapped`].
+    pub(super) completes: fn(&mut Lcore),
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
     /// How long completions that are not solicited wait for it, if they do not wake it.
@@ -122,14 +124,15 @@ impl Lcore {
             stats: parts.stats,
             weights: Weights::default(),
             stage_ended: None,
+            tap: None,
         };
         let mut ports = parts.ports;
         for port in &mut ports {
             port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
         }
-        let works = if parts.many.is_empty() { Lcore::work::<false> } else { Lcore::work::<true> };
         Lcore {
-            works,
+            works: Lcore::works(!parts.many.is_empty(), false),
+            completes: Lcore::complete,
             control,
             seen: Word::FIRST,
             notices: Control::inbox(),
@@ -189,7 +192,7 @@ impl Lcore {
     fn poll_completions(&mut self) -> bool {
         let any = self.wakes.poll(&mut self.completions) > 0;
         if any {
-            self.complete();
+            (self.completes)(self);
         }
         any
     }
@@ -202,7 +205,7 @@ impl Lcore {
         match self.completions.as_slice() {
             // Most messages of a quiet port arrive alone, and each matters for latency.
             [only] => match self.ports.get_mut(usize::from(only.tag())) {
-                Some(port) => port.complete(only, &mut self.state.ctx),
+                Some(port) => port.complete::<false>(only, &mut self.state.ctx),
                 None => _ = self.state.complete_many(self.completions.as_slice(), self.ports.len()),
             },
             many => complete_runs(many, &mut self.ports, &mut self.state),
@@ -252,10 +255,10 @@ impl Lcore {
 
     /// The work of a turn in which something arrived or was left: stages, then ports, then rings.
     #[inline(never)]
-    fn work<const MANY: bool>(&mut self, arrived: bool) -> bool {
+    pub(super) fn work<const MANY: bool, const TAP: bool>(&mut self, arrived: bool) -> bool {
         let mut busy = arrived | self.run_nodes();
         for port in &mut self.ports {
-            busy |= port.work(&mut self.state.ctx);
+            busy |= port.work::<TAP>(&mut self.state.ctx);
         }
         if MANY {
             for port in &mut self.state.many {

@@ -108,7 +108,7 @@ impl Sleepable for Lcore {
         // The next turn looks into the rings, but its poll forgets the completions of this one.
         if !self.completions.is_empty() {
             self.state.ctx.time.begin(false, true);
-            self.complete();
+            (self.completes)(self);
             self.last_busy = (self.works)(self, true);
         }
     }

@@ -2,6 +2,7 @@
 
 use verbline_mem::BoundCache;
 
+use crate::capture::tap::Tap;
 use crate::ports::sink::Sink;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, StageStats};
@@ -19,6 +20,8 @@ pub(crate) struct LcoreContext {
     /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that
     /// a timed turn of n stages reads the clock n + 1 times.
     pub(crate) stage_ended: Option<u64>,
+    /// A capture of what passes its ports.
+    pub(crate) tap: Option<Box<Tap>>,
 }
 
 impl LcoreContext {
@@ -71,6 +74,7 @@ mod tests {
             stats: lcore,
             weights: Weights { calls: 16, polls: 0 },
             stage_ended: None,
+            tap: None,
         };
         let stages = [shared::<StageStats>(), shared::<StageStats>()];
         time.pass(1_000);

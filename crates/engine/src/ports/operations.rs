@@ -49,7 +49,14 @@ impl Port {
         let (mut busy, mut failed) = (false, None);
         while failed.is_none() {
             let left = operating.sends_max.saturating_sub(self.qp.sends);
+            if let Some(tap) = &mut ctx.tap {
+                tap.offer(self.index, batch.as_slice(), &self.qp);
+            }
+            let waiting = batch.len();
             self.qp.sends += queue.gather(batch, self.qp.send_room(), left);
+            if let Some(tap) = &mut ctx.tap {
+                tap.posted(self.index, waiting - batch.len());
+            }
             if queue.works.is_empty() {
                 break;
             }

@@ -15,6 +15,7 @@ mod model;
 use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{Completion, PostStop, Transport, WrKind};
 
+use crate::capture::tap::CapturePath;
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::LcoreInbox;
@@ -118,9 +119,9 @@ pub(crate) enum Health {
 impl Port {
     /// Takes a completion: hands on a received packet, or frees the packets that were sent.
     #[inline]
-    pub(crate) fn complete(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+    pub(crate) fn complete<const TAP: bool>(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         match completion.kind() {
-            WrKind::Recv => self.received(completion, ctx),
+            WrKind::Recv => self.received::<TAP>(completion, ctx),
             WrKind::Send => self.sent(completion),
             WrKind::Op => self.operated(completion, ctx),
             WrKind::SrqRecv => self.stats.stale.add(1),
@@ -134,7 +135,7 @@ impl Port {
         let first = &completions[0];
         let count = if first.kind() == WrKind::Recv { self.received_run(completions, ctx) } else { 0 };
         if count == 0 {
-            self.complete(first, ctx);
+            self.complete::<false>(first, ctx);
         }
         count.max(1)
     }
@@ -142,9 +143,9 @@ impl Port {
     /// Sends what is pending and refills the receive queue. True if it moved something.
     // Always a part of its callers, which are the two kinds of `Lcore::work`.
     #[inline(always)]
-    pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
+    pub(crate) fn work<const TAP: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
         let flushed = match &self.sending {
-            Some(sending) => !ctx.sinks[sending.sink].batch.is_empty() && self.flush(ctx),
+            Some(sending) => !ctx.sinks[sending.sink].batch.is_empty() && self.flush::<TAP>(ctx),
             None => self.operating.is_some() && self.flush_operations(ctx),
         };
         let Some(receiving) = &self.receiving else { return flushed };
@@ -241,7 +242,7 @@ impl Port {
     }
 
     #[inline]
-    fn received(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+    fn received<const TAP: bool>(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
         let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
         receiving.missing += 1;
@@ -253,6 +254,9 @@ impl Port {
         packet.set_port(self.index);
         if receiving.timestamps {
             packet.set_timestamp(ctx.time.now_ns());
+        }
+        if TAP && let Some(tap) = &mut ctx.tap {
+            tap.received(self.index, &packet, Some(CapturePath::of(&self.qp)), completion);
         }
         match receiving.next {
             Delivery::Sink(sink) => {
@@ -284,7 +288,7 @@ impl Port {
     /// Posts what is pending, which is something, as one list where it fits. True if something was
     /// posted or dropped.
     #[inline]
-    fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
+    fn flush<const TAP: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };
         let pending = &mut ctx.sinks[sending.sink].batch;
         if self.health != Health::Up {
@@ -293,7 +297,13 @@ impl Port {
             pending.clear();
             return true;
         }
+        if TAP && let Some(tap) = &mut ctx.tap {
+            tap.offer(self.index, pending.as_slice(), &self.qp);
+        }
         let sent = posting::send(&mut self.qp, pending, sending.signal_ends, &self.stats);
+        if TAP && let Some(tap) = &mut ctx.tap {
+            tap.posted(self.index, sent.posted);
+        }
         let is_moved = match sent.stop {
             None => true,
             Some(PostStop::Full) => sent.posted > 0,

@@ -1,5 +1,7 @@
 //! A run as its owner sees it: started, watched, waited for and stopped.
 
+pub(crate) mod capture;
+pub(crate) mod observed;
 pub(crate) mod observer;
 #[cfg(test)]
 mod random_steps;

@@ -5,34 +5,11 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::connection::connections::Statuses;
-use crate::control::device_events::EventCounts;
-use crate::control::run_control::{Control, Phase};
-use crate::stats::clock::Tick;
+use crate::capture::spec::{CaptureError, CaptureSpec};
+use crate::control::run_control::Phase;
+use crate::run::capture::Capture;
+use crate::run::observed::Observed;
 use crate::stats::report::Report;
-use crate::stats::snapshot::RunStats;
-
-/// What a snapshot is taken of.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    pub(super) control: Arc<Control>,
-    pub(super) stats: RunStats,
-    pub(super) connections: Statuses,
-    pub(super) events: EventCounts,
-    pub(super) started_ns: Tick,
-}
-
-impl Observed {
-    /// What the counters say now; `ended`: the lcores have released everything.
-    pub(super) fn report(&self, ended: bool) -> Report {
-        let mut report = self.stats.report(self.started_ns, ended);
-        report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
-        report.events = self.events.report();
-        let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
-        report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
-        report
-    }
-}
 
 /// Takes snapshots of a run from any thread, while its owner waits for it or stops it
 /// ([`Running::observer`](crate::Running::observer)).
@@ -51,6 +28,16 @@ impl Observer {
     /// them.
     pub fn snapshot(&self) -> Option<Report> {
         Some(self.observed.upgrade()?.report(false))
+    }
+
+    /// Begins a capture of what passes the run's ports: copies, which the caller takes. The lcores
+    /// are not slowed by who takes them; what waits for too long is lost to the capture, and
+    /// counted. A run has one capture at a time.
+    ///
+    /// # Errors
+    /// What is asked for can't be had; nothing has begun.
+    pub fn capture(&self, spec: &CaptureSpec) -> Result<Capture, CaptureError> {
+        Capture::begin(&self.observed.upgrade().ok_or(CaptureError::Over)?, spec)
     }
 
     /// Whether the run is over: there will be no snapshot any more.

@@ -16,7 +16,7 @@ use crate::control::run_control::{Control, Phase};
 use crate::errors::error::{EngineError, Place};
 use crate::errors::guarded;
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
-use crate::run::observer::Observed;
+use crate::run::observed::Observed;
 use crate::run::seat::Seat;
 use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
 use crate::setup::assemble::Built;

@@ -21,7 +21,7 @@ use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::{Control, Phase, Progress};
 use crate::errors::error::EngineError;
 use crate::errors::stuck::Stuck;
-use crate::run::observer::Observed;
+use crate::run::observed::Observed;
 use crate::stats::calling::Call;
 use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};

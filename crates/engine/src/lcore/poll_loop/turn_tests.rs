@@ -75,7 +75,7 @@ fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
     });
     lcore.state.many.push(port);
     lcore.state.ctx.caches = vec![rig.pool.cache(0).bind()];
-    lcore.works = Lcore::work::<true>;
+    lcore.works = Lcore::work::<true, false>;
 }
 
 #[test]

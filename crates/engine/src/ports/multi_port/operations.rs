@@ -78,7 +78,14 @@ impl MultiPort {
             return self.stats.drops.add(DropReason::NoConnection, dropped as u64);
         };
         let room = depth_wr.saturating_sub(qp.sends).min(most_wr.saturating_sub(*outstanding));
+        if let Some(tap) = &mut ctx.tap {
+            let stretch = batch.iter().take_while(|packet| packet.connection() == over).count();
+            tap.offer(self.index, &batch.as_slice()[..stretch], qp);
+        }
         let Gathered { sends, dropped } = queue.gather_over(batch, over, room);
+        if let Some(tap) = &mut ctx.tap {
+            tap.posted(self.index, sends);
+        }
         self.stats.drops.add(DropReason::TxFull, dropped as u64);
         qp.sends += sends;
         *outstanding += sends;

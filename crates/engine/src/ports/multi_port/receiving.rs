@@ -8,6 +8,7 @@ use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::{Completion, SharedReceiveQueue, Status};
 
 use super::{MultiPort, Slot, State, slot_of};
+use crate::capture::tap::CapturePath;
 use crate::operations::operation::mark_of;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting::STARVED_RETRY_NS;
@@ -103,7 +104,8 @@ impl MultiPort {
             self.stats.stale.add(1);
             return 1;
         };
-        let (Some(srq), Link::Sink(sink), false) = (&mut receiving.srq, receiving.next, receiving.immediates) else {
+        let one_by_one = receiving.immediates || ctx.tap.is_some();
+        let (Some(srq), Link::Sink(sink), false) = (&mut receiving.srq, receiving.next, one_by_one) else {
             self.received_one(&completions[0], ctx);
             return 1;
         };
@@ -228,6 +230,10 @@ impl MultiPort {
         }
         let known = at.and_then(|at| self.slots[at].connection);
         packet.set_connection(known.or_else(|| self.look_again(completion.qp_num())));
+        if let Some(tap) = &mut ctx.tap {
+            let qp = at.and_then(|at| self.slots[at].qp.as_ref());
+            tap.received(self.index, &packet, qp.map(|qp| CapturePath::of(qp)), completion);
+        }
         self.hand_on(packet, ctx);
     }
 

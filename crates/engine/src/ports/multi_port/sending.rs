@@ -6,6 +6,7 @@ use verbline_mem::{Batch, ConnectionId};
 use verbline_verbs::Completion;
 
 use super::{MultiPort, State};
+use crate::capture::tap::Tap;
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
@@ -112,13 +113,13 @@ impl MultiPort {
         for packet in work.drain_front(work.len()) {
             let connection = packet.connection();
             if connection != to && !run.is_empty() {
-                self.send_run(to, &mut run);
+                self.send_run(to, &mut run, &mut ctx.tap);
             }
             to = connection;
             // As roomy as `work`.
             run.push_iter([packet]);
         }
-        self.send_run(to, &mut run);
+        self.send_run(to, &mut run, &mut ctx.tap);
         if let Some(sending) = &mut self.sending {
             (sending.work, sending.run) = (work, run);
         }
@@ -127,7 +128,7 @@ impl MultiPort {
     }
 
     /// Sends packets to one connection, and leaves none.
-    fn send_run(&mut self, to: Option<ConnectionId>, run: &mut Batch) {
+    fn send_run(&mut self, to: Option<ConnectionId>, run: &mut Batch, tap: &mut Option<Box<Tap>>) {
         let to = if to.is_none() && self.any { self.next_open() } else { to };
         let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
         let (Some(at), Some(sending)) = (at, &mut self.sending) else {
@@ -142,7 +143,14 @@ impl MultiPort {
             run.truncate(room);
         }
         while !run.is_empty() {
-            if let Some(stop) = posting::send(qp, run, sending.signal_ends, &self.stats).stop {
+            if let Some(tap) = tap {
+                tap.offer(self.index, run.as_slice(), qp);
+            }
+            let sent = posting::send(qp, run, sending.signal_ends, &self.stats);
+            if let Some(tap) = tap {
+                tap.posted(self.index, sent.posted);
+            }
+            if let Some(stop) = sent.stop {
                 posting::refuse(run, stop, &self.name, &self.stats);
             }
         }

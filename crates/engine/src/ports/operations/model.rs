@@ -238,7 +238,7 @@ impl World {
         let found = self.cq.poll(&mut self.completions);
         self.oracle.hear(found);
         for at in 0..found {
-            self.port.complete(&self.completions.as_slice()[at], &mut self.lcore.ctx);
+            self.port.complete::<false>(&self.completions.as_slice()[at], &mut self.lcore.ctx);
         }
         self.completions.clear();
     }
@@ -248,7 +248,7 @@ impl World {
         let takes = self.rig.script.queues().takes();
         let _ = self.rig.script.queues().posts();
         let busy = self.oracle.work(takes);
-        assert_eq!(self.port.work(&mut self.lcore.ctx), busy);
+        assert_eq!(self.port.work::<false>(&mut self.lcore.ctx), busy);
         let posts = self.rig.script.queues().posts();
         for post in &posts {
             assert!(post.refused || post.taken.last().is_some_and(|last| last.signaled), "the last is signaled");
@@ -380,7 +380,7 @@ fn a_packet_that_cannot_be_sent_is_dropped_and_leaves_its_place_to_the_next() {
         let mut packet = foreign.cache(0).get().unwrap();
         assert!(packet.set_len(20));
         assert!(world.lcore.ctx.sinks[PORT].push(packet));
-        assert!(world.port.work(&mut world.lcore.ctx));
+        assert!(world.port.work::<false>(&mut world.lcore.ctx));
         let stats = &world.port.stats;
         assert_eq!((stats.drops.count(DropReason::SendError), stats.tx_outstanding.value()), (refused, 0));
         assert_eq!(foreign.account().held, 0);

@@ -209,7 +209,7 @@ impl World {
         let found = self.cq.poll(&mut self.completions);
         let handed_on = self.oracle.hear(self.coming.drain(..found));
         match self.completions.as_slice() {
-            [only] => self.ports[0].complete(only, &mut self.lcore.ctx),
+            [only] => self.ports[0].complete::<false>(only, &mut self.lcore.ctx),
             many => complete_runs(many, &mut self.ports, &mut self.lcore),
         }
         self.completions.clear();
@@ -231,7 +231,7 @@ impl World {
         let free = self.rig.pool.packets() as usize - used;
         let mut device = Device { takes: self.rig.script.queues().takes(), errno: self.errno };
         let expected = self.oracle.work(&mut device, free, now_ns);
-        assert_eq!(self.ports[0].work(&mut self.lcore.ctx), self.oracle.busy, "whether it moved something");
+        assert_eq!(self.ports[0].work::<false>(&mut self.lcore.ctx), self.oracle.busy, "whether it moved something");
         let posts = self.rig.script.queues().posts();
         let signals = |post: &Post| (post.sends, post.taken.iter().map(|posted| posted.signaled).collect::<Vec<_>>());
         assert_eq!(posts.iter().map(signals).collect::<Vec<_>>(), expected, "sends or not, and what is signaled");

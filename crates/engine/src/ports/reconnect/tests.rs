@@ -177,7 +177,7 @@ fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let writes = [(); 3].map(|()| Operation::write(lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 }));
     let (queue, waiting) = lcore.operations_at(0).unwrap();
     queue.accept(&stage, waiting, writes).unwrap();
-    assert!(port.work(&mut lcore.ctx));
+    assert!(port.work::<false>(&mut lcore.ctx));
     assert_eq!(port.qp.sends_outstanding(), sends + 3);
     (port, lcore)
 }
@@ -200,7 +200,7 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
         assert!(!port.is_settled(&lcore.ctx.sinks), "the next turn gives them back");
         assert_eq!(ends(&mut lcore), []);
-        port.work(&mut lcore.ctx);
+        port.work::<false>(&mut lcore.ctx);
         assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
         assert!(port.is_settled(&lcore.ctx.sinks));
         // Nothing of the old queue pair is on the new one's account.
@@ -219,7 +219,7 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
         assert_eq!(cq.poll(&mut completions), sends + 3 + 1);
         for completion in completions.as_slice() {
             assert!(!port.qp.is_drained());
-            port.complete(completion, &mut lcore.ctx);
+            port.complete::<false>(completion, &mut lcore.ctx);
         }
         assert!(port.qp.is_drained());
         assert_eq!(port.stats.stale.value(), 0);
@@ -228,7 +228,7 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
         completions.clear();
         assert!(line.rig.script.queues().repeat());
         assert_eq!(cq.poll(&mut completions), 1);
-        port.complete(&completions.as_slice()[0], &mut lcore.ctx);
+        port.complete::<false>(&completions.as_slice()[0], &mut lcore.ctx);
         assert_eq!(port.stats.stale.value(), 1, "the marker twice");
     }
 }

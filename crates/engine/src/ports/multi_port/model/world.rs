@@ -97,6 +97,7 @@ impl World {
             stats: lcore,
             weights: Weights::default(),
             stage_ended: None,
+            tap: None,
         };
         World {
             oracle,

@@ -87,6 +87,7 @@ impl World {
             stats: lcore,
             weights: Weights::default(),
             stage_ended: None,
+            tap: None,
         };
         World { lcore: LcoreState { ctx, many: vec![port] }, mailbox, maker, stage, stats, cq, rig }
     }

@@ -1,0 +1,306 @@
+//! The lcore's part of a capture: it copies packets that pass a port into buffers that were made
+//! before, and hands them to the thread that takes them.
+//!
+//! ```text
+//!   thread of the capture                lcore
+//!   buffers ────── free ───────────────▶ copies into one, up to the snap length
+//!   reads, and gives it back ◀── kept ── hands it over
+//! ```
+//!
+//! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: where no buffer
+//! is free the packet is lost to the capture, and counted. A packet is copied once, when a port has
+//! received it or has taken it to be posted. An lcore without a capture runs code that knows
+//! nothing of one, but for one question a batch at ports with many connections or operations.
+
+use verbline_mem::Packet;
+use verbline_ring::{Consumer, Producer, spsc};
+use verbline_verbs::datagram::AhSpec;
+use verbline_verbs::{Completion, Endpoint, QueuePair, Transport};
+
+use crate::capture::spec::{CaptureFilter, CaptureSpec};
+use crate::stats::clock::{Clock, Tick};
+use crate::stats::count::{Count, Shared};
+
+/// Which way a captured packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureDirection {
+    /// It was received.
+    Received,
+    /// It was posted to be sent.
+    Sent,
+}
+
+/// The queue pair that a captured packet came or went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapturePath {
+    /// Its transport.
+    pub transport: Transport,
+    /// The queue pair of this run.
+    pub local: Endpoint,
+    /// The one at the other end, as far as it is known.
+    pub peer: Option<Endpoint>,
+}
+
+impl CapturePath {
+    pub(crate) fn of(qp: &QueuePair) -> CapturePath {
+        CapturePath { transport: qp.transport(), local: qp.endpoint(), peer: qp.peer() }
+    }
+
+    /// Of a message that was received: on UD the completion says who sent it.
+    fn back(self, completion: &Completion, packet: &Packet) -> CapturePath {
+        if self.transport != Transport::Ud {
+            return self;
+        }
+        let AhSpec { gid, lid, .. } = AhSpec::reply(completion, packet).unwrap_or_default();
+        let (qpn, qkey) = (completion.src_qp(), self.local.qkey);
+        CapturePath { peer: Some(Endpoint { qpn, psn: 0, gid: gid.unwrap_or_default(), lid, qkey }), ..self }
+    }
+}
+
+/// A packet that was captured.
+#[derive(Debug)]
+pub struct Captured {
+    /// Where: its place in [`Capture::points`](crate::Capture::points).
+    pub point: usize,
+    /// When it was copied, by the run's clock.
+    pub at_ns: Tick,
+    /// Bytes of the whole packet.
+    pub len_bytes: usize,
+    /// Which way it went.
+    pub direction: CaptureDirection,
+    /// By which queue pair; `None` of one that the port does not have yet.
+    pub path: Option<CapturePath>,
+    /// The immediate data that it came with.
+    pub immediate: Option<u32>,
+    kept_bytes: usize,
+    pub(crate) buffer: Box<[u8]>,
+}
+
+impl Captured {
+    /// Its first bytes, up to the snap length.
+    pub fn data(&self) -> &[u8] {
+        &self.buffer[..self.kept_bytes]
+    }
+}
+
+/// What one lcore counts at one point.
+#[derive(Debug, Default)]
+pub(crate) struct TapCounts {
+    /// Packets that passed the filter.
+    pub(crate) seen: Count,
+    /// Those of them for which no buffer was free.
+    pub(crate) lost: Count,
+}
+
+/// A point of a capture on this lcore.
+#[derive(Debug)]
+pub(crate) struct TapPoint {
+    /// Its place among the points of the capture.
+    pub(crate) point: usize,
+    /// The port's place in the plan.
+    pub(crate) port: u16,
+    pub(crate) counts: Shared<TapCounts>,
+}
+
+/// Packets without a buffer of which it is kept, until they are posted, that they are lost.
+const LOST_ROOM: usize = 4096;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    points: Box<[TapPoint]>,
+    snap_bytes: usize,
+    filter: Option<CaptureFilter>,
+    kept: Producer<Captured>,
+    free: Consumer<Box<[u8]>>,
+    /// Copies of packets that are about to be posted, each with its place among them.
+    offered: Vec<(usize, Captured)>,
+    /// The places of those for which there was no buffer.
+    unkept: Vec<usize>,
+    /// Buffers of packets that were not posted.
+    spare: Vec<Box<[u8]>>,
+    clock: Clock,
+}
+
+/// A tap, and what the thread of the capture has of it.
+#[derive(Debug)]
+pub(crate) struct TapEnds {
+    pub(crate) tap: Tap,
+    pub(crate) kept: Consumer<Captured>,
+    pub(crate) free: Producer<Box<[u8]>>,
+}
+
+impl TapEnds {
+    /// With all its buffers, made and touched here.
+    pub(crate) fn new(points: Box<[TapPoint]>, spec: &CaptureSpec, clock: Clock) -> TapEnds {
+        let CaptureSpec { snap_bytes, depth_packets: depth, .. } = *spec;
+        let (kept, taken) = spsc(depth);
+        let (mut given, free) = spsc(depth);
+        given.push_iter(depth, (0..depth).map(|_| vec![0; snap_bytes].into_boxed_slice()));
+        let tap = Tap {
+            points,
+            snap_bytes,
+            filter: spec.filter.clone(),
+            kept,
+            free,
+            offered: Vec::with_capacity(depth),
+            unkept: Vec::with_capacity(LOST_ROOM),
+            spare: Vec::with_capacity(depth),
+            clock,
+        };
+        TapEnds { tap, kept: taken, free: given }
+    }
+}
+
+/// What the packets of a batch have in common.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    point: usize,
+    at_ns: Tick,
+    direction: CaptureDirection,
+    path: Option<CapturePath>,
+    immediate: Option<u32>,
+}
+
+impl Tap {
+    /// Copies a packet that a port has received.
+    pub(crate) fn received(&mut self, port: u16, packet: &Packet, path: Option<CapturePath>, completion: &Completion) {
+        let Some(at) = self.place_of(port).filter(|_| self.wants(packet)) else { return };
+        let path = path.map(|path| path.back(completion, packet));
+        let immediate = completion.imm();
+        let seen = Seen { direction: CaptureDirection::Received, path, immediate, ..self.seen(at) };
+        match self.copy(packet, seen) {
+            Some(captured) => self.keep(at, captured),
+            None => self.points[at].lose(),
+        }
+    }
+
+    /// Copies packets that a port is about to post: [`Tap::posted`] says how many of them it did.
+    pub(crate) fn offer(&mut self, port: u16, packets: &[Packet], qp: &QueuePair) {
+        let Some(at) = self.place_of(port) else { return };
+        let seen = Seen { path: Some(CapturePath::of(qp)), ..self.seen(at) };
+        for (place, packet) in packets.iter().enumerate() {
+            if !self.wants(packet) {
+                continue;
+            }
+            match self.copy(packet, seen) {
+                Some(captured) => self.offered.push((place, captured)),
+                None if self.unkept.len() < LOST_ROOM => self.unkept.push(place),
+                None => self.points[at].lose(),
+            }
+        }
+    }
+
+    /// So many of the packets that were offered, from the first on, are posted.
+    pub(crate) fn posted(&mut self, port: u16, count: usize) {
+        let Some(at) = self.place_of(port) else { return };
+        let mut offered = std::mem::take(&mut self.offered);
+        for (place, captured) in offered.drain(..) {
+            match place < count {
+                true => self.keep(at, captured),
+                false => self.spare.push(captured.buffer),
+            }
+        }
+        self.offered = offered;
+        self.unkept.drain(..).filter(|place| *place < count).for_each(|_| self.points[at].lose());
+    }
+
+    fn place_of(&self, port: u16) -> Option<usize> {
+        self.points.iter().position(|point| point.port == port)
+    }
+
+    fn wants(&self, packet: &Packet) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()))
+    }
+
+    /// What is seen now, at one of its points, on its way out.
+    fn seen(&self, at: usize) -> Seen {
+        let (point, at_ns) = (self.points[at].point, self.clock.now_ns());
+        Seen { point, at_ns, direction: CaptureDirection::Sent, path: None, immediate: None }
+    }
+
+    /// `None`: no buffer is free.
+    fn copy(&mut self, packet: &Packet, seen: Seen) -> Option<Captured> {
+        let mut buffer = self.spare.pop().or_else(|| self.free.pop())?;
+        let data = packet.data();
+        let kept_bytes = data.len().min(self.snap_bytes);
+        buffer[..kept_bytes].copy_from_slice(&data[..kept_bytes]);
+        let Seen { point, at_ns, direction, path, immediate } = seen;
+        Some(Captured { point, at_ns, len_bytes: data.len(), direction, path, immediate, kept_bytes, buffer })
+    }
+
+    /// Hands a copy over.
+    fn keep(&mut self, at: usize, captured: Captured) {
+        self.points[at].counts.seen.add(1);
+        // There is room for as many as there are buffers.
+        if let Err(captured) = self.kept.push(captured) {
+            self.spare.push(captured.buffer);
+        }
+    }
+}
+
+impl TapPoint {
+    fn lose(&self) {
+        self.counts.seen.add(1);
+        self.counts.lost.add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{Depths, Rig};
+    use crate::stats::count::shared;
+
+    const PORT: u16 = 3;
+
+    fn spec(depth_packets: usize) -> CaptureSpec {
+        let filter = CaptureFilter { offset_bytes: 1, bytes: vec![7] };
+        CaptureSpec { points: Vec::new(), snap_bytes: 2, filter: Some(filter), depth_packets }
+    }
+
+    #[test]
+    fn what_is_posted_is_kept_and_a_buffer_of_what_is_not_serves_the_next() {
+        let rig = Rig::new(16);
+        let cq = rig.source().cq;
+        let qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 1 }, 0));
+        let (mut qp, counts) = (qp.unwrap(), shared::<TapCounts>());
+        rig.bring_up(&mut qp);
+        let points = Box::new([TapPoint { point: 5, port: PORT, counts: Shared::clone(&counts) }]);
+        let TapEnds { mut tap, mut kept, mut free } = TapEnds::new(points, &spec(2), rig.time.clock());
+        let cache = rig.pool.cache(0);
+        let packets: Vec<Packet> = [[0, 7, 1], [1, 7, 1], [2, 6, 1], [3, 7, 1]]
+            .map(|bytes| {
+                let mut packet = cache.get().unwrap();
+                assert!(packet.fill(&bytes));
+                packet
+            })
+            .into();
+        let mut taken = || {
+            let captured: Vec<_> = kept.pop_iter(9).collect();
+            let bytes: Vec<u8> = captured.iter().map(|one| one.data()[0]).collect();
+            for one in captured {
+                assert_eq!(
+                    (one.point, one.len_bytes, one.data().len(), one.direction),
+                    (5, 3, 2, CaptureDirection::Sent)
+                );
+                assert_eq!(one.path.unwrap(), CapturePath::of(&qp));
+                free.push(one.buffer).unwrap();
+            }
+            (bytes, counts.seen.value(), counts.lost.value())
+        };
+        rig.time.pass(40);
+        tap.offer(PORT, &packets, &qp);
+        tap.posted(PORT, 1);
+        assert_eq!(taken(), (vec![0], 1, 0), "what was not posted is neither seen nor lost");
+        tap.offer(PORT, &packets[1..], &qp);
+        tap.posted(PORT, 3);
+        assert_eq!(taken(), (vec![1, 3], 3, 0));
+        tap.offer(PORT, &packets, &qp);
+        tap.posted(PORT, 4);
+        assert_eq!(taken(), (vec![0, 1], 6, 1), "there were two buffers");
+        tap.offer(PORT + 1, &packets, &qp);
+        tap.posted(PORT + 1, 4);
+        assert_eq!(taken(), (vec![], 6, 1), "of another port nothing is kept");
+    }
+}

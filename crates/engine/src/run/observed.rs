@@ -1,0 +1,32 @@
+//! What snapshots and captures of a run are taken of.
+
+use std::sync::Arc;
+
+use crate::connection::connections::Statuses;
+use crate::control::device_events::EventCounts;
+use crate::control::run_control::Control;
+use crate::stats::clock::Tick;
+use crate::stats::report::Report;
+use crate::stats::snapshot::RunStats;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(super) control: Arc<Control>,
+    pub(super) stats: RunStats,
+    pub(super) connections: Statuses,
+    pub(super) events: EventCounts,
+    pub(super) started_ns: Tick,
+}
+
+impl Observed {
+    /// What the counters say now; `ended`: the lcores have released everything.
+    pub(super) fn report(&self, ended: bool) -> Report {
+        let mut report = self.stats.report(self.started_ns, ended);
+        report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
+        report.events = self.events.report();
+        let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
+        report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
+        report
+    }
+}
