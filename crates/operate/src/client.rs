@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::capture::blocks::Blocks;
+use crate::capture_ask::CaptureAsk;
 use crate::place::{self, NoPlace};
-use crate::protocol::{Answer, Ask, Body, Hello, Refusal, Request, VERSION};
+use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, VERSION};
 use crate::seen::Seen;
 
 /// For one answer.
@@ -188,9 +190,24 @@ impl Client {
         serde_json::from_value(report).map_err(|error| self.malformed(error.to_string()))
     }
 
+    /// Begins a capture, which has the connection from here on.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses.
+    pub fn capture(mut self, ask: CaptureAsk) -> Result<(CaptureHead, Blocks), ClientError> {
+        match self.ask_for(Ask::Capture, Some(ask))? {
+            Body::Capture(head) => Ok((head, Blocks::new(self.stream, self.read))),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     fn ask(&mut self, ask: Ask) -> Result<Body, ClientError> {
+        self.ask_for(ask, None)
+    }
+
+    fn ask_for(&mut self, ask: Ask, capture: Option<CaptureAsk>) -> Result<Body, ClientError> {
         self.last_id += 1;
-        let request = Request { verbline: VERSION, id: Some(self.last_id), ask };
+        let request = Request { verbline: VERSION, id: Some(self.last_id), ask, capture };
         let mut line = serde_json::to_vec(&request).map_err(|error| self.malformed(error.to_string()))?;
         line.push(b'\n');
         let deadline = Instant::now() + PATIENCE;

@@ -4,6 +4,7 @@
 //!   answers from snapshots of the run ([`verbline_engine::Observer`]).
 //! - [`client`] finds the runs of this user and asks them; [`seen`] holds the answers,
 //!   [`change`] their differences; [`awake`] says why an lcore is awake.
+//! - [`capture`] streams copies of what passes a run's ports, as pcapng.
 //! - [`metrics`] writes a snapshot in Prometheus' formats.
 //!
 //! `docs/operate.md` describes the protocol.
@@ -14,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 pub mod awake;
+pub mod capture;
 pub mod change;
 pub mod client;
 pub mod metrics;
 pub mod protocol;
 pub mod seen;
 
+mod capture_ask;
 mod grant;
 mod graph;
 mod http;
@@ -30,6 +33,7 @@ mod place;
 mod server;
 mod told;
 
+pub use capture_ask::{CaptureAsk, FilterAsk};
 pub use metrics::settings::MetricsSettings;
 pub use operate::{Operate, OperateError, Options, SocketChoice};
 pub use place::NoPlace;

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -11,6 +12,9 @@ use rustix::process::geteuid;
 
 use crate::place::Placed;
 use crate::protocol::Refusal;
+
+/// For a request to arrive whole, and for an answer to be taken whole.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -62,6 +66,17 @@ impl Socket {
             Err(errno) => Some(format!("the kernel does not tell who asks: {errno}")),
         }
         .map(|why| Refusal::new("forbidden", why))
+    }
+}
+
+impl Socket {
+    /// A handle of a control socket's connection, for a thread that writes to it alone.
+    pub(crate) fn shared(&self) -> Result<UnixStream, Refusal> {
+        let none = |error| Refusal::new("busy", format!("no descriptor is free for it: {error}"));
+        match self {
+            Socket::Unix(stream) => stream.try_clone().map_err(|error| none(error.to_string())),
+            Socket::Tcp(_) => Err(none("it has no capture".to_owned())),
+        }
     }
 }
 

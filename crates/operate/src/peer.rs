@@ -13,12 +13,9 @@ use rustix::event::PollFlags;
 
 use crate::grant::Grant;
 use crate::http;
-use crate::listener::Socket;
-use crate::protocol::{REQUEST_BYTES_MAX, Refusal, Request, refusal};
+use crate::listener::{PATIENCE, Socket};
+use crate::protocol::{Ask, REQUEST_BYTES_MAX, Refusal, Request, refusal};
 use crate::told::Told;
-
-/// For a request to arrive whole, and for an answer to be taken whole.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Without a request.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -205,6 +202,15 @@ impl Peer {
             Err(_) => Err(Refusal::new("malformed", "the request is not UTF-8")),
         };
         let answer = match request {
+            Ok(Request { id, ask: Ask::Capture, capture, .. }) => {
+                let begun =
+                    self.socket.shared().and_then(|client| told.capture(&capture.unwrap_or_default(), id, client));
+                match begun {
+                    // The thread of the capture has the socket, and answers.
+                    Ok(()) => return (Vec::new(), true),
+                    Err(why) => refusal(id, &why),
+                }
+            }
             Ok(Request { id, ask, .. }) => match told.json(ask, now) {
                 Ok(body) => crate::protocol::line(id, ask.word(), &body),
                 Err(why) => refusal(id, &why),

@@ -14,6 +14,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::capture_ask::CaptureAsk;
+
 /// The version of the protocol. It rises when a request or a key of an answer goes or changes its
 /// meaning, and not when one is added.
 pub const VERSION: u32 = 1;
@@ -31,11 +33,14 @@ pub enum Ask {
     Report,
     /// The plan's lcores, stages, ports and rings, and what leads where.
     Graph,
+    /// Copies of what passes the run's ports, as [`CaptureAsk`] says: a line, and behind it a file
+    /// in the format pcapng, until the client closes its sending half.
+    Capture,
 }
 
 impl Ask {
     /// All of them.
-    pub const ALL: [Ask; 3] = [Ask::Hello, Ask::Report, Ask::Graph];
+    pub const ALL: [Ask; 4] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture];
 
     /// The key of its answer.
     pub fn word(self) -> &'static str {
@@ -43,6 +48,7 @@ impl Ask {
             Ask::Hello => "hello",
             Ask::Report => "report",
             Ask::Graph => "graph",
+            Ask::Capture => "capture",
         }
     }
 
@@ -52,7 +58,7 @@ impl Ask {
 }
 
 /// A request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
     /// [`VERSION`].
     pub verbline: u32,
@@ -61,13 +67,16 @@ pub struct Request {
     pub id: Option<u64>,
     /// What it asks.
     pub ask: Ask,
+    /// Of what, if it asks for a capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capture: Option<CaptureAsk>,
 }
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// A stable name: `malformed`, `version`, `unknown-ask`, `too-long`, `starting`, `over`, `busy`
-    /// or `forbidden`.
+    /// A stable name: `malformed`, `version`, `unknown-ask`, `too-long`, `starting`, `over`,
+    /// `busy`, `invalid` or `forbidden`.
     pub code: String,
     /// What is wrong, with the value, and what to do.
     pub message: String,
@@ -108,6 +117,9 @@ impl FromStr for Request {
             Some(_) => return Err(malformed("`ask` is no string".to_owned())),
             None => return Err(malformed("`ask` is missing".to_owned())),
         };
+        let of_what = (ask == Ask::Capture.word()).then(|| keys.remove("capture")).flatten();
+        let capture = of_what.map(serde_json::from_value::<CaptureAsk>).transpose();
+        let capture = capture.map_err(|error| malformed(format!("`capture` can't be read: {error}")))?;
         // What a later client adds must not be taken for something else by this run.
         if let Some(key) = keys.keys().next() {
             return Err(malformed(format!("the key {key:?} is unknown")));
@@ -116,7 +128,7 @@ impl FromStr for Request {
         let ask = Ask::of(&ask).ok_or_else(|| {
             Refusal::new("unknown-ask", format!("{ask:?} can't be asked; what can be is {}", words()))
         })?;
-        Ok(Request { verbline: VERSION, id, ask })
+        Ok(Request { verbline: VERSION, id, ask, capture })
     }
 }
 
@@ -171,8 +183,17 @@ pub enum Body {
     Report(Value),
     /// To [`Ask::Graph`].
     Graph(Value),
+    /// To [`Ask::Capture`]: what follows is no line.
+    Capture(CaptureHead),
     /// There is none.
     Error(Refusal),
+}
+
+/// What precedes a capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureHead {
+    /// Where it captures: the interfaces of the file, in order.
+    pub points: Vec<String>,
 }
 
 /// A line of an answer: `body` is JSON already.
@@ -202,7 +223,9 @@ mod tests {
             (r#"{"verbline":1,"ask":7}"#, "malformed", "no string"),
             (r#"{"verbline":1,"ask":"hello","more":1}"#, "malformed", "\"more\" is unknown"),
             (r#"{"verbline":9,"ask":"dance"}"#, "version", "version 9"),
-            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph"),
+            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph, capture"),
+            (r#"{"verbline":1,"ask":"hello","capture":{}}"#, "malformed", "\"capture\" is unknown"),
+            (r#"{"verbline":1,"ask":"capture","capture":{"snap":1}}"#, "malformed", "unknown field `snap`"),
         ] {
             let refusal = refused(line);
             assert!(refusal.code == code && refusal.message.contains(says), "{line}: {refusal:?}");
@@ -212,7 +235,9 @@ mod tests {
     #[test]
     fn requests_and_answers_are_read_as_they_were_written() {
         for ask in Ask::ALL {
-            let request = Request { verbline: VERSION, id: Some(3), ask };
+            let capture =
+                (ask == Ask::Capture).then(|| CaptureAsk { at: vec!["port.in".into()], ..CaptureAsk::default() });
+            let request = Request { verbline: VERSION, id: Some(3), ask, capture };
             assert_eq!(serde_json::to_string(&request).unwrap().parse(), Ok(request));
         }
         let answer = |line: Vec<u8>| serde_json::from_slice::<Answer>(&line).unwrap();

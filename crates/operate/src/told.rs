@@ -3,12 +3,15 @@
 //! Guarantees: however many clients ask however often, a snapshot is taken at most a hundred times
 //! a second.
 
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use verbline_engine::{Observer, Report};
 use verbline_plan::Plan;
 
+use crate::capture::stream::Captures;
+use crate::capture_ask::CaptureAsk;
 use crate::metrics::exposition;
 use crate::metrics::settings::MetricsSettings;
 use crate::protocol::{Ask, Hello, Refusal, State};
@@ -60,11 +63,16 @@ impl Run {
         }
     }
 
-    fn snapshot(&self) -> Result<Report, Refusal> {
-        let observer = self.observer.get().ok_or_else(|| {
+    fn observer(&self) -> Result<&Observer, Refusal> {
+        self.observer.get().ok_or_else(|| {
             Refusal::new("starting", "the run connects its ports, and has nothing to report yet; ask again")
-        })?;
-        observer.snapshot().ok_or_else(|| Refusal::new("over", "the run is over; its own output has the report"))
+        })
+    }
+
+    fn snapshot(&self) -> Result<Report, Refusal> {
+        self.observer()?
+            .snapshot()
+            .ok_or_else(|| Refusal::new("over", "the run is over; its own output has the report"))
     }
 }
 
@@ -74,11 +82,12 @@ pub(crate) struct Told<'a> {
     run: &'a Run,
     metrics: Option<&'a MetricsSettings>,
     report: Option<(Instant, Report)>,
+    captures: Captures,
 }
 
 impl<'a> Told<'a> {
     pub(crate) fn new(run: &'a Run, metrics: Option<&'a MetricsSettings>) -> Told<'a> {
-        Told { run, metrics, report: None }
+        Told { run, metrics, report: None, captures: Captures::default() }
     }
 
     /// The JSON that answers `ask`.
@@ -87,8 +96,15 @@ impl<'a> Told<'a> {
             Ask::Hello => serde_json::to_string(&self.run.hello()),
             Ask::Report => serde_json::to_string(self.report(now)?),
             Ask::Graph => Ok(self.run.graph.clone()),
+            Ask::Capture => return Err(Refusal::new("invalid", "a capture is asked for at the control socket")),
         };
         text.map_err(|error| Refusal::new("over", format!("the answer can't be written: {error}")))
+    }
+
+    /// Begins a capture, which `client` has from here on.
+    pub(crate) fn capture(&mut self, ask: &CaptureAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
+        let observer = self.run.observer()?;
+        self.captures.begin(observer, &self.run.plan, ask, id, client)
     }
 
     /// Whether a request that names this host means this machine.

@@ -58,9 +58,13 @@ use = "sink"
 lcore = "main"
 "#;
 
-/// Sends a packet every millisecond.
+/// Packets that go at once.
+const BURST: u64 = 8;
+
+/// Sends a burst of numbers every millisecond.
 struct Source {
     due_ns: Tick,
+    number: u64,
 }
 
 impl Stage for Source {
@@ -68,8 +72,10 @@ impl Stage for Source {
         let now_ns = out.now_ns();
         if now_ns >= self.due_ns {
             self.due_ns = now_ns + 1_000_000;
-            if let Some(packet) = out.alloc() {
-                let _ = out.send(OutId(0), packet);
+            for _ in 0..BURST {
+                let Some(mut packet) = out.alloc() else { break };
+                assert!(packet.fill(&self.number.to_le_bytes()));
+                self.number += u64::from(out.send(OutId(0), packet));
             }
         }
         Next::At(self.due_ns)
@@ -87,7 +93,7 @@ impl Stage for Sink {
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new("rig");
     let source = StageSpec { outputs: &["numbers"], source: true, summary: "numbers", ..StageSpec::default() };
-    registry.stage("source", source, |_| Ok(Box::new(Source { due_ns: 0 })));
+    registry.stage("source", source, |_| Ok(Box::new(Source { due_ns: 0, number: 0 })));
     registry.stage("sink", StageSpec { summary: "drops", ..StageSpec::default() }, |_| Ok(Box::new(Sink)));
     MetricsSettings::register(&mut registry);
     registry

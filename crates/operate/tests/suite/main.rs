@@ -1,5 +1,6 @@
 //! The integration tests of `operate`: one program, a module a theme.
 
 mod answers;
+mod capture;
 mod common;
 mod hostile;

@@ -1,0 +1,118 @@
+//! The blocks of a capture, as a client takes them: whole, one at a time, so that a file can end
+//! and another begin between two of them.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::pcapng::{DROPPED, INTERFACE, PACKET, SECTION, STATISTICS};
+
+/// Bytes of a block.
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+const HEAD_BYTES: usize = 8;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// What a file begins with: the section's or an interface's.
+    Head,
+    /// A packet.
+    Packet,
+    /// The end of the capture at one point: packets that were seen there and not captured, since
+    /// they came faster than they could be taken.
+    End {
+        /// How many.
+        lost: u64,
+    },
+}
+
+/// One block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What it is.
+    pub kind: BlockKind,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// A capture as it comes.
+#[derive(Debug)]
+pub struct Blocks {
+    stream: UnixStream,
+    /// What has come, and how much of it was taken.
+    read: Vec<u8>,
+    taken: usize,
+}
+
+impl Blocks {
+    pub(crate) fn new(stream: UnixStream, read: Vec<u8>) -> Blocks {
+        Blocks { stream, read, taken: 0 }
+    }
+
+    /// Asks the run to end the capture: what it has, and its last counts, come still.
+    pub fn end(&self) {
+        // A run that is gone has ended it.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// The next block; `None` if none has come whole within `patience`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the capture is over. `InvalidData`: what comes is no capture.
+    pub fn next(&mut self, patience: Duration) -> io::Result<Option<Block>> {
+        loop {
+            if let Some(block) = self.take()? {
+                return Ok(Some(block));
+            }
+            self.read.drain(..self.taken);
+            self.taken = 0;
+            self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+            let mut buffer = [0; 64 << 10];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.read.extend_from_slice(&buffer[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn take(&mut self) -> io::Result<Option<Block>> {
+        let rest = &self.read[self.taken..];
+        let Some((kind, len)) = word(rest, 0).zip(word(rest, 4)) else { return Ok(None) };
+        let len = len as usize;
+        let invalid = |why: &str| io::Error::new(ErrorKind::InvalidData, why.to_owned());
+        if !(HEAD_BYTES + 4..=BLOCK_BYTES_MAX).contains(&len) || !len.is_multiple_of(4) {
+            return Err(invalid("a block's length can't be"));
+        }
+        let Some(bytes) = rest.get(..len) else { return Ok(None) };
+        let kind = match kind {
+            SECTION | INTERFACE => BlockKind::Head,
+            PACKET => BlockKind::Packet,
+            STATISTICS => BlockKind::End { lost: lost(bytes).ok_or_else(|| invalid("no count is in statistics"))? },
+            _ => return Err(invalid("a block of another kind")),
+        };
+        self.taken += len;
+        Ok(Some(Block { kind, bytes: bytes.to_vec() }))
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The count of those that were dropped, among the options of statistics.
+fn lost(block: &[u8]) -> Option<u64> {
+    const OPTIONS_AT: usize = 20;
+    let mut options = block.get(OPTIONS_AT..)?;
+    loop {
+        let (head, rest) = options.split_first_chunk::<4>()?;
+        let (code, len) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[2], head[3]]));
+        if code == DROPPED {
+            return Some(u64::from_le_bytes(*rest.first_chunk()?));
+        }
+        options = rest.get(usize::from(len).next_multiple_of(4)..).filter(|_| code != 0)?;
+    }
+}
