@@ -1,5 +1,5 @@
 //! The command line that every app shares: `run`, `check`, `graph`, `keys`, `devices`, `ps`,
-//! `stats` and `top`.
+//! `stats`, `top` and `capture`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output,
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
@@ -7,7 +7,10 @@
 
 mod app;
 mod args;
+mod args_capture;
 mod args_operate;
+mod capture;
+mod capture_files;
 mod check;
 mod console;
 mod devices;
@@ -80,6 +83,7 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Ps(options) => ps::ps(&options),
         Command::Stats(options) => stats::stats(&options),
         Command::Top(options) => top::top(&options),
+        Command::Capture(options) => capture::capture(&options),
     };
     console::flush(None);
     code

@@ -2,6 +2,7 @@
 
 mod accounting;
 mod broken_plans;
+mod capture;
 mod config;
 mod driver;
 mod effects;

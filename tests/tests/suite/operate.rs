@@ -10,27 +10,27 @@ use serde_json::Value;
 use verbline_tests::{Program, Started, Terminal, assert_fits, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
-fn rig(folder: &Path, words: &[&str]) -> Program {
+pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
     let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(words);
     program.with_env("XDG_RUNTIME_DIR", folder.to_str().expect("the path is UTF-8"))
 }
 
-fn endless(folder: &Path, words: &[&str]) -> Program {
+pub(crate) fn endless(folder: &Path, words: &[&str]) -> Program {
     rig(folder, &["run", "tests/plans/rig.toml", "--quiet", "--set", "stage.numbers.params={}"]).with(words)
 }
 
 /// Looks at the run that has the CPUs meanwhile.
-fn look(folder: &Path, words: &[&str]) -> Output {
+pub(crate) fn look(folder: &Path, words: &[&str]) -> Output {
     rig(folder, words).command().output().unwrap()
 }
 
-fn said(output: &Output) -> (String, String) {
+pub(crate) fn said(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }
 
 /// Waits until the run's lcore runs.
-fn await_run(folder: &Path) {
+pub(crate) fn await_run(folder: &Path) {
     for _ in 0..2000 {
         if said(&look(folder, &["ps"])).0.contains("running") {
             return;
@@ -40,7 +40,7 @@ fn await_run(folder: &Path) {
     panic!("no run: {:?}", look(folder, &["ps"]));
 }
 
-fn end(started: Started) {
+pub(crate) fn end(started: Started) {
     started.signal(Signal::INT);
     started.finish().exited(0);
 }

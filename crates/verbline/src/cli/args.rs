@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::args_capture::CaptureOptions;
 use super::args_operate::{PsOptions, SocketOptions, StatsOptions, TopOptions};
 use super::times::duration;
 
@@ -42,6 +43,13 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
          {name} stats --every 1s\n  \
          {name} stats tick-to-trade --every 5s --deltas --json >> day.jsonl\n\n{EXIT_CODES}"
     );
+    let capture = format!(
+        "A message is one frame, made up from its queue pair: Ethernet, IP, UDP to port\n\
+         4791, BTH. One-sided operations are not captured. The run waits for nobody: what\n\
+         comes faster than it can be written is lost to the capture, and counted.\n\nExamples:\n  \
+         {name} capture -w run.pcapng --for 10s\n  \
+         {name} capture --port out -w - --for 1s | tshark -r -\n\n{EXIT_CODES}"
+    );
     Arguments::command()
         .name(name)
         .bin_name(name)
@@ -57,6 +65,7 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
         .mut_subcommand("ps", |command| command.after_help(EXIT_CODES))
         .mut_subcommand("stats", |command| command.after_help(stats))
         .mut_subcommand("top", |command| command.after_help(EXIT_CODES))
+        .mut_subcommand("capture", |command| command.after_help(capture))
 }
 
 /// The whole command line.
@@ -86,6 +95,8 @@ pub(super) enum Command {
     Stats(StatsOptions),
     /// Watch a run on the whole screen, with its last minutes
     Top(TopOptions),
+    /// Write what passes a run's ports to a file for tshark and Wireshark
+    Capture(CaptureOptions),
 }
 
 /// A plan, and what changes in it.

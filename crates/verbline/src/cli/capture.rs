@@ -1,0 +1,141 @@
+//! `capture`: what passes the ports of a run, as a file for tshark and Wireshark.
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use verbline_operate::capture::blocks::{BlockKind, Blocks};
+use verbline_operate::client::open;
+
+use super::args_capture::CaptureOptions;
+use super::capture_files::CaptureFiles;
+use super::figures::count;
+use super::output::message;
+use super::run::fail;
+
+/// How soon a signal is seen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// For the run to send what is left once it was asked to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Captures until the count or the time is reached, a signal comes, or the run is over.
+pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
+    let asked = match signals() {
+        Ok(asked) => asked,
+        Err(error) => return fail(&format!("signals can't be caught: {error}")),
+    };
+    let begun = open(options.name.as_deref()).and_then(|mut client| {
+        let hello = client.hello()?;
+        Ok((hello, client.capture(options.ask())?))
+    });
+    let (hello, (head, blocks)) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let CaptureOptions { write, force, file_size, files, .. } = options;
+    let mut files = match CaptureFiles::create(write, *force, *file_size, *files) {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return fail(&format!("{} is there already; take another name, or --force", write.display()));
+        }
+        Err(error) => return fail(&format!("{} can't be written: {error}", write.display())),
+    };
+    message(&format!("{}: capturing at {}; Ctrl-C ends it", hello.plan, head.points.join(", ")));
+    let mut taking = Taking { options, blocks, ends_at: None, packets: 0, lost: 0, has_end: false };
+    match taking.all(&mut files, &asked) {
+        Ok(()) => {
+            let (packets, lost) = (count(taking.packets), count(taking.lost));
+            message(&format!("{packets} packets captured, {lost} lost to the capture"));
+            ExitCode::SUCCESS
+        }
+        Err(Fault::File(error)) => {
+            let path = files.path().display().to_string();
+            fail(&format!("{path} can't be written: {error}; it has {} packets at most", taking.packets))
+        }
+        Err(Fault::Run(why)) => fail(&format!("{why}; {} packets were captured", taking.packets)),
+    }
+}
+
+fn signals() -> io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&asked))?;
+    }
+    Ok(asked)
+}
+
+enum Fault {
+    /// Of the file.
+    File(io::Error),
+    /// Of the run, or of what it sends.
+    Run(String),
+}
+
+struct Taking<'a> {
+    options: &'a CaptureOptions,
+    blocks: Blocks,
+    /// The run was asked to end the capture, and until when it is waited for.
+    ends_at: Option<Instant>,
+    packets: u64,
+    lost: u64,
+    /// The last counts have come.
+    has_end: bool,
+}
+
+impl Taking<'_> {
+    fn all(&mut self, files: &mut CaptureFiles, asked: &AtomicBool) -> Result<(), Fault> {
+        let until = self.options.length.map(|length| Instant::now() + length);
+        loop {
+            let now = Instant::now();
+            // Relaxed: the flag carries no data; a look later is soon enough.
+            let is_enough = asked.load(Ordering::Relaxed)
+                || until.is_some_and(|until| until <= now)
+                || self.options.count.is_some_and(|count| self.packets >= count);
+            if is_enough && self.ends_at.is_none() {
+                self.blocks.end();
+                self.ends_at = Some(now + END_PATIENCE);
+            }
+            if self.ends_at.is_some_and(|ends_at| ends_at <= now) {
+                return Err(Fault::Run("the run does not end the capture".to_owned()));
+            }
+            let patience = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(now).min(LOOK_EVERY));
+            match self.blocks.next(patience) {
+                Ok(None) => files.flush().map_err(Fault::File)?,
+                Ok(Some(block)) => self.block(block.kind, &block.bytes, files).map_err(Fault::File)?,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return self.over(files),
+                Err(error) => return Err(Fault::Run(format!("the capture breaks off: {error}"))),
+            }
+        }
+    }
+
+    fn block(&mut self, kind: BlockKind, bytes: &[u8], files: &mut CaptureFiles) -> io::Result<()> {
+        match kind {
+            BlockKind::Head => files.head(bytes),
+            // What comes behind the last one that was wanted.
+            BlockKind::Packet if self.options.count.is_some_and(|count| self.packets >= count) => Ok(()),
+            BlockKind::Packet => {
+                self.packets += 1;
+                files.packet(bytes)
+            }
+            BlockKind::End { lost } => {
+                self.has_end = true;
+                self.lost += lost;
+                files.write(bytes)
+            }
+        }
+    }
+
+    /// The run sends no more.
+    fn over(&self, files: &mut CaptureFiles) -> Result<(), Fault> {
+        files.flush().map_err(Fault::File)?;
+        match self.has_end {
+            true => Ok(()),
+            false => Err(Fault::Run("the run ended, and not in order".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The file that a capture is written to, or the files one after another.
+//!
+//! Guarantees: a file is for its user alone (mode 0600), and takes the place of none that is there
+//! unless that is asked for; each file is whole, and begins with the capture's own head.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write, stdout};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// For its user alone.
+const MODE: u32 = 0o600;
+
+/// Where a capture goes.
+pub(super) struct CaptureFiles {
+    path: PathBuf,
+    force: bool,
+    /// When one file is full, and how many are kept.
+    full_bytes: Option<u64>,
+    kept: Option<u64>,
+    /// What each file begins with.
+    head: Vec<u8>,
+    written: VecDeque<PathBuf>,
+    number: u64,
+    out: Box<dyn Write>,
+    out_bytes: u64,
+}
+
+impl CaptureFiles {
+    /// Makes the first file. `-`: standard output.
+    pub(super) fn create(path: &Path, force: bool, full_bytes: Option<u64>, kept: Option<u64>) -> io::Result<Self> {
+        let mut files = CaptureFiles {
+            path: path.to_owned(),
+            force,
+            full_bytes,
+            kept,
+            head: Vec::new(),
+            written: VecDeque::new(),
+            number: 0,
+            out: Box::new(io::sink()),
+            out_bytes: 0,
+        };
+        files.next_file()?;
+        Ok(files)
+    }
+
+    /// The file that is written now.
+    pub(super) fn path(&self) -> &Path {
+        self.written.back().unwrap_or(&self.path)
+    }
+
+    /// A part of what each file begins with.
+    pub(super) fn head(&mut self, block: &[u8]) -> io::Result<()> {
+        self.head.extend_from_slice(block);
+        self.write(block)
+    }
+
+    /// A packet: into another file if this one has no room for it.
+    pub(super) fn packet(&mut self, block: &[u8]) -> io::Result<()> {
+        let is_full = |full: u64| self.out_bytes + block.len() as u64 > full;
+        if self.full_bytes.is_some_and(is_full) && self.out_bytes > self.head.len() as u64 {
+            self.out.flush()?;
+            self.next_file()?;
+            let head = std::mem::take(&mut self.head);
+            self.write(&head)?;
+            self.head = head;
+        }
+        self.write(block)
+    }
+
+    pub(super) fn write(&mut self, block: &[u8]) -> io::Result<()> {
+        self.out_bytes += block.len() as u64;
+        self.out.write_all(block)
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn next_file(&mut self) -> io::Result<()> {
+        self.out_bytes = 0;
+        if self.path == Path::new("-") {
+            self.out = Box::new(BufWriter::new(stdout()));
+            return Ok(());
+        }
+        self.number += 1;
+        let path = match self.full_bytes {
+            Some(_) => numbered(&self.path, self.number),
+            None => self.path.clone(),
+        };
+        self.out = Box::new(BufWriter::with_capacity(1 << 20, created(&path, self.force)?));
+        self.written.push_back(path);
+        while self.kept.is_some_and(|kept| self.written.len() as u64 > kept) {
+            if let Some(oldest) = self.written.pop_front() {
+                fs::remove_file(oldest)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn created(path: &Path, force: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(MODE).create_new(!force).create(force).truncate(force);
+    let file = options.open(path)?;
+    // One that was there has had a mode of its own; a device keeps it.
+    if force && file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+    }
+    Ok(file)
+}
+
+/// `dump_00001.pcapng` of `dump.pcapng`.
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.file_stem().map(OsString::from).unwrap_or_default();
+    name.push(format!("_{number:05}"));
+    if let Some(ending) = path.extension() {
+        name.push(".");
+        name.push(ending);
+    }
+    path.with_file_name(name)
+}

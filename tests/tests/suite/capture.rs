@@ -1,0 +1,123 @@
+//! `capture` of a run that lasts: the file, who may read it, and what ends it.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::Signal;
+use verbline_tests::unwrapped;
+
+use crate::operate::{await_run, end, endless, look, rig, said};
+
+/// An interface's block and a packet's, by their types.
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+
+/// How many blocks of these types a file has, which is whole.
+fn blocks(path: &Path) -> [usize; 2] {
+    let file = fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let (mut at, mut counts) = (0, [0; 2]);
+    assert_eq!(word(0), 0x0A0D_0D0A, "a section is first");
+    while at < file.len() {
+        let len = word(at + 4) as usize;
+        assert_eq!(word(at + len - 4) as usize, len, "a block is whole");
+        for (count, kind) in counts.iter_mut().zip([INTERFACE, PACKET]) {
+            *count += usize::from(word(at) == kind);
+        }
+        at += len;
+    }
+    counts
+}
+
+fn captured(folder: &Path, file: &Path, words: &[&str]) -> Output {
+    look(folder, &[&["capture", "-w", file.to_str().unwrap()][..], words].concat())
+}
+
+#[test]
+fn a_capture_is_a_file_of_its_users_that_tshark_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let file = folder.path().join("run.pcapng");
+    let done = captured(folder.path(), &file, &["rig", "--count", "40"]);
+    let told = said(&done).1;
+    assert!(done.status.success(), "{told}");
+    assert!(told.starts_with("rig: capturing at port.out, port.in; Ctrl-C ends it\n40 packets captured, "), "{told}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(blocks(&file), [2, 40]);
+
+    let again = captured(folder.path(), &file, &["--count", "1"]);
+    assert!(again.status.code() == Some(1) && unwrapped(&said(&again).1).contains("is there already"));
+    assert_eq!(blocks(&file), [2, 40], "it is as it was");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(captured(folder.path(), &file, &["--count", "7", "--force", "--port", "in"]).status.success());
+    assert_eq!((blocks(&file), fs::metadata(&file).unwrap().permissions().mode() & 0o777), ([1, 7], 0o600));
+
+    let refused = captured(folder.path(), &folder.path().join("none"), &["--port", "off"]);
+    let told = unwrapped(&said(&refused).1);
+    assert!(told.contains("nothing can be captured at \"port.off\"; what can be is port.out, port.in"), "{told}");
+    assert!(refused.status.code() == Some(1) && !folder.path().join("none").exists());
+
+    dissected(&file);
+    end(run);
+}
+
+fn dissected(file: &Path) {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        return eprintln!("skipped: tshark is not installed");
+    }
+    let fields = ["frame.interface_name", "infiniband.bth.opcode", "udp.dstport"];
+    let mut tshark = Command::new("tshark");
+    tshark.args(["--disable-heuristic", "rpcrdma_infiniband", "-T", "fields"]).arg("-r").arg(file);
+    let shown = tshark.args(fields.iter().flat_map(|field| ["-e", field])).output().unwrap();
+    let lines = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(lines, "port.in\t4\t4791\n".repeat(7), "{}", String::from_utf8_lossy(&shown.stderr));
+}
+
+#[test]
+fn the_latest_files_are_kept_and_each_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let file = folder.path().join("ring.pcapng");
+    let words = ["--count", "200", "--file-size", "4KiB", "--files", "2", "--port", "out"];
+    let done = captured(folder.path(), &file, &words);
+    assert!(done.status.success(), "{}", said(&done).1);
+    let mut kept: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    kept.retain(|path| path.extension().is_some_and(|ending| ending == "pcapng"));
+    kept.sort();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    for path in &kept {
+        let [interfaces, packets] = blocks(path);
+        assert!(interfaces == 1 && packets > 0 && fs::metadata(path).unwrap().len() <= 4096 + 128, "{path:?}");
+    }
+    assert!(!kept[0].ends_with("ring_00001.pcapng"), "{kept:?}");
+    end(run);
+}
+
+#[test]
+fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let full = captured(folder.path(), Path::new("/dev/full"), &["--force"]);
+    let told = unwrapped(&said(&full).1);
+    assert!(full.status.code() == Some(1) && told.contains("/dev/full can't be written: No space left"), "{told}");
+
+    let mut piped = rig(folder.path(), &["capture", "-w", "-"]).command();
+    let mut piped = piped.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut begin = [0; 4096];
+    piped.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
+    assert_eq!(begin[..4], 0x0A0D_0D0A_u32.to_le_bytes());
+    let pid = rustix::process::Pid::from_child(&piped);
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    let mut rest = Vec::new();
+    piped.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
+    assert!(piped.wait().unwrap().success());
+    let shown = look(folder.path(), &["stats"]);
+    assert!(said(&shown).0.contains("drops    none"), "{}", said(&shown).0);
+    end(run);
+}
