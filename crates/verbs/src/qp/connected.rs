@@ -71,16 +71,16 @@ impl QueuePair {
         self.keep().memory.windows.get(usize::from(window.0)).and_then(MemoryWindow::remote)
     }
 
-    /// Takes the completion of a listed work request: `each` is called for every operation that is
-    /// done by it, oldest first, with its packet, if it had one, and whether the completion is its
-    /// own: the others succeeded. The packets of sends go to `freed`, or to their pools when it is
-    /// full.
+    /// Takes the completion of a listed work request: `each` is told of the operations that are
+    /// done by it, oldest first. It is called with a number of operations that had no packet, or
+    /// with 1 and the operation's packet; and with whether the completion is of this operation: the
+    /// others succeeded. The packets of sends go to `freed`, or to their pools when it is full.
     #[inline]
     pub fn works_done(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        each: impl FnMut(Option<Packet>, bool),
+        each: impl FnMut(u32, Option<Packet>, bool),
     ) -> Result<WorksDone, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete_works(completion, freed, each),

@@ -206,7 +206,9 @@ impl Rig {
         while self.script.queues().end_send(self.qp.qpn(), Status::SUCCESS).is_some() {}
         while self.cq.poll(&mut self.completions) > 0 {
             for completion in &self.completions {
-                let done = self.qp.works_done(completion, &mut self.freed, |packet, _| ended.push(packet.is_some()));
+                let done = self.qp.works_done(completion, &mut self.freed, |count, packet, _| {
+                    ended.extend(std::iter::repeat_n(packet.is_some(), count as usize));
+                });
                 *count += done.unwrap().count;
             }
             self.completions.clear();

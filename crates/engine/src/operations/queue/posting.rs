@@ -199,11 +199,11 @@ impl OperationQueue {
     ) -> Result<ListDone, Stale> {
         // The one that the completion is of waits until the queue pair can be asked.
         let (mut own, mut operations, mut run) = (None, 0, Run::default());
-        let done = qp.works_done(completion, freed, |packet, is_own| {
-            operations += 1;
+        let done = qp.works_done(completion, freed, |count, packet, is_own| {
+            operations += count as usize;
             match is_own {
                 true => own = Some(packet),
-                false => self.carried_out(lane, packet, &mut run),
+                false => self.carried_out(lane, count, packet, &mut run),
             }
         })?;
         self.count(lane, run);
@@ -214,24 +214,27 @@ impl OperationQueue {
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
     }
 
-    /// The oldest operation of a lane is done, and more are by the same completion: what there is
-    /// to count is counted a run of one kind.
+    /// The oldest operations of a lane are done, and more by the same completion: each run of one
+    /// kind is counted at once. `packet`: of the operation, where it is one.
     #[inline]
-    fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
-        let Some(what) = self.accepted.pop(lane) else { return };
-        if run.kind != what.kind {
-            self.count(lane, std::mem::take(run));
-            if what.kind == OperationKind::Respond {
-                // It may have been cancelled.
-                return self.finish(what, Ok(()), packet, &|_| None);
+    fn carried_out(&mut self, lane: usize, count: u32, mut packet: Option<Packet>, run: &mut Run) {
+        for _ in 0..count {
+            let (Some(what), packet) = (self.accepted.pop(lane), packet.take()) else { return };
+            if run.kind != what.kind {
+                self.count(lane, std::mem::take(run));
+                if what.kind == OperationKind::Respond {
+                    // It may have been cancelled.
+                    self.finish(what, Ok(()), packet, &|_| None);
+                    continue;
+                }
+                run.kind = what.kind;
             }
-            run.kind = what.kind;
+            run.operations += 1;
+            run.bytes += u64::from(what.bytes);
+            let UnderWay { tag, user, kind, bytes, connection, .. } = what;
+            let done = &mut self.users[usize::from(user)].done;
+            done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
         }
-        run.operations += 1;
-        run.bytes += u64::from(what.bytes);
-        let UnderWay { tag, user, kind, bytes, connection, .. } = what;
-        let done = &mut self.users[usize::from(user)].done;
-        done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
     }
 
     /// Operations of a lane that were carried out are no longer under way there.

@@ -118,10 +118,18 @@ impl SendQueue {
     #[inline]
     fn keep_transfers<T: Connected>(&mut self, works: &mut WorkList<T>, taken: u32) {
         works.forget(taken as usize);
-        for position in (self.sequence.next()..).take(taken as usize) {
-            self.listed[self.packets.slot(position)] = true;
-        }
+        self.mark_listed(self.sequence.next(), taken, true);
         self.listed_kept += taken;
+    }
+
+    /// Notes of the `count` slots from a position on whether they have listed operations.
+    #[inline]
+    fn mark_listed(&mut self, position: u64, count: u32, are_listed: bool) {
+        // Slots go round once at most, since there are as many as can be outstanding.
+        let (around, ahead) = self.listed.split_at_mut(self.packets.slot(position));
+        let before_the_end = ahead.len().min(count as usize);
+        ahead[..before_the_end].fill(are_listed);
+        around[..count as usize - before_the_end].fill(are_listed);
     }
 
     /// Moves what was posted by these entries out of the list: packets into their slots, those of
@@ -174,15 +182,15 @@ impl SendQueue {
         }
     }
 
-    /// Frees every slot up to the completion's: the packet of each listed operation, if it had one,
-    /// goes to `each`, oldest first, with whether the completion is its own; packets of sends go to
-    /// `freed`, or to their pool when it is full.
+    /// Frees every slot up to the completion's. Listed operations go to `each`, oldest first: their
+    /// number, where none had a packet, or 1 and the operation's packet, and whether the completion
+    /// is of this operation. Packets of sends go to `freed`, or to their pool when it is full.
     #[inline]
     pub(crate) fn complete_works(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        mut each: impl FnMut(Option<Packet>, bool),
+        mut each: impl FnMut(u32, Option<Packet>, bool),
     ) -> Result<WorksDone, Stale> {
         let wr_id = completion.wr_id();
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
@@ -193,9 +201,12 @@ impl SendQueue {
         let mut of_operation = false;
         if self.packets_kept | self.ops_kept == 0 && self.listed_kept == self.outstanding {
             // Nothing but operations without packets.
-            for ahead in 0..count {
-                self.listed[self.packets.slot(oldest.wrapping_add(ahead.into()))] = false;
-                each(None, ahead + 1 == count);
+            self.mark_listed(oldest, count, false);
+            if count > 1 {
+                each(count - 1, None, false);
+            }
+            if count > 0 {
+                each(1, None, true);
             }
             (self.listed_kept, self.outstanding) = (age, age);
             return Ok(WorksDone { count: count as usize, of_operation: count > 0 });
@@ -211,7 +222,7 @@ impl SendQueue {
             self.packets_kept -= u32::from(packet.is_some());
             of_operation = self.unlist(slot);
             if of_operation {
-                each(packet, own);
+                each(1, packet, own);
             } else if let Some(packet) = packet {
                 drop(freed.push(packet));
             }

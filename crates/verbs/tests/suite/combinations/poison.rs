@@ -65,7 +65,7 @@ impl Poison {
         while self.cq.poll(&mut self.completions) > 0 {
             for completion in &self.completions {
                 if self.qp.sends_outstanding() > 1 {
-                    _ = self.qp.works_done(completion, &mut freed, |_, _| ()).unwrap();
+                    _ = self.qp.works_done(completion, &mut freed, |_, _, _| ()).unwrap();
                 } else {
                     drop(self.qp.op_done(completion, &mut freed).unwrap());
                 }

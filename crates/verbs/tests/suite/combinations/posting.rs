@@ -126,7 +126,7 @@ impl Rig {
         if outcome.posted > 0 && !works.is_empty() {
             // The configuration alone was posted.
             while self.a.qp.sends_outstanding() > 0 {
-                self.a.poll(|qp, freed, completion| _ = qp.works_done(completion, freed, |_, _| ()));
+                self.a.poll(|qp, freed, completion| _ = qp.works_done(completion, freed, |_, _, _| ()));
             }
         }
         works.is_empty()

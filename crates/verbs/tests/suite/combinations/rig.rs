@@ -175,7 +175,7 @@ impl Rig {
         while self.a.poll(|qp, freed, completion| {
             end = Some(completion.status());
             match (cell.route, completion.kind()) {
-                (Route::Listed, _) => _ = qp.works_done(completion, freed, |back, _| packet = back).unwrap(),
+                (Route::Listed, _) => _ = qp.works_done(completion, freed, |_, back, _| packet = back).unwrap(),
                 (_, WrKind::Op) => packet = qp.op_done(completion, freed).unwrap().into_packet(),
                 _ => {
                     assert!(qp.send_done(completion, freed).unwrap() > 0);
