@@ -101,7 +101,7 @@ pub mod rdma {
     pub use crate::memory::span::Span;
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};
-    pub use crate::wr::connected::{Connected, NoFence, OnRc, OnUc};
+    pub use crate::wr::connected::{Carrier, Connected, NoFence, OnAny, OnRc, OnUc, OnUd};
     pub use crate::wr::operation::{
         Atomic, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Transfer, Word, WorkOptions,
     };

@@ -2,11 +2,13 @@
 //! atomics, invalidation.
 //!
 //! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in
-//! ibv_post_send(3)), so that a READ on UC or an atomic on UD does not compile. The memory that a
-//! work request uses moves into the QP with it and comes back from [`QueuePair::op_done`]; no one
-//! can read, write or free it meanwhile. It is one packet, one slice, or a list of them
-//! ([`SgList`](crate::expert::SgList)): a message gathered from several places, or what a READ
-//! brings scattered over them, without a copy.
+//! ibv_post_send(3)), so that a READ on UC, an atomic on UD or a fence on either does not compile.
+//! The memory that a work request uses moves into the QP with it and comes back from
+//! [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one
+//! slice, or a list of them ([`SgList`](crate::expert::SgList)): a message gathered from several
+//! places, or what a READ brings scattered over them, without a copy.
+
+use verbline_mem::{Batch, Packet};
 
 use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
@@ -15,7 +17,7 @@ use crate::memory::window::MemoryWindow;
 use crate::signature::{KeyConfig, SignatureKey};
 use crate::transport::Transport;
 use crate::wr::buffer::{Addressed, Buffer, Given, Refused};
-use crate::wr::connected::{OnRc, OnUc};
+use crate::wr::connected::{OnRc, OnUc, OnUd};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::send::{Direction, Op, RefusedKey};
@@ -102,21 +104,25 @@ impl QueuePair {
 }
 
 macro_rules! sends {
-    ($handle:ident, $memory:ident) => {
+    ($handle:ident, $on:ident, $memory:ident) => {
         impl $handle<'_> {
             /// Sends the bytes, a list's one part after the other, as one message; `options.imm`
             /// makes it a SEND with immediate data.
-            pub fn send(&mut self, local: impl Into<$memory>, options: SendOptions) -> Result<(), Refused> {
-                self.transfer(Transfer::send(options.imm), Given::used(local.into().into()), &options)
+            pub fn send(&mut self, local: impl Into<$memory>, options: SendOptions<$on>) -> Result<(), Refused> {
+                self.transfer(Transfer::send(options.imm), Given::used(local.into().into()), options)
             }
 
             /// As `send`, with the bytes copied during the call.
-            pub fn send_inline(&mut self, local: impl Into<Addressed>, options: SendOptions) -> Result<(), Refused> {
-                self.transfer(Transfer::send(options.imm), Given::copied(local.into()), &options)
+            pub fn send_inline(
+                &mut self,
+                local: impl Into<Addressed>,
+                options: SendOptions<$on>,
+            ) -> Result<(), Refused> {
+                self.transfer(Transfer::send(options.imm), Given::copied(local.into()), options)
             }
 
-            fn transfer(&mut self, transfer: Transfer, given: Given, options: &SendOptions) -> Result<(), Refused> {
-                self.qp.post_op(Op::Transfer(transfer), given, options)
+            fn transfer(&mut self, transfer: Transfer, given: Given, options: SendOptions<$on>) -> Result<(), Refused> {
+                self.qp.post_op(Op::Transfer(transfer), given, &options.on_rc())
             }
         }
     };
@@ -139,8 +145,13 @@ macro_rules! writes {
             /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's
             /// memory. With `options.imm` it also takes one of the peer's receives, which completes
             /// with the immediate data and no bytes.
-            pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
-                self.transfer(Transfer::write(to, options.imm), Given::used(local.into()), &options)
+            pub fn write(
+                &mut self,
+                local: impl Into<Buffer>,
+                to: Remote,
+                options: SendOptions<$on>,
+            ) -> Result<(), Refused> {
+                self.transfer(Transfer::write(to, options.imm), Given::used(local.into()), options)
             }
 
             /// As `write`, with the bytes copied during the call.
@@ -148,9 +159,9 @@ macro_rules! writes {
                 &mut self,
                 local: impl Into<Addressed>,
                 to: Remote,
-                options: SendOptions,
+                options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.transfer(Transfer::write(to, options.imm), Given::copied(local.into()), &options)
+                self.transfer(Transfer::write(to, options.imm), Given::copied(local.into()), options)
             }
 
             /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every
@@ -163,9 +174,9 @@ macro_rules! writes {
             pub fn write_list<'a>(
                 &mut self,
                 transfers: impl IntoIterator<Item = (&'a PeerSlice, Remote)>,
-                options: SendOptions,
+                options: SendOptions<$on>,
             ) -> SendOutcome {
-                self.qp.post_transfers(Direction::Write, &options, transfers.into_iter())
+                self.qp.post_transfers(Direction::Write, &options.on_rc(), transfers.into_iter())
             }
 
             /// A send that also invalidates an R_Key of the receiver; its completion names the key.
@@ -174,14 +185,14 @@ macro_rules! writes {
                 &mut self,
                 local: impl Into<Buffer>,
                 rkey: u32,
-                options: SendOptions,
+                options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.transfer(Transfer::SendWithInvalidate { rkey }, Given::used(local.into()), &options)
+                self.transfer(Transfer::SendWithInvalidate { rkey }, Given::used(local.into()), options)
             }
 
             /// Invalidates an R_Key of this side.
-            pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions) -> Result<(), Refused> {
-                self.qp.post_op(Op::LocalInvalidate { rkey }, Given::used(Buffer::Empty), &options)
+            pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions<$on>) -> Result<(), Refused> {
+                self.qp.post_op(Op::LocalInvalidate { rkey }, Given::used(Buffer::Empty), &options.on_rc())
             }
 
             /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
@@ -193,22 +204,32 @@ macro_rules! writes {
                 window: &mut MemoryWindow,
                 slice: PeerSlice,
                 access: Access,
-                options: SendOptions,
+                options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.qp.bind_window(window, slice, access, options)
+                self.qp.bind_window(window, slice, access, options.on_rc())
             }
         }
     };
 }
 
-sends!(RcQp, Buffer);
-sends!(UcQp, Buffer);
+sends!(RcQp, OnRc, Buffer);
+sends!(UcQp, OnUc, Buffer);
 // Signature keys are for connections.
-sends!(UdQp, Addressed);
+sends!(UdQp, OnUd, Addressed);
 writes!(RcQp, OnRc);
 writes!(UcQp, OnUc);
 
 impl RcQp<'_> {
+    /// As [`QueuePair::post_send_with`], with options that have a fence.
+    #[inline]
+    pub fn post_send_with(
+        &mut self,
+        batch: &mut Batch,
+        options: impl FnMut(usize, &Packet) -> SendOptions,
+    ) -> SendOutcome {
+        self.qp.post_send_as(batch, options)
+    }
+
     /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP made for it
     /// ([`QpSpec::signature`](crate::QpSpec::signature)): from the next work request on it is what
     /// the configuration says. Regions of the layout are kept registered until another layout is
@@ -232,7 +253,7 @@ impl RcQp<'_> {
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
-        self.transfer(Transfer::Read { from, on: OnRc }, Given::used(local.into()), &options)
+        self.transfer(Transfer::Read { from, on: OnRc }, Given::used(local.into()), options)
     }
 
     /// RDMA READs into the slices, as one list: completions and what is left as with

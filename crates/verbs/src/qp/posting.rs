@@ -4,6 +4,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
 use crate::qp::attr::QpState;
+use crate::wr::connected::{Carrier, OnAny};
 use crate::wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 
 impl QueuePair {
@@ -84,12 +85,21 @@ impl QueuePair {
 
     /// Like [`QueuePair::post_send`], with options a packet: called with its place in the batch and
     /// the packet, before the list is posted, and so for some packets twice when the device refuses
-    /// some.
+    /// some. Those of [`RcQp::post_send_with`](crate::rdma::RcQp::post_send_with) have a fence.
     #[inline]
     pub fn post_send_with(
         &mut self,
         batch: &mut Batch,
-        options: impl FnMut(usize, &Packet) -> SendOptions,
+        options: impl FnMut(usize, &Packet) -> SendOptions<OnAny>,
+    ) -> SendOutcome {
+        self.post_send_as(batch, options)
+    }
+
+    #[inline]
+    pub(super) fn post_send_as<T: Carrier>(
+        &mut self,
+        batch: &mut Batch,
+        options: impl FnMut(usize, &Packet) -> SendOptions<T>,
     ) -> SendOutcome {
         if !self.may_send() {
             return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };

@@ -1,19 +1,25 @@
-//! The transports whose QPs take lists of work requests, as types.
+//! Transports, as types of the work requests that they carry.
 //!
-//! A listed work request is for one of them, and what RC alone carries holds a value that UC has
-//! none of ([`Connected::Reliable`]): a list of UC can't name it. At run time nothing is left of
-//! these types.
+//! The options of a work request are for one of them, and only those of RC have a fence
+//! ([`Carrier::Fence`]). A listed work request is for one of those with connections, and what RC
+//! alone carries holds a value that UC has none of ([`Connected::Reliable`]): a list of UC can't
+//! name it. At run time nothing is left of these types.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
 
+/// What carries a work request: [`OnRc`], [`OnUc`], [`OnUd`], or [`OnAny`] of them.
+pub trait Carrier: Copy + Debug + Default + Eq + sealed::Sealed + 'static {
+    /// Whether a work request waits for the READs and atomics before it: a `bool` on RC, of which
+    /// alone the flag is valid (ibv_post_send(3)), and [`NoFence`] elsewhere.
+    type Fence: Copy + Debug + Default + Eq + Into<bool>;
+}
+
 /// A transport of connections: [`OnRc`] or [`OnUc`].
-pub trait Connected: Copy + Debug + Default + Eq + sealed::Sealed + 'static {
+pub trait Connected: Carrier {
     /// What a READ, an atomic and all that uses a signature key holds (table in ibv_post_send(3)):
     /// of UC no such value exists.
     type Reliable: Copy + Debug + Eq;
-    /// Whether a work request waits for the READs and atomics before it, where there are some.
-    type Fence: Copy + Debug + Default + Eq + Into<bool>;
 }
 
 /// On RC.
@@ -24,18 +30,40 @@ pub struct OnRc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnUc;
 
-/// UC has no READs and atomics to wait for.
+/// On UD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnUd;
+
+/// On whichever transport the QP has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnAny;
+
+/// Transports but RC have no READs and atomics to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoFence;
 
+impl Carrier for OnRc {
+    type Fence = bool;
+}
+
+impl Carrier for OnUc {
+    type Fence = NoFence;
+}
+
+impl Carrier for OnUd {
+    type Fence = NoFence;
+}
+
+impl Carrier for OnAny {
+    type Fence = NoFence;
+}
+
 impl Connected for OnRc {
     type Reliable = OnRc;
-    type Fence = bool;
 }
 
 impl Connected for OnUc {
     type Reliable = Infallible;
-    type Fence = NoFence;
 }
 
 impl From<NoFence> for bool {
@@ -49,4 +77,6 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::OnRc {}
     impl Sealed for super::OnUc {}
+    impl Sealed for super::OnUd {}
+    impl Sealed for super::OnAny {}
 }

@@ -236,7 +236,7 @@ pub struct WorkOptions<T: Connected = OnRc> {
     /// Wake a receiver that armed its CQ for solicited completions only: of a SEND, or of a WRITE
     /// with immediate data.
     pub solicited: bool,
-    /// Start only when every earlier READ and atomic of this QP is done: a `bool` on RC.
+    /// As [`SendOptions::fence`](crate::SendOptions::fence).
     pub fence: T::Fence,
     /// Ask for a completion, whatever the QP's `signal_every_wr` says.
     pub signaled: bool,

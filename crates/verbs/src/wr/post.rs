@@ -6,25 +6,36 @@ use verbline_softnic::qp_table::State as QpState;
 use crate::errno::Errno;
 use crate::signature::{BadBlock, NotBuilt};
 use crate::transport::Transport;
+use crate::wr::connected::{Carrier, OnRc};
 
 /// Where a UD send goes: an entry of the QP's destination table
 /// ([`crate::QueuePair::add_destination`]). The default is entry 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct DestinationId(pub(crate) u16);
 
-/// What one packet asks of its send.
+/// What a work request asks for, on a transport ([`OnRc`], [`OnUc`](crate::rdma::OnUc),
+/// [`OnUd`](crate::rdma::OnUd)) or on any of them ([`OnAny`](crate::rdma::OnAny)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct SendOptions {
+pub struct SendOptions<T: Carrier = OnRc> {
     /// Immediate data, host order; the receiver finds it in the completion.
     pub imm: Option<u32>,
     /// Wake a receiver that armed its CQ for solicited completions only.
     pub solicited: bool,
-    /// Start only when every earlier READ and atomic of this QP is done (RC).
-    pub fence: bool,
+    /// Start only when every earlier READ and atomic of this QP is done: a `bool` on RC.
+    pub fence: T::Fence,
     /// Ask for a completion, whatever the QP's `signal_every_wr` says.
     pub signaled: bool,
     /// Where to (UD).
     pub destination: DestinationId,
+}
+
+impl<T: Carrier> SendOptions<T> {
+    /// The same on RC, which has all.
+    #[inline]
+    pub(crate) fn on_rc(self) -> SendOptions {
+        let SendOptions { imm, solicited, fence, signaled, destination } = self;
+        SendOptions { imm, solicited, fence: fence.into(), signaled, destination }
+    }
 }
 
 /// What a batch posted to the SQ came to.

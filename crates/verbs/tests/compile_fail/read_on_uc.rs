@@ -1,8 +1,10 @@
 //! UC carries no READ, no atomic, nothing through a signature key and no fence, by itself or in a
-//! list; UD no WRITE.
+//! list; UD no WRITE and no fence. A batch that goes over any transport has no fence either.
 
+use verbline_mem::Batch;
 use verbline_verbs::rdma::{
-    Atomic, Buffer, KeptKey, KeyPart, Local, OnRc, OnUc, Operation, Part, Remote, Transfer, Word, WorkList, WorkOptions,
+    Addressed, Atomic, Buffer, KeptKey, KeyPart, Local, OnRc, OnUc, Operation, Part, Remote, Transfer, Word, WorkList,
+    WorkOptions,
 };
 use verbline_verbs::signature::BlockSignature;
 use verbline_verbs::{QueuePair, SendOptions};
@@ -10,6 +12,12 @@ use verbline_verbs::{QueuePair, SendOptions};
 fn read(qp: &mut QueuePair, at: Remote) {
     let _ = qp.uc().unwrap().read(Buffer::Empty, at, SendOptions::default());
     let _ = qp.ud().unwrap().write(Buffer::Empty, at, SendOptions::default());
+}
+
+fn fence(qp: &mut QueuePair, batch: &mut Batch, at: Remote) {
+    let _ = qp.uc().unwrap().write(Buffer::Empty, at, SendOptions { fence: true, ..SendOptions::default() });
+    let _ = qp.ud().unwrap().send(Addressed::Empty, SendOptions { fence: true, ..SendOptions::default() });
+    let _ = qp.post_send_with(batch, |_, _| SendOptions { fence: true, ..SendOptions::default() });
 }
 
 fn list_of_rc(qp: &mut QueuePair, works: &mut WorkList<OnRc>) {

@@ -88,16 +88,6 @@ fn a_message_beyond_the_ud_mtu_is_refused_with_both_lengths() {
 }
 
 #[test]
-fn what_a_transport_does_not_have_is_refused() {
-    let (mut a, _b) = pair(&Options::new(Transport::Uc));
-    let mut batch = a.batch([&b"x"[..]]);
-    let fenced = SendOptions { fence: true, ..SendOptions::default() };
-    let outcome = a.qp.post_send_with(&mut batch, |_, _| fenced);
-    assert_eq!(outcome.stop, Some(PostStop::NotOn(Transport::Uc, "fence")));
-    assert_eq!(batch.len(), 1);
-}
-
-#[test]
 fn nothing_can_be_sent_before_rts_or_received_in_reset() {
     let options = Options::new(Transport::Rc);
     let mut side = Side::new("soft0", &options, 1);

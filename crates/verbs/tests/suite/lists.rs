@@ -161,13 +161,6 @@ fn the_part_that_cannot_be_posted_ends_the_list() {
     assert_eq!(outcome.posted, 2);
     assert!(matches!(outcome.stop, Some(PostStop::NotRegistered { .. })), "{outcome:?}");
     assert_eq!(finish(&mut a), 2);
-
-    let (mut c, d) = pair(&Options::new(Transport::Uc));
-    let (near, far) = (c.peer_region(4096, all()), d.peer_region(4096, all()));
-    let list = crosswise(&near, &far, 3);
-    let fenced = SendOptions { fence: true, ..SendOptions::default() };
-    let outcome = c.qp.uc().unwrap().write_list(borrowed(&list), fenced);
-    assert_eq!((outcome.posted, outcome.stop), (0, Some(PostStop::NotOn(Transport::Uc, "fence"))));
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn options_reach_the_receiver() {
     let (mut a, mut b) = pair(&Options::new(Transport::Rc));
     assert_eq!(b.post_recvs(2), 2);
     let mut batch = a.batch([&b"with"[..], &b"without"[..]]);
-    let outcome = a.qp.post_send_with(&mut batch, |at, packet| {
+    let outcome = a.qp.rc().unwrap().post_send_with(&mut batch, |at, packet| {
         assert_eq!(packet.len(), if at == 0 { 4 } else { 7 });
         SendOptions { imm: (at == 0).then_some(0x0102_0304), solicited: true, fence: true, ..SendOptions::default() }
     });

@@ -86,14 +86,13 @@ fn a_send_gathers_a_header_a_block_and_a_trailer_on_every_transport() {
                 parts = list([header, a.packet(&message(9, 60)).into()]);
                 expected = [message(1, 42), message(9, 60)].concat();
             }
-            let options = SendOptions::default();
             match (transport, inline) {
-                (Transport::Rc, false) => a.qp.rc().unwrap().send(parts, options),
-                (Transport::Rc, true) => a.qp.rc().unwrap().send_inline(parts, options),
-                (Transport::Uc, false) => a.qp.uc().unwrap().send(parts, options),
-                (Transport::Uc, true) => a.qp.uc().unwrap().send_inline(parts, options),
-                (Transport::Ud, false) => a.qp.ud().unwrap().send(parts, options),
-                (Transport::Ud, true) => a.qp.ud().unwrap().send_inline(parts, options),
+                (Transport::Rc, false) => a.qp.rc().unwrap().send(parts, SendOptions::default()),
+                (Transport::Rc, true) => a.qp.rc().unwrap().send_inline(parts, SendOptions::default()),
+                (Transport::Uc, false) => a.qp.uc().unwrap().send(parts, SendOptions::default()),
+                (Transport::Uc, true) => a.qp.uc().unwrap().send_inline(parts, SendOptions::default()),
+                (Transport::Ud, false) => a.qp.ud().unwrap().send(parts, SendOptions::default()),
+                (Transport::Ud, true) => a.qp.ud().unwrap().send_inline(parts, SendOptions::default()),
                 (Transport::RawPacket, _) => unreachable!("not among the transports above"),
             }
             .unwrap();
@@ -243,7 +242,7 @@ fn a_list_that_cannot_be_posted_comes_back_with_the_reason() {
     let most = c.qp.max_message_bytes();
     let region = c.peer_region(65536, ALL);
     let half = || region.slice(0, most / 2 + 1).unwrap().into();
-    let (stop, _) = reason(c.qp.ud().unwrap().send(list([half(), half()]), options));
+    let (stop, _) = reason(c.qp.ud().unwrap().send(list([half(), half()]), SendOptions::default()));
     assert_eq!(stop, PostStop::TooLong { len_bytes: 2 * (most as usize / 2 + 1), max_bytes: most });
 
     let nine = list([a.packet(&[0; 4]).into(), a.packet(&[0; 5]).into()]);

@@ -7,6 +7,7 @@ use verbline_mem::{Batch, Packet};
 use super::signal::signal;
 use super::{INLINE, SIGNALED, SendQueue, flags};
 use crate::transport::Transport;
+use crate::wr::connected::Carrier;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_list::{Entry, LONGEST, WrList};
@@ -32,11 +33,11 @@ impl SendQueue {
     /// # Safety
     /// The contract of [`SendQueue::post_one`].
     #[inline]
-    pub(crate) unsafe fn post_batch_with(
+    pub(crate) unsafe fn post_batch_with<T: Carrier>(
         &mut self,
         post: PostSend,
         batch: &mut Batch,
-        mut options: impl FnMut(usize, &Packet) -> SendOptions,
+        mut options: impl FnMut(usize, &Packet) -> SendOptions<T>,
     ) -> SendOutcome {
         let mut outcome = SendOutcome::default();
         let mut asked = [SendOptions::default(); LONGEST];
@@ -44,7 +45,7 @@ impl SendQueue {
             let want = self.reserve(batch.len());
             // Before the list is taken, since the caller's function may post to another queue.
             for (at, (packet, asked)) in batch.iter().zip(&mut asked[..want]).enumerate() {
-                *asked = options(outcome.posted + at, packet);
+                *asked = options(outcome.posted + at, packet).on_rc();
             }
             // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
             unsafe { self.post_list_of(post, batch, want, Some(&asked[..want]), &mut outcome) };
@@ -147,9 +148,6 @@ impl SendQueue {
         for ((packet, options), Entry { sge, wr }) in packets.iter().zip(options).zip(entries) {
             let (addr, len) = packet.span();
             let mut write = || {
-                if options.fence && self.transport != Transport::Rc {
-                    return Err(PostStop::NotOn(self.transport, "fence"));
-                }
                 if options.imm.is_some() && self.transport == Transport::RawPacket {
                     return Err(PostStop::NotOn(self.transport, "immediate data"));
                 }

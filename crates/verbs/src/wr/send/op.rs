@@ -10,7 +10,6 @@ use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
-use crate::transport::Transport;
 use crate::wr::buffer::{Buffer, Given, NO_BYTES, Refused};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions};
@@ -105,7 +104,6 @@ impl SendQueue {
         buffer: &Buffer,
     ) -> Result<usize, PostStop> {
         self.reserve_one()?;
-        self.check_fence(options)?;
         self.check_pd(buffer)?;
         let slot = self.packets.slot(self.sequence.next());
         let send_flags = SIGNALED | flags(options);
@@ -140,7 +138,7 @@ impl SendQueue {
         options: &SendOptions,
     ) -> Result<usize, PostStop> {
         self.reserve_one()?;
-        self.check_op(op, given, options)?;
+        self.check_op(op, given)?;
         let request = self.request(op, options)?;
         let slot = self.packets.slot(self.sequence.next());
         let parts = match given.buffer() {
@@ -222,7 +220,7 @@ impl SendQueue {
         Ok(())
     }
 
-    fn check_op(&self, op: Op, given: &Given, options: &SendOptions) -> Result<(), PostStop> {
+    fn check_op(&self, op: Op, given: &Given) -> Result<(), PostStop> {
         let (buffer, len_bytes) = (given.buffer(), given.buffer().len_bytes());
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
@@ -237,20 +235,12 @@ impl SendQueue {
         if sges > self.sges.len() {
             return Err(PostStop::TooManySges { sges, max_sge: self.max_sge() });
         }
-        self.check_fence(options)?;
         self.check_pd(buffer)
     }
 
     /// Room and a number for one work request.
     pub(super) fn reserve_one(&mut self) -> Result<(), PostStop> {
         if self.reserve(1) == 0 { Err(PostStop::Full) } else { Ok(()) }
-    }
-
-    pub(super) fn check_fence(&self, options: &SendOptions) -> Result<(), PostStop> {
-        if options.fence && self.transport != Transport::Rc {
-            return Err(PostStop::NotOn(self.transport, "fence"));
-        }
-        Ok(())
     }
 
     fn check_pd(&self, buffer: &Buffer) -> Result<(), PostStop> {

@@ -209,7 +209,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
     let options = |at: usize, _: &Packet| {
         let mut others = batch(&pool, &[7, 0]);
         assert_eq!(post(&mut other, &mut other_fake, &mut others).posted, 2);
-        SendOptions { imm: (at == 1).then_some(5), ..SendOptions::default() }
+        SendOptions::<OnRc> { imm: (at == 1).then_some(5), ..SendOptions::default() }
     };
     // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
     let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, options) };
@@ -252,7 +252,7 @@ fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
 fn each_option_reaches_its_work_request_and_no_other() {
     let (pool, mut fake) = (fake::pool(32), Fake::new());
     let mut queue = queue(64, 100);
-    let plain = SendOptions::default();
+    let plain = SendOptions::<OnRc>::default();
     let asked = [
         (plain, 0),
         (SendOptions { fence: true, ..plain }, FENCE),

@@ -11,7 +11,6 @@ use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use super::batch::Formatted;
 use super::{Kept, SendQueue, flags};
 use crate::memory::peer::{PeerSlice, Remote};
-use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
@@ -47,7 +46,7 @@ impl SendQueue {
         let nothing = (ibv_sge { addr: 0, length: 0, lkey: 0 }, rdma_t { remote_addr: 0, rkey: 0 });
         let mut parts = [nothing; LONGEST];
         while let Some(&(first, _)) = transfers.peek() {
-            outcome.stop = self.check_transfer(first, options);
+            outcome.stop = self.check_transfer(first);
             if outcome.stop.is_some() {
                 break;
             }
@@ -117,15 +116,12 @@ impl SendQueue {
         (taken, ret)
     }
 
-    fn check_transfer(&self, slice: &PeerSlice, options: &SendOptions) -> Option<PostStop> {
+    fn check_transfer(&self, slice: &PeerSlice) -> Option<PostStop> {
         let (len_bytes, max_bytes) = (slice.len() as usize, self.max_message_bytes);
         if slice.pd_id() != self.pd_id {
             return Some(PostStop::NotRegistered { packet_pd: slice.pd_id(), qp_pd: self.pd_id });
         }
-        if len_bytes > max_bytes as usize {
-            return Some(PostStop::TooLong { len_bytes, max_bytes });
-        }
-        (options.fence && self.transport != Transport::Rc).then_some(PostStop::NotOn(self.transport, "fence"))
+        (len_bytes > max_bytes as usize).then_some(PostStop::TooLong { len_bytes, max_bytes })
     }
 }
 

@@ -232,6 +232,9 @@ pub fn is_written(cell: &Cell) -> bool {
         What::Bind | What::Sign => cell.memory == Memory::Part,
         _ => true,
     };
+    if cell.flags.fence && cell.transport != Transport::Rc {
+        return false;
+    }
     match cell.route {
         Route::Alone => {
             let is_addressed = cell.what.is_atomic() || cell.transport == Transport::Ud;
@@ -241,11 +244,10 @@ pub fn is_written(cell: &Cell) -> bool {
         Route::Listed => {
             let has_imm = matches!(cell.what, What::Send | What::Write);
             let is_word = !matches!(cell.memory, Memory::Nothing | Memory::Key);
-            // Of UC there is no such value, no range of a key, and no fence.
+            // Of UC there is no such value, and no range of a key.
             let is_reliable = matches!(cell.what, What::Read | What::Sign | What::Respond)
                 || cell.what.is_atomic()
-                || cell.memory == Memory::Key
-                || cell.flags.fence;
+                || cell.memory == Memory::Key;
             cell.transport != Transport::Ud
                 && (cell.transport == Transport::Rc || !is_reliable)
                 && takes

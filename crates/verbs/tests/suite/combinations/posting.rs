@@ -4,8 +4,8 @@ use verbline_mem::{Batch, Packet};
 use verbline_verbs::datagram::DestinationId;
 use verbline_verbs::expert::{SgEntry, SgList, WindowKind};
 use verbline_verbs::rdma::{
-    Addressed, Atomic, Buffer, Connected, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, NoFence, OnRc, OnUc,
-    Operation, Part, Refused, Remote, Span, Transfer, Word, Work, WorkList, WorkOptions,
+    Addressed, Atomic, Buffer, Carrier, Connected, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, NoFence, OnRc,
+    OnUc, Operation, Part, Refused, Remote, Span, Transfer, Word, Work, WorkList, WorkOptions,
 };
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, Seed};
 use verbline_verbs::{Access, SendOptions, Transport};
@@ -28,10 +28,12 @@ impl Rig {
             Route::Alone | Route::Inline => self.post_alone(cell),
             Route::Listed => self.post_listed(cell),
             Route::Batch => {
-                let options = send_options(cell.flags);
                 let mut batch = Batch::with_capacity(1);
                 batch.push(self.packet(cell.memory)).unwrap();
-                let outcome = self.a.qp.post_send_with(&mut batch, |_, _| options);
+                let outcome = match self.a.qp.rc() {
+                    Ok(mut rc) => rc.post_send_with(&mut batch, |_, _| send_options(cell.flags, cell.flags.fence)),
+                    Err(_) => self.a.qp.post_send_with(&mut batch, |_, _| send_options(cell.flags, NoFence)),
+                };
                 assert_eq!(outcome.posted + batch.len(), 1);
                 outcome.posted == 1
             }
@@ -71,7 +73,7 @@ impl Rig {
     }
 
     fn post_alone(&mut self, cell: &Cell) -> bool {
-        let (to, options) = (self.far.remote(AT as u64), send_options(cell.flags));
+        let to = self.far.remote(AT as u64);
         let inline = cell.route == Route::Inline;
         let (buffer, addressed) = (self.buffer(cell.memory), self.addressed(cell.memory));
         let (invalid, theirs) = (self.rkey(0), self.rkey(1));
@@ -81,8 +83,8 @@ impl Rig {
             .layout(KeyLayout::list([part.clone()]));
         let Rig { a: Side { qp, .. }, windows: [window, _], fresh_key, .. } = self;
         macro_rules! common {
-            ($qp:expr) => {{
-                let mut qp = $qp;
+            ($qp:expr, $fence:expr) => {{
+                let (mut qp, options) = ($qp, send_options(cell.flags, $fence));
                 match cell.what {
                     What::Send if inline => qp.send_inline(addressed, options),
                     What::Send => qp.send(buffer, options),
@@ -95,15 +97,16 @@ impl Rig {
                 }
             }};
         }
+        let (options, of_ud) = (send_options(cell.flags, cell.flags.fence), send_options(cell.flags, NoFence));
         let posted: Result<(), Refused> = match (cell.transport, cell.what) {
-            (Transport::Ud, What::Send) if inline => qp.ud().unwrap().send_inline(addressed, options),
-            (Transport::Ud, _) => qp.ud().unwrap().send(addressed, options),
-            (Transport::Uc, _) => common!(qp.uc().unwrap()),
+            (Transport::Ud, What::Send) if inline => qp.ud().unwrap().send_inline(addressed, of_ud),
+            (Transport::Ud, _) => qp.ud().unwrap().send(addressed, of_ud),
+            (Transport::Uc, _) => common!(qp.uc().unwrap(), NoFence),
             (_, What::Read) => qp.rc().unwrap().read(buffer, to, options),
             (_, What::CompareSwap) => qp.rc().unwrap().compare_swap(addressed, to, word(THERE), 7, options),
             (_, What::FetchAdd) => qp.rc().unwrap().fetch_add(addressed, to, 7, options),
             (_, What::Sign) => return qp.rc().unwrap().configure_key(fresh_key, config, options).is_ok(),
-            (..) => common!(qp.rc().unwrap()),
+            (..) => common!(qp.rc().unwrap(), cell.flags.fence),
         };
         posted.is_ok()
     }
@@ -205,7 +208,7 @@ fn domain() -> Domain {
     Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones })
 }
 
-fn send_options(flags: Flags) -> SendOptions {
-    let Flags { imm, fence, solicited, signaled } = flags;
+fn send_options<T: Carrier>(flags: Flags, fence: T::Fence) -> SendOptions<T> {
+    let Flags { imm, solicited, signaled, .. } = flags;
     SendOptions { imm: imm.then_some(IMM), solicited, fence, signaled, destination: DestinationId::default() }
 }

@@ -156,10 +156,10 @@ impl Rig {
 
     /// A send whose memory the device can't reach: UC goes to SQE by it, RC to ERR.
     fn break_sends(&mut self) {
-        let (range, options) = (self.empty_key.range(0, 8), SendOptions::default());
+        let range = self.empty_key.range(0, 8);
         match self.options.transport {
-            Transport::Rc => self.a.qp.rc().unwrap().send(range, options).unwrap(),
-            _ => self.a.qp.uc().unwrap().send(range, options).unwrap(),
+            Transport::Rc => self.a.qp.rc().unwrap().send(range, SendOptions::default()).unwrap(),
+            _ => self.a.qp.uc().unwrap().send(range, SendOptions::default()).unwrap(),
         }
         let status = self.a.wait_for(WrKind::Op, |qp, freed, completion| {
             drop(qp.op_done(completion, freed).unwrap());
@@ -270,10 +270,10 @@ fn bytes_of(mr: &PeerMr) -> Vec<u8> {
 
 fn bind(side: &mut Side, window: &mut MemoryWindow, mr: &PeerMr) {
     let slice = mr.slice(0, 8).unwrap();
-    let (access, options) = (Access::REMOTE_WRITE, SendOptions::default());
+    let access = Access::REMOTE_WRITE;
     match side.qp.transport() {
-        Transport::Rc => side.qp.rc().unwrap().bind_window(window, slice, access, options).unwrap(),
-        _ => side.qp.uc().unwrap().bind_window(window, slice, access, options).unwrap(),
+        Transport::Rc => side.qp.rc().unwrap().bind_window(window, slice, access, SendOptions::default()).unwrap(),
+        _ => side.qp.uc().unwrap().bind_window(window, slice, access, SendOptions::default()).unwrap(),
     }
     let status = side.wait_for(WrKind::Op, |qp, freed, completion| {
         drop(qp.op_done(completion, freed).unwrap());
