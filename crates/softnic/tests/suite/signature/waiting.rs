@@ -100,7 +100,8 @@ fn two_lcores_that_invalidate_each_others_keys_both_go_on() {
 /// configured meanwhile; and nobody's configuration is lost.
 #[test]
 fn a_transfer_goes_by_one_configuration_while_another_thread_configures() {
-    const ROUNDS: usize = 2_000;
+    // ThreadSanitizer takes some 100 ns for each byte that is copied.
+    const ROUNDS: usize = if cfg!(portable_copy) { 100 } else { 2_000 };
     const LEN: usize = 1 << 14;
     within_seconds(120, || {
         let pair = pair_of_one_domain();
