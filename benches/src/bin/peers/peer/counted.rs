@@ -38,7 +38,7 @@ fn count(program: &str, subject: &[&str], burst: u32) -> Result<Figures, RunErro
     let run = |lists: u64| {
         let (lists, burst) = (lists.to_string(), burst.to_string());
         let args: Vec<&str> = subject.iter().copied().chain([lists.as_str(), burst.as_str()]).collect();
-        instructions(None, program, &args)
+        instructions(&[], program, &args)
     };
     let a_list = per_operation(LISTS, 1, run)?;
     Ok(Figures::of("instructions", a_list / f64::from(burst)))
