@@ -8,6 +8,7 @@ pub(crate) mod operating;
 mod operations;
 pub(crate) mod port;
 mod posting;
+pub(crate) mod receiving;
 pub(crate) mod reconnect;
 pub(crate) mod sink;
 pub(crate) mod state;

@@ -1,38 +1,9 @@
-//! The send half of a port with operations, and the destination of received packets.
+//! The send half of a port with operations.
 
 use verbline_mem::Batch;
 
 use crate::operations::queue::OperationQueue;
-use crate::ports::sink::{Link, Sink, SinkStats};
-
-/// Where received packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Delivery {
-    /// A run of them at once.
-    Sink(u16),
-    /// One by one: each carries the immediate data that came with it.
-    WithImmediate(u16),
-    Drop,
-}
-
-impl From<Link> for Delivery {
-    fn from(link: Link) -> Delivery {
-        match link {
-            Link::Sink(sink) => Delivery::Sink(sink),
-            Link::Drop => Delivery::Drop,
-        }
-    }
-}
-
-impl Delivery {
-    /// With the immediate data of each.
-    pub(crate) fn with_immediate(self) -> Delivery {
-        match self {
-            Delivery::Sink(sink) | Delivery::WithImmediate(sink) => Delivery::WithImmediate(sink),
-            Delivery::Drop => Delivery::Drop,
-        }
-    }
-}
+use crate::ports::sink::{Sink, SinkStats};
 
 /// The sending half of a port that carries out operations.
 #[derive(Debug)]

@@ -19,52 +19,16 @@ use crate::capture::tap::CapturePath;
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::LcoreInbox;
-use crate::operations::operation::mark_of;
 use crate::ports::context::LcoreContext;
-use crate::ports::operating::{Delivery, Operating};
+use crate::ports::operating::Operating;
 use crate::ports::posting::{self, STARVED_RETRY_NS};
+use crate::ports::receiving::{Delivery, Receiving};
 use crate::ports::sink::Sink;
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, PortStats};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
-
-/// The receiving half of a port.
-#[derive(Debug)]
-pub(crate) struct Receiving {
-    /// Index of the pool's cache among the lcore's.
-    pub(crate) cache: usize,
-    pub(crate) next: Delivery,
-    pub(crate) depth_wr: usize,
-    /// Whether received packets are stamped with the time of the turn.
-    timestamps: bool,
-    /// How many missing work requests are worth a call: a quarter of the queue, or a burst if that
-    /// is less.
-    worth_wr: usize,
-    /// Packets to be posted to the receive queue. Packets that the queue refused stay here.
-    pub(crate) refill: Batch,
-    /// Work requests short of `depth_wr`, those in `refill` included.
-    pub(crate) missing: usize,
-    /// When to look into an empty pool again.
-    pub(super) retry_ns: Option<Tick>,
-}
-
-impl Receiving {
-    /// A receive queue with nothing posted yet.
-    pub(crate) fn new(
-        cache: usize,
-        next: impl Into<Delivery>,
-        depth_wr: usize,
-        burst: usize,
-        timestamps: bool,
-    ) -> Receiving {
-        let refill = Batch::with_capacity(burst.min(depth_wr));
-        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
-        let next = next.into();
-        Receiving { cache, next, depth_wr, timestamps, worth_wr, refill, missing: depth_wr, retry_ns: None }
-    }
-}
 
 /// The sending half of a port.
 #[derive(Debug)]
@@ -161,11 +125,7 @@ impl Port {
     pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
         let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
         let operated = self.operating.as_ref().is_none_or(|operating| operating.is_settled(sinks));
-        sent && operated
-            && self
-                .receiving
-                .as_ref()
-                .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
+        sent && operated && self.receiving.as_ref().is_none_or(Receiving::is_settled)
     }
 
     /// When the port wants a turn though nothing arrives.
@@ -189,34 +149,18 @@ impl Port {
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
     pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
         let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
-        let before = receiving.missing;
-        let mut refused = false;
-        receiving.retry_ns = None;
-        while receiving.missing > 0 {
-            let Receiving { refill, missing, .. } = receiving;
-            let step = posting::refill(cache, refill, *missing, |batch| self.qp.post_recv(batch));
-            lcore.taken.add(step.taken as u64);
-            receiving.missing -= step.posted;
-            if step.is_starved {
-                self.stats.rx_starved.add(1);
-                receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
-                break;
-            }
-            if let Some(stop) = step.stop {
-                if !stop.is_backpressure() {
-                    tracing::error!(port = %self.name, %stop, "cannot post receives");
-                    refused = true;
-                }
-                break;
-            }
-        }
-        self.stats.rx_posted.add((before - receiving.missing) as u64);
+        let filled = receiving.fill(cache, |batch| self.qp.post_recv(batch));
+        receiving.retry_ns = filled.is_starved.then(|| now_ns + STARVED_RETRY_NS);
+        lcore.taken.add(filled.taken as u64);
+        self.stats.rx_starved.add(filled.is_starved.into());
+        self.stats.rx_posted.add(filled.posted as u64);
         self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
-        let posted = receiving.missing < before;
-        if refused {
+        // A queue pair that has not even been offered a burst is asked again.
+        if let Some(stop) = filled.refused.filter(|_| !filled.is_starved) {
+            tracing::error!(port = %self.name, %stop, "cannot post receives");
             self.go_down(Health::Down, DownReason::REFUSED);
         }
-        posted
+        filled.posted > 0
     }
 
     /// Hands on the packets of the completions at the front, as far as they are this port's next
@@ -228,16 +172,7 @@ impl Port {
         let batch = &mut ctx.sinks[usize::from(sink)].batch;
         let before = batch.len();
         let count = self.qp.recv_run(completions, batch);
-        receiving.missing += count;
-        let timestamp_ns = if receiving.timestamps { ctx.time.now_ns() } else { 0 };
-        let mut bytes = 0;
-        for packet in &mut batch.as_mut_slice()[before..] {
-            bytes += packet.len() as u64;
-            packet.set_port(self.index);
-            packet.set_timestamp(timestamp_ns);
-        }
-        self.stats.rx_packets.add(count as u64);
-        self.stats.rx_bytes.add(bytes);
+        receiving.stamp_run(&mut batch.as_mut_slice()[before..], self.index, &ctx.time, &self.stats, |_| {});
         count
     }
 
@@ -249,25 +184,11 @@ impl Port {
         if !completion.is_ok() {
             return self.failed(completion.status(), DropReason::RecvError, Health::Down);
         }
-        self.stats.rx_packets.add(1);
-        self.stats.rx_bytes.add(packet.len() as u64);
-        packet.set_port(self.index);
-        if receiving.timestamps {
-            packet.set_timestamp(ctx.time.now_ns());
-        }
+        receiving.stamp(&mut packet, completion, self.index, &ctx.time, &self.stats);
         if TAP && let Some(tap) = &mut ctx.tap {
             tap.received(self.index, &packet, Some(CapturePath::of(&self.qp)), completion);
         }
-        match receiving.next {
-            Delivery::Sink(sink) => {
-                ctx.sinks[usize::from(sink)].push(packet);
-            }
-            Delivery::WithImmediate(sink) => {
-                packet.set_mark(mark_of(completion.imm(), completion.invalidated_rkey()));
-                ctx.sinks[usize::from(sink)].push(packet);
-            }
-            Delivery::Drop => self.stats.drops.add(DropReason::Planned, 1),
-        }
+        receiving.next.hand_on(packet, ctx, &self.stats);
     }
 
     #[inline]

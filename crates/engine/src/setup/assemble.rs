@@ -25,6 +25,7 @@ use crate::errors::error::{EngineError, Place, place};
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
+use crate::ports::multi_port::ManyReceiving;
 use crate::setup::devices::{completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::LcoreBuilder;
 use crate::setup::many_ports::ManyPorts;
@@ -238,7 +239,11 @@ impl Built {
 fn fill(lcore: &mut LcoreParts) {
     let now_ns = lcore.clock.now_ns();
     let LcoreParts { ports, many, caches, stats, .. } = lcore;
-    many.iter_mut().for_each(|port| port.fill_first(caches, stats));
+    for port in many {
+        if let Some(cache) = port.receiving.as_ref().map(ManyReceiving::cache) {
+            port.fill_first(&caches[cache], stats);
+        }
+    }
     for port in ports {
         if let Some(cache) = port.receiving.as_ref().map(|receiving| receiving.cache) {
             port.refill(&caches[cache], stats, now_ns);

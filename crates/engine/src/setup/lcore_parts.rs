@@ -24,8 +24,9 @@ use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProdu
 use crate::lcore::waits::WaitsFor;
 use crate::operations::region::Region;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort};
-use crate::ports::operating::{Delivery, Operating};
-use crate::ports::port::{Health, Port, Receiving, Sending};
+use crate::ports::operating::Operating;
+use crate::ports::port::{Health, Port, Sending};
+use crate::ports::receiving::{Delivery, Receiving};
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::setup::devices::{Devices, Pools};
 use crate::setup::many_ports::{ManyPorts, every_of};
@@ -197,6 +198,15 @@ impl LcoreBuilder<'_> {
             .expect("a plan gives an lcore a cache of every pool it uses")
     }
 
+    /// The receive half of a port whose receive queue, or each of them, is this deep.
+    fn receiving(&self, port: &verbline_plan::Port, lcore: &Lcore, sinks: &Sinks, depth_wr: u32) -> Option<Receiving> {
+        let (pool, next) = port.pool.zip(port.next)?;
+        let next = Delivery::from(sinks.link(next));
+        let next = if port.immediates { next.with_immediate() } else { next };
+        let burst = lcore.burst_packets as usize;
+        Some(Receiving::new(self.cache_of(lcore, pool), next, depth_wr as usize, burst, port.timestamps))
+    }
+
     fn port(
         &self,
         id: PortId,
@@ -205,13 +215,7 @@ impl LcoreBuilder<'_> {
         qps: &mut QueuePairs<'_>,
     ) -> Result<Port, EngineError> {
         let port = &self.plan[id];
-        let burst = lcore.burst_packets as usize;
-        let receiving = port.pool.zip(port.next).filter(|_| port.rx_depth_wr > 0).map(|(pool, next)| {
-            let cache = self.cache_of(lcore, pool);
-            let delivery = Delivery::from(sinks.link(next));
-            let delivery = if port.immediates { delivery.with_immediate() } else { delivery };
-            Receiving::new(cache, delivery, port.rx_depth_wr as usize, burst, port.timestamps)
-        });
+        let receiving = self.receiving(port, lcore, sinks, port.rx_depth_wr).filter(|_| port.rx_depth_wr > 0);
         let mut qp = qps.take(id);
         let entry = &self.stats.ports[id.index()];
         let queue = operation_queue(self.plan, port, self.regions, &self.devices[port.device], &mut qp, entry)?;
@@ -256,12 +260,9 @@ impl LcoreBuilder<'_> {
         let operations = many_operation_queue(self.plan, port, connections, self.regions, device, maker, entry)?;
         entry.out_of_buffer.get_or_init(|| maker.out_of_buffer(self.plan[port.device].port_num));
         Ok(many.port(id, |srq, connections| {
-            let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr } as usize;
-            let receiving = port.pool.zip(port.next).map(|(pool, next)| {
-                let (cache, next) = (self.cache_of(lcore, pool), sinks.link(next));
-                let many = connections.max as usize;
-                ManyReceiving::new(srq, cache, next, depth_wr, burst, many, [port.timestamps, port.immediates])
-            });
+            let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr };
+            let receiving = self.receiving(port, lcore, sinks, depth_wr);
+            let receiving = receiving.map(|queue| ManyReceiving::new(srq, queue, burst, connections.max as usize));
             let sending = (port.tx_depth_wr > 0).then(|| {
                 let depths = [port.tx_depth_wr as usize, connections.tx_shared_wr as usize];
                 let (sink, every) = (sinks.index(Target::Port(id)), every_of(port, connections));

@@ -13,7 +13,7 @@ use crate::api::stage::Stage;
 use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::lcore::rings::{PollOrder, RingConsumer};
-use crate::ports::port::Receiving;
+use crate::ports::receiving::Receiving;
 use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::count::shared;

@@ -18,7 +18,7 @@ use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::idle::sleep::SAFETY_TIMEOUT_NS;
 use crate::lcore::rings::{PollOrder, RingConsumer};
-use crate::ports::port::Receiving;
+use crate::ports::receiving::Receiving;
 use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::Tick;

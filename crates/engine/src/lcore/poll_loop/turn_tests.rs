@@ -15,7 +15,7 @@ use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
 use crate::ports::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
-use crate::ports::port::Receiving;
+use crate::ports::receiving::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::told::Time;
@@ -128,7 +128,7 @@ fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() 
     let rig = Rig::new(4);
     let (mut lcore, _) = lcore(&rig, u64::MAX);
     let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
-    add_many(&rig, &mut lcore, Some(ManyReceiving::new(Some(srq), 0, Link::Drop, 2, 2, 1, [false; 2])));
+    add_many(&rig, &mut lcore, Some(ManyReceiving::new(Some(srq), Receiving::new(0, Link::Drop, 2, 2, false), 2, 1)));
     let mut held: Vec<_> = std::iter::from_fn(|| lcore.state.ctx.caches[0].get()).collect();
     for _ in 0..20 {
         assert!(lcore.run_turn());

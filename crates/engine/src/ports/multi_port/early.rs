@@ -4,7 +4,7 @@ use verbline_mem::{ConnectionId, Packet};
 
 use super::MultiPort;
 use crate::ports::context::LcoreContext;
-use crate::ports::sink::Link;
+use crate::ports::receiving::Delivery;
 use crate::stats::drop_reason::DropReason;
 
 impl MultiPort {
@@ -28,14 +28,14 @@ impl MultiPort {
     /// which the plan has made room behind what the turn itself brings. True if it did.
     pub(crate) fn hand_on_early(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(receiving) = &self.receiving else { return false };
-        let (next, burst) = (receiving.next, receiving.burst);
+        let (next, burst) = (receiving.queue.next, receiving.burst);
         let Some(connection) = receiving.opening else { return false };
         let moved = self.take_early(connection, burst, |packet| {
-            if let Link::Sink(sink) = next {
+            if let Delivery::Sink(sink) | Delivery::WithImmediate(sink) = next {
                 ctx.sinks[usize::from(sink)].push(packet);
             }
         });
-        if next == Link::Drop {
+        if next == Delivery::Drop {
             self.stats.drops.add(DropReason::Planned, moved as u64);
         }
         let Some(receiving) = &mut self.receiving else { return false };
@@ -63,7 +63,7 @@ impl MultiPort {
             }
         }
         std::mem::swap(&mut receiving.early, &mut receiving.later);
-        receiving.missing += taken;
+        receiving.queue.missing += taken;
         taken
     }
 }

@@ -4,16 +4,15 @@ mod filling;
 
 use std::collections::VecDeque;
 
-use verbline_mem::{Batch, ConnectionId, Packet};
+use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
 use verbline_verbs::{Completion, SharedReceiveQueue, Status};
 
 use super::{MultiPort, Slot, State, slot_of};
 use crate::capture::tap::CapturePath;
-use crate::operations::operation::mark_of;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting::STARVED_RETRY_NS;
-use crate::ports::sink::Link;
-use crate::stats::clock::Tick;
+use crate::ports::receiving::{Delivery, Receiving};
+use crate::stats::counters::LcoreStats;
 use crate::stats::drop_reason::DropReason;
 
 /// The receiving half of a port with many connections.
@@ -21,21 +20,9 @@ use crate::stats::drop_reason::DropReason;
 pub(crate) struct ManyReceiving {
     /// `None`: each connection has a queue of its own.
     pub(crate) srq: Option<SharedReceiveQueue>,
-    /// Index of the pool's cache among the lcore's.
-    pub(crate) cache: usize,
-    pub(super) next: Link,
-    /// Of the shared queue, or of each.
-    depth_wr: usize,
-    timestamps: bool,
-    /// Each packet carries the immediate data that came with it.
-    immediates: bool,
-    /// How many missing work requests of a queue are worth a call.
-    worth_wr: usize,
-    /// Packets to be posted. Packets that a queue refused stay here.
-    refill: Batch,
-    /// Receives short of the shared queue's depth, those in `refill` included. Those in `early` are
-    /// not: they hold a receive each until the stages have them.
-    pub(super) missing: usize,
+    /// The shared queue; or what the queues of the connections have in common. Packets in `early`
+    /// are not among those that it misses: they hold a receive each until the stages have them.
+    pub(super) queue: Receiving,
     /// Packets of connections that the stages do not know of yet, in order.
     pub(super) early: Batch,
     /// Those of them that stay, while others are taken.
@@ -50,50 +37,42 @@ pub(crate) struct ManyReceiving {
     hungry: VecDeque<u16>,
     /// Receives posted to queues of their own.
     posted: usize,
-    /// When to look into an empty pool again.
-    retry_ns: Option<Tick>,
     /// It was said that the device refuses receives, which it may do for good.
     is_refusal_told: bool,
 }
 
 impl ManyReceiving {
-    /// `depth_wr`: of the shared queue, or of each connection's own.
+    /// `queue`: the shared one, or each connection's own.
     pub(crate) fn new(
         srq: Option<SharedReceiveQueue>,
-        cache: usize,
-        next: Link,
-        depth_wr: usize,
+        mut queue: Receiving,
         burst: usize,
         connections: usize,
-        [timestamps, immediates]: [bool; 2],
     ) -> ManyReceiving {
-        let refill = Batch::with_capacity(burst.min(depth_wr));
-        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
-        let of_all = if srq.is_some() { depth_wr } else { 0 };
+        if srq.is_none() {
+            queue.missing = 0;
+        }
         ManyReceiving {
-            missing: of_all,
-            early: Batch::with_capacity(of_all),
-            later: Batch::with_capacity(of_all),
+            early: Batch::with_capacity(queue.missing),
+            later: Batch::with_capacity(queue.missing),
             hungry: VecDeque::with_capacity(if srq.is_some() { 0 } else { connections }),
             srq,
-            cache,
-            next,
-            depth_wr,
-            timestamps,
-            immediates,
-            worth_wr,
-            refill,
+            queue,
             sorted: Batch::with_capacity(burst),
             opening: None,
             burst,
             posted: 0,
-            retry_ns: None,
             is_refusal_told: false,
         }
     }
 
+    /// Index of the pool's cache among the lcore's.
+    pub(crate) fn cache(&self) -> usize {
+        self.queue.cache
+    }
+
     pub(super) fn is_settled(&self) -> bool {
-        self.retry_ns.is_none() && self.missing < self.worth_wr && self.hungry.is_empty()
+        self.queue.is_settled() && self.hungry.is_empty()
     }
 }
 
@@ -104,8 +83,8 @@ impl MultiPort {
             self.stats.stale.add(1);
             return 1;
         };
-        let one_by_one = receiving.immediates || ctx.tap.is_some();
-        let (Some(srq), Link::Sink(sink), false) = (&mut receiving.srq, receiving.next, one_by_one) else {
+        let (Some(srq), Delivery::Sink(sink), false) = (&mut receiving.srq, receiving.queue.next, ctx.tap.is_some())
+        else {
             self.received_one(&completions[0], ctx);
             return 1;
         };
@@ -116,19 +95,13 @@ impl MultiPort {
             self.received_one(&completions[0], ctx);
             return 1;
         }
-        receiving.missing += count;
-        let timestamp_ns = if receiving.timestamps { ctx.time.now_ns() } else { 0 };
-        let (mut bytes, mut all_told) = (0, true);
-        for (packet, completion) in batch.as_mut_slice()[before..].iter_mut().zip(completions) {
-            bytes += packet.len() as u64;
-            packet.set_port(self.index);
-            packet.set_timestamp(timestamp_ns);
-            let slot = self.by_qpn.slot(completion.qp_num()).map(|at| &self.slots[at]);
+        let (mut all_told, mut of) = (true, completions.iter());
+        let each = |packet: &mut Packet| {
+            let slot = of.next().and_then(|completion| self.by_qpn.slot(completion.qp_num())).map(|at| &self.slots[at]);
             packet.set_connection(slot.and_then(|slot| slot.connection));
             all_told &= slot.is_some_and(|slot| slot.is_told);
-        }
-        self.stats.rx_packets.add(count as u64);
-        self.stats.rx_bytes.add(bytes);
+        };
+        receiving.queue.stamp_run(&mut batch.as_mut_slice()[before..], self.index, &ctx.time, &self.stats, each);
         if !all_told {
             self.sort_out(usize::from(sink), before, completions, ctx);
         }
@@ -171,16 +144,15 @@ impl MultiPort {
         // It may have gone since the packet was found: another one of the same poll had the lcore
         // listen to the host.
         let slot = packet.connection().and_then(|connection| slot_of(&self.slots, connection));
-        match (slot, receiving.next) {
-            (None, _) => self.stats.drops.add(DropReason::NoConnection, 1),
-            (Some(slot), _) if !slot.is_told => match receiving.early.push(packet) {
-                Ok(()) => receiving.missing -= 1,
+        match slot {
+            None => self.stats.drops.add(DropReason::NoConnection, 1),
+            Some(slot) if !slot.is_told => match receiving.early.push(packet) {
+                Ok(()) => receiving.queue.missing -= 1,
                 // There is room for every receive of the shared queue; queues of their own have
                 // none before the stages know of their connection.
                 Err(_) => self.stats.drops.add(DropReason::NoConnection, 1),
             },
-            (Some(_), Link::Sink(sink)) => _ = ctx.sinks[usize::from(sink)].push(packet),
-            (Some(_), Link::Drop) => self.stats.drops.add(DropReason::Planned, 1),
+            Some(_) => receiving.queue.next.hand_on(packet, ctx, &self.stats),
         }
     }
 
@@ -190,7 +162,7 @@ impl MultiPort {
         let srq = self.receiving.as_mut().and_then(|receiving| receiving.srq.as_mut());
         let Some(Ok(packet)) = srq.map(|srq| srq.recv_done(completion)) else { return self.stats.stale.add(1) };
         if let Some(receiving) = &mut self.receiving {
-            receiving.missing += 1;
+            receiving.queue.missing += 1;
         }
         self.received_alone(packet, completion, ctx);
     }
@@ -203,7 +175,7 @@ impl MultiPort {
         let Ok(packet) = qp.recv_done(completion) else { return self.stats.stale.add(1) };
         slot.missing += 1;
         receiving.posted -= 1;
-        if slot.state == State::Open && slot.missing >= receiving.worth_wr && !slot.is_hungry {
+        if slot.state == State::Open && slot.missing >= receiving.queue.worth_wr && !slot.is_hungry {
             slot.is_hungry = true;
             receiving.hungry.push_back(at as u16);
         }
@@ -217,16 +189,8 @@ impl MultiPort {
             drop(packet);
             return self.receive_failed(at, completion.qp_num(), completion.status());
         }
-        self.stats.rx_packets.add(1);
-        self.stats.rx_bytes.add(packet.len() as u64);
-        packet.set_port(self.index);
         if let Some(receiving) = &self.receiving {
-            if receiving.timestamps {
-                packet.set_timestamp(ctx.time.now_ns());
-            }
-            if receiving.immediates {
-                packet.set_mark(mark_of(completion.imm(), completion.invalidated_rkey()));
-            }
+            receiving.queue.stamp(&mut packet, completion, self.index, &ctx.time, &self.stats);
         }
         let known = at.and_then(|at| self.slots[at].connection);
         packet.set_connection(known.or_else(|| self.look_again(completion.qp_num())));
@@ -257,7 +221,7 @@ impl MultiPort {
     pub(super) fn feed(&mut self, at: usize) {
         let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
         let slot = &mut self.slots[at];
-        slot.missing = receiving.depth_wr;
+        slot.missing = receiving.queue.depth_wr;
         if !std::mem::replace(&mut slot.is_hungry, true) {
             receiving.hungry.push_back(at as u16);
         }
@@ -279,7 +243,7 @@ impl MultiPort {
 
     pub(super) fn refill_if_due(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(receiving) = &self.receiving else { return false };
-        match receiving.retry_ns {
+        match receiving.queue.retry_ns {
             Some(retry_ns) if retry_ns > ctx.time.now_ns() => return true,
             None if receiving.is_settled() => return false,
             _ => {}
@@ -290,30 +254,21 @@ impl MultiPort {
 
     /// Fills the receive queues, as far as the pool goes.
     pub(crate) fn refill(&mut self, ctx: &LcoreContext) {
+        let Some(cache) = self.receiving.as_ref().map(ManyReceiving::cache) else { return };
+        self.fill_first(&ctx.caches[cache], &ctx.stats);
         let Some(receiving) = &mut self.receiving else { return };
-        let cache = &ctx.caches[receiving.cache];
-        let filled = receiving.fill(cache, &mut self.slots);
-        receiving.tell_refusal(&self.name, filled.refused);
-        self.stats.rx_posted.add(filled.posted as u64);
-        ctx.stats.taken.add(filled.taken as u64);
-        let starved = receiving.missing >= receiving.worth_wr || !receiving.hungry.is_empty();
-        receiving.retry_ns = starved.then(|| ctx.time.last_ns() + STARVED_RETRY_NS);
+        let starved = receiving.queue.missing >= receiving.queue.worth_wr || !receiving.hungry.is_empty();
+        receiving.queue.retry_ns = starved.then(|| ctx.time.last_ns() + STARVED_RETRY_NS);
         self.stats.rx_starved.add(starved.into());
-        self.gauge_receives();
     }
 
-    /// Like [`MultiPort::refill`], before the lcore is on its thread.
-    pub(crate) fn fill_first(
-        &mut self,
-        caches: &[verbline_mem::PoolCache],
-        stats: &crate::stats::counters::LcoreStats,
-    ) {
+    /// The same before the lcore is on its thread: what is lacking then is refilled in its turns.
+    pub(crate) fn fill_first(&mut self, cache: &PoolCache, lcore: &LcoreStats) {
         let Some(receiving) = &mut self.receiving else { return };
-        let cache = &caches[receiving.cache];
         let filled = receiving.fill(cache, &mut self.slots);
         receiving.tell_refusal(&self.name, filled.refused);
         self.stats.rx_posted.add(filled.posted as u64);
-        stats.taken.add(filled.taken as u64);
+        lcore.taken.add(filled.taken as u64);
         self.gauge_receives();
     }
 
@@ -329,7 +284,7 @@ impl MultiPort {
     fn gauge_receives(&self) {
         let Some(receiving) = &self.receiving else { return };
         let shared = receiving.srq.as_ref().map_or(0, SharedReceiveQueue::recvs_outstanding);
-        let held = shared + receiving.posted + receiving.refill.len() + receiving.early.len();
+        let held = shared + receiving.posted + receiving.queue.refill.len() + receiving.early.len();
         self.stats.rx_outstanding.set(held as u64);
     }
 }

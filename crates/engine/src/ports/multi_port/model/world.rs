@@ -16,6 +16,7 @@ use crate::connection::cm_mailbox::CmMailbox;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec};
+use crate::ports::receiving::{Delivery, Receiving};
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::Rig;
@@ -61,9 +62,9 @@ impl World {
         let srq = shape.shares.then(|| rig.pd.create_srq(&SrqSpec::new(Transport::Rc, depths.rx_wr)).unwrap());
         let maker = rig.pd.qp_maker(&QpSpec { srq: srq.as_ref(), ..Rig::spec(&cq, Transport::Rc, depths, 0) });
         let next = if shape.feeds { Link::Sink(STAGE as u16) } else { Link::Drop };
-        let flags = [shape.timestamps, shape.immediates];
-        let depth = depths.rx_wr as usize;
-        let receiving = ManyReceiving::new(srq, 0, next, depth, burst, connections, flags);
+        let next = if shape.immediates { Delivery::from(next).with_immediate() } else { next.into() };
+        let queue = Receiving::new(0, next, depths.rx_wr as usize, burst, shape.timestamps);
+        let receiving = ManyReceiving::new(srq, queue, burst, connections);
         let [_, pending] = shape.room;
         let most = [depths.tx_wr as usize, shape.most_wr];
         let sending = ManySending::new(PORT, depths.signal_every_wr, most, pending, None);
@@ -84,7 +85,7 @@ impl World {
             counts: Shared::clone(&counts),
         });
         let caches = [rig.pool.cache(shape.cache)];
-        port.fill_first(&caches, &lcore);
+        port.fill_first(&caches[0], &lcore);
         let mut oracle = Oracle::new(shape, Device { takes: usize::MAX, errno: FULL });
         oracle.fill(shape.packets as usize);
         let ctx = LcoreContext {

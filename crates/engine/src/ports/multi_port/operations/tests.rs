@@ -16,6 +16,7 @@ use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::poll_loop::complete_runs;
 use crate::operations::operation::Operation;
 use crate::operations::queue::OperationsSpec;
+use crate::ports::receiving::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::figures::WRONG;
@@ -73,7 +74,7 @@ impl World {
             name: "port".into(),
             index: 0,
             connections: 2,
-            receiving: Some(ManyReceiving::new(srq, 0, Link::Drop, 2, 2, 2, [false; 2])),
+            receiving: Some(ManyReceiving::new(srq, Receiving::new(0, Link::Drop, 2, 2, false), 2, 2)),
             sending: Some(ManySending::new(PORT, 8, [DEPTH, 2 * DEPTH], 2 * DEPTH, Some(queue))),
             any,
             mailbox: Arc::clone(&mailbox),

@@ -4,46 +4,23 @@ use verbline_mem::PoolCache;
 use verbline_verbs::PostStop;
 
 use super::{ManyReceiving, Slot};
-use crate::ports::posting::{self, Refilled};
-
-/// What became of an attempt to fill the receive queues.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Filled {
-    /// Packets that were taken from the pool.
-    pub(super) taken: usize,
-    pub(super) posted: usize,
-    /// Why the device refused something that it has room for.
-    pub(super) refused: Option<PostStop>,
-}
-
-impl Filled {
-    fn note(&mut self, step: Refilled) {
-        self.taken += step.taken;
-        self.posted += step.posted;
-        self.refused = self.refused.or(step.stop.filter(|stop| !stop.is_backpressure()));
-    }
-}
+use crate::ports::posting;
+use crate::ports::receiving::Filled;
 
 impl ManyReceiving {
     /// Posts what is missing.
     pub(super) fn fill(&mut self, cache: &PoolCache, slots: &mut [Slot]) -> Filled {
-        let mut filled = Filled::default();
-        while self.missing > 0 {
-            let Some(srq) = &mut self.srq else { break };
-            let step = posting::refill(cache, &mut self.refill, self.missing, |batch| srq.post_recv(batch));
-            self.missing -= step.posted;
-            filled.note(step);
-            if step.is_starved || step.stop.is_some() {
-                break;
-            }
-        }
+        let mut filled = match &mut self.srq {
+            Some(srq) => self.queue.fill(cache, |batch| srq.post_recv(batch)),
+            None => Filled::default(),
+        };
         let mut left = self.hungry.len();
         while left > 0
             && let Some(first) = self.hungry.front()
         {
             let slot = &mut slots[usize::from(*first)];
             let Some(qp) = &mut slot.qp else { break };
-            let step = posting::refill(cache, &mut self.refill, slot.missing, |batch| qp.post_recv(batch));
+            let step = posting::refill(cache, &mut self.queue.refill, slot.missing, |batch| qp.post_recv(batch));
             slot.missing -= step.posted;
             self.posted += step.posted;
             filled.note(step);
