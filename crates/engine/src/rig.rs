@@ -30,8 +30,9 @@ use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::waits::WaitsFor;
 use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::ports::context::LcoreContext;
-use crate::ports::port::{Health, Port, Sending};
+use crate::ports::port::{Health, Port};
 use crate::ports::receiving::Receiving;
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::stats::clock::told::Time;
@@ -257,7 +258,6 @@ pub(crate) fn port(
         qp: PortQp::new(qp),
         receiving,
         sending,
-        operating: None,
         stats,
         health: Health::Up,
         by_address: reconnect.is_some(),

@@ -66,7 +66,8 @@ impl Outputs<'_> {
 
     /// How many operations a connection takes now, of a port that may have many; 0 if it is over.
     pub fn operations_room_over(&self, connection: ConnectionId) -> usize {
-        self.lcore.port_of(connection).map_or(0, |port| port.operations_room(connection))
+        let port = self.lcore.port_of(connection);
+        port.map_or(0, |port| port.operations_room(connection, &self.lcore.ctx.sinks))
     }
 
     /// How many signature keys each queue pair of the port has that the output leads to: as many as

@@ -8,7 +8,7 @@ use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::connection::handshake::RELEASE;
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::port::{Health, Port};
+use crate::ports::port::Health;
 use crate::ports::reconnect::Serviced;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
@@ -29,8 +29,9 @@ impl Lcore {
         match notice {
             Notice::QpFailed { port, qpn, event } => {
                 if let Some(port) = port.checked_sub(self.ports.len()) {
-                    if let Some(port) = self.state.many.get_mut(port) {
-                        port.qp_failed(qpn, event.name());
+                    let LcoreState { ctx, many } = &mut self.state;
+                    if let Some(port) = many.get_mut(port) {
+                        port.qp_failed(qpn, event.name(), &mut ctx.sinks);
                     }
                     return Ok(());
                 }
@@ -88,7 +89,10 @@ impl Lcore {
             left = left.saturating_sub(found);
         }
         match place.checked_sub(self.ports.len()) {
-            Some(at) => self.state.many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn)),
+            Some(at) => {
+                let LcoreState { ctx, many } = &mut self.state;
+                many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn, ctx));
+            }
             None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.state.ctx)),
         }
         // What was refused, or waited for the queue pair, goes to its stages in the next turn.
@@ -98,7 +102,8 @@ impl Lcore {
     /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on
     /// meanwhile.
     fn service_reconnect(&mut self, place: usize) {
-        let Some(Serviced { is_replaced, is_releasing }) = self.ports.get_mut(place).map(Port::service_reconnect)
+        let Some(Serviced { is_replaced, is_releasing }) =
+            self.ports.get_mut(place).map(|port| port.service_reconnect(&mut self.state.ctx.sinks))
         else {
             return;
         };
@@ -121,7 +126,8 @@ impl Lcore {
         // What is left from the turn before goes first, so that what is not told yet is bounded.
         let mut waits = self.tell_changes(at);
         if !waits {
-            self.state.many[at].take_messages();
+            let LcoreState { ctx, many } = &mut self.state;
+            many[at].take_messages(&mut ctx.sinks);
             waits = self.tell_changes(at);
         }
         if waits {

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use verbline_verbs::{Status, event::AsyncEventKind};
+use verbline_verbs::{Status, Transport, event::AsyncEventKind};
 
 use crate::control::notice::Notice;
 use crate::ports::port::{Health, Port};
@@ -36,13 +36,22 @@ impl Port {
     pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
         if self.health < Health::Down {
             tracing::error!(port = %self.name, %event, "the port is down");
-            // What the device has not flushed by itself comes back now; a device that is in no
-            // state to do so refuses.
-            if let Err(error) = self.qp.to_err() {
-                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
-            }
+            self.flush_device();
         }
         self.go_down(Health::Down, DownReason::of_event(event));
+    }
+
+    /// Which half still works once a send has failed.
+    pub(super) fn left_by_failed_send(&self) -> Health {
+        if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown }
+    }
+
+    /// What the device has not flushed by itself comes back now; a device that is in no state to do
+    /// so refuses.
+    pub(super) fn flush_device(&mut self) {
+        if let Err(error) = self.qp.to_err() {
+            tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
+        }
     }
 
     /// Takes half or all of the port out of service. The stages of its lcore are told in the next

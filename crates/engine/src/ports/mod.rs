@@ -4,11 +4,11 @@
 pub(crate) mod context;
 mod health;
 pub(crate) mod multi_port;
-pub(crate) mod operating;
 mod operations;
 pub(crate) mod port;
 mod posting;
 pub(crate) mod receiving;
 pub(crate) mod reconnect;
+pub(crate) mod sending;
 pub(crate) mod sink;
 pub(crate) mod state;

@@ -148,8 +148,8 @@ impl MultiPort {
         match first.kind() {
             WrKind::SrqRecv => return self.received_run(completions, ctx),
             WrKind::Recv => self.received_own(first, ctx),
-            WrKind::Send => self.sent(first),
-            WrKind::Op => self.operated(first),
+            WrKind::Send => self.sent(first, &mut ctx.sinks),
+            WrKind::Op => self.operated(first, &mut ctx.sinks),
         }
         1
     }
@@ -160,14 +160,14 @@ impl MultiPort {
         let flushed = self.flush(ctx);
         let closed = !self.closes.is_empty();
         if closed {
-            self.close_asked();
+            self.close_asked(&mut ctx.sinks);
         }
         flushed | closed | self.refill_if_due(ctx)
     }
 
     /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
     pub(crate) fn is_settled(&self, ctx: &LcoreContext) -> bool {
-        let sent = self.sending.as_ref().is_none_or(|sending| sending.is_settled(&ctx.sinks));
+        let sent = self.sending.as_ref().is_none_or(|sending| sending.half.is_settled(&ctx.sinks));
         sent && self.receiving.as_ref().is_none_or(ManyReceiving::is_settled)
     }
 

@@ -1,8 +1,7 @@
 //! The operations of a port: posted in order with what is sent, and taken back.
 //!
-//! A port that carries out operations has these in place of a sending half: what is sent through it
-//! goes the same way, as one list with the operations, so that a WRITE in front of a SEND arrives
-//! before it. A port without operations never gets here.
+//! What is sent through a port that carries out operations goes the same way, as one list with
+//! these ([`crate::ports::sending`]). A port without operations never gets here.
 //!
 //! Guarantees: whatever was accepted comes back to its stage, once; at most `tx_depth_wr` sends and
 //! `ops_depth_wr` operations are in the send queue; the last of every list is signaled, so that all
@@ -11,7 +10,7 @@
 #[cfg(test)]
 mod model;
 
-use verbline_verbs::{Completion, Transport};
+use verbline_verbs::Completion;
 
 use crate::ports::context::LcoreContext;
 use crate::ports::port::{Health, Port};
@@ -19,18 +18,15 @@ use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
 /// The lane of a port that has one queue pair.
-const ONLY: usize = 0;
+pub(super) const ONLY: usize = 0;
 
 impl Port {
     /// Posts what waits: packets from the sink and operations, in order. True if something was
     /// posted or given back.
     #[cold]
     pub(super) fn flush_operations(&mut self, ctx: &mut LcoreContext) -> bool {
-        let Some(operating) = &mut self.operating else { return false };
-        let Some((queue, batch)) = operating.queue(&mut ctx.sinks) else { return false };
-        if std::mem::take(&mut operating.lost) {
-            queue.lose_posted(ONLY);
-        }
+        let Some(sending) = &self.sending else { return false };
+        let Some((queue, batch)) = sending.operations(&mut ctx.sinks) else { return false };
         queue.is_down = self.health != Health::Up;
         if !queue.is_waiting() && batch.is_empty() {
             return false;
@@ -48,7 +44,7 @@ impl Port {
         }
         let (mut busy, mut failed) = (false, None);
         while failed.is_none() {
-            let left = operating.sends_max.saturating_sub(self.qp.sends);
+            let left = sending.depth_wr.saturating_sub(self.qp.sends);
             if let Some(tap) = &mut ctx.tap {
                 tap.offer(self.index, batch.as_slice(), &self.qp);
             }
@@ -72,11 +68,8 @@ impl Port {
         self.stats.tx_outstanding.set(self.qp.sends as u64);
         if let Some(stop) = failed {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
-            if let Err(error) = self.qp.to_err() {
-                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
-            }
             // What waits is given back in the next turn.
-            self.go_down(Health::Down, DownReason::REFUSED);
+            self.break_off();
         }
         busy || failed.is_some()
     }
@@ -88,45 +81,34 @@ impl Port {
         if self.qp.qpn() != qpn || self.health == Health::Down {
             return;
         }
-        let Some(operating) = &mut self.operating else { return };
-        let Some((queue, _)) = operating.queue(&mut ctx.sinks) else { return };
+        let operations = self.sending.as_ref().and_then(|sending| sending.operations(&mut ctx.sinks));
+        let Some((queue, _)) = operations else { return };
         if let Err(error) = queue.settle_stop(ONLY, &mut self.qp) {
             tracing::error!(port = %self.name, %error, "the queue pair stopped, and cannot go on");
-            if let Err(error) = self.qp.to_err() {
-                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
-            }
-            self.go_down(Health::Down, DownReason::REFUSED);
+            self.break_off();
         }
+    }
+
+    /// The device refuses what it has to take: the port goes down.
+    fn break_off(&mut self) {
+        self.flush_device();
+        self.go_down(Health::Down, DownReason::REFUSED);
     }
 
     /// Takes the completion of listed work requests.
     #[cold]
     pub(super) fn operated(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
-        let Some(operating) = &mut self.operating else { return self.stats.stale.add(1) };
-        let Some((queue, _)) = operating.queue(&mut ctx.sinks) else { return self.stats.stale.add(1) };
-        let done = queue.completed(ONLY, &mut self.qp, completion, &mut operating.freed);
-        operating.freed.clear();
-        let Ok(done) = done else { return self.stats.stale.add(1) };
-        self.qp.sends = self.qp.sends.saturating_sub(done.sends);
-        self.stats.tx_outstanding.set(self.qp.sends as u64);
-        let (status, failed) = (completion.status(), !completion.is_ok());
-        queue.is_down |= failed;
-        if failed {
-            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
-            if !done.of_operation {
-                self.stats.drops.add(DropReason::SendError, 1);
-            }
-            self.failed_with(status, left);
+        let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
+        let done = sending.operated(ONLY, &mut self.qp, completion, &mut ctx.sinks, &self.stats);
+        if done.is_none() {
+            return;
         }
-    }
-
-    /// A completion of a send on a port that has none but listed work requests: the marker behind
-    /// everything of a queue pair that is being released.
-    #[cold]
-    pub(super) fn marker_done(&mut self, completion: &Completion) {
-        let Some(operating) = &mut self.operating else { return self.stats.stale.add(1) };
-        if self.qp.sent(completion, &mut operating.freed).is_err() || !self.qp.is_marked() {
-            self.stats.stale.add(1);
+        self.stats.tx_outstanding.set(self.qp.sends as u64);
+        if !completion.is_ok() {
+            // What stages ask for from now on is declined, and not only from the next turn.
+            sending.operations(&mut ctx.sinks).into_iter().for_each(|(queue, _)| queue.is_down = true);
+            let left = self.left_by_failed_send();
+            self.failed_with(completion.status(), left);
         }
     }
 }

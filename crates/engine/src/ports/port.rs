@@ -12,42 +12,23 @@
 #[cfg(test)]
 mod model;
 
-use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, Transport, WrKind};
+use verbline_mem::PoolCache;
+use verbline_verbs::{Completion, PostStop, WrKind};
 
 use crate::capture::tap::CapturePath;
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::LcoreInbox;
 use crate::ports::context::LcoreContext;
-use crate::ports::operating::Operating;
 use crate::ports::posting::{self, STARVED_RETRY_NS};
 use crate::ports::receiving::{Delivery, Receiving};
+use crate::ports::sending::Sending;
 use crate::ports::sink::Sink;
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, PortStats};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
-
-/// The sending half of a port.
-#[derive(Debug)]
-pub(crate) struct Sending {
-    /// Index of the sink that gathers for it.
-    pub(crate) sink: usize,
-    pub(crate) signal_every_wr: u32,
-    /// Packets that a completion gave back, on their way to their pool.
-    pub(crate) freed: Batch,
-    /// Whether the last send of every batch is signaled. It is while a run drains, so that the
-    /// lcore can wait for its sends.
-    signal_ends: bool,
-}
-
-impl Sending {
-    pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
-        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false }
-    }
-}
 
 /// A port of an lcore.
 #[derive(Debug)]
@@ -57,9 +38,7 @@ pub(crate) struct Port {
     pub(crate) index: u16,
     pub(crate) qp: PortQp,
     pub(crate) receiving: Option<Receiving>,
-    /// `None` also where the port carries out operations.
     pub(crate) sending: Option<Sending>,
-    pub(crate) operating: Option<Box<Operating>>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) health: Health,
     /// Whether the port has an address, so that it can be connected again.
@@ -109,8 +88,9 @@ impl Port {
     #[inline(always)]
     pub(crate) fn work<const TAP: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
         let flushed = match &self.sending {
+            Some(sending) if sending.operates => self.flush_operations(ctx),
             Some(sending) => !ctx.sinks[sending.sink].batch.is_empty() && self.flush::<TAP>(ctx),
-            None => self.operating.is_some() && self.flush_operations(ctx),
+            None => false,
         };
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
@@ -123,9 +103,8 @@ impl Port {
 
     /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
     pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
-        let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
-        let operated = self.operating.as_ref().is_none_or(|operating| operating.is_settled(sinks));
-        sent && operated && self.receiving.as_ref().is_none_or(Receiving::is_settled)
+        self.sending.as_ref().is_none_or(|sending| sending.is_settled(sinks))
+            && self.receiving.as_ref().is_none_or(Receiving::is_settled)
     }
 
     /// When the port wants a turn though nothing arrives.
@@ -142,8 +121,9 @@ impl Port {
 
     /// Whether a send is out whose completion will come.
     pub(crate) fn awaits_completion(&self) -> bool {
-        let every_wr = self.sending.as_ref().map_or(1, |sending| sending.signal_every_wr as usize);
-        self.health == Health::Up && self.qp.awaits_completion(every_wr, self.sending.is_none())
+        let by_packet = self.sending.as_ref().filter(|sending| !sending.operates);
+        let every_wr = by_packet.map_or(1, |sending| sending.signal_every_wr as usize);
+        self.health == Health::Up && self.qp.awaits_completion(every_wr, by_packet.is_none())
     }
 
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
@@ -193,13 +173,17 @@ impl Port {
 
     #[inline]
     fn sent(&mut self, completion: &Completion) {
-        let Some(sending) = &mut self.sending else { return self.marker_done(completion) };
+        let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
+        if sending.operates {
+            sending.marker_done(&mut self.qp, completion, &self.stats);
+            return;
+        }
         let done = self.qp.sent(completion, &mut sending.freed);
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         match done {
             Ok(SendDone::Sent | SendDone::Marker) => {}
             Ok(SendDone::Failed) => {
-                let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+                let left = self.left_by_failed_send();
                 self.failed(completion.status(), DropReason::SendError, left);
             }
             Err(_) => self.stats.stale.add(1),

@@ -14,7 +14,9 @@ use verbline_mem::ConnectionId;
 
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
+use crate::ports::operations::ONLY;
 use crate::ports::port::{Health, Port};
+use crate::ports::sink::Sink;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
@@ -30,7 +32,7 @@ pub(crate) struct Serviced {
 impl Port {
     /// Does what the supervisor asked for, and what the port's own failure asks for.
     #[cold]
-    pub(crate) fn service_reconnect(&mut self) -> Serviced {
+    pub(crate) fn service_reconnect(&mut self, sinks: &mut [Sink]) -> Serviced {
         let mut serviced = Serviced::default();
         let Some(side) = &mut self.reconnect else { return serviced };
         side.mailbox.heard();
@@ -40,7 +42,7 @@ impl Port {
             let current = self.reconnect.as_ref().map(|side| side.connection);
             match message {
                 ToLcore::Open { connection, qp, .. } => {
-                    self.replace_qp(connection, qp);
+                    self.replace_qp(connection, qp, sinks);
                     serviced.is_replaced = true;
                 }
                 ToLcore::Close { connection, .. } if Some(connection) == current => {
@@ -86,13 +88,14 @@ impl Port {
     }
 
     /// Takes another queue pair, which is connected. Its receives are posted in this turn.
-    fn replace_qp(&mut self, connection: ConnectionId, mut qp: Box<PortQp>) {
+    fn replace_qp(&mut self, connection: ConnectionId, mut qp: Box<PortQp>, sinks: &mut [Sink]) {
         // The old one goes back in the same box: nothing is allocated here.
         mem::swap(&mut self.qp, &mut *qp);
         // What the device never completed goes with the queue pair.
-        let unanswered = qp.lost_sends(self.operating.is_some());
-        if let Some(operating) = &mut self.operating {
-            operating.lost = true;
+        let operations = self.sending.as_ref().and_then(|sending| sending.operations(sinks));
+        let unanswered = qp.lost_sends(operations.is_some());
+        if let Some((queue, _)) = operations {
+            queue.lose_posted(ONLY);
         }
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.stats.qpn.set(self.qp.qpn().into());

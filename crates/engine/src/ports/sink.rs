@@ -48,6 +48,15 @@ impl Sink {
         Sink { batch: Batch::with_capacity(capacity), full, stats }
     }
 
+    /// The operations of the port that it gathers for, and the packets that wait beside them.
+    #[inline]
+    pub(crate) fn operations(&mut self) -> Option<(&mut OperationQueue, &mut Batch)> {
+        match &mut self.stats {
+            SinkStats::Operations(queue) => Some((queue, &mut self.batch)),
+            SinkStats::Stage(_) | SinkStats::Port(_) | SinkStats::Ring(_) => None,
+        }
+    }
+
     /// Takes the packet, or drops it and counts that.
     #[inline]
     pub(crate) fn push(&mut self, packet: Packet) -> bool {

@@ -7,7 +7,6 @@ use verbline_verbs::Completion;
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;
-use crate::ports::sink::{Sink, SinkStats};
 
 /// See the top of this file.
 pub(crate) struct LcoreState {
@@ -20,12 +19,7 @@ impl LcoreState {
     /// The operations of the port that this sink gathers for, and how many packets wait there.
     #[inline]
     pub(crate) fn operations_at(&mut self, sink: usize) -> Option<(&mut OperationQueue, usize)> {
-        let Sink { batch, stats, .. } = &mut self.ctx.sinks[sink];
-        let queue = match stats {
-            SinkStats::Operations(queue) => &mut **queue,
-            SinkStats::Port(_) => self.many.iter_mut().find_map(|port| port.operations_at(sink))?,
-            SinkStats::Stage(_) | SinkStats::Ring(_) => return None,
-        };
+        let (queue, batch) = self.ctx.sinks[sink].operations()?;
         Some((queue, batch.len()))
     }
 

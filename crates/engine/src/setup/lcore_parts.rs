@@ -22,11 +22,12 @@ use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::LcoreParts;
 use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer};
 use crate::lcore::waits::WaitsFor;
+use crate::operations::queue::OperationQueue;
 use crate::operations::region::Region;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort};
-use crate::ports::operating::Operating;
-use crate::ports::port::{Health, Port, Sending};
+use crate::ports::port::{Health, Port};
 use crate::ports::receiving::{Delivery, Receiving};
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::setup::devices::{Devices, Pools};
 use crate::setup::many_ports::{ManyPorts, every_of};
@@ -108,9 +109,9 @@ impl LcoreBuilder<'_> {
         let (with_many, alone): (Vec<PortId>, Vec<PortId>) =
             lcore.ports.iter().copied().partition(|id| self.plan[*id].connections.is_some());
         let ports = alone.into_iter().map(|id| self.port(id, lcore, &mut sinks, qps)).collect::<Result<_, _>>()?;
-        let many = with_many.into_iter().map(|id| self.many_port(id, lcore, &sinks, many));
-        let mut many = many.collect::<Result<Vec<_>, _>>()?;
-        let nodes = lcore.stages.iter().map(|id| self.node(*id, lcore, &mut sinks, &mut many, stages)).collect();
+        let many = with_many.into_iter().map(|id| self.many_port(id, lcore, &mut sinks, many));
+        let many = many.collect::<Result<Vec<_>, _>>()?;
+        let nodes = lcore.stages.iter().map(|id| self.node(*id, lcore, &mut sinks, stages)).collect();
         let (rings_out, doorbells) = self.rings_out(lcore, &sinks, rings);
         let mut by_urgency = lcore.rings_in.clone();
         by_urgency.sort_by_key(|id| (self.plan[*id].to, Reverse(self.plan[*id].priority)));
@@ -207,6 +208,21 @@ impl LcoreBuilder<'_> {
         Some(Receiving::new(self.cache_of(lcore, pool), next, depth_wr as usize, burst, port.timestamps))
     }
 
+    /// The send half of a port, and its operations in their place.
+    fn sending(
+        &self,
+        port: &verbline_plan::Port,
+        signal_every_wr: u32,
+        sinks: &mut Sinks,
+        operations: Option<OperationQueue>,
+    ) -> Option<Sending> {
+        let sink = (port.tx_depth_wr > 0).then(|| sinks.index(Target::Port(port.id)))?;
+        let sending = Sending::new(sink, signal_every_wr, port.tx_depth_wr as usize);
+        let Some(queue) = operations else { return Some(sending) };
+        sinks.sinks[sink].stats = SinkStats::Operations(Box::new(queue));
+        Some(sending.with_operations(port.ops_depth_wr as usize))
+    }
+
     fn port(
         &self,
         id: PortId,
@@ -220,13 +236,7 @@ impl LcoreBuilder<'_> {
         let entry = &self.stats.ports[id.index()];
         let queue = operation_queue(self.plan, port, self.regions, &self.devices[port.device], &mut qp, entry)?;
         qps.keep_like(id, &qp);
-        let operating = queue.map(|queue| {
-            let sink = sinks.index(Target::Port(id));
-            sinks.sinks[sink].stats = SinkStats::Operations(Box::new(queue));
-            Box::new(Operating::new(sink, port.tx_depth_wr as usize, port.ops_depth_wr as usize))
-        });
-        let sending = (port.tx_depth_wr > 0 && operating.is_none())
-            .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));
+        let sending = self.sending(port, port.signal_every_wr, sinks, queue);
         self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
         // Of a queue pair that takes this one's place later as well (`keep_like`).
         entry.out_of_buffer.get_or_init(|| qp.out_of_buffer());
@@ -236,7 +246,6 @@ impl LcoreBuilder<'_> {
             qp: PortQp::new(qp),
             receiving,
             sending,
-            operating,
             stats: self.stats.ports[id.index()].stats.clone(),
             health: Health::Up,
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
@@ -249,7 +258,7 @@ impl LcoreBuilder<'_> {
         &self,
         id: PortId,
         lcore: &Lcore,
-        sinks: &Sinks,
+        sinks: &mut Sinks,
         many: &mut ManyPorts<'_>,
     ) -> Result<MultiPort, EngineError> {
         let port = &self.plan[id];
@@ -263,30 +272,21 @@ impl LcoreBuilder<'_> {
             let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr };
             let receiving = self.receiving(port, lcore, sinks, depth_wr);
             let receiving = receiving.map(|queue| ManyReceiving::new(srq, queue, burst, connections.max as usize));
-            let sending = (port.tx_depth_wr > 0).then(|| {
-                let depths = [port.tx_depth_wr as usize, connections.tx_shared_wr as usize];
-                let (sink, every) = (sinks.index(Target::Port(id)), every_of(port, connections));
-                ManySending::new(sink, every, depths, port.batch_packets as usize, operations)
-            });
+            let sending = self.sending(port, every_of(port, connections), sinks, operations);
+            let most_wr = connections.tx_shared_wr as usize;
+            let sending = sending.map(|half| ManySending::new(half, most_wr, port.batch_packets as usize));
             (receiving, sending)
         }))
     }
 
-    fn node(
-        &self,
-        id: StageId,
-        lcore: &Lcore,
-        sinks: &mut Sinks,
-        many: &mut [MultiPort],
-        stages: &mut [Option<StageAndFds>],
-    ) -> Node {
+    fn node(&self, id: StageId, lcore: &Lcore, sinks: &mut Sinks, stages: &mut [Option<StageAndFds>]) -> Node {
         let stage = &self.plan[id];
         let source = self.registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source);
         let stats = &self.stats.stages[id.index()].stats;
         let links: Box<[Output]> = stage.outputs.iter().map(|target| sinks.output(*target, self.plan)).collect();
         let (made, fds, ports) = stages[id.index()].take().expect("a stage is on one lcore");
         let asks = links.iter().zip(&stage.operates).filter(|(_, asks)| **asks).map(|(link, _)| link);
-        let (operation_ports, operations_at_once) = operation_ports(stats, asks, &mut sinks.sinks, many);
+        let (operation_ports, operations_at_once) = operation_ports(stats, asks, &mut sinks.sinks);
         let waits_for = WaitsFor {
             timers: stage.timers_max,
             timers_at_once: lcore.burst_packets as usize,

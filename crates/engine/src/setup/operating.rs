@@ -10,8 +10,7 @@ use crate::errors::error::{Cause, EngineError, place};
 use crate::lcore::waits::OperationPort;
 use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::operations::region::Region;
-use crate::ports::multi_port::MultiPort;
-use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::sink::Sink;
 use crate::setup::devices::{Opened, transport};
 use crate::setup::queue_pairs::signature_keys;
 use crate::stats::count::Shared;
@@ -124,7 +123,6 @@ pub(crate) fn operation_ports<'a>(
     stats: &Shared<StageStats>,
     links: impl Iterator<Item = &'a Output>,
     sinks: &mut [Sink],
-    many: &mut [MultiPort],
 ) -> (Vec<OperationPort>, usize) {
     let sink = |link: &Output| match link {
         Output::Sink(place) => Some(*place),
@@ -137,11 +135,7 @@ pub(crate) fn operation_ports<'a>(
     let (mut ports, mut depth) = (Vec::new(), 0);
     for place in places {
         let sink = usize::from(place);
-        let queue = match &mut sinks[sink].stats {
-            SinkStats::Operations(queue) => Some(&mut **queue),
-            _ => many.iter_mut().find_map(|port| port.operations_at(sink)),
-        };
-        if let Some(queue) = queue {
+        if let Some((queue, _)) = sinks[sink].operations() {
             ports.push(OperationPort { sink, user: queue.add_user(Shared::clone(stats)) });
             depth = depth.max(queue.depth());
         }

@@ -8,6 +8,7 @@ use verbline_verbs::Status;
 use super::{MultiPort, Slot, State, slot_of};
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::event::ConnectionChange;
+use crate::ports::sink::Sink;
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection that a stage closed.
@@ -15,11 +16,11 @@ pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
     /// Does some of what the host asked for. False if there was nothing.
-    pub(crate) fn take_messages(&mut self) -> bool {
+    pub(crate) fn take_messages(&mut self, sinks: &mut [Sink]) -> bool {
         let mut taken = mem::take(&mut self.taken);
         self.mailbox.take_for_lcore(&mut taken);
         let any = !taken.is_empty();
-        taken.drain(..).for_each(|message| self.take_message(message));
+        taken.drain(..).for_each(|message| self.take_message(message, sinks));
         self.taken = taken;
         if !self.changes.is_empty() {
             self.mailbox.call_again();
@@ -42,7 +43,7 @@ impl MultiPort {
         self.mailbox.call_again();
     }
 
-    fn take_message(&mut self, message: ToLcore) {
+    fn take_message(&mut self, message: ToLcore, sinks: &mut [Sink]) {
         match message {
             ToLcore::Expect { connection, qpn } => {
                 let Some(slot) = self.slots.get_mut(connection.slot()) else { return };
@@ -55,7 +56,7 @@ impl MultiPort {
                 (slot.state, slot.qp, slot.open_at) = (State::Open, Some(qp), self.open.len());
                 slot.peer = peer;
                 self.open.push(at as u16);
-                if let Some(queue) = self.sending.as_mut().and_then(|sending| sending.operations.as_mut()) {
+                if let Some(queue) = self.operations(sinks) {
                     queue.open(connection);
                 }
                 self.feed(at);
@@ -65,21 +66,21 @@ impl MultiPort {
                 self.counts.open_max.raise_to(open);
                 self.changes.push_back((connection, ConnectionChange::Opened));
                 if let Some(reason) = self.slots[at].failed_early {
-                    self.fail(at, reason);
+                    self.fail(at, reason, sinks);
                 }
             }
             ToLcore::Forget { connection, qp } => {
                 let Some(at) = self.find(connection, State::Expected) else { return };
                 self.slots[at].qp = Some(qp);
-                self.start_release(at);
+                self.start_release(at, sinks);
             }
             ToLcore::Close { connection, reason } => {
                 let Some(at) = self.find(connection, State::Open) else { return };
-                self.begin_close(at, ConnectionChange::Closed { reason });
+                self.begin_close(at, ConnectionChange::Closed { reason }, sinks);
             }
             ToLcore::Force { connection } => {
                 let Some(at) = self.find(connection, State::Closing) else { return };
-                self.release(at);
+                self.release(at, sinks);
             }
         }
     }
@@ -91,46 +92,46 @@ impl MultiPort {
 
     /// The device says that a queue pair has failed, e.g. since its peer reached for memory that is
     /// not its own. Nothing that is posted need complete for that.
-    pub(crate) fn qp_failed(&mut self, qpn: u32, event: &'static str) {
-        if let Some(connection) = self.look_again(qpn) {
-            self.fail(connection.slot(), event);
+    pub(crate) fn qp_failed(&mut self, qpn: u32, event: &'static str, sinks: &mut [Sink]) {
+        if let Some(connection) = self.look_again(qpn, sinks) {
+            self.fail(connection.slot(), event, sinks);
         }
     }
 
     /// A connection failed, which may be one that is not open yet.
-    pub(super) fn fail(&mut self, at: usize, reason: &'static str) {
+    pub(super) fn fail(&mut self, at: usize, reason: &'static str, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         match (slot.state, slot.connection) {
             (State::Expected, _) => slot.failed_early = Some(reason),
             (State::Open, Some(connection)) => {
                 tracing::debug!(port = %self.name, %connection, %reason, "a connection failed");
                 self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
-                self.begin_close(at, ConnectionChange::Failed { reason });
+                self.begin_close(at, ConnectionChange::Failed { reason }, sinks);
             }
             _ => {}
         }
     }
 
     /// A connection failed by a completion with this status. One that is closing is flushed.
-    pub(super) fn failed_with(&mut self, at: usize, status: Status) {
+    pub(super) fn failed_with(&mut self, at: usize, status: Status, sinks: &mut [Sink]) {
         if self.slots[at].state != State::Closing {
             self.stats.count_status(status);
         }
-        self.fail(at, status.name());
+        self.fail(at, status.name(), sinks);
     }
 
     /// Closes what stages want closed.
-    pub(super) fn close_asked(&mut self) {
+    pub(super) fn close_asked(&mut self, sinks: &mut [Sink]) {
         while let Some(connection) = self.closes.pop() {
             if let Some(at) = self.open_slot(connection) {
                 self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
-                self.begin_close(at, ConnectionChange::Closed { reason: CLOSED_HERE });
+                self.begin_close(at, ConnectionChange::Closed { reason: CLOSED_HERE }, sinks);
             }
         }
     }
 
     /// A connection that is open is so no more.
-    pub(super) fn begin_close(&mut self, at: usize, over: ConnectionChange) {
+    pub(super) fn begin_close(&mut self, at: usize, over: ConnectionChange, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         slot.over = Some(over);
         self.open.swap_remove(slot.open_at);
@@ -138,11 +139,11 @@ impl MultiPort {
             self.slots[usize::from(*moved)].open_at = self.slots[at].open_at;
         }
         self.starve(at);
-        self.start_release(at);
+        self.start_release(at, sinks);
     }
 
     /// Brings a queue pair to ERR: whatever is posted completes, behind what has completed already.
-    fn start_release(&mut self, at: usize) {
+    fn start_release(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         slot.state = State::Closing;
         let Some(qp) = &mut slot.qp else { return };
@@ -150,37 +151,37 @@ impl MultiPort {
         qp.start_drain(&self.name);
         let after = qp.sends_outstanding();
         if let Some(sending) = &mut self.sending {
-            match &mut sending.operations {
+            match sending.half.operations(sinks) {
                 None => sending.changed(before, after),
-                Some(queue) => self.slots[at].connection.into_iter().for_each(|connection| queue.close(connection)),
+                Some((queue, _)) => slot.connection.into_iter().for_each(|connection| queue.close(connection)),
             }
         }
         self.gauge_sends();
-        self.release_if_drained(at);
+        self.release_if_drained(at, sinks);
     }
 
-    pub(super) fn release_if_drained(&mut self, at: usize) {
+    pub(super) fn release_if_drained(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = &self.slots[at];
         if slot.state == State::Closing && slot.qp.as_ref().is_some_and(|qp| qp.is_drained()) {
-            self.release(at);
+            self.release(at, sinks);
         }
     }
 
     /// Gives a queue pair back to the host, and frees its slot. What never completed goes with it.
-    fn release(&mut self, at: usize) {
+    fn release(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = mem::take(&mut self.slots[at]);
         self.by_qpn.remove(slot.qpn);
         let (Some(connection), Some(qp)) = (slot.connection, slot.qp) else { return };
         if let Some(sending) = &mut self.sending {
-            let unanswered = match &mut sending.operations {
+            let unanswered = match sending.half.operations(sinks) {
                 None => qp.sends_outstanding(),
-                Some(queue) => {
+                Some((queue, _)) => {
                     queue.lose_posted(at);
                     qp.sends
                 }
             };
             sending.changed(unanswered, 0);
-            let lost = qp.lost_sends(sending.operations.is_some());
+            let lost = qp.lost_sends(sending.half.operates);
             self.stats.drops.add(DropReason::SendError, lost as u64);
         }
         self.gauge_sends();

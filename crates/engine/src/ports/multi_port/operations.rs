@@ -20,6 +20,7 @@ use crate::operations::queue::OperationQueue;
 use crate::operations::queue::posting::{Gathered, refusal};
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::sending::ManySending;
+use crate::ports::sink::{Sink, SinkStats};
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection whose queue pair the device takes nothing for.
@@ -29,24 +30,27 @@ const REFUSED: &str = "the device takes nothing";
 const STOPPED: &str = "it stopped, and cannot go on";
 
 impl MultiPort {
-    /// The operations, if the sink is the one that gathers for this port.
-    pub(crate) fn operations_at(&mut self, sink: usize) -> Option<&mut OperationQueue> {
-        let sending = self.sending.as_mut().filter(|sending| sending.sink == sink)?;
-        sending.operations.as_deref_mut()
+    /// The operations, where the port carries out some.
+    pub(super) fn operations<'c>(&self, sinks: &'c mut [Sink]) -> Option<&'c mut OperationQueue> {
+        self.sending.as_ref()?.half.operations(sinks).map(|(queue, _)| queue)
     }
 
     /// How many operations a connection takes now; 0 if it is over.
-    pub(crate) fn operations_room(&self, connection: ConnectionId) -> usize {
-        let queue = self.sending.as_ref().and_then(|sending| sending.operations.as_ref());
-        queue.map_or(0, |queue| queue.room_over(connection))
+    pub(crate) fn operations_room(&self, connection: ConnectionId, sinks: &[Sink]) -> usize {
+        let Some(sending) = &self.sending else { return 0 };
+        match &sinks[sending.half.sink].stats {
+            SinkStats::Operations(queue) => queue.room_over(connection),
+            SinkStats::Stage(_) | SinkStats::Port(_) | SinkStats::Ring(_) => 0,
+        }
     }
 
     /// Posts what waits: packets from the sink and operations, in order. True if there was
     /// something.
     pub(super) fn flush_with_operations(&mut self, ctx: &mut LcoreContext) -> bool {
         let mut any = false;
-        while let Some(ManySending { sink, operations: Some(queue), .. }) = &mut self.sending
-            && let Some(over) = queue.next_over(&ctx.sinks[*sink].batch)
+        while let Some((queue, batch)) =
+            self.sending.as_ref().and_then(|sending| sending.half.operations(&mut ctx.sinks))
+            && let Some(over) = queue.next_over(batch)
         {
             any = true;
             // Only a packet has none: one that goes to any connection.
@@ -54,11 +58,9 @@ impl MultiPort {
             let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
             self.post_stretch(over, at, ctx);
         }
-        if let Some(sending) = &mut self.sending {
-            self.stats.tx_outstanding.set(sending.outstanding as u64);
-            if let Some(queue) = &mut sending.operations {
-                queue.is_fresh = false;
-            }
+        self.gauge_sends();
+        if let Some(queue) = self.operations(&mut ctx.sinks) {
+            queue.is_fresh = false;
         }
         any
     }
@@ -66,18 +68,15 @@ impl MultiPort {
     /// Posts what comes next over one connection, and leaves nothing of it; where the connection is
     /// gone, it all comes back, or is dropped.
     fn post_stretch(&mut self, over: Option<ConnectionId>, at: Option<usize>, ctx: &mut LcoreContext) {
-        let Some(ManySending { sink, operations: Some(queue), depth_wr, most_wr, outstanding, .. }) = &mut self.sending
-        else {
-            return;
-        };
-        let batch = &mut ctx.sinks[*sink].batch;
+        let Some(ManySending { half, most_wr, outstanding, .. }) = &mut self.sending else { return };
+        let Some((queue, batch)) = half.operations(&mut ctx.sinks) else { return };
         let slot = at.map(|at| (at, &mut self.slots[at]));
         let Some((at, qp)) = slot.and_then(|(at, slot)| Some((at, slot.qp.as_mut()?))) else {
             queue.gather_over(batch, over, usize::MAX);
             let dropped = queue.refuse_listed(OperationError::ConnectionOver);
             return self.stats.drops.add(DropReason::NoConnection, dropped as u64);
         };
-        let room = depth_wr.saturating_sub(qp.sends).min(most_wr.saturating_sub(*outstanding));
+        let room = half.depth_wr.saturating_sub(qp.sends).min(most_wr.saturating_sub(*outstanding));
         if let Some(tap) = &mut ctx.tap {
             let stretch = batch.iter().take_while(|packet| packet.connection() == over).count();
             tap.offer(self.index, &batch.as_slice()[..stretch], qp);
@@ -99,67 +98,58 @@ impl MultiPort {
         *outstanding -= posted.dropped;
         if let Some(stop) = posted.lost {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
-            self.lose(at);
+            self.lose(at, &mut ctx.sinks);
         }
     }
 
     /// Ends a connection whose queue pair takes nothing.
-    fn lose(&mut self, at: usize) {
+    fn lose(&mut self, at: usize, sinks: &mut [Sink]) {
         if let Some(connection) = self.slots[at].connection {
             self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
-            self.begin_close(at, ConnectionChange::Failed { reason: REFUSED });
+            self.begin_close(at, ConnectionChange::Failed { reason: REFUSED }, sinks);
         }
     }
 
     /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes
     /// back, and the rest goes on. One that is closing is flushed.
-    pub(crate) fn sq_stopped(&mut self, qpn: u32) {
+    pub(crate) fn sq_stopped(&mut self, qpn: u32, ctx: &mut LcoreContext) {
         let Some(at) = self.by_qpn.slot(qpn).filter(|at| self.slots[*at].state == State::Open) else { return };
-        let Some(ManySending { operations: Some(queue), .. }) = &mut self.sending else { return };
+        let Some(queue) = self.operations(&mut ctx.sinks) else { return };
         let Some(qp) = &mut self.slots[at].qp else { return };
         if let Err(error) = queue.settle_stop(at, qp) {
             tracing::error!(port = %self.name, %error, "a queue pair that stopped cannot go on");
-            self.fail(at, STOPPED);
+            self.fail(at, STOPPED, &mut ctx.sinks);
         }
     }
 
     /// Takes the completion of listed work requests.
-    pub(super) fn operated(&mut self, completion: &Completion) {
+    pub(super) fn operated(&mut self, completion: &Completion, sinks: &mut [Sink]) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
-        let Some(ManySending { operations: Some(queue), freed, outstanding, .. }) = &mut self.sending else {
+        let (Some(qp), Some(sending)) = (&mut self.slots[at].qp, &mut self.sending) else {
             return self.stats.stale.add(1);
         };
-        let slot = &mut self.slots[at];
-        let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
-        let done = queue.completed(at, qp, completion, freed);
-        freed.clear();
-        let Ok(done) = done else { return self.stats.stale.add(1) };
-        qp.sends -= done.sends;
-        *outstanding -= done.sends;
-        self.stats.tx_outstanding.set(*outstanding as u64);
+        let Some(done) = sending.half.operated(at, qp, completion, sinks, &self.stats) else { return };
+        sending.changed(done.sends, 0);
+        self.gauge_sends();
         if !completion.is_ok() {
-            if !done.of_operation {
-                self.stats.drops.add(DropReason::SendError, 1);
-            }
-            self.failed_with(at, completion.status());
+            self.failed_with(at, completion.status(), sinks);
         }
-        self.release_if_drained(at);
+        self.release_if_drained(at, sinks);
     }
 
     /// A completion of a send, of which there is but the marker behind everything of a queue pair
     /// that is let go of. What it covers and has not completed is lost.
-    pub(super) fn marker_done(&mut self, at: usize, completion: &Completion) {
-        let (slot, Some(sending)) = (&mut self.slots[at], &mut self.sending) else { return };
-        let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
-        if qp.sent(completion, &mut sending.freed).is_err() || !qp.is_marked() {
-            return self.stats.stale.add(1);
+    pub(super) fn marker_done(&mut self, at: usize, completion: &Completion, sinks: &mut [Sink]) {
+        let (Some(qp), Some(sending)) = (&mut self.slots[at].qp, &mut self.sending) else { return };
+        if !sending.half.marker_done(qp, completion, &self.stats) {
+            return;
         }
-        if let Some(queue) = &mut sending.operations {
+        if let Some((queue, _)) = sending.half.operations(sinks) {
             queue.lose_posted(at);
         }
         let unanswered = std::mem::take(&mut qp.sends);
         sending.changed(unanswered, 0);
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
-        self.release_if_drained(at);
+        self.release_if_drained(at, sinks);
     }
 }

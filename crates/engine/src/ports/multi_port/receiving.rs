@@ -12,6 +12,7 @@ use crate::capture::tap::CapturePath;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting::STARVED_RETRY_NS;
 use crate::ports::receiving::{Delivery, Receiving};
+use crate::ports::sink::Sink;
 use crate::stats::counters::LcoreStats;
 use crate::stats::drop_reason::DropReason;
 
@@ -120,7 +121,7 @@ impl MultiPort {
         for completion in completions {
             let Some(mut packet) = sorted.pop() else { break };
             if packet.connection().is_none() {
-                packet.set_connection(self.look_again(completion.qp_num()));
+                packet.set_connection(self.look_again(completion.qp_num(), &mut ctx.sinks));
             }
             self.hand_on(packet, ctx);
         }
@@ -132,8 +133,8 @@ impl MultiPort {
     /// The connection of a queue pair that the lcore knows nothing of. The host has told of it
     /// before the peer could send, and the lcore may not have listened since.
     #[cold]
-    pub(super) fn look_again(&mut self, qpn: u32) -> Option<ConnectionId> {
-        while self.by_qpn.slot(qpn).is_none() && self.take_messages() {}
+    pub(super) fn look_again(&mut self, qpn: u32, sinks: &mut [Sink]) -> Option<ConnectionId> {
+        while self.by_qpn.slot(qpn).is_none() && self.take_messages(sinks) {}
         self.slots[self.by_qpn.slot(qpn)?].connection
     }
 
@@ -180,20 +181,20 @@ impl MultiPort {
             receiving.hungry.push_back(at as u16);
         }
         self.received_alone(packet, completion, ctx);
-        self.release_if_drained(at);
+        self.release_if_drained(at, &mut ctx.sinks);
     }
 
     fn received_alone(&mut self, mut packet: Packet, completion: &Completion, ctx: &mut LcoreContext) {
         let at = self.by_qpn.slot(completion.qp_num());
         if !completion.is_ok() {
             drop(packet);
-            return self.receive_failed(at, completion.qp_num(), completion.status());
+            return self.receive_failed(at, completion.qp_num(), completion.status(), &mut ctx.sinks);
         }
         if let Some(receiving) = &self.receiving {
             receiving.queue.stamp(&mut packet, completion, self.index, &ctx.time, &self.stats);
         }
         let known = at.and_then(|at| self.slots[at].connection);
-        packet.set_connection(known.or_else(|| self.look_again(completion.qp_num())));
+        packet.set_connection(known.or_else(|| self.look_again(completion.qp_num(), &mut ctx.sinks)));
         if let Some(tap) = &mut ctx.tap {
             let qp = at.and_then(|at| self.slots[at].qp.as_ref());
             tap.received(self.index, &packet, qp.map(|qp| CapturePath::of(qp)), completion);
@@ -203,7 +204,7 @@ impl MultiPort {
 
     /// A receive that is flushed is an empty buffer, and no message.
     #[cold]
-    fn receive_failed(&mut self, at: Option<usize>, qpn: u32, status: Status) {
+    fn receive_failed(&mut self, at: Option<usize>, qpn: u32, status: Status, sinks: &mut [Sink]) {
         let is_closing = at.is_some_and(|at| self.slots[at].state == State::Closing);
         if !(is_closing && status == Status::WR_FLUSH_ERR) {
             self.stats.count_status(status);
@@ -212,8 +213,8 @@ impl MultiPort {
             self.stats.drops.add(DropReason::RecvError, 1);
         }
         // The host may have told of it and the lcore not have listened since.
-        if let Some(at) = at.or_else(|| self.look_again(qpn).map(ConnectionId::slot)) {
-            self.fail(at, status.name());
+        if let Some(at) = at.or_else(|| self.look_again(qpn, sinks).map(ConnectionId::slot)) {
+            self.fail(at, status.name(), sinks);
         }
     }
 
@@ -272,13 +273,10 @@ impl MultiPort {
         self.gauge_receives();
     }
 
-    /// Counts what waits for its connection to open, and the packets of operations, as the run
-    /// ends.
+    /// Counts what waits for its connection to open, as the run ends.
     pub(crate) fn count_stopped(&mut self) {
         let early = self.receiving.as_ref().map_or(0, |receiving| receiving.early.len());
-        let queue = self.sending.as_mut().and_then(|sending| sending.operations.as_mut());
-        let abandoned = queue.map_or(0, |queue| queue.abandon());
-        self.stats.drops.add(DropReason::Stopped, (early + abandoned) as u64);
+        self.stats.drops.add(DropReason::Stopped, early as u64);
     }
 
     fn gauge_receives(&self) {

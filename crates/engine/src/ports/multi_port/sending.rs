@@ -8,58 +8,32 @@ use verbline_verbs::Completion;
 use super::{MultiPort, State};
 use crate::capture::tap::Tap;
 use crate::connection::port_qp::{PortQp, SendDone};
-use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting;
+use crate::ports::sending::Sending;
 use crate::ports::sink::Sink;
 use crate::stats::drop_reason::DropReason;
 
 /// The sending half of a port with many connections.
 #[derive(Debug)]
 pub(crate) struct ManySending {
-    /// Index of the sink that gathers for it.
-    pub(crate) sink: usize,
-    signal_every_wr: usize,
-    /// Sends of one connection that may be outstanding.
-    pub(super) depth_wr: usize,
-    /// What it carries out beside the sends, if something: then both go the same way.
-    pub(super) operations: Option<Box<OperationQueue>>,
+    /// What the queue pairs have in common.
+    pub(super) half: Sending,
     /// Sends of all connections that may be outstanding, and those that are.
     pub(super) most_wr: usize,
     pub(super) outstanding: usize,
     /// What was pending, while it is sent; and the stretch of it that goes to one connection.
     work: Batch,
     run: Batch,
-    /// Packets that a completion gave back, on their way to their pool.
-    pub(super) freed: Batch,
     /// The turn of those packets that go to any connection.
     turn: usize,
-    /// Whether the last send of every list is signaled, as while a run drains.
-    signal_ends: bool,
 }
 
 impl ManySending {
-    /// `depth_wr`: of one connection, and of all. `pending`: room of the sink.
-    pub(crate) fn new(
-        sink: usize,
-        signal_every_wr: u32,
-        [depth_wr, most_wr]: [usize; 2],
-        pending: usize,
-        operations: Option<OperationQueue>,
-    ) -> ManySending {
-        ManySending {
-            sink,
-            signal_every_wr: signal_every_wr as usize,
-            depth_wr,
-            operations: operations.map(Box::new),
-            most_wr,
-            outstanding: 0,
-            work: Batch::with_capacity(pending),
-            run: Batch::with_capacity(pending),
-            freed: Batch::with_capacity(depth_wr),
-            turn: 0,
-            signal_ends: false,
-        }
+    /// `most_wr`: of all connections. `pending`: room of the sink.
+    pub(crate) fn new(half: Sending, most_wr: usize, pending: usize) -> ManySending {
+        let [work, run] = [(); 2].map(|()| Batch::with_capacity(pending));
+        ManySending { half, most_wr, outstanding: 0, work, run, turn: 0 }
     }
 
     /// Sends that fit the bound on all connections together.
@@ -69,16 +43,11 @@ impl ManySending {
 
     /// How many sends a connection takes now.
     pub(super) fn room_of(&self, qp: &PortQp) -> usize {
-        let own = match self.operations {
-            None => qp.send_room(),
-            Some(_) => self.depth_wr.saturating_sub(qp.sends),
+        let own = match self.half.operates {
+            false => qp.send_room(),
+            true => self.half.depth_wr.saturating_sub(qp.sends),
         };
         own.min(self.room())
-    }
-
-    /// Whether nothing waits.
-    pub(super) fn is_settled(&self, sinks: &[Sink]) -> bool {
-        sinks[self.sink].batch.is_empty() && self.operations.as_ref().is_none_or(|queue| !queue.is_waiting())
     }
 
     /// The outstanding sends of one connection have changed.
@@ -99,10 +68,10 @@ impl MultiPort {
     /// something.
     pub(super) fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
-        if sending.operations.is_some() {
+        if sending.half.operates {
             return self.flush_with_operations(ctx);
         }
-        let pending = &mut ctx.sinks[sending.sink].batch;
+        let pending = &mut ctx.sinks[sending.half.sink].batch;
         if pending.is_empty() {
             return false;
         }
@@ -146,7 +115,7 @@ impl MultiPort {
             if let Some(tap) = tap {
                 tap.offer(self.index, run.as_slice(), qp);
             }
-            let sent = posting::send(qp, run, sending.signal_ends, &self.stats);
+            let sent = posting::send(qp, run, sending.half.signal_ends, &self.stats);
             if let Some(tap) = tap {
                 tap.posted(self.index, sent.posted);
             }
@@ -175,44 +144,44 @@ impl MultiPort {
     }
 
     /// The completion of a send.
-    pub(super) fn sent(&mut self, completion: &Completion) {
+    pub(super) fn sent(&mut self, completion: &Completion, sinks: &mut [Sink]) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let slot = &mut self.slots[at];
         let (Some(qp), Some(sending)) = (&mut slot.qp, &mut self.sending) else { return self.stats.stale.add(1) };
-        if sending.operations.is_some() {
-            return self.marker_done(at, completion);
+        if sending.half.operates {
+            return self.marker_done(at, completion, sinks);
         }
         let before = qp.sends_outstanding();
-        let done = qp.sent(completion, &mut sending.freed);
+        let done = qp.sent(completion, &mut sending.half.freed);
         sending.changed(before, qp.sends_outstanding());
         self.stats.tx_outstanding.set(sending.outstanding as u64);
         match done {
             Ok(SendDone::Sent | SendDone::Marker) => {}
             Ok(SendDone::Failed) => {
                 self.stats.drops.add(DropReason::SendError, 1);
-                self.failed_with(at, completion.status());
+                self.failed_with(at, completion.status(), sinks);
             }
             Err(_) => return self.stats.stale.add(1),
         }
         if self.slots[at].state == State::Closing {
-            self.release_if_drained(at);
+            self.release_if_drained(at, sinks);
         }
     }
 
     /// Signals the last send of every list from now on.
     pub(crate) fn drain(&mut self) {
         if let Some(sending) = &mut self.sending {
-            sending.signal_ends = true;
+            sending.half.signal_ends = true;
         }
     }
 
     /// Whether a send is out whose completion will come.
     pub(crate) fn awaits_completion(&self) -> bool {
-        let out = |sending: &&ManySending| sending.outstanding > 0 || sending.operations.is_some();
+        let out = |sending: &&ManySending| sending.outstanding > 0 || sending.half.operates;
         let Some(sending) = self.sending.as_ref().filter(out) else { return false };
-        let (every_wr, operates) = (sending.signal_every_wr, sending.operations.is_some());
+        let Sending { signal_every_wr, operates, .. } = sending.half;
         let mut qps = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_ref());
-        qps.any(|qp| qp.awaits_completion(every_wr, operates))
+        qps.any(|qp| qp.awaits_completion(signal_every_wr as usize, operates))
     }
 }
 

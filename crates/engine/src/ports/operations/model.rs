@@ -21,8 +21,8 @@ use crate::operations::operation::{Memory, Operation, OperationError, OperationK
 use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::operations::region::Range;
 use crate::operations::signature::SignatureKey;
-use crate::ports::operating::Operating;
 use crate::ports::port::{Health, Port};
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::figures::{FULL, WRONG};
@@ -91,8 +91,8 @@ impl World {
         let mut qp = rig.pd.create_qp(&spec).unwrap();
         rig.bring_up(&mut qp);
         let (regions, windows, keys) = kept(&rig, &mut qp);
-        let mut port = port(0, qp, None, None, None);
-        port.operating = Some(Box::new(Operating::new(PORT, shape.tx_wr, shape.ops_wr)));
+        let sending = Sending::new(PORT, depths.signal_every_wr, shape.tx_wr).with_operations(shape.ops_wr);
+        let port = port(0, qp, None, Some(sending), None);
         let (users, stats) = ([shared::<StageStats>(), shared::<StageStats>()], shared::<OperationStats>());
         let mut queue = OperationQueue::new(OperationsSpec {
             port: Shared::clone(&port.stats),

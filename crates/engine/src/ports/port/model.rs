@@ -17,11 +17,12 @@ use verbline_verbs::script::Post;
 use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
 
 use self::oracle::{Oracle, Shape, Word};
-use super::{Health, Port, STARVED_RETRY_NS, Sending};
+use super::{Health, Port, STARVED_RETRY_NS};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::poll_loop::complete_runs;
 use crate::ports::receiving::Receiving;
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::errors::errors_of;

@@ -11,9 +11,8 @@ use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::reconnecting::{Reconnecting, first_connection};
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::operations::operation::{Operation, OperationError};
-use crate::ports::operating::Operating;
-use crate::ports::port::Sending;
 use crate::ports::receiving::Receiving;
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::figures::{FULL, WRONG};
@@ -58,14 +57,14 @@ impl Line {
         port
     }
 
-    fn tell(&self, port: &mut Port, message: ToLcore) -> Serviced {
+    fn tell(&self, port: &mut Port, sinks: &mut [Sink], message: ToLcore) -> Serviced {
         self.mailbox.tell_lcore(message);
-        port.service_reconnect()
+        port.service_reconnect(sinks)
     }
 
     fn release(&self, port: &mut Port) {
         let releasing = Serviced { is_replaced: false, is_releasing: true };
-        assert_eq!(self.tell(port, lost()), releasing);
+        assert_eq!(self.tell(port, &mut [], lost()), releasing);
     }
 
     /// What the lcore has said.
@@ -75,13 +74,13 @@ impl Line {
         said
     }
 
-    fn replace(&self, port: &mut Port) {
+    fn replace(&self, port: &mut Port, sinks: &mut [Sink]) {
         port.finish_release();
         let of = first_connection(0);
         assert!(matches!(self.said()[..], [ToCm::Drained { connection }] if connection == of));
         let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(self.qp())));
         let replaced = Serviced { is_replaced: true, is_releasing: false };
-        assert_eq!(self.tell(port, ToLcore::Open { connection, qp, peer: None }), replaced);
+        assert_eq!(self.tell(port, sinks, ToLcore::Open { connection, qp, peer: None }), replaced);
         let stats = &port.stats;
         assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
         assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
@@ -91,7 +90,7 @@ impl Line {
             "to be destroyed: {said:?}"
         );
         // What was said of the old one and comes late is not of this one.
-        assert_eq!(self.tell(port, lost()), Serviced::default());
+        assert_eq!(self.tell(port, sinks, lost()), Serviced::default());
         assert_eq!((port.health, self.said().len()), (Health::Up, 0));
     }
 }
@@ -111,7 +110,7 @@ fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_the
         line.release(&mut port);
         // The lcore waits for the completions, in vain.
         assert_eq!(port.qp.is_drained(), sends == 0);
-        line.replace(&mut port);
+        line.replace(&mut port, &mut []);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
     }
 }
@@ -147,7 +146,7 @@ fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
     let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(line.qp())));
     line.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer: None });
     let lost = ToLcore::Close { connection, reason: "it is lost" };
-    assert_eq!(line.tell(&mut port, lost), Serviced { is_replaced: true, is_releasing: true });
+    assert_eq!(line.tell(&mut port, &mut [], lost), Serviced { is_replaced: true, is_releasing: true });
     port.finish_release();
     let said: Vec<_> = line
         .said()
@@ -164,8 +163,7 @@ fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
 
 /// A port that has sent packets, and three operations behind them.
 fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
-    let mut port = line.port(None);
-    port.operating = Some(Box::new(Operating::new(0, 8, 8)));
+    let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, 8).with_operations(8)));
     let stage = shared::<StageStats>();
     let mut queue = operation_queue(Shared::clone(&port.stats), 8);
     queue.add_user(Shared::clone(&stage));
@@ -197,11 +195,8 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         let (mut port, mut lcore) = operating(&line, sends);
         line.release(&mut port);
         assert!(!port.qp.is_drained());
-        line.replace(&mut port);
+        line.replace(&mut port, &mut lcore.ctx.sinks);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
-        assert!(!port.is_settled(&lcore.ctx.sinks), "the next turn gives them back");
-        assert_eq!(ends(&mut lcore), []);
-        port.work::<false>(&mut lcore.ctx);
         assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
         assert!(port.is_settled(&lcore.ctx.sinks));
         // Nothing of the old queue pair is on the new one's account.

@@ -17,6 +17,7 @@ use crate::control::run_control::{Control, LcoreInbox};
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec};
 use crate::ports::receiving::{Delivery, Receiving};
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::Rig;
@@ -66,8 +67,8 @@ impl World {
         let queue = Receiving::new(0, next, depths.rx_wr as usize, burst, shape.timestamps);
         let receiving = ManyReceiving::new(srq, queue, burst, connections);
         let [_, pending] = shape.room;
-        let most = [depths.tx_wr as usize, shape.most_wr];
-        let sending = ManySending::new(PORT, depths.signal_every_wr, most, pending, None);
+        let half = Sending::new(PORT, depths.signal_every_wr, depths.tx_wr as usize);
+        let sending = ManySending::new(half, shape.most_wr, pending);
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         let inbox = LcoreInbox { control: Arc::clone(&control), lcore: 0 };
         let mailbox = Arc::new(CmMailbox::new(inbox, 0, connections).unwrap());
@@ -157,7 +158,7 @@ impl World {
             Step::Event(which) => {
                 if let Some(qpn) = self.one(which) {
                     self.failed.insert(qpn);
-                    self.lcore.many[0].qp_failed(qpn, EVENT);
+                    self.lcore.many[0].qp_failed(qpn, EVENT, &mut self.lcore.ctx.sinks);
                     self.oracle.qp_failed(qpn, EVENT);
                 }
             }

@@ -17,6 +17,7 @@ use crate::lcore::poll_loop::complete_runs;
 use crate::operations::operation::Operation;
 use crate::operations::queue::OperationsSpec;
 use crate::ports::receiving::Receiving;
+use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::figures::WRONG;
@@ -75,14 +76,14 @@ impl World {
             index: 0,
             connections: 2,
             receiving: Some(ManyReceiving::new(srq, Receiving::new(0, Link::Drop, 2, 2, false), 2, 2)),
-            sending: Some(ManySending::new(PORT, 8, [DEPTH, 2 * DEPTH], 2 * DEPTH, Some(queue))),
+            sending: Some(ManySending::new(Sending::new(PORT, 8, DEPTH).with_operations(DEPTH), 2 * DEPTH, 2 * DEPTH)),
             any,
             mailbox: Arc::clone(&mailbox),
             stats: Shared::clone(&stats),
             counts: shared(),
         });
         let ctx = LcoreContext {
-            sinks: vec![Sink::new(2 * DEPTH, DropReason::TxFull, SinkStats::Port(Shared::clone(&stats)))],
+            sinks: vec![Sink::new(2 * DEPTH, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))],
             caches: vec![rig.pool.cache(0).bind()],
             time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
             stats: lcore,
@@ -104,8 +105,12 @@ impl World {
         let peer = Some(Box::new(peer));
         self.mailbox.tell_lcore(ToLcore::Expect { connection, qpn });
         self.mailbox.tell_lcore(ToLcore::Open { connection, qp: Box::new(PortQp::new(qp)), peer });
-        assert!(self.lcore.many[0].take_messages());
+        self.take_messages();
         (connection, qpn)
+    }
+
+    fn take_messages(&mut self) {
+        assert!(self.lcore.many[0].take_messages(&mut self.lcore.ctx.sinks));
     }
 
     fn send(&mut self, to: impl Into<Option<ConnectionId>>, count: usize) {
@@ -156,7 +161,7 @@ impl World {
 
     /// Packets that each takes now, and operations.
     fn room(&self, to: ConnectionId) -> [usize; 2] {
-        [self.lcore.many[0].room_to(to), self.lcore.many[0].operations_room(to)]
+        [self.lcore.many[0].room_to(to), self.lcore.many[0].operations_room(to, &self.lcore.ctx.sinks)]
     }
 
     fn out(&self) -> [u64; 2] {
@@ -272,7 +277,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     // vain.
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
     world.mailbox.tell_lcore(ToLcore::Force { connection: first });
-    assert!(world.lcore.many[0].take_messages());
+    world.take_messages();
     assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 2]));
 
     let (second, of_second) = world.open(1);
@@ -282,7 +287,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     world.write(second, 1);
     world.turn();
     world.mailbox.tell_lcore(ToLcore::Close { connection: second, reason: "left" });
-    assert!(world.lcore.many[0].take_messages());
+    world.take_messages();
     let posted = world.rig.script.queues().flush(of_second);
     assert_eq!(posted.len(), 3 + 1, "and a marker");
     world.turn();
@@ -297,7 +302,7 @@ fn a_marker_that_comes_twice_is_stale_the_second_time() {
     world.write(first, 1);
     world.turn();
     world.mailbox.tell_lcore(ToLcore::Close { connection: first, reason: "left" });
-    assert!(world.lcore.many[0].take_messages());
+    world.take_messages();
     for _ in ["the write", "the marker"] {
         assert!(world.rig.script.queues().end_send(of_first, Status::WR_FLUSH_ERR).is_some());
     }
@@ -320,9 +325,9 @@ fn the_packets_of_operations_that_are_under_way_at_the_end_are_counted() {
     world.write(first, 2);
     world.turn();
     world.write(first, 1);
-    world.lcore.many[0].count_stopped();
+    let abandoned = world.lcore.operations_at(PORT).unwrap().0.abandon();
     // One done that nobody took, two posted, and one that waits.
-    assert_eq!(world.stats.drops.count(DropReason::Stopped), 4);
+    assert_eq!(abandoned, 4);
 }
 
 #[test]
@@ -333,7 +338,7 @@ fn operations_and_packets_for_a_connection_that_is_over_come_back_and_are_droppe
     world.send(first, 2);
     world.write(second, 1);
     // It closes before they are posted.
-    world.lcore.many[0].qp_failed(of_first, "an event");
+    world.lcore.many[0].qp_failed(of_first, "an event", &mut world.lcore.ctx.sinks);
     world.turn();
     assert_eq!(world.take(), [Err(OperationError::ConnectionOver); 2]);
     assert_eq!((world.stats.drops.count(DropReason::NoConnection), world.out()), (2, [0, 0]));

@@ -47,7 +47,7 @@ impl World {
         self.lcore.many[0].heard();
         let mut waits = self.tell();
         if !waits {
-            assert_eq!(self.lcore.many[0].take_messages(), self.oracle.take_messages());
+            assert_eq!(self.lcore.many[0].take_messages(&mut self.lcore.ctx.sinks), self.oracle.take_messages());
             waits = self.tell();
         }
         if waits {
