@@ -48,15 +48,15 @@ impl Port {
             if let Some(tap) = &mut ctx.tap {
                 tap.offer(self.index, batch.as_slice(), &self.qp);
             }
-            let waiting = batch.len();
-            self.qp.sends += queue.gather(batch, self.qp.send_room(), left);
+            let sends = queue.gather(batch, None, [self.qp.send_room(), left]);
             if let Some(tap) = &mut ctx.tap {
-                tap.posted(self.index, waiting - batch.len());
+                tap.posted(self.index, sends);
             }
+            self.qp.sends += sends;
             if queue.works.is_empty() {
                 break;
             }
-            let posted = queue.post(ONLY, &mut self.qp, true);
+            let posted = queue.post(ONLY, &mut self.qp);
             self.qp.sends -= posted.dropped;
             busy |= posted.is_moved;
             failed = posted.lost;

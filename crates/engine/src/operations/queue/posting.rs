@@ -20,14 +20,6 @@ pub(crate) struct ListDone {
     pub(crate) of_operation: bool,
 }
 
-/// What was moved on its way to a queue pair.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    pub(crate) sends: usize,
-    /// Packets for which there was no room.
-    pub(crate) dropped: usize,
-}
-
 /// What became of a list.
 #[derive(Debug, Default)]
 pub(crate) struct Posted {
@@ -56,46 +48,39 @@ impl OperationQueue {
     }
 
     /// Moves the next sends and operations into [`OperationQueue::works`], in the order in which
-    /// they were given: at most `room` in all, and at most `sends` sends. Gives the number of
-    /// sends.
-    pub(crate) fn gather(&mut self, batch: &mut Batch, room: usize, sends: usize) -> usize {
-        let mut taken = 0;
-        self.is_fresh = false;
-        while self.works.len() < room && self.works.room() > 0 {
-            let is_send = !self.operation_is_next();
-            if is_send && taken == sends {
-                break;
-            }
-            let Some((work, held)) = self.take_next(batch) else { break };
-            taken += usize::from(is_send);
-            self.list(work, held);
-        }
-        taken
-    }
-
-    /// The same for the stretch of what comes next that goes over one connection. Sends beyond so
-    /// many are dropped.
-    pub(crate) fn gather_over(
+    /// they were given: at most `room` in all, and at most `sends` sends. Of a port with many
+    /// connections these are the stretch that goes over one, and sends beyond its bound are
+    /// dropped; of a port with one queue pair they wait. Returns the number of sends.
+    pub(crate) fn gather(
         &mut self,
         batch: &mut Batch,
         connection: Option<ConnectionId>,
-        sends: usize,
-    ) -> Gathered {
-        let mut gathered = Gathered::default();
-        while self.works.room() > 0 && self.next_over(batch) == Some(connection) {
+        [room, sends]: [usize; 2],
+    ) -> usize {
+        let (mut taken, mut dropped) = (0, 0);
+        self.is_fresh = false;
+        while self.works.len() < room && self.works.room() > 0 {
+            if self.has_many && self.next_over(batch) != Some(connection) {
+                break;
+            }
+            let is_over = taken == sends && !self.operation_is_next();
+            if is_over && !self.has_many {
+                break;
+            }
             match self.take_next(batch) {
-                Some((Work::Send(packet), _)) if gathered.sends == sends => {
+                Some((Work::Send(packet), _)) if is_over => {
                     drop(packet);
-                    gathered.dropped += 1;
+                    dropped += 1;
                 }
                 Some((work, held)) => {
-                    gathered.sends += usize::from(held.is_none());
+                    taken += usize::from(held.is_none());
                     self.list(work, held);
                 }
                 None => break,
             }
         }
-        gathered
+        self.port.drops.add(DropReason::TxFull, dropped);
+        taken
     }
 
     /// Over which connection the next goes, if that is known; `None` if nothing waits.
@@ -134,17 +119,23 @@ impl OperationQueue {
     }
 
     /// Posts the list to a lane's queue pair. What the queue pair refuses comes back to its stage,
-    /// or is dropped and counted; where `keeps`, what finds no room waits. The rest waits as well
-    /// once the device takes nothing: what it took of the list may never be known to be done.
-    pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair, keeps: bool) -> Posted {
+    /// or is dropped and counted; so is the rest once the device takes nothing: what it took of the
+    /// list may never be known to be done. Of a port with one queue pair that rest waits, and what
+    /// finds no room.
+    pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair) -> Posted {
         let mut posted = Posted::default();
         while !self.works.is_empty() && posted.lost.is_none() {
             let outcome = self.post_once(lane, qp);
             posted.is_moved |= outcome.posted > 0;
             match outcome.stop {
                 None => {}
-                Some(PostStop::Full) if keeps => break,
-                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => posted.lost = Some(stop),
+                Some(PostStop::Full) if !self.has_many => break,
+                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => {
+                    posted.lost = Some(stop);
+                    if self.has_many {
+                        self.refuse_rest(stop, &mut posted);
+                    }
+                }
                 Some(stop) => {
                     posted.is_moved = true;
                     if self.refuse_first(OperationError::refused(stop)) {
@@ -155,6 +146,13 @@ impl OperationQueue {
             }
         }
         posted
+    }
+
+    #[cold]
+    fn refuse_rest(&mut self, stop: PostStop, posted: &mut Posted) {
+        let dropped = self.refuse_listed(OperationError::refused(stop));
+        self.port.drops.add(refusal(stop), dropped as u64);
+        posted.dropped += dropped;
     }
 
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.

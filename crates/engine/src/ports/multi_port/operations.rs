@@ -17,7 +17,6 @@ use crate::connection::cm_mailbox::ToCm;
 use crate::connection::event::ConnectionChange;
 use crate::operations::operation::OperationError;
 use crate::operations::queue::OperationQueue;
-use crate::operations::queue::posting::{Gathered, refusal};
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::sending::ManySending;
 use crate::ports::sink::{Sink, SinkStats};
@@ -72,30 +71,24 @@ impl MultiPort {
         let Some((queue, batch)) = half.operations(&mut ctx.sinks) else { return };
         let slot = at.map(|at| (at, &mut self.slots[at]));
         let Some((at, qp)) = slot.and_then(|(at, slot)| Some((at, slot.qp.as_mut()?))) else {
-            queue.gather_over(batch, over, usize::MAX);
+            queue.gather(batch, over, [usize::MAX; 2]);
             let dropped = queue.refuse_listed(OperationError::ConnectionOver);
             return self.stats.drops.add(DropReason::NoConnection, dropped as u64);
         };
-        let room = half.depth_wr.saturating_sub(qp.sends).min(most_wr.saturating_sub(*outstanding));
+        let (before, room) = (qp.sends, half.depth_wr.saturating_sub(qp.sends));
+        let room = room.min(most_wr.saturating_sub(*outstanding));
         if let Some(tap) = &mut ctx.tap {
             let stretch = batch.iter().take_while(|packet| packet.connection() == over).count();
             tap.offer(self.index, &batch.as_slice()[..stretch], qp);
         }
-        let Gathered { sends, dropped } = queue.gather_over(batch, over, room);
+        let sends = queue.gather(batch, over, [usize::MAX, room]);
         if let Some(tap) = &mut ctx.tap {
             tap.posted(self.index, sends);
         }
-        self.stats.drops.add(DropReason::TxFull, dropped as u64);
         qp.sends += sends;
-        *outstanding += sends;
-        let mut posted = queue.post(at, qp, false);
-        if let Some(stop) = posted.lost {
-            let dropped = queue.refuse_listed(OperationError::refused(stop));
-            self.stats.drops.add(refusal(stop), dropped as u64);
-            posted.dropped += dropped;
-        }
+        let posted = queue.post(at, qp);
         qp.sends -= posted.dropped;
-        *outstanding -= posted.dropped;
+        *outstanding = *outstanding + qp.sends - before;
         if let Some(stop) = posted.lost {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
             self.lose(at, &mut ctx.sinks);
