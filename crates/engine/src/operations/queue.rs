@@ -5,8 +5,8 @@
 //! and comes back to its stage; meanwhile it counts. Each remembers how many packets had been
 //! handed to the sink before it, so that both are posted in the order in which they were given.
 //!
-//! Of a port with many connections it lies in the port. What is posted then stands in one lane a
-//! connection, and an operation is accepted only while its connection is open.
+//! Posted operations stand in one lane a queue pair. Of a port with many connections an operation
+//! is accepted only while its connection is open.
 //!
 //! Guarantees: no more than `depth` are between [`OperationQueue::accept`] and the call of the
 //! stage that takes them back; a queue pair has no more than its send queue holds; nothing is
