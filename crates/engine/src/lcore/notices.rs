@@ -7,6 +7,7 @@ use crate::api::stage::{PortChange, PortEvent};
 use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::connection::handshake::RELEASE;
 use crate::control::notice::Notice;
+use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::ports::port::Health;
 use crate::ports::reconnect::Serviced;
@@ -144,17 +145,12 @@ impl Lcore {
         let mut waits = self.hand_on_early(at);
         while !waits && let Some((connection, change)) = self.state.many[at].next_change() {
             let event = ConnectionEvent { port, connection, change };
-            for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
-                self.state.ctx.stats.calling.set(Call::ConnectionEvent.of(index));
-                node.connection_event(event, &mut self.state);
-                self.polling = self.polling.min(node.polling());
-            }
+            self.tell_nodes(port, Call::ConnectionEvent, |node, state| node.connection_event(event, state));
             if change == ConnectionChange::Opened {
                 self.state.many[at].told_of(connection);
                 waits = self.hand_on_early(at);
             }
         }
-        self.state.ctx.stats.calling.clear();
         waits
     }
 
@@ -166,13 +162,18 @@ impl Lcore {
     fn notify_stages(&mut self, port: usize, change: PortChange) {
         let Some(port) = self.ports.get(port) else { return };
         let event = PortEvent { port: port.index, change };
-        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(event.port)) {
-            self.state.ctx.stats.calling.set(Call::PortEvent.of(index));
-            node.port_event(event, &mut self.state);
+        self.tell_nodes(event.port, Call::PortEvent, |node, state| node.port_event(event, state));
+        // The next turn sends what the stages sent, whether or not anything else arrives.
+        self.settled = false;
+    }
+
+    /// Calls each stage that is told of a port.
+    fn tell_nodes(&mut self, port: u16, call: Call, mut tell: impl FnMut(&mut Node, &mut LcoreState)) {
+        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
+            self.state.ctx.stats.calling.set(call.of(index));
+            tell(node, &mut self.state);
             self.polling = self.polling.min(node.polling());
         }
         self.state.ctx.stats.calling.clear();
-        // The next turn sends what the stages sent, whether or not anything else arrives.
-        self.settled = false;
     }
 }
