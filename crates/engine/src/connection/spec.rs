@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
-use verbline_verbs::{InitSpec, Provider, QpMaker};
+use verbline_verbs::{InitSpec, Provider, QpError, QpMaker, QueuePair};
 
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::errors::error::Place;
@@ -34,6 +34,15 @@ pub(crate) struct LocalPort {
     pub(crate) init: InitSpec,
     /// What this end brings to every connection that it makes.
     pub(crate) options: ConnectOptions,
+}
+
+impl LocalPort {
+    /// Another queue pair of the port, in INIT.
+    pub(crate) fn make(&self, maker: &QpMaker) -> Result<QueuePair, QpError> {
+        let mut qp = maker.make()?;
+        qp.to_init(&self.init)?;
+        Ok(qp)
+    }
 }
 
 /// Which side of the connection the port is, as rdma_cm distinguishes them.

@@ -257,8 +257,7 @@ impl ConnectionManager for Reconnector {
             let (at, port) = (port.at.clone(), port.name.clone());
             Failure::GaveUp(EngineError::QueuePair { at, port, source: source.into() })
         };
-        let mut qp = maker.make().map_err(unmade)?;
-        qp.to_init(&port.init).map_err(unmade)?;
+        let mut qp = port.make(maker).map_err(unmade)?;
         let before = lock(status).attempts;
         let failed = |attempts, error: &ConnectionError| {
             let mut status = lock(status);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use verbline_plan::{Connections, Destination, Lcore, Plan, Port, PortId};
-use verbline_verbs::connection::Listener;
 use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
 use crate::api::registry::Registry;
@@ -13,13 +12,12 @@ use crate::connection::many::entrances::{Entrance, Entrances};
 use crate::connection::many::gate::Gate;
 use crate::connection::many::host::{Admitted, BACKLOG, HostRole, HostSpec};
 use crate::connection::many::intake::Intake;
-use crate::connection::spec::LocalPort;
 use crate::errors::error::{EngineError, place};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
 use crate::setup::devices::{Devices, provider};
-use crate::setup::queue_pairs::{connect_options, init_spec, own_address, spec};
+use crate::setup::queue_pairs::{listen, local_port, own_address, spec};
 use crate::setup::stages::Acceptors;
 use crate::stats::count::Shared;
 use crate::stats::snapshot::{ConnectionsEntry, RunStats};
@@ -130,20 +128,10 @@ impl<'a> ManyPorts<'a> {
         let doors = doors.map(|made| Door::new(plan, devices, made, &mut acceptors)).collect::<Result<Vec<_>, _>>()?;
         let host = |made: Made<'_>| {
             let port = made.port;
-            let device = &devices[port.device];
             let Some(role) = role(plan, devices, registry, &made, &doors)? else { return Ok(None) };
             let leader = made.connections.listen_with.unwrap_or(port.id);
             Ok(Some(HostSpec {
-                port: LocalPort {
-                    index: port.id.index(),
-                    name: port.name.clone(),
-                    at: place(plan, port.span),
-                    lcore: plan[port.lcore].name.clone(),
-                    timeout: port.connect_timeout,
-                    device: device.context.name().to_owned(),
-                    init: init_spec(plan, port, device),
-                    options: connect_options(plan, port, device),
-                },
+                port: local_port(plan, port, &devices[port.device]),
                 role,
                 gate: doors.iter().find(|door| door.port.id == leader).and_then(Door::gate),
                 intake: doors.iter().find(|door| door.port.id == port.id).map(|door| Arc::clone(&door.intake)),
@@ -220,12 +208,7 @@ fn role(
         }
         Destination::Listen(_) if made.connections.listen_with.is_some() => HostRole::Join,
         Destination::Listen(address) => {
-            let listener = Listener::bind(provider, address, BACKLOG).map_err(|source| EngineError::Address {
-                at: place(plan, port.span),
-                port: port.name.clone(),
-                doing: format!("listen at {address}"),
-                source: source.into(),
-            })?;
+            let listener = listen(plan, port, address, BACKLOG)?;
             let mut sharing: Vec<_> = doors.iter().filter(|door| door.leader == port.id).collect();
             // The port itself first; the others in the plan's order.
             sharing.sort_by_key(|door| (door.port.id != port.id, door.port.id.index()));

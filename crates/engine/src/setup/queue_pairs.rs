@@ -102,12 +102,7 @@ pub(crate) fn connection_specs(
         let provider = provider(plan[port.device].provider);
         let role = match port.destination {
             Destination::Listen(address) => {
-                let listener = Listener::bind(provider, address, BACKLOG).map_err(|source| EngineError::Address {
-                    at: place(plan, port.span),
-                    port: port.name.clone(),
-                    doing: format!("listen at {address}"),
-                    source: source.into(),
-                })?;
+                let listener = listen(plan, port, address, BACKLOG)?;
                 Role::Listen { listener: Some(listener), provider, at: address }
             }
             Destination::Connect(to) => {
@@ -116,22 +111,43 @@ pub(crate) fn connection_specs(
             }
             Destination::None | Destination::Peer(_) | Destination::Group(_) => continue,
         };
-        let local = LocalPort {
-            index: port.id.index(),
-            name: port.name.clone(),
-            at: place(plan, port.span),
-            lcore: plan[port.lcore].name.clone(),
-            timeout: port.connect_timeout,
-            device: devices[port.device].context.name().to_owned(),
-            init: init_spec(plan, port, &devices[port.device]),
-            options: connect_options(plan, port, &devices[port.device]),
-        };
+        let local = local_port(plan, port, &devices[port.device]);
         let maker = qps.makers[port.id.index()].take();
         let mailbox = mailboxes[port.id.index()].clone();
         let reconnect = maker.zip(mailbox).map(|(maker, mailbox)| Reconnect { maker, mailbox });
         specs.push(ConnectionSpec { port: local, role, reconnect });
     }
     Ok(specs)
+}
+
+/// What a port with `listen` accepts connections by: `backlog` of them may wait.
+pub(super) fn listen(
+    plan: &Plan,
+    port: &verbline_plan::Port,
+    address: SocketAddr,
+    backlog: u32,
+) -> Result<Listener, EngineError> {
+    let listener = Listener::bind(provider(plan[port.device].provider), address, backlog);
+    listener.map_err(|source| EngineError::Address {
+        at: place(plan, port.span),
+        port: port.name.clone(),
+        doing: format!("listen at {address}"),
+        source: source.into(),
+    })
+}
+
+/// The local end of a port's connections.
+pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> LocalPort {
+    LocalPort {
+        index: port.id.index(),
+        name: port.name.clone(),
+        at: place(plan, port.span),
+        lcore: plan[port.lcore].name.clone(),
+        timeout: port.connect_timeout,
+        device: device.context.name().to_owned(),
+        init: init_spec(plan, port, device),
+        options: connect_options(plan, port, device),
+    }
 }
 
 /// An address of the port's own device, so that the path leads over it and not over another one of
@@ -161,7 +177,7 @@ pub(super) fn own_address(
     Ok(gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0)))
 }
 
-pub(super) fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
+fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
     InitSpec {
         port: plan[port.device].port_num,
         gid_index: device.gid_index,
@@ -170,7 +186,7 @@ pub(super) fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened
     }
 }
 
-pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
+fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
     let ReadDepths { served, started } = read_depths(plan, port, device);
     let access = peer_access(plan, port.device);
     let usual = ConnectOptions::default();

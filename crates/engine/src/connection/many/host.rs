@@ -205,9 +205,7 @@ impl Host {
     }
 
     fn make(&self) -> Result<Box<PortQp>, QpError> {
-        let mut qp = self.spec.maker.make()?;
-        qp.to_init(&self.spec.port.init)?;
-        Ok(Box::new(PortQp::new(qp)))
+        Ok(Box::new(PortQp::new(self.spec.port.make(&self.spec.maker)?)))
     }
 
     /// The connection in a place may have news.
