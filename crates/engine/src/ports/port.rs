@@ -130,9 +130,12 @@ impl Port {
     pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
         let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
         let filled = receiving.fill(cache, |batch| self.qp.post_recv(batch));
-        receiving.retry_ns = filled.is_starved.then(|| now_ns + STARVED_RETRY_NS);
+        receiving.retry_ns = None;
+        if filled.is_starved {
+            self.stats.rx_starved.add(1);
+            receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
+        }
         lcore.taken.add(filled.taken as u64);
-        self.stats.rx_starved.add(filled.is_starved.into());
         self.stats.rx_posted.add(filled.posted as u64);
         self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
         // A queue pair that has not even been offered a burst is asked again.

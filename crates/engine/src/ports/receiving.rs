@@ -159,14 +159,18 @@ impl Receiving {
     }
 
     /// Posts what is missing, as far as the pool goes and the queue takes it.
-    #[inline]
+    // Always a part of its callers, the two kinds of port: what it gives is taken apart there.
+    #[inline(always)]
     pub(super) fn fill(&mut self, cache: &PoolCache, mut post: impl FnMut(&mut Batch) -> RecvOutcome) -> Filled {
         let mut filled = Filled::default();
         while self.missing > 0 {
             let step = posting::refill(cache, &mut self.refill, self.missing, &mut post);
             self.missing -= step.posted;
-            filled.note(step);
+            filled.taken += step.taken;
+            filled.posted += step.posted;
             if step.is_starved || step.stop.is_some() {
+                filled.is_starved = step.is_starved;
+                filled.refused = step.stop.filter(|stop| !stop.is_backpressure());
                 break;
             }
         }

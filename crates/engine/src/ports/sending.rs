@@ -51,7 +51,7 @@ impl Sending {
     /// Whether nothing waits.
     pub(super) fn is_settled(&self, sinks: &[Sink]) -> bool {
         let Sink { batch, stats, .. } = &sinks[self.sink];
-        batch.is_empty() && !matches!(stats, SinkStats::Operations(queue) if queue.is_waiting())
+        batch.is_empty() && !(self.operates && matches!(stats, SinkStats::Operations(queue) if queue.is_waiting()))
     }
 
     /// Takes the completion of listed work requests of a lane's queue pair. `None`: it is of
