@@ -59,15 +59,27 @@ fn a_first_run_of_the_default_app_waits_for_one_build() {
     let folder = checkout();
     // Cargo says what it is asked for, and reads the plan's app as the real program does.
     script(&folder.path().join("bin/cargo"), "#!/bin/sh\necho \"$*\" >>\"$HOME/built\"\n");
-    script(&folder.path().join("target/release/plan-app"), "#!/bin/sh\nsed -n 's/^app = \"\\(.*\\)\"/\\1/p' \"$1\"\n");
-    for (app, together) in [("tick-to-trade", true), ("pingpong", false)] {
-        fs::write(folder.path().join("plan.toml"), format!("app = \"{app}\"\n")).unwrap();
-        let output = driver(folder.path(), Command::new("bash"), &["check", "plan.toml"]);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{app} check plan.toml\n"), "{output:?}");
-        let built = fs::read_to_string(folder.path().join("built")).unwrap();
-        let first = built.lines().next().unwrap();
-        assert_eq!(first.contains("--bin tick-to-trade"), together, "{built}");
-        fs::remove_file(folder.path().join("built")).unwrap();
+    let reads_app = "#!/bin/sh\nsed -n 's/^app = \"\\(.*\\)\"/\\1/p' \"$1\"\n";
+    for (profile, at) in [("release", "release"), ("dev", "debug")] {
+        script(&folder.path().join("target").join(at).join("plan-app"), reads_app);
+        for (app, together) in [("tick-to-trade", true), ("pingpong", false)] {
+            script(&folder.path().join("target").join(at).join(app), APP);
+            fs::write(folder.path().join("plan.toml"), format!("app = \"{app}\"\n")).unwrap();
+            let mut command = Command::new("bash");
+            command.env("VERBLINE_PROFILE", profile);
+            let output = driver(folder.path(), command, &["check", "plan.toml"]);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{app} check plan.toml\n"), "{output:?}");
+            let built = fs::read_to_string(folder.path().join("built")).unwrap();
+            let first = built.lines().next().unwrap();
+            assert_eq!(first.contains("--bin tick-to-trade"), together, "{built}");
+            // Cargo finds programs of the packages that are chosen, and of no other.
+            for program in ["tick-to-trade", "pingpong"] {
+                let calls =
+                    |word: &str| built.lines().filter(|line| line.contains(&format!("{word} {program}"))).count();
+                assert!(calls("--bin") == 0 || calls("-p") >= calls("--bin"), "{built}");
+            }
+            fs::remove_file(folder.path().join("built")).unwrap();
+        }
     }
 }
 
