@@ -126,6 +126,16 @@ pub(crate) fn refuse(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, fault: Fa
     remote(qp, fault.remote)
 }
 
+/// The same of a message that invalidates a key which the receiver keeps. The event is raised after
+/// the receiver is in ERR: who gets it and asks for the state sees that.
+#[cold]
+pub(crate) fn refuse_invalidation(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> Outcome {
+    let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
+    let refused = refuse(qp, peer, index, arrival, fault, errors);
+    peer.context().events.raise(peer, Kind::QpAccessErr);
+    refused
+}
+
 /// What the sender learns of an error at the receiver.
 pub(crate) fn remote(qp: &Qp, status: u32) -> Outcome {
     if qp.transport == Transport::Rc { Outcome::Failed(status) } else { Outcome::Done(0) }

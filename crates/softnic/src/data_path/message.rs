@@ -12,7 +12,6 @@ use crate::data_path::completion;
 use crate::data_path::errors::Errors;
 use crate::data_path::sge_list::{Sources, Targets, move_all};
 use crate::data_path::signature::indirect;
-use crate::events::async_event::Kind;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
@@ -30,11 +29,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited: wr.is_solicited() };
     if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !bind::invalidate(peer, pinned, imm) {
-        let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
-        let refused = arrival::refuse(qp, peer, index, arrival, fault, errors);
-        // After it is in ERR: who gets the event and asks for the state sees that.
-        peer.context().events.raise(peer, Kind::QpAccessErr);
-        return refused;
+        return arrival::refuse_invalidation(qp, peer, index, arrival, errors);
     }
     // SAFETY: both ends, and the keys of both lists, which are regions': others are denied here.
     let placed = unsafe {
