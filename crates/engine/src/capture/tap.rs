@@ -191,7 +191,7 @@ impl Tap {
         }
     }
 
-    /// So many of the packets that were offered, from the first on, are posted.
+    /// The first `count` of the packets that were offered are posted.
     pub(crate) fn posted(&mut self, port: u16, count: usize) {
         let Some(at) = self.place_of(port) else { return };
         let mut offered = std::mem::take(&mut self.offered);

@@ -1,5 +1,6 @@
 //! The poll loop of one lcore, its nodes (stages in their places) and its rings.
 
+pub(crate) mod completing;
 pub(crate) mod node;
 mod notices;
 pub(crate) mod poll_loop;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use verbline_mem::PoolCache;
 use verbline_plan::IdlePolicy;
-use verbline_verbs::{Completion, Completions};
+use verbline_verbs::Completions;
 
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
@@ -103,7 +103,7 @@ pub(crate) struct Lcore {
     /// [`Lcore::work`], of an lcore that has ports with many connections or none, with a capture or
     /// without: what the one asks for costs the other nothing.
     pub(super) works: fn(&mut Lcore, bool) -> bool,
-    /// [`Lcore::complete`], or while there is a capture [`Lcore::complete_tapped`].
+    /// [`Lcore::complete`], made for whether there is a capture.
     pub(super) completes: fn(&mut Lcore),
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
@@ -132,7 +132,7 @@ impl Lcore {
         }
         Lcore {
             works: Lcore::works(!parts.many.is_empty(), false),
-            completes: Lcore::complete,
+            completes: Lcore::complete::<false>,
             control,
             seen: Word::FIRST,
             notices: Control::inbox(),
@@ -195,22 +195,6 @@ impl Lcore {
             (self.completes)(self);
         }
         any
-    }
-
-    // Not inlined, like everything that only turns with work need: it keeps an empty turn short,
-    // and so the time that a packet waits on average.
-    #[inline(never)]
-    pub(super) fn complete(&mut self) {
-        self.state.ctx.time.wake();
-        match self.completions.as_slice() {
-            // Most messages of a quiet port arrive alone, and each matters for latency.
-            [only] => match self.ports.get_mut(usize::from(only.tag())) {
-                Some(port) => port.complete::<false>(only, &mut self.state.ctx),
-                None => _ = self.state.complete_many(self.completions.as_slice(), self.ports.len()),
-            },
-            many => complete_runs(many, &mut self.ports, &mut self.state),
-        }
-        self.completions.clear();
     }
 
     /// Polls the stages that are due. True if one sent something or has more to do.
@@ -380,17 +364,5 @@ impl Lcore {
         }
         self.last_busy = (arrived || !self.settled) && (self.works)(self, arrived);
         self.last_busy
-    }
-}
-
-/// Hands completions to their ports. Consecutive completions of one port go together.
-#[inline(never)]
-pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], state: &mut LcoreState) {
-    while let Some(first) = completions.first() {
-        let taken = match ports.get_mut(usize::from(first.tag())) {
-            Some(port) => port.complete_run(completions, &mut state.ctx),
-            None => state.complete_many(completions, ports.len()),
-        };
-        completions = &completions[taken..];
     }
 }

@@ -10,7 +10,7 @@ use verbline_verbs::Completion;
 use crate::connection::port_qp::PortQp;
 use crate::operations::queue::OperationQueue;
 use crate::operations::queue::posting::ListDone;
-use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::sink::Sink;
 use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 
@@ -38,7 +38,7 @@ impl Sending {
         Sending { sink, signal_every_wr, depth_wr, freed, signal_ends: false, operates: false }
     }
 
-    /// The same, which carries out operations: so many of one queue pair at once.
+    /// The same of a port that carries out operations: `ops_depth_wr` of one queue pair at once.
     pub(crate) fn with_operations(self, ops_depth_wr: usize) -> Sending {
         Sending { freed: Batch::with_capacity(self.depth_wr + ops_depth_wr), operates: true, ..self }
     }
@@ -50,8 +50,8 @@ impl Sending {
 
     /// Whether nothing waits.
     pub(super) fn is_settled(&self, sinks: &[Sink]) -> bool {
-        let Sink { batch, stats, .. } = &sinks[self.sink];
-        batch.is_empty() && !(self.operates && matches!(stats, SinkStats::Operations(queue) if queue.is_waiting()))
+        let sink = &sinks[self.sink];
+        sink.batch.is_empty() && !(self.operates && sink.queue().is_some_and(OperationQueue::is_waiting))
     }
 
     /// Takes the completion of listed work requests of a lane's queue pair. `None`: it is of

@@ -57,6 +57,14 @@ impl Sink {
         }
     }
 
+    /// The operations alone, to look at.
+    pub(crate) fn queue(&self) -> Option<&OperationQueue> {
+        match &self.stats {
+            SinkStats::Operations(queue) => Some(queue),
+            SinkStats::Stage(_) | SinkStats::Port(_) | SinkStats::Ring(_) => None,
+        }
+    }
+
     /// Takes the packet, or drops it and counts that.
     #[inline]
     pub(crate) fn push(&mut self, packet: Packet) -> bool {

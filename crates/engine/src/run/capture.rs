@@ -21,7 +21,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A capture of a run, from another thread ([`Observer::capture`](crate::Observer::capture)).
-/// Dropping it ends it, as [`Capture::end`] does. It keeps no run alive.
+/// Dropping it calls [`Capture::end`]. It keeps no run alive.
 #[derive(Debug)]
 pub struct Capture {
     points: Vec<String>,

@@ -19,7 +19,7 @@ use crate::operations::operation::OperationError;
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::sending::ManySending;
-use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::sink::Sink;
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection whose queue pair the device takes nothing for.
@@ -36,11 +36,8 @@ impl MultiPort {
 
     /// How many operations a connection takes now; 0 if it is over.
     pub(crate) fn operations_room(&self, connection: ConnectionId, sinks: &[Sink]) -> usize {
-        let Some(sending) = &self.sending else { return 0 };
-        match &sinks[sending.half.sink].stats {
-            SinkStats::Operations(queue) => queue.room_over(connection),
-            SinkStats::Stage(_) | SinkStats::Port(_) | SinkStats::Ring(_) => 0,
-        }
+        let queue = self.sending.as_ref().and_then(|sending| sinks[sending.half.sink].queue());
+        queue.map_or(0, |queue| queue.room_over(connection))
     }
 
     /// Posts what waits: packets from the sink and operations, in order. True if there was

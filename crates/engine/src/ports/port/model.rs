@@ -20,7 +20,7 @@ use self::oracle::{Oracle, Shape, Word};
 use super::{Health, Port, STARVED_RETRY_NS};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::completing::complete_runs;
 use crate::ports::receiving::Receiving;
 use crate::ports::sending::Sending;
 use crate::ports::sink::{Link, Sink, SinkStats};
@@ -212,7 +212,7 @@ impl World {
         let handed_on = self.oracle.hear(self.coming.drain(..found));
         match self.completions.as_slice() {
             [only] => self.ports[0].complete::<false>(only, &mut self.lcore.ctx),
-            many => complete_runs(many, &mut self.ports, &mut self.lcore),
+            many => complete_runs::<false>(many, &mut self.ports, &mut self.lcore),
         }
         self.completions.clear();
         let stamp = if self.oracle.shape.timestamps { now_ns } else { 0 };

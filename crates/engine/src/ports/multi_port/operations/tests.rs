@@ -13,7 +13,7 @@ use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::cm_mailbox::{CmMailbox, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::completing::complete_runs;
 use crate::operations::operation::Operation;
 use crate::operations::queue::OperationsSpec;
 use crate::ports::receiving::Receiving;
@@ -137,7 +137,7 @@ impl World {
         self.lcore.ctx.time.begin(false, true);
         let mut completions = Completions::with_capacity(32);
         self.cq.poll(&mut completions);
-        complete_runs(completions.as_slice(), &mut [], &mut self.lcore);
+        complete_runs::<false>(completions.as_slice(), &mut [], &mut self.lcore);
         let LcoreState { ctx, many } = &mut self.lcore;
         many[0].work(ctx);
     }

@@ -10,7 +10,7 @@ use super::super::{PLACE, STAGE};
 use super::World;
 use crate::connection::event::ConnectionChange;
 use crate::control::notice::Notice;
-use crate::lcore::poll_loop::complete_runs;
+use crate::lcore::completing::complete_runs;
 use crate::ports::state::LcoreState;
 use crate::rig::figures::Figures;
 use crate::stats::connection_counters::ConnectionsStats;
@@ -28,7 +28,7 @@ impl World {
             self.heard = Some(qpn);
             self.oracle.hear(qpn, word);
         }
-        complete_runs(self.completions.as_slice(), &mut [], &mut self.lcore);
+        complete_runs::<false>(self.completions.as_slice(), &mut [], &mut self.lcore);
         self.completions.clear();
         self.take_input();
         self.work();
