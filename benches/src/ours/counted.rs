@@ -19,9 +19,9 @@ pub struct Subject {
     pub what: &'static str,
     /// The two counts of operations that are run, fewer and more.
     pub counts: [u64; 2],
-    /// Where instructions are counted, as [`crate::callgrind::instructions`] takes it: in a program
-    /// with threads, the function that is meant. The clock's calibration alone takes more than a
-    /// run, and more on a busy machine.
+    /// The functions in which instructions are counted, and in which they are not
+    /// ([`crate::callgrind::instructions`]). A program with threads names the one that is meant:
+    /// the clock's calibration alone takes more than a run, and more on a busy machine.
     pub within: &'static [&'static str],
     /// Does so many operations.
     pub run: fn(u64),

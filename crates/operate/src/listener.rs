@@ -67,9 +67,7 @@ impl Socket {
         }
         .map(|why| Refusal::new("forbidden", why))
     }
-}
 
-impl Socket {
     /// A handle of a control socket's connection, for a thread that writes to it alone.
     pub(crate) fn shared(&self) -> Result<UnixStream, Refusal> {
         let none = |error| Refusal::new("busy", format!("no descriptor is free for it: {error}"));

@@ -33,8 +33,8 @@ pub enum Ask {
     Report,
     /// The plan's lcores, stages, ports and rings, and what leads where.
     Graph,
-    /// Copies of what passes the run's ports, as [`CaptureAsk`] says: a line, and behind it a file
-    /// in the format pcapng, until the client closes its sending half.
+    /// Copies of what passes the run's ports; [`CaptureAsk`] has which. The answer is a line, and
+    /// behind it a file in the format pcapng, until the client closes its sending half.
     Capture,
 }
 

@@ -50,7 +50,7 @@ fn packet(block: &Block) -> Packet {
     }
 }
 
-/// So many packets of a capture that has begun, and what it counts as lost at its end.
+/// The first `count` packets of a capture that has begun, and what it counts as lost at its end.
 fn packets(blocks: &mut Blocks, count: usize) -> (Vec<Packet>, u64) {
     let (mut packets, mut lost, mut heads) = (Vec::new(), 0, 0);
     loop {
