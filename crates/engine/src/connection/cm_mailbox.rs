@@ -18,7 +18,7 @@
 //! A port with one queue pair has it until it is given the next one, which is made when the one
 //! before is drained: both never have work requests in the completion queue at once. What it is
 //! given is connected, and has no receives yet, so that it is told of by `Open` alone. Its lcore
-//! measures by itself how long it waits for completions: nobody forces it.
+//! counts by its own turns how long it waits for completions: nobody forces it.
 //!
 //! Guarantees: nothing is allocated on the lcore, since a slot has at most one of each message
 //! under way; a message names its connection, so that it is never taken for one of a later queue

@@ -10,10 +10,23 @@ use verbline_verbs::QueuePair;
 
 use crate::connection::cm_mailbox::{CmMailbox, TAKEN_MAX, TO_CM_KINDS, ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
+use crate::stats::clock::Tick;
 
 /// The connection that a port with one queue pair starts with.
 pub(crate) fn first_connection(port: u16) -> ConnectionId {
     ConnectionId::new(port, 0, 1).expect("only generation 0 is nobody's")
+}
+
+/// How far a port is with the release of its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// It is not asked for.
+    No,
+    /// The queue pair is in the error state, and its completions are to come: how long they are
+    /// still waited for, and when that was seen.
+    Begun { left_ns: u64, seen_ns: Tick },
+    /// They have come, or were waited for in vain.
+    Done,
 }
 
 /// What a port has that reconnects.
@@ -22,9 +35,8 @@ pub(crate) struct Reconnecting {
     pub(crate) mailbox: Arc<CmMailbox>,
     /// The connection of the queue pair that it has.
     pub(crate) connection: ConnectionId,
-    /// That queue pair is in the error state. Its completions are to come; or they have, or were
-    /// waited for in vain.
-    pub(crate) is_releasing: bool,
+    /// How far the release of that queue pair is.
+    pub(crate) release: Release,
     /// What was taken from the mailbox; empty between turns.
     pub(crate) taken: Vec<ToLcore>,
 }
@@ -33,7 +45,7 @@ impl Reconnecting {
     /// Of the port with this number, which has its first connection.
     pub(crate) fn new(mailbox: Arc<CmMailbox>, port: u16) -> Reconnecting {
         let taken = Vec::with_capacity(TAKEN_MAX);
-        Reconnecting { mailbox, connection: first_connection(port), is_releasing: false, taken }
+        Reconnecting { mailbox, connection: first_connection(port), release: Release::No, taken }
     }
 }
 

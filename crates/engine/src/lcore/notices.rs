@@ -5,12 +5,10 @@ use std::io;
 
 use crate::api::stage::{PortChange, PortEvent};
 use crate::connection::event::{ConnectionChange, ConnectionEvent};
-use crate::connection::handshake::RELEASE;
 use crate::control::notice::Notice;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::ports::port::Health;
-use crate::ports::reconnect::Serviced;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
@@ -100,23 +98,11 @@ impl Lcore {
         self.settled = false;
     }
 
-    /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on
-    /// meanwhile.
+    /// Releases or replaces the queue pair of a port that reconnects.
     fn service_reconnect(&mut self, place: usize) {
-        let Some(Serviced { is_replaced, is_releasing }) =
-            self.ports.get_mut(place).map(|port| port.service_reconnect(&mut self.state.ctx.sinks))
-        else {
-            return;
-        };
-        if is_replaced {
+        let (Some(port), ctx) = (self.ports.get_mut(place), &mut self.state.ctx) else { return };
+        if port.service_reconnect(ctx.time.clock().now_ns(), &mut ctx.sinks) {
             self.notify_stages(place, PortChange::Up);
-        }
-        if is_releasing {
-            let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(RELEASE.as_nanos() as u64);
-            while !self.ports[place].qp.is_drained() && self.state.ctx.time.clock().now_ns() < until_ns {
-                self.run_turn();
-            }
-            self.ports[place].finish_release();
         }
     }
 

@@ -13,57 +13,57 @@ use std::mem;
 use verbline_mem::ConnectionId;
 
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
+use crate::connection::handshake::RELEASE;
 use crate::connection::port_qp::PortQp;
+use crate::connection::reconnecting::Release;
 use crate::ports::operations::ONLY;
 use crate::ports::port::{Health, Port};
 use crate::ports::sink::Sink;
+use crate::stats::clock::Tick;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// What [`Port::service_reconnect`] has begun and done, in this order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Serviced {
-    /// The port has another queue pair.
-    pub(crate) is_replaced: bool,
-    /// The queue pair is in the error state, and its completions are to come.
-    pub(crate) is_releasing: bool,
-}
+/// The most that counts as waited between two turns: an lcore that does not run takes no
+/// completions.
+const TURN_MAX_NS: u64 = 10_000_000;
 
 impl Port {
-    /// Does what the supervisor asked for, and what the port's own failure asks for.
+    /// Does what the supervisor asked for, and what the port's own failure asks for. True if the
+    /// port has another queue pair. While it waits for completions it is called in every turn.
     #[cold]
-    pub(crate) fn service_reconnect(&mut self, sinks: &mut [Sink]) -> Serviced {
-        let mut serviced = Serviced::default();
-        let Some(side) = &mut self.reconnect else { return serviced };
+    pub(crate) fn service_reconnect(&mut self, now_ns: Tick, sinks: &mut [Sink]) -> bool {
+        let Some(side) = &mut self.reconnect else { return false };
         side.mailbox.heard();
         let mut taken = mem::take(&mut side.taken);
         side.mailbox.take_for_lcore(&mut taken);
+        let mut is_replaced = false;
         for message in taken.drain(..) {
             let current = self.reconnect.as_ref().map(|side| side.connection);
             match message {
                 ToLcore::Open { connection, qp, .. } => {
                     self.replace_qp(connection, qp, sinks);
-                    serviced.is_replaced = true;
+                    is_replaced = true;
                 }
-                ToLcore::Close { connection, .. } if Some(connection) == current => {
-                    serviced.is_releasing |= self.begin_release(true);
-                }
+                ToLcore::Close { connection, .. } if Some(connection) == current => self.begin_release(true, now_ns),
                 // Of a connection before this one, or for a port with many.
                 ToLcore::Close { .. } | ToLcore::Expect { .. } | ToLcore::Forget { .. } | ToLcore::Force { .. } => {}
             }
         }
-        serviced.is_releasing |= self.health == Health::Down && self.begin_release(false);
+        if self.health == Health::Down {
+            self.begin_release(false, now_ns);
+        }
         if let Some(side) = &mut self.reconnect {
             side.taken = taken;
         }
-        serviced
+        self.go_on_releasing(now_ns);
+        is_replaced
     }
 
     /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
-    /// already. `lost`: the supervisor knows the reason. False if it was so before.
-    fn begin_release(&mut self, lost: bool) -> bool {
-        let Some(side) = self.reconnect.as_mut().filter(|side| !side.is_releasing) else { return false };
-        side.is_releasing = true;
+    /// already. `lost`: the supervisor knows the reason.
+    fn begin_release(&mut self, lost: bool, now_ns: Tick) {
+        let Some(side) = self.reconnect.as_mut().filter(|side| side.release == Release::No) else { return };
+        side.release = Release::Begun { left_ns: RELEASE.as_nanos() as u64, seen_ns: now_ns };
         self.go_down(Health::Down, DownReason::LOST);
         self.qp.start_drain(&self.name);
         if let Some(receiving) = &mut self.receiving {
@@ -73,18 +73,23 @@ impl Port {
             let (connection, down_reason) = (side.connection, self.stats.down_reason.value());
             side.mailbox.tell_cm(ToCm::Over { connection, down_reason });
         }
-        true
     }
 
-    /// Ends the release: nothing of the queue pair is outstanding, or what is never completes by
-    /// itself.
-    pub(crate) fn finish_release(&mut self) {
+    /// Ends a release that has begun once all completions have come, or were waited for long enough;
+    /// else looks again in the next turn.
+    fn go_on_releasing(&mut self, now_ns: Tick) {
+        let Some(side) = &mut self.reconnect else { return };
+        let Release::Begun { left_ns, seen_ns } = &mut side.release else { return };
+        *left_ns = left_ns.saturating_sub(now_ns.saturating_sub(*seen_ns).min(TURN_MAX_NS));
+        *seen_ns = now_ns;
+        if *left_ns > 0 && !self.qp.is_drained() {
+            return side.mailbox.call_again();
+        }
+        side.release = Release::Done;
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         let refill = self.receiving.as_ref().map_or(0, |receiving| receiving.refill.len());
         self.stats.rx_outstanding.set((self.qp.recvs_outstanding() + refill) as u64);
-        if let Some(side) = &self.reconnect {
-            side.mailbox.tell_cm(ToCm::Drained { connection: side.connection });
-        }
+        side.mailbox.tell_cm(ToCm::Drained { connection: side.connection });
     }
 
     /// Takes another queue pair, which is connected. Its receives are posted in this turn.
@@ -108,7 +113,7 @@ impl Port {
         self.health = Health::Up;
         if let Some(side) = &mut self.reconnect {
             let old = mem::replace(&mut side.connection, connection);
-            side.is_releasing = false;
+            side.release = Release::No;
             side.mailbox.tell_cm(ToCm::Released { connection: old, qp, peer: None });
         }
     }

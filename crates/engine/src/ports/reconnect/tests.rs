@@ -57,14 +57,23 @@ impl Line {
         port
     }
 
-    fn tell(&self, port: &mut Port, sinks: &mut [Sink], message: ToLcore) -> Serviced {
+    /// True if the port has another queue pair for that.
+    fn tell(&self, port: &mut Port, sinks: &mut [Sink], message: ToLcore) -> bool {
         self.mailbox.tell_lcore(message);
-        port.service_reconnect(sinks)
+        port.service_reconnect(0, sinks)
     }
 
     fn release(&self, port: &mut Port) {
-        let releasing = Serviced { is_replaced: false, is_releasing: true };
-        assert_eq!(self.tell(port, &mut [], lost()), releasing);
+        assert!(!self.tell(port, &mut [], lost()));
+        assert_eq!(port.health, Health::Down);
+    }
+
+    /// The completions have come, or are waited for in vain: for a hundred turns at least, however
+    /// late each is.
+    fn wait(port: &mut Port) {
+        for turn in 1..=RELEASE.as_nanos() as u64 / TURN_MAX_NS {
+            assert!(!port.service_reconnect(turn * 60_000_000_000, &mut []));
+        }
     }
 
     /// What the lcore has said.
@@ -75,12 +84,11 @@ impl Line {
     }
 
     fn replace(&self, port: &mut Port, sinks: &mut [Sink]) {
-        port.finish_release();
+        Line::wait(port);
         let of = first_connection(0);
         assert!(matches!(self.said()[..], [ToCm::Drained { connection }] if connection == of));
         let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(self.qp())));
-        let replaced = Serviced { is_replaced: true, is_releasing: false };
-        assert_eq!(self.tell(port, sinks, ToLcore::Open { connection, qp, peer: None }), replaced);
+        assert!(self.tell(port, sinks, ToLcore::Open { connection, qp, peer: None }));
         let stats = &port.stats;
         assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
         assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
@@ -90,7 +98,7 @@ impl Line {
             "to be destroyed: {said:?}"
         );
         // What was said of the old one and comes late is not of this one.
-        assert_eq!(self.tell(port, sinks, lost()), Serviced::default());
+        assert!(!self.tell(port, sinks, lost()));
         assert_eq!((port.health, self.said().len()), (Health::Up, 0));
     }
 }
@@ -117,23 +125,36 @@ fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_the
 
 #[test]
 fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_refused() {
-    let line = Line::new();
-    let mut port = line.port(None);
-    port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
-    line.rig.script.queues().take_only(3, FULL);
-    assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
-    line.release(&mut port);
-    // Nobody flushes them; nor does the device take a marker.
-    port.finish_release();
-    assert_eq!(port.stats.rx_outstanding.value(), 3 + 1);
-    line.rig.script.queues().flush(port.qp.qpn());
-    let (mut cq, mut completions) = (line.cq, Completions::with_capacity(4));
-    assert_eq!(cq.poll(&mut completions), 3);
-    for completion in completions.as_slice() {
-        assert!(port.qp.recv_done(completion).is_ok());
+    for is_flushed in [false, true] {
+        let mut line = Line::new();
+        let mut port = line.port(None);
+        port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
+        line.rig.script.queues().take_only(3, FULL);
+        assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
+        // Nor does the device take a marker.
+        line.release(&mut port);
+        for turn in 1..RELEASE.as_nanos() as u64 / TURN_MAX_NS {
+            assert!(!port.service_reconnect(turn * 60_000_000_000, &mut []));
+        }
+        assert!(line.said().is_empty(), "its completions are to come");
+        if !is_flushed {
+            Line::wait(&mut port);
+            assert!(matches!(line.said()[..], [ToCm::Drained { .. }]));
+            assert_eq!(port.stats.rx_outstanding.value(), 3 + 1);
+            continue;
+        }
+        line.rig.script.queues().flush(port.qp.qpn());
+        let mut completions = Completions::with_capacity(4);
+        assert_eq!(line.cq.poll(&mut completions), 3);
+        for completion in completions.as_slice() {
+            assert!(port.qp.recv_done(completion).is_ok());
+        }
+        assert!(!port.service_reconnect(0, &mut []));
+        assert!(matches!(line.said()[..], [ToCm::Drained { .. }]));
+        assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
+        Line::wait(&mut port);
+        assert!(line.said().is_empty(), "it is said once");
     }
-    port.finish_release();
-    assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
 }
 
 /// The supervisor learns that a queue pair is of no use before the lcore has it.
@@ -142,12 +163,10 @@ fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
     let line = Line::new();
     let mut port = line.port(None);
     line.release(&mut port);
-    port.finish_release();
     let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(line.qp())));
     line.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer: None });
     let lost = ToLcore::Close { connection, reason: "it is lost" };
-    assert_eq!(line.tell(&mut port, &mut [], lost), Serviced { is_replaced: true, is_releasing: true });
-    port.finish_release();
+    assert!(line.tell(&mut port, &mut [], lost));
     let said: Vec<_> = line
         .said()
         .iter()
