@@ -12,7 +12,7 @@
 //!                      ◀────────────── Drained ── its completions have come (of one queue pair)
 //!                      ◀───────────── Released ── it is the port's no more
 //!   destroys it, and uses the slot again
-//!   waits in vain      ── Force ────────────────▶ releases it as it is
+//!   waits in vain      ── Force ────────────────▶ takes what has come, releases it as it is
 //! ```
 //!
 //! A port with one queue pair has it until it is given the next one, which is made when the one
@@ -58,7 +58,8 @@ pub(crate) enum ToLcore {
     Forget { connection: ConnectionId, qp: Box<PortQp> },
     /// The connection is over.
     Close { connection: ConnectionId, reason: &'static str },
-    /// Its completions do not come.
+    /// Its completions do not come. Those that have are taken first: an lcore that was kept from
+    /// running may be far behind.
     Force { connection: ConnectionId },
 }
 

@@ -114,7 +114,8 @@ impl Lcore {
         let mut waits = self.tell_changes(at);
         if !waits {
             let LcoreState { ctx, many } = &mut self.state;
-            many[at].take_messages(&mut ctx.sinks);
+            let is_emptied = self.completions.len() < self.completions.capacity();
+            many[at].take_messages(is_emptied, &mut ctx.sinks);
             waits = self.tell_changes(at);
         }
         if waits {

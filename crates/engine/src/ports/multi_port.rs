@@ -57,6 +57,9 @@ pub(crate) struct MultiPort {
     changes: VecDeque<(ConnectionId, ConnectionChange)>,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
+    /// Those that the host waits for no more: they are released as they are, once the completion
+    /// queue was empty.
+    forced: Vec<ConnectionId>,
     /// What was taken from the mailbox; empty between turns.
     taken: Vec<ToLcore>,
     mailbox: Arc<CmMailbox>,
@@ -134,6 +137,7 @@ impl MultiPort {
             // A connection may open and be over before the stages hear of either.
             changes: VecDeque::with_capacity(connections * 2),
             closes: Vec::with_capacity(connections),
+            forced: Vec::with_capacity(connections),
             taken: Vec::with_capacity(TAKEN_MAX),
             mailbox,
             stats,

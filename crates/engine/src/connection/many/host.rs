@@ -322,6 +322,7 @@ impl Host {
                 // Of a port with one queue pair.
                 ToCm::Drained { .. } => {}
                 ToCm::Released { connection, qp, peer } => {
+                    self.spec.counts.forced.add((!qp.is_drained()).into());
                     drop((qp, peer));
                     let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
                     match self.spec.role {
@@ -354,7 +355,6 @@ impl Host {
             }
             self.closing.pop_front();
             if waits {
-                self.spec.counts.forced.add(1);
                 self.spec.mailbox.tell_lcore(ToLcore::Force { connection });
             }
         }

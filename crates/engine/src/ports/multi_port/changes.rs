@@ -15,14 +15,20 @@ use crate::stats::drop_reason::DropReason;
 pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
-    /// Does some of what the host asked for. False if there was nothing.
-    pub(crate) fn take_messages(&mut self, sinks: &mut [Sink]) -> bool {
+    /// Does some of what the host asked for. False if there was nothing. `is_emptied`: the last poll
+    /// left nothing in the completion queue.
+    pub(crate) fn take_messages(&mut self, is_emptied: bool, sinks: &mut [Sink]) -> bool {
+        while is_emptied && let Some(connection) = self.forced.pop() {
+            if let Some(at) = self.find(connection, State::Closing) {
+                self.release(at, sinks);
+            }
+        }
         let mut taken = mem::take(&mut self.taken);
         self.mailbox.take_for_lcore(&mut taken);
         let any = !taken.is_empty();
         taken.drain(..).for_each(|message| self.take_message(message, sinks));
         self.taken = taken;
-        if !self.changes.is_empty() {
+        if !self.changes.is_empty() || !self.forced.is_empty() {
             self.mailbox.call_again();
         }
         any
@@ -78,10 +84,7 @@ impl MultiPort {
                 let Some(at) = self.find(connection, State::Open) else { return };
                 self.begin_close(at, ConnectionChange::Closed { reason }, sinks);
             }
-            ToLcore::Force { connection } => {
-                let Some(at) = self.find(connection, State::Closing) else { return };
-                self.release(at, sinks);
-            }
+            ToLcore::Force { connection } => self.forced.push(connection),
         }
     }
 

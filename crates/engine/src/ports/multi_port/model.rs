@@ -203,6 +203,19 @@ fn nothing_of_a_connection_that_is_over_is_outstanding_or_waits() {
     run(&small(true), &[&opened[..], &forced].concat());
 }
 
+/// The host does not wait, and the lcore is behind: what it would have found counted as stale.
+#[test]
+fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
+    use Step::{Close, Done, Expect, Force, Offer, Open, Turn};
+    let shape = Shape { burst: 2, ..small(true) };
+    let opened = [Expect, Open(0), Turn, Offer(To::One(0), 4, 9), Turn];
+    let behind = [Close(0), Turn, Done(0, 5), Force(0)];
+    let mut world = World::new(&shape);
+    [&opened[..], &behind, &[Turn; 4]].concat().into_iter().for_each(|step| world.step(step));
+    assert_eq!(world.stale(), 0);
+    world.end();
+}
+
 #[test]
 fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
     use Step::{Expect, Offer, Open, TakeOnly, Turn};

@@ -134,7 +134,7 @@ impl MultiPort {
     /// before the peer could send, and the lcore may not have listened since.
     #[cold]
     pub(super) fn look_again(&mut self, qpn: u32, sinks: &mut [Sink]) -> Option<ConnectionId> {
-        while self.by_qpn.slot(qpn).is_none() && self.take_messages(sinks) {}
+        while self.by_qpn.slot(qpn).is_none() && self.take_messages(false, sinks) {}
         self.slots[self.by_qpn.slot(qpn)?].connection
     }
 

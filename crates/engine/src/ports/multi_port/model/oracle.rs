@@ -129,6 +129,7 @@ pub(super) struct Oracle {
     pub(super) inbox: VecDeque<Message>,
     pub(super) changes: VecDeque<(ConnectionId, ConnectionChange)>,
     closes: Vec<ConnectionId>,
+    forced: Vec<ConnectionId>,
     pub(super) answers: Vec<Answer>,
     /// What waits in the port's sink.
     pending: VecDeque<(Option<ConnectionId>, u32)>,
@@ -164,6 +165,7 @@ impl Oracle {
             inbox: VecDeque::new(),
             changes: VecDeque::new(),
             closes: Vec::new(),
+            forced: Vec::new(),
             answers: Vec::new(),
             pending: VecDeque::new(),
             calls: Vec::new(),
@@ -249,7 +251,7 @@ impl Oracle {
 
     /// Whether the lcore has to listen to the port.
     pub(super) fn has_news(&self) -> bool {
-        !self.inbox.is_empty() || !self.changes.is_empty() || self.opening.is_some()
+        !self.inbox.is_empty() || !self.forced.is_empty() || !self.changes.is_empty() || self.opening.is_some()
     }
 
     pub(super) fn is_settled(&self) -> bool {

@@ -41,6 +41,8 @@ pub(super) struct World {
     stage: Shared<StageStats>,
     cq: CompletionQueue,
     completions: Completions,
+    /// The last poll left nothing.
+    is_emptied: bool,
     control: Arc<Control>,
     keeps: bool,
     kept: Vec<Packet>,
@@ -110,6 +112,7 @@ impl World {
             stage,
             cq,
             completions: Completions::with_capacity(burst),
+            is_emptied: true,
             control,
             keeps: false,
             kept: Vec::new(),

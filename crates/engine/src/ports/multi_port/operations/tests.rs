@@ -110,7 +110,7 @@ impl World {
     }
 
     fn take_messages(&mut self) {
-        assert!(self.lcore.many[0].take_messages(&mut self.lcore.ctx.sinks));
+        assert!(self.lcore.many[0].take_messages(true, &mut self.lcore.ctx.sinks));
     }
 
     fn send(&mut self, to: impl Into<Option<ConnectionId>>, count: usize) {
@@ -278,6 +278,8 @@ fn what_only_the_marker_answers_for_is_lost() {
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
     world.mailbox.tell_lcore(ToLcore::Force { connection: first });
     world.take_messages();
+    assert_eq!((world.take().len(), world.out()), (0, [2, 0]), "what has come is taken first");
+    assert!(!world.lcore.many[0].take_messages(true, &mut world.lcore.ctx.sinks));
     assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 2]));
 
     let (second, of_second) = world.open(1);

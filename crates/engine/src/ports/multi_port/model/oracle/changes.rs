@@ -10,8 +10,12 @@ use crate::connection::event::ConnectionChange;
 use crate::stats::drop_reason::DropReason;
 
 impl Oracle {
-    /// The port listens to its host. True if that had something to say.
-    pub(in super::super) fn take_messages(&mut self) -> bool {
+    /// The port listens to its host. True if that had something to say. Those that it waits for no
+    /// more are released once a poll has left nothing, the last first.
+    pub(in super::super) fn take_messages(&mut self, is_emptied: bool) -> bool {
+        while is_emptied && let Some(id) = self.forced.pop() {
+            self.find(id, Phase::Closing).into_iter().for_each(|at| self.release(at));
+        }
         let count = self.inbox.len().min(TAKEN_MAX);
         let messages: Vec<_> = self.inbox.drain(..count).collect();
         messages.into_iter().for_each(|message| self.take(message));
@@ -43,7 +47,7 @@ impl Oracle {
                 let at = self.find(id, Phase::Open);
                 at.into_iter().for_each(|at| self.end(at, ConnectionChange::Closed { reason }));
             }
-            Message::Force(id) => self.find(id, Phase::Closing).into_iter().for_each(|at| self.release(at)),
+            Message::Force(id) => self.forced.push(id),
         }
     }
 
@@ -67,7 +71,7 @@ impl Oracle {
 
     /// The connection of a queue pair that the port has not heard of: it listens to its host.
     pub(super) fn look_again(&mut self, qpn: u32) -> Option<usize> {
-        while self.place_of(qpn).is_none() && self.take_messages() {}
+        while self.place_of(qpn).is_none() && self.take_messages(false) {}
         self.place_of(qpn)
     }
 
