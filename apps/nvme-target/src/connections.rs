@@ -15,7 +15,8 @@ impl Target {
     pub(crate) fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
         let peer = out.peer(connection);
         let asked = peer.and_then(|peer| Request::read(&peer.private_data).ok());
-        let (admission, keys) = (peer.map_or(0, |peer| peer.tag), out.signature_keys(HOST));
+        let admission = peer.map_or(0, |peer| peer.tag);
+        let keys = if self.device_checks { out.signature_keys(HOST) } else { 0 };
         let connect_by_ns = out.now_ns() + u64::from(self.rules.settings.connect_timeout_ms) * 1_000_000;
         let connection_of = (connection, admission);
         let opened = asked.and_then(|asked| self.queues.open(connection_of, &asked, keys, connect_by_ns));

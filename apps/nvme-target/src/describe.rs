@@ -34,6 +34,8 @@ pub(crate) struct Described {
     pub(crate) connections: usize,
     /// Operations that the port carries out at once for one connection.
     pub(crate) depth_wr: u32,
+    /// The port's device checks the blocks of Reads, as far as it can.
+    pub(crate) device_checks: bool,
     /// How the port's connections share its operations, and the packets of data.
     pub(crate) room: Shares,
     pub(crate) packets: Shares,
@@ -60,6 +62,7 @@ pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError
         port: port.id.index() as u16,
         connections: port.connections.as_ref().map_or(0, |many| many.max as usize),
         depth_wr: port.ops_depth_wr,
+        device_checks: settings.reads_checked_by.is_device(stage.plan()[port.device].provider),
         room,
         packets,
         settings,

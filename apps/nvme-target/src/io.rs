@@ -41,7 +41,10 @@ impl Target {
         }
         match self.signed(at, &command, space) {
             Some(signed) => self.pipeline(at, &command, (capsule, of, signed), out),
-            None => self.begin(at, command, capsule, of, out),
+            None => {
+                self.counters.cpu_checked.add(u64::from(space.layout.protected.is_some()));
+                self.begin(at, command, capsule, of, out);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! If a block is bad, the engine takes the response back before it goes out, and the host is told
 //! what is wrong in the same packet. A read holds one signature key of its connection from its post
-//! until its response has come back; one that finds none waits for those.
+//! until its response has come back. The CPU checks the blocks of a read that finds no key free.
 
 use verbline::engine::signature::{BadBlock, Blocks, Part, SignatureKey};
 use verbline::engine::{DeclineReason, Done, Operation, OperationError};
@@ -13,7 +13,7 @@ use verbline_nvme::io::ReadWrite;
 use verbline_nvme::{Command, Status};
 
 use crate::answering::{Reply, remote, write_response};
-use crate::commands::{Answer, Pending, Work};
+use crate::commands::{Answer, Io, Pending, Work};
 use crate::port::HOST;
 use crate::space::{Signed, Space};
 use crate::spaces::Use;
@@ -24,13 +24,13 @@ use crate::tag::Tag;
 const OPERATIONS: u32 = 3;
 
 impl Target {
-    /// What the device is to do for a read, if it can, and the connection has keys for it.
+    /// What the device is to do for a read, if it can, and a key of the connection is free.
     pub(crate) fn signed(&self, at: u16, command: &Command, space: &Space) -> Option<Signed> {
-        self.queues.get(at).filter(|queue| queue.pipelined.are_possible())?;
+        self.queues.get(at).filter(|queue| queue.pipelined.has_free())?;
         space.signed_of(command)
     }
 
-    /// Answers a read so; it waits among those under way if there is no key, or no room.
+    /// Answers a read so; it waits among those under way if there is no room.
     pub(crate) fn pipeline(
         &mut self,
         at: u16,
@@ -55,9 +55,11 @@ impl Target {
         let again = |capsule, work| Pending { queue: at, command, capsule, wants, holds, work };
         let Work::Pipeline(of) = work else { return self.commands.put(place, again(capsule, work)) };
         let Some(signed) = self.signed(at, &command, self.spaces.get(&of)) else {
-            // The namespace has shrunk meanwhile.
-            let status = Status::LBA_OUT_OF_RANGE.do_not_retry();
-            return self.fail(place, again(capsule, Work::Pipeline(of)), status, out);
+            // No key is free any more; or the namespace has shrunk, which its store says.
+            self.counters.cpu_checked.add(1);
+            let range = ReadWrite::of(&command);
+            let work = Work::Store(Io::new(of, (range.slba, range.blocks.into())));
+            return self.advance_with(place, Pending { wants: 1, ..again(capsule, work) }, out);
         };
         match self.post_pipelined(at, &command, (capsule, of, signed), out) {
             Ok(()) => self.forget_answered(place, at, command.cid, holds),
@@ -65,8 +67,8 @@ impl Target {
         }
     }
 
-    /// Posts the blocks and the response. What it was given comes back if there is no key, or no
-    /// room; it is gone if the host is.
+    /// Posts the blocks and the response. What it was given comes back if there is no room; it is
+    /// gone if the host is.
     fn post_pipelined(
         &mut self,
         at: u16,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use verbline::plan::{Destination, Params};
+use verbline::plan::{Destination, Params, Provider};
 use verbline::prelude::*;
 use verbline_nvme::{NQN_BYTES, Nqn};
 
@@ -18,6 +18,25 @@ pub(crate) const SECTION: &str = "nvme";
 
 /// What it is about.
 pub(crate) const MEANING: &str = "the subsystem, its namespaces, and what hosts may ask for";
+
+/// Who checks the blocks of a protected Read, where the port has signature keys.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ReadsCheckedBy {
+    Auto,
+    Device,
+}
+
+impl ReadsCheckedBy {
+    /// Whether the device does. The software RNIC runs on the CPU that posts: it computes the same
+    /// guard as the lcore would, and configures a key for each Read besides.
+    pub(crate) fn is_device(self, provider: Provider) -> bool {
+        match (self, provider) {
+            (ReadsCheckedBy::Device, _) | (ReadsCheckedBy::Auto, Provider::Kernel) => true,
+            (ReadsCheckedBy::Auto, Provider::Soft) => false,
+        }
+    }
+}
 
 /// `[nvme]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -41,6 +60,7 @@ pub(crate) struct Settings {
     pub(crate) transfer_bytes_max: u32,
     pub(crate) response_timeout_ms: u32,
     pub(crate) remote_invalidate: bool,
+    pub(crate) reads_checked_by: ReadsCheckedBy,
     #[serde(default)]
     pub(crate) addresses: Vec<SocketAddr>,
     /// By number.
@@ -79,6 +99,8 @@ impl Keys for Settings {
             .unit("ms"),
         // Some cards announce that they can and cannot.
         AppKey::flag("remote_invalidate", "whether responses take keys back, for hosts that ask").or_flag(true),
+        AppKey::choice("reads_checked_by", &["auto", "device"], "with `signature_keys`: auto, where that is a card")
+            .or_text("auto"),
         AppKey::texts("addresses", "ADDRESS:PORT", "what discovery says; none: where the plan's ports listen"),
         AppKey::tables("namespace", "1 to 2048", NamespaceSettings::KEYS, "a namespace, by its number"),
     ];
@@ -201,4 +223,16 @@ impl Settings {
 /// A name that was checked as the settings were read.
 pub(crate) fn name(text: &str) -> Nqn {
     Nqn::new(text).expect("checked as the settings were read")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_checks_reads_and_the_software_rnic_where_it_is_asked_to() {
+        let of = |by: ReadsCheckedBy| [Provider::Kernel, Provider::Soft].map(|provider| by.is_device(provider));
+        assert_eq!(of(ReadsCheckedBy::Auto), [true, false]);
+        assert_eq!(of(ReadsCheckedBy::Device), [true, true]);
+    }
 }

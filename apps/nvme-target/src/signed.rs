@@ -18,11 +18,6 @@ impl PipelinedReads {
         PipelinedReads { commands: (0..keys).map(|_| None).collect(), free: (0..keys).rev().collect() }
     }
 
-    /// Whether the connection has any key.
-    pub(crate) fn are_possible(&self) -> bool {
-        !self.commands.is_empty()
-    }
-
     /// A key, until it is posted or put back.
     pub(crate) fn take(&mut self) -> Option<u16> {
         self.free.pop()
@@ -33,7 +28,7 @@ impl PipelinedReads {
         self.free.push(key);
     }
 
-    /// Whether there is one.
+    /// Whether a key is free.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }

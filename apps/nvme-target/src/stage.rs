@@ -55,8 +55,9 @@ pub(crate) struct Counters {
     pub(crate) failed: Counter,
     pub(crate) tally: Tally,
     pub(crate) waited: Counter,
-    /// Reads whose blocks the device checked.
+    /// Reads of protected blocks that the device checked, and those that the CPU did.
     pub(crate) pipelined: Counter,
+    pub(crate) cpu_checked: Counter,
     /// Commands that failed since the ring of their namespace's file is broken.
     pub(crate) ring_broken: Counter,
     /// Queues whose hosts did not take what they had asked for.
@@ -80,6 +81,8 @@ pub(crate) struct Target {
     pub(crate) commands: Commands,
     /// Operations that the port carries out at once, for one connection, and for all.
     pub(crate) depth_wr: u32,
+    /// Connections get signature keys.
+    pub(crate) device_checks: bool,
     pub(crate) room: Shares,
     /// Packets that commands hold.
     pub(crate) packets: Shares,
@@ -137,7 +140,7 @@ impl Target {
         shared: Arc<Shared>,
         namespaces: Arc<Namespaces>,
     ) -> Result<Target, StageError> {
-        let Described { settings, known, port, connections, depth_wr, room, packets } = described;
+        let Described { settings, known, port, connections, depth_wr, device_checks, room, packets } = described;
         let pool = stage.pool().cloned().zip(stage.pool_memory().cloned());
         let pool =
             pool.map(|(plan, memory)| DataPool { plan, memory }).ok_or("has no `pool`, for the data of commands")?;
@@ -167,6 +170,7 @@ impl Target {
             queues: Queues::new(port, connections),
             commands: Commands::new(most),
             depth_wr,
+            device_checks,
             room,
             packets,
             piece_bytes: pool.plan.data_bytes,
@@ -183,6 +187,7 @@ impl Target {
                 tally,
                 waited: stage.counter("waited"),
                 pipelined: stage.counter("pipelined"),
+                cpu_checked: stage.counter("cpu_checked"),
                 ring_broken: stage.counter("ring_broken"),
                 stuck: stage.counter("stuck"),
                 keep_alive_expired: stage.counter("keep_alive_expired"),

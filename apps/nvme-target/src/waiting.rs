@@ -120,7 +120,7 @@ impl Target {
             for _ in 0..self.for_room.queues() {
                 let Some((at, place)) = self.for_room.pop(&mut self.links) else { return };
                 let Some(pending) = self.commands.take(place) else { continue };
-                if self.can_go_on(at, &pending.work) {
+                if self.may_post(at, pending.work.operations()) {
                     is_stuck = false;
                     self.go_on(place, pending, out);
                 } else {
@@ -129,12 +129,6 @@ impl Target {
                 }
             }
         }
-    }
-
-    fn can_go_on(&self, at: u16, work: &Work) -> bool {
-        let has_key =
-            !matches!(work, Work::Pipeline(_)) || self.queues.get(at).is_none_or(|queue| queue.pipelined.has_free());
-        has_key && self.may_post(at, work.operations())
     }
 
     fn go_on(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {

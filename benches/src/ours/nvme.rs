@@ -121,6 +121,7 @@ fn settings(load: Load) -> Vec<String> {
     }
     if checks == Checks::Device {
         settings.push(format!("port.hosts.signature_keys={UNDER_WAY}"));
+        settings.push("nvme.reads_checked_by=device".to_owned());
     }
     settings
 }

@@ -159,6 +159,8 @@ fn two_lcores_serve_blocks_of_every_size() {
     }
 }
 
+const BY_DEVICE: &str = "nvme.reads_checked_by=device";
+
 /// Protection information by every type, which the initiator makes and checks, or the target.
 #[test]
 fn two_lcores_serve_protected_blocks() {
@@ -169,8 +171,9 @@ fn two_lcores_serve_protected_blocks() {
         &["nvme.namespace.1.protection=type3", "load.protection=host", "load.block_bytes=16384", "load.depth=8"],
         &["nvme.namespace.1.protection=type3", "load.protection=target", "load.in_capsule=false"],
         // With as many keys as a queue has reads under way, and with fewer.
+        &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64", BY_DEVICE],
+        &["nvme.namespace.1.protection=type2", "load.protection=host", "port.hosts.signature_keys=4", BY_DEVICE],
         &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64"],
-        &["nvme.namespace.1.protection=type2", "load.protection=host", "port.hosts.signature_keys=4"],
     ];
     for sets in cases {
         let Some(run) = short(&[sets, &["pool.data.data_bytes=33280"]].concat()) else { return };
@@ -180,8 +183,7 @@ fn two_lcores_serve_protected_blocks() {
         let target = json["stages"].as_array().into_iter().flatten().find(|stage| stage["name"] == "target");
         let counters = target.and_then(|stage| stage["counters"].as_array()).into_iter().flatten();
         let pipelined = counters.filter(|counter| counter["name"] == "pipelined").map(|counter| &counter["value"]);
-        let has_keys = sets.iter().any(|set| set.contains("signature_keys"));
-        assert!(pipelined.into_iter().all(|count| (count.as_u64() > Some(0)) == has_keys), "{shown}");
+        assert!(pipelined.into_iter().all(|count| (count.as_u64() > Some(0)) == sets.contains(&BY_DEVICE)), "{shown}");
         let is_host = sets.contains(&"load.protection=host");
         assert_eq!(json["counts"]["guarded"], if is_host { json["verified"].clone() } else { 0.into() }, "{shown}");
     }
@@ -259,6 +261,17 @@ fn two_lcores_where_the_host_is_not_let_in() {
     }
 }
 
+/// What the initiator sets aside memory for is not for a target to say: this one has a tebibyte, of
+/// which nothing is kept.
+#[test]
+fn two_lcores_where_the_namespace_says_that_it_is_huge() {
+    let sets = ["nvme.namespace.3={null_bytes=1099511627776}", "load.nsid=3", "load.bytes=0"];
+    let Some(run) = short(&sets) else { return };
+    let shown = run.run().exited(1);
+    let says = "says that it has 268435456 blocks of 4096 bytes, and 16777216 can be kept account of: write `bytes`";
+    assert!(unwrapped(&format!("{}{}", shown.stdout, shown.stderr)).contains(says), "{shown}");
+}
+
 /// The plan is read again when the user asks, and the run goes on, whatever is wrong with it.
 #[test]
 fn two_lcores_go_on_while_the_plan_is_read_again() {
@@ -325,6 +338,7 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("nvme.namespace.1.eui64=\"00000000-00000000\"", "is no name: write 16 hexadecimal digits, not all 0"),
         ("nvme.namespace.1.protection=type4", "`type4` is not a choice here"),
         ("nvme.namespace.2={null_bytes=4096,protection=\"type1\"}", "`null_bytes` keep nothing, so no `protection`"),
+        ("nvme.reads_checked_by=cpu", "`cpu` is not a choice here"),
         ("nvme.transfer_bytes_max=5000", "5000 is no power of two"),
         ("load.depth=0", "0 is not within 1 to 1023"),
         ("load.block_bytes=1048576", "need 134225920 bytes"),

@@ -1,9 +1,11 @@
 //! Reads of protected blocks in memory that the device checks as it sends them, with the response
-//! behind them already: what hosts see of bad ones, and that it is what the CPU says.
+//! behind them already: what hosts see of bad ones, that it is what the CPU says, and who checks.
 
 use std::collections::BTreeMap;
 
-use crate::common::protected::{NONE, Served, TO, all, pract, serve, serve_pipelined, set_tuple, tuple_of};
+use crate::common::protected::{
+    NONE, Served, TO, all, pract, serve, serve_checked, serve_pipelined, set_tuple, tuple_of,
+};
 use crate::common::{end, until};
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Response, Status, opcode};
@@ -85,10 +87,11 @@ fn read_at_once(served: &mut Served, blocks: &[u32], action: Action) -> BTreeMap
     answers
 }
 
-/// With a key for each, and with fewer keys than reads.
+/// With a key for each, and with fewer keys than reads: the CPU checks the others. Who checks
+/// changes again and again while the host reads, and the host notices nothing.
 #[test]
 fn of_many_reads_under_way_those_of_bad_blocks_fail() {
-    for (port, keys) in [(7841, 16), (7842, 3), (7843, 1)] {
+    for (port, keys) in [(7841, 32), (7842, 3), (7843, 1)] {
         let mut served = serve_pipelined(port, ProtectionType::Type1, keys);
         let bad = [2, 3, 9];
         let good = write_blocks(&mut served, 12, &bad);
@@ -109,9 +112,34 @@ fn of_many_reads_under_way_those_of_bad_blocks_fail() {
                 assert!(read == good[*block as usize * extended..][..4096], "block {block}");
             }
         }
-        assert_eq!(operations(&served)[0], 60);
+        let [pipelined, cpu_checked] = served.checked();
+        assert_eq!(pipelined + cpu_checked, 240, "each read is checked once");
+        assert!(pipelined > 0 && (cpu_checked > 0) == (keys < 12), "{keys} keys: {pipelined} {cpu_checked}");
+        let bad_blocks = operations(&served)[0];
+        assert!(bad_blocks == 60 || keys < 12 && bad_blocks < 60, "{bad_blocks}");
         let report = end(served.running);
         assert!(report.drops.is_empty(), "{:?}", report.drops);
+    }
+}
+
+/// The software RNIC is the CPU that posts: it checks no faster, and is not asked to unless the
+/// plan says so.
+#[test]
+fn the_software_rnic_checks_where_the_plan_says_so_and_else_the_cpu() {
+    for (port, by, checked) in [(7846, "auto", [0, 12]), (7847, "device", [12, 0])] {
+        let mut served = serve_checked(port, ProtectionType::Type1, (16, by));
+        let good = write_blocks(&mut served, 12, &[5]);
+        let blocks: Vec<u32> = (0..12).collect();
+        let answers = read_at_once(&mut served, &blocks, pract(all(0, 9)));
+        let extended = served.protection(1).extended_bytes() as usize;
+        for (index, block) in blocks.iter().enumerate() {
+            match block {
+                5 => assert!(answers[block].status.is(Status::GUARD_CHECK_ERROR), "{:?}", answers[block]),
+                _ => assert!(served.host.bytes(index * 4096, 4096) == good[index * extended..][..4096], "{block}"),
+            }
+        }
+        assert_eq!(served.checked(), checked, "by {by}");
+        end(served.running);
     }
 }
 
@@ -216,9 +244,8 @@ fn the_device_says_what_the_cpu_says() {
             });
             assert!(told[0] == told[1], "round {round}: {action:?}: {:?} {:?}", told[0].1, told[1].1);
         }
-        let of =
-            |served: &Served| served.running.snapshot().stage("target").and_then(|stage| stage.counter("pipelined"));
-        assert!(of(&ways[0]) > Some(60) && of(&ways[1]) == Some(0), "{:?} {:?}", of(&ways[0]), of(&ways[1]));
+        let [[pipelined, _], [none, by_cpu]] = ways.each_ref().map(Served::checked);
+        assert!(pipelined > 60 && none == 0 && by_cpu > 60, "{pipelined} {none} {by_cpu}");
         ways.into_iter().for_each(|served| _ = end(served.running));
     }
 }

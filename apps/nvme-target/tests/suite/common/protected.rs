@@ -37,23 +37,29 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
 
 /// With the device checking what it can: so many signature keys a connection.
 pub(crate) fn serve_pipelined(port: u16, kind: ProtectionType, keys: u16) -> Served {
-    serve_by(port, kind, (&format!("ops_depth_wr = 64\nsignature_keys = {keys}"), PACKET_BYTES), "")
+    serve_checked(port, kind, (keys, "device"))
+}
+
+/// With so many signature keys a connection, and `reads_checked_by`.
+pub(crate) fn serve_checked(port: u16, kind: ProtectionType, (keys, by): (u16, &str)) -> Served {
+    let keys = format!("ops_depth_wr = 64\nsignature_keys = {keys}");
+    serve_by(port, kind, (&keys, by, PACKET_BYTES), "")
 }
 
 /// With more in the plan.
 pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served {
-    serve_by(port, kind, ("ops_depth_wr = 64", PACKET_BYTES), more)
+    serve_by(port, kind, ("ops_depth_wr = 64", "auto", PACKET_BYTES), more)
 }
 
 /// Serves with packets of `packet_bytes`.
 pub(crate) fn serve_in_packets_of(packet_bytes: u32, port: u16, kind: ProtectionType) -> Served {
-    serve_by(port, kind, ("ops_depth_wr = 64", packet_bytes), "")
+    serve_by(port, kind, ("ops_depth_wr = 64", "auto", packet_bytes), "")
 }
 
 /// Room for four blocks, and what lies behind them.
 const PACKET_BYTES: u32 = 16_896;
 
-fn serve_by(port: u16, kind: ProtectionType, (keys, packet_bytes): (&str, u32), more: &str) -> Served {
+fn serve_by(port: u16, kind: ProtectionType, (keys, by, packet_bytes): (&str, &str, u32), more: &str) -> Served {
     let folder = tempfile::tempdir().expect("a folder");
     let number = kind.number();
     let file = |nsid: u32, block_bytes: u32| {
@@ -65,7 +71,8 @@ fn serve_by(port: u16, kind: ProtectionType, (keys, packet_bytes): (&str, u32), 
     };
     let text = plan(port, &(file(3, 4096) + &file(SMALL, 512))) + more;
     let text = text.replace("ops_depth_wr = 64", keys);
-    let text = text.replace("transfer_bytes_max = 8192", "transfer_bytes_max = 16_384");
+    let settings = format!("transfer_bytes_max = 16_384\nreads_checked_by = \"{by}\"");
+    let text = text.replace("transfer_bytes_max = 8192", &settings);
     let text = text.replace("data_bytes = 8192", &format!("data_bytes = {packet_bytes}"));
     let memory = format!("memory = \"disk\"\nprotection = \"type{number}\"");
     let running = start(&text.replace("memory = \"disk\"", &memory));
@@ -157,6 +164,13 @@ impl Served {
     /// The file of a namespace, behind the target's back.
     pub(crate) fn file(&self, nsid: u32) -> File {
         OpenOptions::new().read(true).write(true).open(self.folder.path().join(nsid.to_string())).expect("the file")
+    }
+
+    /// Reads of protected blocks that the device checked, and those that the CPU did.
+    pub(crate) fn checked(&self) -> [u64; 2] {
+        let report = self.running.snapshot();
+        let target = report.stage("target").expect("it is in the plan");
+        ["pipelined", "cpu_checked"].map(|name| target.counter(name).expect("it is counted"))
     }
 
     /// The latest entry of the error log: status, block and namespace.
