@@ -6,4 +6,5 @@ mod crash;
 mod file;
 mod file_faults;
 mod memory;
+mod new_files;
 mod no_io_uring;

@@ -1,0 +1,53 @@
+//! A file that a store makes: its blocks and its name are durable before it is opened, or it is not
+//! there.
+
+use std::collections::BTreeMap;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+use verbline_store::{FileSpec, FileStore};
+
+/// A filter by which these calls end with EIO: all of a kind, or those that a rule of it names.
+fn failing(calls: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>) -> BpfProgram {
+    let fails = SeccompAction::Errno(Errno::IO.raw_os_error() as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(calls.into_iter().collect(), SeccompAction::Allow, fails, arch);
+    filter.unwrap().try_into().unwrap()
+}
+
+/// The opening of a folder.
+fn opening_of_a_folder() -> BTreeMap<i64, Vec<SeccompRule>> {
+    let flag = u64::from(OFlags::DIRECTORY.bits());
+    let of_flags = |argument| {
+        let asks = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag);
+        vec![SeccompRule::new(vec![asks.unwrap()]).unwrap()]
+    };
+    let mut calls = BTreeMap::from([(libc::SYS_openat, of_flags(2))]);
+    #[cfg(target_arch = "x86_64")]
+    calls.insert(libc::SYS_open, of_flags(1));
+    calls
+}
+
+/// A crash right after the first acknowledged write would leave a file without a name.
+#[test]
+fn a_file_whose_blocks_or_name_can_not_be_synced_is_not_made() {
+    let cases = [
+        ("fsync(2)", failing([(libc::SYS_fsync, Vec::new())])),
+        ("open(2) of its folder, to sync that", failing(opening_of_a_folder())),
+    ];
+    for (what, filter) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = FileSpec { create_bytes: Some(1 << 20), ..FileSpec::new(folder.path().join("new"), 4096, 8) };
+        let opened = std::thread::spawn(move || {
+            apply_filter(&filter).unwrap();
+            FileStore::open(&spec).map(drop)
+        });
+        let error = opened.join().unwrap().expect_err(what).to_string();
+        assert!(error.contains("Input/output error"), "{what}: {error}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "{what}: nothing is left");
+    }
+}
