@@ -98,6 +98,21 @@ fn a_log_gets_no_line() {
     assert_eq!(shown.json()["plan"], "rig", "{shown}");
 }
 
+/// A signal may come while the run is still being built: it ends at once, and its exit code is that
+/// of a run which lasted as long as it should. The user is told what ended it.
+#[test]
+fn a_signal_that_ends_a_run_before_its_time_is_named() {
+    let started = endless().with(["--for", "1h", "--json"]).start();
+    started.await_lcores(&["main"]);
+    started.signal(Signal::TERM);
+    let shown = started.finish().exited(0);
+    let told = shown.stderr.lines().find(|line| line.starts_with("SIGTERM has ended the run after "));
+    assert!(told.is_some_and(|line| line.ends_with(", before the 1h of --for")), "{shown}");
+    // One that ends by itself, or has no end, needs no word.
+    let shown = endless().with(["--for", "200ms"]).run().exited(0);
+    assert!(!shown.stderr.contains("has ended"), "{shown}");
+}
+
 /// Nothing but a signal ends it; and whose terminal goes away gets the report where it was sent.
 #[test]
 fn a_run_without_an_end_is_ended_by_a_hangup_unless_that_is_ignored() {

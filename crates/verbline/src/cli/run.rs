@@ -5,7 +5,7 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbline_engine::{Ended, EngineError, Registry, Report, Running, Runtime};
 use verbline_operate::{MetricsSettings, Operate, OperateError, Options};
@@ -55,9 +55,11 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     if is_ready.is_ok() {
         watch((app, &registry, options), &running, started, &mut line, &stop);
     }
-    line.draining(started.elapsed());
+    let ran = started.elapsed();
+    line.draining(ran);
     let ended = running.stop();
     line.clear();
+    tell_early(ran, options.length.0, &stop);
     conclude(app, ended, is_ready.err(), options.json, &stop)
 }
 
@@ -118,6 +120,16 @@ fn live(app: &dyn App, report: &Report) -> String {
     let robbed = report.lcores.iter().filter(|lcore| lcore.is_robbed());
     let stolen = robbed.map(|lcore| format!(", {} of {} stolen", percent(lcore.stolen_share), lcore.name));
     app.live(report) + &stolen.collect::<String>()
+}
+
+/// Says which signal ended the run before its time was up: its exit code is that of a whole run.
+fn tell_early(ran: Duration, length: Option<Duration>, stop: &StopRequest) {
+    if let Some((signal, length)) = stop.signal().zip(length.filter(|length| ran < *length)) {
+        message(&format!(
+            "{signal} has ended the run after {ran:.1?}, before the {} of --for",
+            humantime::format_duration(length)
+        ));
+    }
 }
 
 /// Prints the report, and says whether the run was a good one. `not_ready`: why the app had it

@@ -4,10 +4,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
+use signal_hook::low_level::signal_name;
 
 /// The shell's convention for a process that ended on SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
@@ -15,32 +16,42 @@ const EXIT_INTERRUPTED: i32 = 130;
 /// What the user asks of the run.
 pub(super) struct StopRequest {
     stop: Arc<AtomicBool>,
+    /// The signal that asked for it, of several the last; 0 until one has come.
+    signal: Arc<AtomicUsize>,
     reload: Arc<AtomicBool>,
 }
 
 impl StopRequest {
     /// Installs the handlers for the rest of the process's life.
     pub(super) fn install() -> io::Result<StopRequest> {
-        let asked = Arc::new(AtomicBool::new(false));
+        let (asked, by) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for signal in [SIGINT, SIGTERM] {
             // The order matters: handlers run as registered, so that the first signal finds the
             // flag still false.
             flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, Arc::clone(&asked))?;
+            flag::register_usize(signal, Arc::clone(&by), signal as usize)?;
             flag::register(signal, Arc::clone(&asked))?;
         }
         // nohup(1) ignores it for us.
         if !ignores_hangup() {
+            flag::register_usize(SIGHUP, Arc::clone(&by), SIGHUP as usize)?;
             flag::register(SIGHUP, Arc::clone(&asked))?;
         }
         let reload = Arc::new(AtomicBool::new(false));
         flag::register(SIGUSR1, Arc::clone(&reload))?;
-        Ok(StopRequest { stop: asked, reload })
+        Ok(StopRequest { stop: asked, signal: by, reload })
     }
 
     /// Whether the user has asked the run to stop.
     pub(super) fn asked(&self) -> bool {
         // Relaxed: the flag carries no data; a look later is soon enough.
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The signal by which the user has asked the run to stop.
+    pub(super) fn signal(&self) -> Option<&'static str> {
+        // Relaxed: a name for the user, stored before the flag that made the run stop.
+        signal_name(self.signal.load(Ordering::Relaxed) as i32)
     }
 
     /// Whether the user has asked for the plan to be read again, since this was last asked.
