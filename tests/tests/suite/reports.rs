@@ -184,3 +184,10 @@ fn a_report_that_cannot_be_is_seen_through() {
     report["lcores"][0]["idle"] = "poll".into();
     assert_ne!(report_faults(&report), [""; 0], "a key that nobody described");
 }
+
+#[test]
+fn every_warning_of_a_report_is_in_the_published_shape() {
+    let text = fs::read_to_string(root().join("docs/report.schema.json")).expect("the schema");
+    let schema: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(schema["$defs"]["warning"]["properties"]["code"]["enum"], json!(verbline::engine::Warning::CODES));
+}

@@ -34,13 +34,18 @@ impl PortReport {
 /// A problem that does not end the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// A stable name: `port-down`, `link-down`, `not-connected`, `messages-lost`, `lcore-moved` or
-    /// `stolen-time`.
+    /// A stable name, of [`Warning::CODES`].
     pub code: &'static str,
     /// What is wrong, where, and how much.
     pub message: String,
     /// What to do.
     pub remedy: &'static str,
+}
+
+impl Warning {
+    /// All codes.
+    pub const CODES: [&'static str; 6] =
+        ["port-down", "link-down", "not-connected", "messages-lost", "lcore-moved", "stolen-time"];
 }
 
 /// `warning[code]: message; remedy`.
@@ -59,7 +64,9 @@ impl Report {
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port), lost(port)]);
         let lcores = self.lcores.iter().flat_map(|lcore| [moved(lcore), stolen(self, lcore)]);
-        ports.chain(lcores).flatten().collect()
+        let all: Vec<_> = ports.chain(lcores).flatten().collect();
+        debug_assert!(all.iter().all(|warning| Warning::CODES.contains(&warning.code)), "{all:?}");
+        all
     }
 }
 
