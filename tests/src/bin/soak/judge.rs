@@ -148,7 +148,7 @@ fn most(stretch: &[Sample], figure: impl Fn(&Sample) -> u64) -> Result<u64, Stri
 pub(crate) fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
     let figures: [(&str, Figure); 3] = [
         ("resident", |sample| sample.resident_kib),
-        ("proportional", |sample| sample.proportional_kib),
+        ("anonymous", |sample| sample.anonymous_kib),
         ("locked", |sample| sample.locked_kib),
     ];
     for (name, figure) in figures {

@@ -125,7 +125,7 @@ fn soak_chosen(args: &Args) -> Vec<Soaked> {
     let soak_one = |(name, run): (&str, Run)| {
         progress.begins(name);
         let soaked = run(&args.programs, &progress);
-        progress.ended(soaked.name, soaked.verdict());
+        progress.ended(soaked.name, soaked.verdict(), &show::reasons(&soaked));
         soaked
     };
     let soaked = chosen.into_iter().map(soak_one).collect();

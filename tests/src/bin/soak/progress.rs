@@ -35,10 +35,15 @@ impl Progress {
         self.bar.set_message(what.map_or_else(|| plan.clone(), |what| format!("{plan}: {what}")));
     }
 
-    pub(crate) fn ended(&mut self, name: &str, verdict: &str) {
+    /// Why one did not hold is told at once: the others may take hours.
+    pub(crate) fn ended(&mut self, name: &str, verdict: &str, reasons: &[String]) {
         self.done += 1;
-        if self.bar.is_hidden() {
-            eprintln!("soak: {name} {verdict}");
+        let said = std::iter::once(format!("soak: {name} {verdict}"));
+        let said = said.chain(reasons.iter().map(|reason| format!("soak:   {reason}")));
+        match self.bar.is_hidden() {
+            true => said.for_each(|line| eprintln!("{line}")),
+            false if reasons.is_empty() => {}
+            false => said.for_each(|line| self.bar.println(line)),
         }
     }
 

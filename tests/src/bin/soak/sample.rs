@@ -16,8 +16,8 @@ pub(crate) struct Sample {
     pub(crate) done: u64,
     pub(crate) work: u64,
     pub(crate) resident_kib: u64,
-    /// Its share of what it has together with others.
-    pub(crate) proportional_kib: u64,
+    /// What is no file's: a part of the program that falls out of memory makes no room for a leak.
+    pub(crate) anonymous_kib: u64,
     pub(crate) locked_kib: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
@@ -42,10 +42,9 @@ impl Sample {
     pub(crate) fn of(pid: u32) -> Option<Sample> {
         let proc = PathBuf::from(format!("/proc/{pid}"));
         let status = fs::read_to_string(proc.join("status")).ok()?;
-        let rollup = fs::read_to_string(proc.join("smaps_rollup")).unwrap_or_default();
         Some(Sample {
             resident_kib: field(&status, "VmRSS")?,
-            proportional_kib: field(&rollup, "Pss").unwrap_or(0),
+            anonymous_kib: field(&status, "RssAnon").unwrap_or(0),
             locked_kib: field(&status, "VmLck").unwrap_or(0),
             descriptors: fs::read_dir(proc.join("fd")).ok()?.count() as u64,
             threads: field(&status, "Threads")?,

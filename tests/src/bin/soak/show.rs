@@ -37,16 +37,21 @@ pub(crate) fn table(soaked: &[Soaked], programs: &Path, time: Duration) -> Strin
     text
 }
 
-/// What did not hold, and what the run said last.
-fn faults(soak: &Soaked) -> String {
-    let lines: Vec<String> = match &soak.outcome {
+/// What did not hold.
+pub(crate) fn reasons(soak: &Soaked) -> Vec<String> {
+    match &soak.outcome {
         Outcome::Judged(findings) => {
             let bad = findings.iter().filter(|finding| !finding.holds);
             bad.map(|finding| format!("{}: {}", finding.what, finding.words)).collect()
         }
         Outcome::Skipped(why) => vec![format!("skipped: {why}")],
         Outcome::Broken(why) => vec![why.clone()],
-    };
+    }
+}
+
+/// What did not hold, and what the run said last.
+fn faults(soak: &Soaked) -> String {
+    let lines = reasons(soak);
     if lines.is_empty() {
         return String::new();
     }
