@@ -55,7 +55,7 @@ What must hold, each a line of `--json`:
 
 Examples:
   ./x soak                              a minute of each plan
-  ./x soak --app kv --for 1h            an hour of one
+  ./x soak --plan kv --for 1h           an hour of one
   ./x soak --hosts --for 1h             an hour of a target and its hosts
   ./x soak --programs target/release    programs built in another profile
 
@@ -71,11 +71,11 @@ struct Args {
     /// How long each plan runs, 8 s at least
     #[arg(long = "for", value_name = "TIME", default_value = "1m", value_parser = time)]
     time: Duration,
-    /// Only this plan of config/ or the plans of this app; may be repeated
-    #[arg(long = "app", value_name = "NAME", value_parser = shipped::names())]
-    apps: Vec<String>,
+    /// Only this plan of config/; may be repeated
+    #[arg(long = "plan", value_name = "NAME", value_parser = shipped::names())]
+    plans: Vec<String>,
     /// Instead: an NVMe target and its hosts, each a process of its own
-    #[arg(long, conflicts_with = "apps")]
+    #[arg(long, conflicts_with = "plans")]
     hosts: bool,
     /// Where the apps' programs are
     #[arg(long, value_name = "FOLDER", default_value = "target/debug", overrides_with = "programs")]
@@ -119,7 +119,7 @@ fn soak_chosen(args: &Args) -> Vec<Soaked> {
     };
     let chosen: Vec<(&str, Run)> = match args.hosts {
         true => vec![(hosts::NAME, Box::new(move |programs, progress| hosts::soak(programs, time, progress)))],
-        false => shipped().into_iter().filter(|plan| plan.is_among(&args.apps)).map(of_plan).collect(),
+        false => shipped().into_iter().filter(|plan| plan.is_among(&args.plans)).map(of_plan).collect(),
     };
     let mut progress = Progress::new(chosen.len(), time);
     let soak_one = |(name, run): (&str, Run)| {

@@ -43,9 +43,9 @@ impl Rate {
 }
 
 impl Shipped {
-    /// Whether the user has chosen it; nobody chosen are all.
+    /// Whether the user has chosen it; without a choice every plan is run.
     pub(crate) fn is_among(&self, chosen: &[String]) -> bool {
-        chosen.is_empty() || chosen.iter().any(|one| one == self.name || one == self.app)
+        chosen.is_empty() || chosen.iter().any(|one| one == self.name)
     }
 
     /// The arguments behind `run`, or why it can't be run here.
@@ -84,12 +84,9 @@ pub(crate) fn shipped() -> Vec<Shipped> {
     ]
 }
 
-/// What `--app` takes.
+/// The names that `--plan` takes.
 pub(crate) fn names() -> PossibleValuesParser {
-    let mut names: Vec<&str> = shipped().iter().flat_map(|plan| [plan.name, plan.app]).collect();
-    names.sort_unstable();
-    names.dedup();
-    PossibleValuesParser::new(names)
+    PossibleValuesParser::new(shipped().iter().map(|plan| plan.name))
 }
 
 fn number(report: &Value, pointer: &str) -> Result<u64, String> {
@@ -180,6 +177,18 @@ mod tests {
         let there: BTreeSet<String> = files.map(stem).collect();
         let here: BTreeSet<String> = shipped().iter().map(|plan| plan.name.to_owned()).collect();
         assert_eq!(here, there);
+    }
+
+    /// An app has its name from its first plan, and may have others.
+    #[test]
+    fn a_name_chooses_one_plan() {
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            shipped().iter().filter(|plan| plan.is_among(&names)).map(|plan| plan.name).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&["tick-to-trade"]), ["tick-to-trade"]);
+        assert_eq!(chosen(&["moex-replay", "kv"]), ["kv", "moex-replay"]);
+        assert_eq!(chosen(&[]).len(), shipped().len());
     }
 
     #[test]
