@@ -21,10 +21,10 @@ fn checkout() -> TempDir {
     let script = |path: &str, text: &str| script(&folder.path().join(path), text);
     script("x", &fs::read_to_string(root().join("x")).unwrap());
     script("bin/cargo", "#!/bin/sh\n");
-    script("target/release/plan-app", PLAN_APP);
+    script("target/quick/plan-app", PLAN_APP);
     for app in ["pingpong", "tick-to-trade"] {
         fs::create_dir_all(folder.path().join("apps").join(app)).unwrap();
-        script(&format!("target/release/{app}"), APP);
+        script(&format!("target/quick/{app}"), APP);
     }
     folder
 }
@@ -60,7 +60,7 @@ fn a_first_run_of_the_default_app_waits_for_one_build() {
     // Cargo says what it is asked for, and reads the plan's app as the real program does.
     script(&folder.path().join("bin/cargo"), "#!/bin/sh\necho \"$*\" >>\"$HOME/built\"\n");
     let reads_app = "#!/bin/sh\nsed -n 's/^app = \"\\(.*\\)\"/\\1/p' \"$1\"\n";
-    for (profile, at) in [("release", "release"), ("dev", "debug")] {
+    for (profile, at) in [("quick", "quick"), ("dev", "debug")] {
         script(&folder.path().join("target").join(at).join("plan-app"), reads_app);
         for (app, together) in [("tick-to-trade", true), ("pingpong", false)] {
             script(&folder.path().join("target").join(at).join(app), APP);
@@ -83,13 +83,47 @@ fn a_first_run_of_the_default_app_waits_for_one_build() {
     }
 }
 
+/// Figures depend on the profile, so a run says which it is, and benchmarks are of what is shipped.
+#[test]
+fn a_run_is_soon_built_and_a_benchmark_as_it_is_shipped() {
+    let folder = checkout();
+    let cargo = "#!/bin/sh\necho \"$*\" >>\"$HOME/built\"\n";
+    script(&folder.path().join("bin/cargo"), cargo);
+    fs::write(folder.path().join("plan.toml"), "pingpong").unwrap();
+    for at in ["release", "debug"] {
+        script(&folder.path().join("target").join(at).join("plan-app"), PLAN_APP);
+        for program in ["pingpong", "peers"] {
+            script(&folder.path().join("target").join(at).join(program), APP);
+        }
+    }
+    let (run, check, bench) = (&["run", "plan.toml"][..], &["check", "plan.toml"][..], &["bench", "peers"][..]);
+    for (chosen, arguments, profile, says_so) in [
+        (None, run, "quick", true),
+        (None, check, "quick", false),
+        (None, bench, "release", false),
+        (Some("release"), run, "release", false),
+        (Some("dev"), bench, "dev", false),
+    ] {
+        let mut command = Command::new("bash");
+        command.env_remove("VERBLINE_PROFILE").envs(chosen.map(|profile| ("VERBLINE_PROFILE", profile)));
+        let output = driver(folder.path(), command, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let built = fs::read_to_string(folder.path().join("built")).unwrap();
+        let is_chosen = |line: &str| line.contains(&format!("--profile {profile} "));
+        assert!(built.lines().all(is_chosen), "{chosen:?} {arguments:?}: {built}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("x: profile quick"), says_so, "{chosen:?} {arguments:?}: {said}");
+        fs::remove_file(folder.path().join("built")).unwrap();
+    }
+}
+
 #[test]
 fn a_plan_on_standard_input_goes_to_its_app_whole() {
     let folder = checkout();
     fs::write(folder.path().join("plan"), "pingpong").unwrap();
     let reads = "#!/bin/sh\necho \"${0##*/} $* $(cat)\"\n";
     for app in ["pingpong", "tick-to-trade"] {
-        fs::write(folder.path().join("target/release").join(app), reads).unwrap();
+        fs::write(folder.path().join("target/quick").join(app), reads).unwrap();
     }
     for plan in ["-", "/dev/stdin"] {
         let mut command = Command::new("bash");

@@ -32,15 +32,15 @@ impl Checkout {
             symlink(root().join(name), at(name)).expect("a link");
         }
         fs::copy(root().join("x"), at("x")).expect("the driver");
-        for made in ["bin", "target/release", "apps"] {
+        for made in ["bin", "target/quick", "apps"] {
             fs::create_dir_all(at(made)).expect("a folder");
         }
         for app in fs::read_dir(root().join("apps")).expect("apps/") {
             let name = app.expect("an entry of apps/").file_name();
             fs::create_dir(at("apps").join(&name)).expect("a folder");
-            symlink(env!("CARGO_BIN_EXE_any-app"), at("target/release").join(&name)).expect("a link");
+            symlink(env!("CARGO_BIN_EXE_any-app"), at("target/quick").join(&name)).expect("a link");
         }
-        for (name, text) in [("bin/cargo", CARGO), ("target/release/plan-app", PLAN_APP)] {
+        for (name, text) in [("bin/cargo", CARGO), ("target/quick/plan-app", PLAN_APP)] {
             fs::write(at(name), text).expect("a script");
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).expect("a mode");
         }
@@ -55,7 +55,7 @@ impl Checkout {
     pub(crate) fn run(&self, line: &str) -> Finished {
         let (path, here) = (std::env::var("PATH").unwrap_or_default(), self.path().display());
         let program = Program::new(env!("CARGO_BIN_EXE_any-app"))
-            .with_env("PATH", &format!("{here}/bin:{here}/target/release:{path}"))
+            .with_env("PATH", &format!("{here}/bin:{here}/target/quick:{path}"))
             .with_env("HOME", &here.to_string());
         // The line's $0 is the program, which is of no use to it.
         let mut command = program.behind(["bash", "-c", line]);
