@@ -8,6 +8,7 @@ mod drawings;
 mod figures;
 mod judge;
 mod keys;
+mod samples;
 mod schema;
 
 use std::fs;
