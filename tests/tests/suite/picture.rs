@@ -45,7 +45,7 @@ const THEMES: [Theme; 2] = [
 ];
 
 const WIDTH: u32 = 860;
-const HEIGHT: u32 = 430;
+const HEIGHT: u32 = 432;
 const FONTS: &str = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif";
 /// The ports of both lcores, a pair a line: where it is, the name at either end, and what goes
 /// between them.
@@ -88,6 +88,14 @@ impl Report {
     }
 }
 
+/// `1,207`, as all other figures are written.
+fn grouped(number: &str) -> String {
+    match number.len().checked_sub(3) {
+        Some(at @ 1..) => format!("{},{}", &number[..at], &number[at..]),
+        _ => number.to_owned(),
+    }
+}
+
 struct Drawing<'a> {
     theme: &'a Theme,
     svg: String,
@@ -117,11 +125,11 @@ impl Drawing<'_> {
     fn lcore(&mut self, report: &Report, name: &str, (x, width): (u32, u32)) {
         let theme = self.theme;
         let [policy, cpu, busy, _, idle, _, asleep, ..] = report.row(&[name]) else { panic!("no row of {name}") };
-        self.rectangle((x, 20), (width, 374), 12, theme.panel, theme.border);
-        self.text((x + 18, 46), 15, r#"font-weight="600""#, theme.text, &format!("lcore {name}"));
+        self.rectangle((x, 20), (width, 384), 12, theme.panel, theme.border);
+        self.text((x + 18, 44), 15, r#"font-weight="600""#, theme.text, &format!("lcore {name}"));
         let rest = if asleep == "0.0" { format!("{idle} % idle") } else { format!("{asleep} % asleep") };
         let line = format!("CPU {cpu} · {policy} · {busy} % busy, {rest}");
-        self.text((x + 18, 65), 12, "", theme.faint, &line);
+        self.text((x + 18, 62), 12, "", theme.faint, &line);
     }
 
     fn port(&mut self, report: &Report, lcore: &str, name: &str, (x, y): (u32, u32)) {
@@ -147,7 +155,7 @@ impl Drawing<'_> {
         self.text((middle, y + 3), 11, anchor, theme.faint, &format!("{came} in"));
         self.text((middle, y + 17), 11, anchor, theme.faint, &format!("{left} out"));
         // In two lines, where a box is narrow.
-        let (cost, share) = (format!("{each_ns} ns each"), format!("{of_busy} % of busy"));
+        let (cost, share) = (format!("{} ns each", grouped(each_ns)), format!("{of_busy} % of busy"));
         if width < 150 {
             self.text((middle, y + 31), 11, anchor, theme.flow, &cost);
             return self.text((middle, y + 45), 11, anchor, theme.flow, &share);
@@ -202,19 +210,19 @@ fn draw(report: &Report, theme: &Theme) -> String {
     let [taken, _, returned, _, held, ..] = report.row(&["packets"]) else { panic!("no row of packets") };
     drawing.lcore(report, "exchange", (10, 308));
     drawing.lcore(report, "trader", (478, 372));
-    drawing.stage(report, "exchange", "exchange", (26, 221), (112, 290));
+    drawing.stage(report, "exchange", "exchange", (26, 227), (112, 282));
     drawing.flows();
     drawing.wires(report);
     drawing.stage(report, "trader", "arbiter", (STAGES, 119), (170, 84));
     drawing.stage(report, "trader", "book", (STAGES, 234), (170, 84));
     drawing.stage(report, "trader", "strategy", (STAGES, 346), (170, 84));
     let sums = format!("{taken} packets taken, {returned} returned, {held} held");
-    drawing.text((10, 418), 13, "", theme.text, &latency);
-    drawing.text((WIDTH - 10, 418), 13, r#"text-anchor="end""#, theme.text, &sums);
+    drawing.text((10, 425), 13, "", theme.text, &latency);
+    drawing.text((WIDTH - 10, 425), 13, r#"text-anchor="end""#, theme.text, &sums);
     let [wire, back] = ["auto", "auto-start-reverse"].map(|orient| marker(orient, "wire", "back", theme.wire));
     let [flow, into] = ["auto", "auto-start-reverse"].map(|orient| marker(orient, "flow", "in", theme.flow));
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 12 {WIDTH} {HEIGHT}\" role=\"img\" \
          font-family=\"{FONTS}\">\n\
          <title>The plan of ./x run: an exchange and a trader, with the figures of a run</title>\n\
          <defs>\n{wire}{back}{flow}{into}</defs>\n{}</svg>\n",
