@@ -11,6 +11,21 @@
 //! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches;
 //!   [`stdout_was_closed`] is what only shows before `main`.
 //!
+//! ```
+//! use verbline_mem::{PageChoice, Pool, PoolSpec, Region, RegionSpec};
+//!
+//! let spec = PoolSpec { name: "ticks".into(), packets: 256, data_bytes: 2048, headroom_bytes: 64 };
+//! let len_bytes = Pool::required_bytes(&spec);
+//! let pages = RegionSpec { name: "ticks".into(), len_bytes, pages: PageChoice::Auto, lock: false };
+//! let pool = Pool::new(Region::map(&pages)?, spec)?;
+//!
+//! let mut packet = pool.cache(64).get().ok_or("no packet")?;
+//! assert!(packet.fill(b"a tick"));
+//! drop(packet); // back in its pool
+//! assert_eq!(pool.account().held, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free
 //! list, in a cache, or held ([`Pool::account`]); a pool that goes while packets are held is
 //! leaked, never freed ([`leaked_pools`]).

@@ -227,19 +227,19 @@ impl Pool {
         (spec.packets as usize).saturating_mul(stride_bytes(spec))
     }
 
-    /// The pool's name.
+    /// The name that messages and reports have for it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared().name
     }
 
-    /// How many packets it has.
+    /// How many packets it was cut into; that never changes.
     #[must_use]
     pub fn packets(&self) -> u32 {
         self.shared().free.packets()
     }
 
-    /// The region beneath.
+    /// The memory that it is cut from: to register it with a device, and to ask about its pages.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.shared().region

@@ -156,7 +156,7 @@ impl Region {
         }
     }
 
-    /// The region's name.
+    /// The name that messages have for it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

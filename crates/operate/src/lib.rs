@@ -7,6 +7,17 @@
 //! - [`capture`] streams copies of what passes a run's ports, as pcapng.
 //! - [`metrics`] writes a snapshot in Prometheus' formats.
 //!
+//! ```no_run
+//! use verbline_operate::client::{Client, find};
+//!
+//! // Every run of this user, whatever its app.
+//! for run in find()? {
+//!     let report = Client::connect(&run.path)?.report()?;
+//!     println!("{}: {}", run.hello?.plan, report["packets"]);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! `docs/operate.md` describes the protocol.
 //!
 //! Guarantees: no lcore's line is written; one thread serves all clients and waits for none of

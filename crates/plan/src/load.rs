@@ -48,7 +48,7 @@ impl Inspection {
         Inspection { plan: None, diagnostics, notes, sums, drawing: Drawing::empty(name) }
     }
 
-    /// The sums as text.
+    /// The sums that were proved, a line for each term, as `check --explain` prints them.
     pub fn explain(&self) -> String {
         sum::explain(&self.sums)
     }

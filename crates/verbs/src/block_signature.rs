@@ -54,7 +54,7 @@ pub enum Seed {
     Ones,
 }
 
-/// How T10-DIF's guard is made.
+/// The checksum in T10-DIF's guard: both are two bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum T10Guard {
     /// CRC-16/T10-DIF.

@@ -5,7 +5,7 @@ use std::fmt;
 use rdma_sys::ibv_qp_type;
 use verbline_softnic::qp_table::Transport as TableTransport;
 
-/// A transport service type.
+/// Transport service types, of which a QP has one: what it may post depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.

@@ -76,7 +76,7 @@ pub struct StageSpec {
 }
 
 impl Catalog {
-    /// The kind of this name.
+    /// Looks up a kind by what `use = "…"` says.
     pub fn kind(&self, name: &str) -> Option<&StageKind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }

@@ -14,7 +14,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The stage's `params`.
+    /// The stage's `params`, to be read as the factory reads them.
     pub fn params(&self) -> &Params {
         &self.params
     }

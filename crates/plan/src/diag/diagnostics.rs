@@ -208,17 +208,17 @@ impl Diagnostics {
         Diagnostics { list, more }
     }
 
-    /// All that are kept.
+    /// Errors and warnings in the order of the file, as far as they are kept.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
 
-    /// The errors.
+    /// Those that refuse the plan.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter().filter(|one| one.severity() == Severity::Error)
     }
 
-    /// The warnings.
+    /// Those that a plan may have and still run.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter().filter(|one| one.severity() == Severity::Warning)
     }

@@ -44,7 +44,7 @@ impl Lack {
         Lack::NodesUnknown,
     ];
 
-    /// A stable name.
+    /// Its name in `note[…]`, and in docs/machines.md.
     pub fn code(self) -> &'static str {
         match self {
             Lack::Hugepages => "no-hugepages",

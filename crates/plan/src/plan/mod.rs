@@ -145,17 +145,17 @@ impl Plan {
         self.descriptors
     }
 
-    /// The plan as a graph.
+    /// Nodes and edges, for those who draw it themselves.
     pub fn drawing(&self) -> &Drawing {
         &self.drawing
     }
 
-    /// The graph for Graphviz.
+    /// What `graph` prints: lcores as clusters, for Graphviz.
     pub fn to_dot(&self) -> String {
         self.drawing.to_dot()
     }
 
-    /// The graph for Mermaid.
+    /// What `graph --format mermaid` prints.
     pub fn to_mermaid(&self) -> String {
         self.drawing.to_mermaid()
     }

@@ -130,7 +130,7 @@ pub struct Connections {
     pub ops_shared_wr: u32,
 }
 
-/// The acceptor of a port.
+/// Who decides which connections a port takes, and what the plan tells it.
 #[derive(Debug, Clone)]
 pub struct Acceptor {
     /// What `acceptor = "…"` says.

@@ -81,7 +81,7 @@ impl AppKey {
         AppKey { name, takes, unit: "", left_out: AppDefault::Refused, meaning }
     }
 
-    /// An integer within bounds.
+    /// An integer; another than `bounds` has is an error at its line and column.
     pub const fn integer(name: &'static str, bounds: RangeInclusive<u64>, meaning: &'static str) -> AppKey {
         AppKey::new(name, AppTakes::Integer(*bounds.start(), *bounds.end()), meaning)
     }
@@ -162,7 +162,7 @@ impl AppKey {
         AppKey { left_out: AppDefault::Text(default), ..self }
     }
 
-    /// The key.
+    /// The key, as the plan writes it.
     pub const fn name(&self) -> &'static str {
         self.name
     }

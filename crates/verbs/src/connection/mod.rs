@@ -219,7 +219,7 @@ impl Request {
         }
     }
 
-    /// Who it is.
+    /// The address that the peer asks from.
     pub fn peer_addr(&self) -> SocketAddr {
         match &self.0 {
             RequestKind::Kernel(request) => request.peer_addr(),
@@ -307,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// The peer.
+    /// The address of the other end.
     pub fn peer_addr(&self) -> SocketAddr {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.peer_addr(),

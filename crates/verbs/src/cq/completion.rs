@@ -34,7 +34,8 @@ impl Completion {
         wr_id::kind(self.raw.wr_id)
     }
 
-    /// How it ended.
+    /// How the work request ended: of any other status than success only the QP and the request are
+    /// known.
     #[inline]
     pub fn status(&self) -> Status {
         Status::from_raw(self.raw.status)
@@ -47,7 +48,7 @@ impl Completion {
         self.status().is_success()
     }
 
-    /// What it is for.
+    /// Which operation it completes. Of a failed one it says nothing (ibv_poll_cq(3)).
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode::from_raw(self.raw.opcode)
@@ -99,7 +100,7 @@ impl Completion {
         self.has(ibv_wc_flags::IBV_WC_GRH)
     }
 
-    /// The local QP.
+    /// The number of the local QP whose work request it was.
     #[inline]
     pub fn qp_num(&self) -> u32 {
         self.raw.qp_num
@@ -123,7 +124,7 @@ impl Completion {
         self.raw.sl
     }
 
-    /// What the vendor says of an error.
+    /// The vendor's own code of an error, for its support.
     #[inline]
     pub fn vendor_error(&self) -> u32 {
         self.raw.vendor_err

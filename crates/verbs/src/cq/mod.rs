@@ -66,7 +66,8 @@ unsafe extern "C" fn no_poll_cq(_: *mut ibv_cq, _: i32, _: *mut ibv_wc) -> i32 {
     -1
 }
 
-/// A completion queue.
+/// Completions of any number of queue pairs, polled by one thread. Its queue pairs keep it alive
+/// beyond this handle.
 #[derive(Debug)]
 pub struct CompletionQueue {
     /// What `inner` points to, and the verb: looked up once.
@@ -298,7 +299,7 @@ impl ArmedCq {
         ArmedCq { cqs: self.cqs + other.cqs }
     }
 
-    /// How many CQs it stands for.
+    /// How many CQs were armed together, each of which was to be polled once more before the wait.
     pub fn cqs(&self) -> u32 {
         self.cqs
     }

@@ -49,12 +49,13 @@ impl AhSpec {
         AhSpec { gid: Some(gid), ..AhSpec::default() }
     }
 
-    /// To the port of a peer's endpoint.
+    /// To a peer, by what its [`crate::QueuePair::endpoint`] gave: the GID, from port 1 and GID
+    /// index 0.
     pub fn to_endpoint(peer: &Endpoint) -> AhSpec {
         AhSpec { gid: Some(peer.gid), lid: peer.lid, ..AhSpec::default() }
     }
 
-    /// From another port and GID.
+    /// From a port and a GID index of this side other than port 1 and index 0.
     #[must_use]
     pub fn from_port(self, port: u8, gid_index: u8) -> AhSpec {
         AhSpec { port, gid_index, ..self }

@@ -37,7 +37,7 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// The device's name.
+    /// The name of the device, as [`Device::name`](crate::Device::name) gave it.
     pub fn name(&self) -> &str {
         &self.inner.name
     }

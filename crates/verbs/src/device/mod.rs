@@ -70,7 +70,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Lists the devices of a provider.
+    /// Lists the devices of a provider, in the order in which it has them. None is no error.
     pub fn list(provider: Provider) -> Result<Vec<Device>, DeviceError> {
         let mut count = 0;
         // SAFETY: `count` is a live c_int that the call may write (ibv_get_device_list(3)).
@@ -91,7 +91,8 @@ impl Device {
         Ok(devices.iter().filter_map(|&raw| NonNull::new(raw)).map(|raw| Device::new(raw, &list)).collect())
     }
 
-    /// The device of that name.
+    /// Looks for a device, such as `mlx5_0`. The error of a name that is not there lists those that
+    /// are.
     pub fn find(provider: Provider, name: &str) -> Result<Device, DeviceError> {
         let devices = Device::list(provider)?;
         let available = devices.iter().map(|device| device.name.clone()).collect();
@@ -112,7 +113,7 @@ impl Device {
         self.provider
     }
 
-    /// Opens it.
+    /// Opens it (ibv_open_device(3)): what is made on it later keeps the context alive.
     pub fn open(&self) -> Result<Context, DeviceError> {
         // SAFETY: `raw` is a device of the list that `self._list` keeps.
         let raw = unsafe { verb!(self.provider, ibv_open_device(self.raw.as_ptr())) };

@@ -125,7 +125,7 @@ impl BitOrAssign for Access {
     }
 }
 
-/// How to register.
+/// Options of a registration, all off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrOptions {
     /// Let the PCIe bus reorder the device's writes (IBV_ACCESS_RELAXED_ORDERING): more bandwidth

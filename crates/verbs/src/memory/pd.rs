@@ -17,7 +17,8 @@ pub struct ProtectionDomain {
 }
 
 impl Context {
-    /// A protection domain.
+    /// A protection domain of this device: a queue pair reaches only memory that is registered on
+    /// its own.
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
         ProtectionDomain::alloc(self)
     }

@@ -156,7 +156,7 @@ impl MemoryWindow {
         Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey, binds: 0 })
     }
 
-    /// Type 1 or 2.
+    /// Whether it belongs to its PD (type 1) or to the QP that bound it (type 2).
     pub fn kind(&self) -> WindowKind {
         self.kind
     }

@@ -11,7 +11,7 @@ use crate::device::attr::Mtu;
 use crate::device::gid::Endpoint;
 use crate::memory::mr::Access;
 
-/// RESET → INIT.
+/// RESET → INIT: the local port, and what peers may do. From INIT on receives are posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitSpec {
     /// The local port.
@@ -36,7 +36,7 @@ impl Default for InitSpec {
 /// The Q_Key of a UD QP that asks for none: below 2^31, which only privileged programs may exceed.
 pub const DEFAULT_QKEY: u32 = 0x5642_4c4e;
 
-/// INIT → RTR.
+/// INIT → RTR: the peer and the path to it. From RTR on the queue pair receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrSpec {
     /// The peer; `None` for UD and RAW_PACKET, which have none.
@@ -75,14 +75,14 @@ impl RtrSpec {
         }
     }
 
-    /// With this path MTU.
+    /// With a path MTU other than 1,024 bytes; both ends need the same.
     #[must_use]
     pub fn mtu(self, mtu: Mtu) -> RtrSpec {
         RtrSpec { mtu, ..self }
     }
 }
 
-/// RTR → RTS.
+/// RTR → RTS: retries and the rate. From RTS on the queue pair sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsSpec {
     /// How long to wait for an ACK: 4.096 µs × 2^timeout, 0 for ever (RC).

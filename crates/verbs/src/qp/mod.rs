@@ -74,7 +74,8 @@ pub struct QpCounters {
     pub refused: u64,
 }
 
-/// A queue pair.
+/// A send queue and a receive queue of one device. What is posted belongs to it until it completes;
+/// see the crate page for the way of a packet.
 pub struct QueuePair {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) post_send: PostSend,
@@ -95,7 +96,7 @@ pub struct QueuePair {
 }
 
 impl ProtectionDomain {
-    /// A QP, in the state RESET.
+    /// A QP in the state RESET: [`QueuePair::to_init`] brings it further.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         QueuePair::create(&self.inner, spec, spec.srq.map(|srq| &srq.inner), Arc::default())
     }
@@ -209,13 +210,13 @@ impl QueuePair {
         })
     }
 
-    /// Its number, 24 bits.
+    /// The number (24 bits) by which peers address it, and completions name it.
     pub fn qpn(&self) -> u32 {
         // SAFETY: the QP is live; the field is not written after creation.
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
-    /// Its transport.
+    /// The transport that it was created with; it never changes.
     pub fn transport(&self) -> Transport {
         self.send.transport
     }
@@ -230,7 +231,7 @@ impl QueuePair {
         self.keep.domain.is_some()
     }
 
-    /// Its PD.
+    /// The protection domain that it was created on: memory of another is refused.
     pub fn pd(&self) -> ProtectionDomain {
         ProtectionDomain { inner: self.keep.pd.clone() }
     }

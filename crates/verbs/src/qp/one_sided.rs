@@ -42,21 +42,21 @@ pub struct UdQp<'q> {
 }
 
 impl QueuePair {
-    /// The work requests of RC.
+    /// WRITE, READ, atomics and the rest of RC; refused on a QP of another transport.
     #[inline]
     pub fn rc(&mut self) -> Result<RcQp<'_>, QpError> {
         self.check_transport(Transport::Rc)?;
         Ok(RcQp { qp: self })
     }
 
-    /// The work requests of UC.
+    /// WRITEs and what else UC carries; refused on a QP of another transport.
     #[inline]
     pub fn uc(&mut self) -> Result<UcQp<'_>, QpError> {
         self.check_transport(Transport::Uc)?;
         Ok(UcQp { qp: self })
     }
 
-    /// The work requests of UD.
+    /// Sends of any memory by UD; refused on a QP of another transport.
     pub fn ud(&mut self) -> Result<UdQp<'_>, QpError> {
         self.check_transport(Transport::Ud)?;
         Ok(UdQp { qp: self })

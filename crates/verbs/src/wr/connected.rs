@@ -22,15 +22,15 @@ pub trait Connected: Carrier {
     type Reliable: Copy + Debug + Eq;
 }
 
-/// On RC.
+/// Marks work requests that only an RC QP takes: READs, atomics, fences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnRc;
 
-/// On UC.
+/// Marks work requests that only a UC QP takes: SENDs and WRITEs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnUc;
 
-/// On UD.
+/// Marks work requests that only a UD QP takes: SENDs to an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnUd;
 
