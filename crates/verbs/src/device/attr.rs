@@ -70,8 +70,9 @@ pub struct DeviceAttr {
 impl DeviceAttr {
     pub(crate) fn from_raw(extended: &ibv_device_attr_ex) -> DeviceAttr {
         let raw = &extended.orig_attr;
+        // C's characters are signed on x86-64, and unsigned on aarch64.
         let firmware =
-            raw.fw_ver.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect::<Vec<u8>>();
+            raw.fw_ver.iter().take_while(|&&byte| byte != 0).flat_map(|byte| byte.to_ne_bytes()).collect::<Vec<u8>>();
         DeviceAttr {
             firmware: String::from_utf8_lossy(&firmware).into_owned(),
             node_guid: u64::from_be(raw.node_guid),
