@@ -75,8 +75,8 @@ impl Port {
         }
     }
 
-    /// Ends a release that has begun once all completions have come, or were waited for long enough;
-    /// else looks again in the next turn.
+    /// Ends a release that has begun once all completions have come, or were waited for long
+    /// enough; else looks again in the next turn.
     fn go_on_releasing(&mut self, now_ns: Tick) {
         let Some(side) = &mut self.reconnect else { return };
         let Release::Begun { left_ns, seen_ns } = &mut side.release else { return };

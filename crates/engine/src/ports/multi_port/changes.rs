@@ -15,8 +15,8 @@ use crate::stats::drop_reason::DropReason;
 pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
-    /// Does some of what the host asked for. False if there was nothing. `is_emptied`: the last poll
-    /// left nothing in the completion queue.
+    /// Does some of what the host asked for. False if there was nothing. `is_emptied`: the last
+    /// poll left nothing in the completion queue.
     pub(crate) fn take_messages(&mut self, is_emptied: bool, sinks: &mut [Sink]) -> bool {
         while is_emptied && let Some(connection) = self.forced.pop() {
             if let Some(at) = self.find(connection, State::Closing) {
