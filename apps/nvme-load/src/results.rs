@@ -97,6 +97,17 @@ impl Results {
     }
 }
 
+/// Why no command was measured, of which so many were answered: what fills the namespace is not.
+fn unmeasured(answered: u64) -> String {
+    match answered {
+        0 => "no command was measured: see why no queue was connected, or run longer".to_owned(),
+        answered => format!(
+            "no command was measured: the run was over when {answered} were answered, before every block had been \
+             written once; run longer, or have fewer `bytes` in [load]"
+        ),
+    }
+}
+
 impl Measured {
     fn show(&self, outcome: &mut Outcome) {
         let (commands, iops) = (self.latencies.len(), self.latencies.per_second());
@@ -135,7 +146,7 @@ impl Measured {
         let Counts { mismatches, failed, unasked, malformed, not_invalidated, .. } = self.counts;
         outcome.failures.extend(self.failures.iter().cloned());
         if self.latencies.is_empty() {
-            outcome.failures.push("no command was measured: see why no queue was connected, or run longer".to_owned());
+            outcome.failures.push(unmeasured(self.counts.answered));
         }
         let wrong = [
             (mismatches, "blocks held another write than the last one that was answered"),
@@ -150,5 +161,17 @@ impl Measured {
                 .failures
                 .push(format!("{} commands were neither answered nor lost with a connection", self.balance()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that was too short for its first writes is not told to look for a connection.
+    #[test]
+    fn who_measured_nothing_is_told_how_far_it_came() {
+        assert!(unmeasured(0).contains("why no queue was connected"));
+        assert!(unmeasured(173).contains("when 173 were answered") && !unmeasured(173).contains("queue"));
     }
 }
