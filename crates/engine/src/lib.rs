@@ -9,6 +9,70 @@
 //!   is told what happens to ports ([`Stage::port_event`]) and which timers are due
 //!   ([`Stage::timers`]).
 //!
+//! One lcore whose source hands a thousand packets to a sink:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use verbline_engine::{Next, OutId, Outputs, Registry, Runtime, Stage, StageSpec};
+//! use verbline_mem::Batch;
+//! use verbline_plan::{Loader, Machine};
+//!
+//! struct Source(u32);
+//!
+//! impl Stage for Source {
+//!     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+//!         for _ in 0..out.room(OutId(0)).min(self.0 as usize) {
+//!             let Some(packet) = out.alloc() else { break };
+//!             out.send(OutId(0), packet);
+//!             self.0 -= 1;
+//!         }
+//!         if self.0 == 0 { Next::Done } else { Next::Busy }
+//!     }
+//! }
+//!
+//! struct Sink;
+//!
+//! impl Stage for Sink {
+//!     fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+//!         input.clear(); // back to their pool
+//!     }
+//! }
+//!
+//! let mut registry = Registry::new("count");
+//! let source = StageSpec { outputs: &["packets"], source: true, ..StageSpec::default() };
+//! registry.stage("source", source, |_| Ok(Box::new(Source(1_000))));
+//! registry.stage("sink", StageSpec::default(), |_| Ok(Box::new(Sink)));
+//!
+//! let plan = r#"
+//!     name = "count"
+//!     [device.nic]
+//!     provider = "soft"
+//!     name = "soft0"
+//!     [pool.packets]
+//!     device = "nic"
+//!     packets = 512
+//!     data_bytes = 256
+//!     [lcore.main]
+//!     cpu = "allowed:0"
+//!     [stage.source]
+//!     use = "source"
+//!     lcore = "main"
+//!     pool = "packets"
+//!     out = { packets = "stage.sink" }
+//!     [stage.sink]
+//!     use = "sink"
+//!     lcore = "main"
+//! "#;
+//! let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", plan)?;
+//! let running = Runtime::build(&plan, &registry)?.start()?;
+//! running.wait(Some(Duration::from_secs(10))); // or until the source is done
+//! let report = running.stop()?;
+//! assert_eq!(report.stage("sink").map(|sink| sink.packets_in), Some(1_000));
+//! assert_eq!(report.packets.held, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet that
 //! does not fit is dropped, and counted by place and [`DropReason`].
 

@@ -7,6 +7,37 @@
 //! with libibverbs' C signatures: libibverbs' own would follow private pointers that this context
 //! lacks.
 //!
+//! As with libibverbs, but for where the control verbs come from:
+//!
+//! ```
+//! use rdma_sys::{ibv_access_flags, ibv_poll_cq, ibv_wc};
+//! use verbline_softnic::provider as soft;
+//!
+//! let mut bytes = [0_u8; 64];
+//! // SAFETY: each call has what its manual page asks for, and what is made is destroyed in the
+//! // opposite order.
+//! unsafe {
+//!     let mut count = 0;
+//!     let list = soft::ibv_get_device_list(&mut count);
+//!     let context = soft::ibv_open_device(*list);
+//!     soft::ibv_free_device_list(list);
+//!     let pd = soft::ibv_alloc_pd(context);
+//!     let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as _;
+//!     let mr = soft::ibv_reg_mr(pd, bytes.as_mut_ptr().cast(), bytes.len(), access);
+//!     let cq = soft::ibv_create_cq(context, 16, std::ptr::null_mut(), std::ptr::null_mut(), 0);
+//!     assert!(count == 2 && !mr.is_null() && !cq.is_null());
+//!
+//!     // rdma-sys's own: it calls what the context's table has.
+//!     let mut completion: ibv_wc = std::mem::zeroed();
+//!     assert_eq!(ibv_poll_cq(cq, 1, &mut completion), 0);
+//!
+//!     assert_eq!(soft::ibv_destroy_cq(cq), 0);
+//!     assert_eq!(soft::ibv_dereg_mr(mr), 0);
+//!     assert_eq!(soft::ibv_dealloc_pd(pd), 0);
+//!     assert_eq!(soft::ibv_close_device(context), 0);
+//! }
+//! ```
+//!
 //! # What it guarantees
 //! - Every access to memory is checked as hardware checks it: key, protection domain, bounds,
 //!   rights. After `ibv_dereg_mr` returns nothing touches the memory any more.

@@ -121,14 +121,14 @@ impl<'a> StageContext<'a> {
         Ok(self.raw_section(name)?.parse()?)
     }
 
-    /// A section itself.
+    /// A section as the plan has it, keys of any type: for what no type of the app's stands for.
     pub fn raw_section(&self, name: &str) -> Result<&'a Params, StageError> {
         self.plan.section(name).ok_or_else(|| {
             format!("stage kind `{}` reads the section [{name}], which the app has not registered", self.kind()).into()
         })
     }
 
-    /// The whole plan.
+    /// The plan that runs, proved and complete: what this stage's neighbours are, and their sums.
     pub fn plan(&self) -> &'a Plan {
         self.plan
     }

@@ -153,7 +153,7 @@ impl Operation {
         Operation { signaled: true, ..self }
     }
 
-    /// Its memory.
+    /// The memory that it reads or writes: a packet comes back so from one that was not accepted.
     pub fn into_memory(self) -> Memory {
         match self.verb {
             Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => memory,
@@ -184,7 +184,7 @@ impl Operation {
         }
     }
 
-    /// Its kind.
+    /// What its results are counted as in a report (`operations` of a port).
     pub fn kind(&self) -> OperationKind {
         match self.verb {
             Verb::Transfer { transfer, .. } => match transfer {

@@ -37,7 +37,7 @@ pub struct SignatureKey(pub u16);
 /// The blocks that a key stands for, from the first on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocks {
-    /// The key.
+    /// A key of the connection by which the blocks go.
     pub key: SignatureKey,
     /// Bytes of their data, without what lies behind each: whole blocks.
     pub data_bytes: u32,

@@ -142,7 +142,7 @@ pub enum ConnectionState {
     Failed,
 }
 
-/// One pool.
+/// Where the packets of one pool are: free, cached or held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PoolReport {
     /// Its name in the plan.

@@ -44,6 +44,8 @@ impl Checkout {
             fs::write(at(name), text).expect("a script");
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).expect("a mode");
         }
+        // As programs are shipped.
+        symlink("quick", at("target/release")).expect("a link");
         Checkout { folder }
     }
 
