@@ -365,7 +365,7 @@ impl Packet {
         if self.view().has_connection == 0 { None } else { self.meta().connection }
     }
 
-    /// Sets [`Packet::connection`].
+    /// Sets [`Packet::connection`], at which a port with one connection does not look.
     #[inline]
     pub fn set_connection(&mut self, connection: Option<ConnectionId>) {
         // SAFETY: the packet is the only right to its line, as in `meta`, and `self` is borrowed

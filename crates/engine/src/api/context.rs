@@ -98,7 +98,8 @@ impl<'a> StageContext<'a> {
     /// The number that packets received by this port carry
     /// ([`Packet::port`](verbline_mem::Packet::port)). A stage that asks for a port of its lcore is
     /// told what happens to it ([`Stage::port_event`](crate::Stage::port_event)), whether or not
-    /// they lead to one another.
+    /// they lead to one another. A port of any lcore has a number: packets of another lcore's never
+    /// come here.
     pub fn port(&self, name: &str) -> Option<u16> {
         let place = self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16);
         self.ports.borrow_mut().extend(place);

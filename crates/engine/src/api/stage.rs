@@ -26,14 +26,15 @@ pub trait Stage: Send {
     /// again with the next batch, for which the pool's sum counts. A stage that wants to send them
     /// later moves them to a batch of its own, and declares
     /// [`holds_packets`](crate::StageSpec::holds_packets). What takes the place of `input` (by
-    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source
-    /// overrides this only if it has an injector, whose messages come here.
+    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source has
+    /// this as well if a port, a ring, a stage or an injector leads to it.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
 
     /// For sources and timers. Called once a loop before `process`; the answer says when to call it
-    /// again. A stage that does not override it is polled once and never again.
+    /// again. After each `process` it is called in the next loop, whatever it said, unless that was
+    /// [`Next::Done`]. A stage that does not override it is polled once and never again.
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done
