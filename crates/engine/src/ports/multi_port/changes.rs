@@ -84,7 +84,13 @@ impl MultiPort {
                 let Some(at) = self.find(connection, State::Open) else { return };
                 self.begin_close(at, ConnectionChange::Closed { reason }, sinks);
             }
-            ToLcore::Force { connection } => self.forced.push(connection),
+            ToLcore::Force { connection } => {
+                // No more than there are places: who was released meanwhile leaves.
+                let slots = &self.slots;
+                let closes = |one: ConnectionId| slot_of(slots, one).is_some_and(|slot| slot.state == State::Closing);
+                self.forced.retain(|forced| closes(*forced));
+                self.forced.extend(Some(connection).filter(|connection| closes(*connection)));
+            }
         }
     }
 

@@ -47,7 +47,12 @@ impl Oracle {
                 let at = self.find(id, Phase::Open);
                 at.into_iter().for_each(|at| self.end(at, ConnectionChange::Closed { reason }));
             }
-            Message::Force(id) => self.forced.push(id),
+            Message::Force(id) => {
+                let mut forced = std::mem::take(&mut self.forced);
+                forced.push(id);
+                forced.retain(|id| self.find(*id, Phase::Closing).is_some());
+                self.forced = forced;
+            }
         }
     }
 
