@@ -97,7 +97,8 @@ impl Results {
     }
 }
 
-/// Why no command was measured, of which so many were answered: what fills the namespace is not.
+/// Why no command was measured, though `answered` were answered: those that fill the namespace are
+/// not measured.
 fn unmeasured(answered: u64) -> String {
     match answered {
         0 => "no command was measured: see why no queue was connected, or run longer".to_owned(),

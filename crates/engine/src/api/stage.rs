@@ -33,8 +33,9 @@ pub trait Stage: Send {
     }
 
     /// For sources and timers. Called once a loop before `process`; the answer says when to call it
-    /// again. After each `process` it is called in the next loop, whatever it said, unless that was
-    /// [`Next::Done`]. A stage that does not override it is polled once and never again.
+    /// again. A stage that was given packets is polled in the next loop, whatever its last answer,
+    /// unless that was [`Next::Done`]. A stage that does not override it is polled once and never
+    /// again.
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done

@@ -5,19 +5,10 @@ use std::collections::BTreeMap;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter,
-};
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, apply_filter};
 use verbline_store::{FileSpec, FileStore};
 
-/// A filter by which these calls end with EIO: all of a kind, or those that a rule of it names.
-fn failing(calls: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>) -> BpfProgram {
-    let fails = SeccompAction::Errno(Errno::IO.raw_os_error() as u32);
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(calls.into_iter().collect(), SeccompAction::Allow, fails, arch);
-    filter.unwrap().try_into().unwrap()
-}
+use crate::common::failing;
 
 /// The opening of a folder.
 fn opening_of_a_folder() -> BTreeMap<i64, Vec<SeccompRule>> {
@@ -36,8 +27,8 @@ fn opening_of_a_folder() -> BTreeMap<i64, Vec<SeccompRule>> {
 #[test]
 fn a_file_whose_blocks_or_name_can_not_be_synced_is_not_made() {
     let cases = [
-        ("fsync(2)", failing([(libc::SYS_fsync, Vec::new())])),
-        ("open(2) of its folder, to sync that", failing(opening_of_a_folder())),
+        ("fsync(2)", failing([(libc::SYS_fsync, Vec::new())], Errno::IO)),
+        ("open(2) of its folder, to sync that", failing(opening_of_a_folder(), Errno::IO)),
     ];
     for (what, filter) in cases {
         let folder = tempfile::tempdir().unwrap();

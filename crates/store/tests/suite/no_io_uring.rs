@@ -1,12 +1,12 @@
 //! A kernel without io_uring, a process that may not use it, and one that may no longer: by a
 //! seccomp filter on a thread.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::common::{filled, one, pool, until};
+use crate::common::{failing, filled, one, pool, until};
 use rustix::io::Errno;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use seccompiler::{BpfProgram, apply_filter};
 use verbline_store::{Fault, FileError, FileSpec, FileStore, Request, Store};
 
 const IO_URING_SETUP: i64 = 425;
@@ -16,10 +16,7 @@ const IO_URING_ENTER: i64 = 426;
 fn file_and_filter(call: i64, errno: Errno) -> (tempfile::NamedTempFile, BpfProgram) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
-    let rules = BTreeMap::from([(call, Vec::new())]);
-    let refuse = SeccompAction::Errno(errno.raw_os_error() as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into().unwrap());
-    (file, filter.unwrap().try_into().unwrap())
+    (file, failing([(call, Vec::new())], errno))
 }
 
 /// What opening a store says where io_uring_setup(2) ends with this number.

@@ -37,7 +37,7 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// The name of the device, as [`Device::name`](crate::Device::name) gave it.
+    /// The name that the kernel, or the software RNIC, has for the device, e.g. `mlx5_0`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }

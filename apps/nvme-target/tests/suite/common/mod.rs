@@ -1,8 +1,6 @@
 //! A target in this process, and hosts that are no engines but queue pairs of the test: they say
 //! what they like.
 
-#![allow(dead_code, unused_imports, reason = "each test uses its part")]
-
 pub(crate) mod plans;
 pub(crate) mod protected;
 pub(crate) mod proving;

@@ -35,12 +35,12 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
     serve_with(port, kind, "")
 }
 
-/// With the device checking what it can: so many signature keys a connection.
+/// The device checks what it can, with `keys` signature keys a connection.
 pub(crate) fn serve_pipelined(port: u16, kind: ProtectionType, keys: u16) -> Served {
     serve_checked(port, kind, (keys, "device"))
 }
 
-/// With so many signature keys a connection, and `reads_checked_by`.
+/// The plan with `keys` signature keys a connection, and `reads_checked_by`.
 pub(crate) fn serve_checked(port: u16, kind: ProtectionType, (keys, by): (u16, &str)) -> Served {
     let keys = format!("ops_depth_wr = 64\nsignature_keys = {keys}");
     serve_by(port, kind, (&keys, by, PACKET_BYTES), "")

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use tick_to_trade::fast::{MoexError, MoexFeed};
 
 /// Where the recording is, if it is there.
-#[allow(dead_code, reason = "not every test file reads it by a plan")]
 pub(crate) fn dir() -> PathBuf {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/moex-forts");
     std::env::var_os("VERBLINE_MOEX_DIR").map_or(beside, Into::into)

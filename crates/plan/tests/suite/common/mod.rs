@@ -1,5 +1,4 @@
 //! What the tests of this crate share: a catalog, a machine and a good plan.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeSet;
 

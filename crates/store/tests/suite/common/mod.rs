@@ -1,5 +1,4 @@
 //! What several test files make: packets, memory, and the oracle that every store is held against.
-#![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod oracle;
 
@@ -7,6 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule};
 use verbline_mem::{Packet, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
 use verbline_store::{Done, Request, Store};
 
@@ -49,4 +50,13 @@ pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "a minute is over");
         std::thread::yield_now();
     }
+}
+
+/// A seccomp filter by which these calls end with `errno`: all of a kind, or those that a rule of
+/// it names.
+pub(crate) fn failing(calls: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>, errno: Errno) -> BpfProgram {
+    let fails = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(calls.into_iter().collect(), SeccompAction::Allow, fails, arch);
+    filter.unwrap().try_into().unwrap()
 }
