@@ -7,6 +7,7 @@
 //! with [`skipped`], and in CI that is a failure.
 #![forbid(unsafe_code)]
 
+mod browser;
 mod effects;
 mod notes;
 mod program;
@@ -15,10 +16,12 @@ mod report;
 mod shown;
 mod terminal;
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use verbline::plan::Machine;
 
+pub use browser::{Browser, free_port};
 pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
 pub use report::{assert_report_holds, report_faults};
@@ -48,6 +51,13 @@ pub fn recording() -> Option<PathBuf> {
     }
     skipped(&format!("no MOEX recording in {}; set VERBLINE_MOEX_DIR", dir.display()));
     None
+}
+
+/// An address of this host that no other test's software RNIC has at the same time: the process's
+/// number is in it.
+pub fn own_address(last: u8) -> Ipv4Addr {
+    let pid = std::process::id();
+    Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last)
 }
 
 /// Arguments that give two lcores of a shipped plan all the time they need to drain: on a busy

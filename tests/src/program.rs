@@ -135,9 +135,18 @@ impl Program {
     /// snapshot.
     fn dress(&self, mut command: Command) -> Command {
         command.args(&self.arguments).env("TERM", "xterm").env("LANG", "C.UTF-8").current_dir(crate::root());
-        for name in ["COLUMNS", "LINES", "LANGUAGE", "LC_ALL", "NO_COLOR", "CLICOLOR_FORCE", "VERBLINE_LOG"] {
-            command.env_remove(name);
-        }
+        const SHELL: [&str; 9] = [
+            "COLUMNS",
+            "LINES",
+            "LANGUAGE",
+            "LC_ALL",
+            "NO_COLOR",
+            "CLICOLOR_FORCE",
+            "VERBLINE_LOG",
+            "VERBLINE_LOG_FORMAT",
+            "JOURNAL_STREAM",
+        ];
+        SHELL.iter().for_each(|name| _ = command.env_remove(name));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }

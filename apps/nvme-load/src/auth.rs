@@ -8,7 +8,7 @@ use verbline_nvme::auth::{
 use verbline_nvme::secret::{Claim, Hash};
 use verbline_nvme::{Command, Response, Sgl};
 
-use crate::auth_step::AuthStep;
+use crate::handshake_state::AuthStep;
 use crate::queue::{Pending, State, Task};
 use crate::stage::{IO, Initiator};
 

@@ -16,12 +16,11 @@ use verbline_nvme::protection::Protection;
 use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Response, Sgl, Status, opcode};
 
 use crate::blocks::Shape;
-use crate::handshake_state::{ADMIN_ENTRIES, Step};
+use crate::handshake_state::{ADMIN_ENTRIES, AuthStep, Step};
 use crate::oracle::Oracle;
 use crate::queue::{Pending, State, Task};
 use crate::settings::Guards;
 
-use crate::auth_step::AuthStep;
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
 
 /// Identifiers of what is under way beside the handshake.

@@ -3,11 +3,19 @@
 use verbline::prelude::*;
 use verbline_nvme::auth::Message;
 
-use crate::auth_step::AuthStep;
 use crate::blocks::Shape;
 
 /// Entries of an admin queue: as the Linux host has it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
+
+/// A step of an authentication: what the host does on a queue, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthStep {
+    Negotiate,
+    Challenge,
+    Reply,
+    Verdict,
+}
 
 /// What the host waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Reads, writes and flushes: how they begin, and what is made of their responses.
 
-use verbline::engine::{ConnectionId, Done, Operation, Window, invalidated_key};
+use verbline::engine::{ConnectionId, Done, KeptWindow, Operation, invalidated_key};
 use verbline::mem::Packet;
 use verbline::plan::Rights;
 use verbline::prelude::*;
@@ -184,10 +184,10 @@ impl Initiator {
         // The command gets a packet of its own when it is sent: this one is not needed.
         drop(packet);
         let len = self.handshake.shape.wire_bytes();
-        let Some(part) = self.region.range(self.offset_of(index, slot), len) else { return false };
+        let Some(part) = self.region.part(self.offset_of(index, slot), len) else { return false };
         let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
         let tag = (index as u64) << 16 | u64::from(slot);
-        out.operate(IO, Operation::bind(Window(slot), part, rights).over(connection).tag(tag)).is_ok()
+        out.operate(IO, Operation::bind(KeptWindow(slot), part, rights).over(connection).tag(tag)).is_ok()
     }
 
     /// A window is bound: its command goes out.

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod auth;
-mod auth_step;
 mod blocks;
 mod handshake;
 mod handshake_state;

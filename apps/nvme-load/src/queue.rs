@@ -3,7 +3,7 @@
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
-use crate::auth_step::AuthStep;
+use crate::handshake_state::AuthStep;
 
 /// What a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

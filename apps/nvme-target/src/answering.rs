@@ -10,9 +10,9 @@ use verbline_nvme::log::ErrorEntry;
 use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status};
 
 use crate::commands::{Answer, Data, Pending, Work};
+use crate::namespace_table::Use;
 use crate::port::HOST;
 use crate::queue::Queue;
-use crate::spaces::Use;
 use crate::stage::{NO_PLACE, Target};
 use crate::tag::Tag;
 
@@ -100,13 +100,13 @@ impl Target {
                 Ok(())
             }
             Err((DeclineReason::Full, write, send)) => {
-                let packet = write.and_then(|write| write.into_memory().into_packet());
+                let packet = write.and_then(|write| write.into_local().into_packet());
                 let data = match (packet, of, to) {
                     (Some(packet), _, Some(to)) => Data::Packet(packet, to),
                     (None, Some((of, range)), Some(to)) => Data::Blocks(range, of, to),
                     _ => Data::Nothing,
                 };
-                match send.into_memory().into_packet() {
+                match send.into_local().into_packet() {
                     Some(capsule) => Err((capsule, Answer { result, status, data })),
                     None => {
                         self.give_back(data.into_use());

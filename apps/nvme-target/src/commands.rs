@@ -3,14 +3,14 @@
 //! A command holds all that is needed to go on with it: what waits to be sent or fetched is parked
 //! as it is, with the use of its namespace. Nothing is looked up again when its turn comes.
 
-use verbline::engine::{Memory, Range};
+use verbline::engine::{Local, Part};
 use verbline::mem::Packet;
 use verbline::verbs::rdma::Remote;
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::protection::Wrong;
 use verbline_nvme::{Command, Status};
 
-use crate::spaces::Use;
+use crate::namespace_table::Use;
 
 /// A command under way.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum Work {
     /// The host's data is to be read into a packet, which it does not have yet.
     Place(Purpose),
     /// The host's data is to be read.
-    Fetch(Purpose, Memory),
+    Fetch(Purpose, Local),
     /// It is being read.
     Fetching(Purpose),
     /// The host's data is in the capsule, and is to be copied into a packet.
@@ -90,7 +90,7 @@ pub(crate) enum Data {
     Nothing,
     Packet(Packet, Remote),
     /// Blocks where they lie, which stay their namespace's until they have gone.
-    Blocks(Range, Use, Remote),
+    Blocks(Part, Use, Remote),
 }
 
 impl Answer {

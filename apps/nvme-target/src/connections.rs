@@ -4,7 +4,7 @@ use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 
-use crate::attended::LOOK_EVERY_NS;
+use crate::keep_alive_clock::LOOK_EVERY_NS;
 use crate::port::HOST;
 use crate::stage::{LOOK, Target};
 

@@ -1,17 +1,16 @@
 //! How a target's stages are described: what the plan says to them, checked, and what they need of
 //! it. Nothing here opens anything, since a check does all of it.
 
-use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, RegionNeed, Rights};
+use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Params, RegionNeed, Rights};
 use verbline::prelude::*;
 
 use crate::commands::Commands;
 use crate::exchange::Known;
+use crate::fair_share::Shares;
+use crate::lcore_namespace::{Space, check_file};
+use crate::namespace_table::Spaces;
 use crate::port::{port_of, shares_of};
-use crate::secrets::read_secrets;
-use crate::settings::{PAGE_BYTES, SECTION, Settings};
-use crate::shares::Shares;
-use crate::space::{Space, check_file};
-use crate::spaces::Spaces;
+use crate::settings::{PAGE_BYTES, SECTION, Settings, name};
 use crate::turns::{Links, Turns};
 
 /// The output [`HOST`](crate::port::HOST) by name.
@@ -99,4 +98,16 @@ fn memory_bytes(settings: &Settings, queues: u64) -> Vec<(&'static str, u64)> {
     let spaces = spaces.fold(Spaces::bytes(), u64::saturating_add);
     let under_way = Commands::bytes(commands) + Links::bytes(commands) + 2 * Turns::bytes(queues);
     vec![("namespaces, beside their blocks", spaces), ("commands under way", under_way)]
+}
+
+/// Reads the secrets of the hosts that have one.
+fn read_secrets(settings: &Settings, section: &Params) -> Result<Vec<Known>, StageError> {
+    let mut known = Vec::with_capacity(settings.secrets.len());
+    for (host, path) in &settings.secrets {
+        let secret = nvme_load::read_secret(path)
+            .map_err(|error| section.refuse("secrets", format!("the secret of {host}: {error}")))?;
+        let host = name(host);
+        known.push(Known { host, key: secret.key_of(&host) });
+    }
+    Ok(known)
 }

@@ -1,6 +1,6 @@
 //! The data that hosts bring: RDMA READs into a packet, or straight to where the blocks stay.
 
-use verbline::engine::{DeclineReason, Done, Memory, Operation, OperationKind};
+use verbline::engine::{DeclineReason, Done, Local, Operation, OperationKind};
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::connect::ConnectData;
@@ -8,9 +8,9 @@ use verbline_nvme::{Command, Status};
 
 use crate::commands::{Answer, Pending, Purpose, Work};
 use crate::fabrics::in_capsule;
+use crate::namespace_table::Use;
 use crate::pieces::Piece;
 use crate::port::HOST;
-use crate::spaces::Use;
 use crate::stage::Target;
 use crate::tag::Tag;
 
@@ -44,7 +44,7 @@ impl Target {
             let pending = Pending { work: Work::Place(purpose), ..pending };
             return self.fail(place, pending, Status::INTERNAL_ERROR, out);
         }
-        let work = Work::Fetch(purpose, Memory::from(packet));
+        let work = Work::Fetch(purpose, Local::from(packet));
         self.fetch(place, Pending { work, ..pending }, out);
     }
 
@@ -92,7 +92,7 @@ impl Target {
         let again = |work| Pending { queue, command, capsule, wants, holds, work };
         let Work::Fetch(purpose, memory) = work else { return self.commands.put(place, again(work)) };
         let range = match &memory {
-            Memory::Range(range) => Some(*range),
+            Local::Part(range) => Some(*range),
             _ => None,
         };
         let read = Operation::read(memory, from).over(connection).tag(Tag::Fetch(place).to_u64());
@@ -102,7 +102,7 @@ impl Target {
                 self.commands.put(place, again(Work::Fetching(purpose)));
             }
             Err(no) if no.reason == DeclineReason::Full => {
-                let memory = range.map_or_else(|| no.operation.into_memory(), Memory::from);
+                let memory = range.map_or_else(|| no.operation.into_local(), Local::from);
                 self.wait_for_room(place, again(Work::Fetch(purpose, memory)));
             }
             Err(_) => {
@@ -147,7 +147,7 @@ impl Target {
         let _ = queue;
         let Pending { queue: at, command, capsule, wants, holds, work } = pending;
         let again = |work| Pending { queue: at, command, capsule, wants, holds, work };
-        match (work, done.packet) {
+        match (work, done.into_packet()) {
             (Work::Fetching(Purpose::Blocks(of)), _) => {
                 let pending = again(Work::Fetching(Purpose::Blocks(of)));
                 self.answer(place, pending, Answer::of(Status::SUCCESS), out);

@@ -1,6 +1,6 @@
 //! Commands of I/O queues: what is checked of them, and where they go.
 
-use verbline::engine::Memory;
+use verbline::engine::Local;
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, ReadWrite};
@@ -10,7 +10,7 @@ use verbline_store::Store;
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Purpose, Work};
 use crate::fabrics::in_capsule;
-use crate::spaces::Use;
+use crate::namespace_table::Use;
 use crate::stage::Target;
 
 impl Target {
@@ -96,7 +96,7 @@ impl Target {
             return self.with_data(at, command, capsule, of, out);
         };
         if let Sgl::Keyed { .. } = command.sgl {
-            let work = Work::Fetch(Purpose::Blocks(of), Memory::from(range));
+            let work = Work::Fetch(Purpose::Blocks(of), Local::from(range));
             if let Some(place) = self.hold(Pending::new(at, command, capsule, work), out) {
                 self.advance(place, out);
             }

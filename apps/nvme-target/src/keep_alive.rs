@@ -1,9 +1,9 @@
 //! Hosts that must be heard of: one that is silent for longer than its keep-alive time-out is
 //! disconnected, and its controller is over.
 //!
-//! Silence is counted in the stage's own time ([`Attended`](crate::attended::Attended)), which
-//! stands still while the lcore does not run: what a host sent meanwhile is read before it is said
-//! to be silent.
+//! Silence is counted in the stage's own time ([`Attended`](crate::keep_alive_clock::Attended)),
+//! which stands still while the lcore does not run: what a host sent meanwhile is read before it is
+//! said to be silent.
 
 use verbline::prelude::*;
 

@@ -1,5 +1,5 @@
 //! An NVMe over Fabrics target on Verbline: hosts connect by RDMA, find a discovery controller and
-//! a subsystem, and read and write its namespaces.
+//! a subsystem, and read and write its namespace_changes.
 //!
 //! Data goes between the store and the wire without a copy: a read is an RDMA WRITE and the SEND of
 //! the response, posted as one list; a write is an RDMA READ, or comes in the capsule. Nothing is
@@ -14,7 +14,6 @@ mod acceptor;
 mod admin;
 mod admission;
 mod answering;
-mod attended;
 mod authenticate;
 mod budget;
 mod commands;
@@ -23,26 +22,26 @@ mod controller;
 mod describe;
 mod exchange;
 mod fabrics;
+mod fair_share;
 mod fetching;
 mod io;
 mod keep_alive;
+mod keep_alive_clock;
 mod layout;
+mod lcore_namespace;
 mod logs;
+mod namespace_attach;
+mod namespace_changes;
 mod namespace_settings;
-mod namespaces;
+mod namespace_table;
 mod pieces;
 mod pipelined;
 mod port;
 mod queue;
 mod random;
-mod renewal;
-mod secrets;
 mod settings;
 mod shared;
-mod shares;
 mod signed;
-mod space;
-mod spaces;
 mod stage;
 mod storing;
 mod tag;
@@ -56,7 +55,7 @@ use verbline::cli::{count, so_far};
 use verbline::prelude::*;
 use verbline_store::Store;
 
-use namespaces::Namespaces;
+use namespace_changes::Namespaces;
 use shared::{OwnStores, Shared};
 
 /// The app: the target's stage and acceptor, and those of the initiator.
@@ -65,7 +64,7 @@ pub struct NvmeTarget {
     load: NvmeLoad,
     stores: OwnStores,
     shared: Mutex<Arc<Shared>>,
-    namespaces: Arc<Namespaces>,
+    namespace_changes: Arc<Namespaces>,
 }
 
 impl NvmeTarget {
@@ -104,19 +103,19 @@ impl App for NvmeTarget {
 
     fn register(&self, registry: &mut Registry) {
         let shared = Arc::new(Shared::new(self.stores.clone()));
-        self.namespaces.reset();
+        self.namespace_changes.reset();
         *self.shared() = Arc::clone(&shared);
-        stage::register(registry, &shared, &self.namespaces);
+        stage::register(registry, &shared, &self.namespace_changes);
         acceptor::register(registry, &shared);
         self.load.register(registry);
     }
 
-    /// The namespaces are as this plan says, from now on; nothing else of it is looked at.
+    /// The namespace_changes are as this plan says, from now on; nothing else of it is looked at.
     fn reload(&self, plan: &Plan) -> Result<String, String> {
         let section = plan.section(settings::SECTION).ok_or("the plan has no [nvme]")?;
         let settings = settings::Settings::read(section).map_err(|error| error.to_string())?;
         let shared = Arc::clone(&self.shared());
-        self.namespaces.renew(&settings, &shared)
+        self.namespace_changes.renew(&settings, &shared)
     }
 
     fn live(&self, report: &Report) -> String {

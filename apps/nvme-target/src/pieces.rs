@@ -114,7 +114,7 @@ impl Target {
                 self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out);
             }
             Err(no) if no.reason == DeclineReason::Full => {
-                io.data = no.operation.into_memory().into_packet();
+                io.data = no.operation.into_local().into_packet();
                 self.wait_for_room(place, pending);
             }
             Err(_) => {
@@ -131,7 +131,7 @@ mod tests {
     use verbline_nvme::protection::ProtectionType;
 
     use super::*;
-    use crate::spaces::Use;
+    use crate::namespace_table::Use;
 
     /// Pieces are as long as a packet holds, follow one another, and are the whole command.
     #[test]

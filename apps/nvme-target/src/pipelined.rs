@@ -5,7 +5,7 @@
 //! what is wrong in the same packet. A read holds one signature key of its connection from its post
 //! until its response has come back. The CPU checks the blocks of a read that finds no key free.
 
-use verbline::engine::signature::{BadBlock, Blocks, Part, SignatureKey};
+use verbline::engine::signature::{BadBlock, KeptKey, KeyPart, Part};
 use verbline::engine::{DeclineReason, Done, Operation, OperationError};
 use verbline::mem::Packet;
 use verbline::prelude::*;
@@ -14,9 +14,9 @@ use verbline_nvme::{Command, Status};
 
 use crate::answering::{Reply, remote, write_response};
 use crate::commands::{Answer, Io, Pending, Work};
+use crate::lcore_namespace::{Signed, Space};
+use crate::namespace_table::Use;
 use crate::port::HOST;
-use crate::space::{Signed, Space};
-use crate::spaces::Use;
 use crate::stage::Target;
 use crate::tag::Tag;
 
@@ -92,11 +92,12 @@ impl Target {
             self.spaces.give_back(of);
             return Ok(());
         };
-        let of_key = SignatureKey(key);
+        let of_key = KeptKey(key);
         let invalidate = reply.key.filter(|_| self.rules.settings.remote_invalidate);
         let operations = [
             Operation::sign(of_key, signed.part, signed.signature).tag(Tag::Response.to_u64()),
-            Operation::write(Blocks { key: of_key, data_bytes: signed.data_bytes }, to).tag(Tag::Response.to_u64()),
+            Operation::write(KeyPart { key: of_key, offset: 0, len: signed.data_bytes }, to)
+                .tag(Tag::Response.to_u64()),
             Operation::respond(of_key, capsule, invalidate).tag(Tag::Signed(key).to_u64()),
         ];
         match out.operate_all(HOST, operations.map(|operation| operation.over(connection))) {
@@ -113,7 +114,7 @@ impl Target {
                     queue.pipelined.put_back(key);
                 }
                 let [_, _, respond] = no.operation;
-                match respond.into_memory().into_packet() {
+                match respond.into_local().into_packet() {
                     Some(capsule) if no.reason == DeclineReason::Full => Err((capsule, of)),
                     _ => {
                         // As of a response that can't be posted.
@@ -131,7 +132,8 @@ impl Target {
         let Tag::Signed(key) = Tag::from_u64(done.tag) else { return };
         let Some(queue) = self.queues.get_mut(at) else { return };
         let Some((command, of)) = queue.pipelined.give_back(key) else { return };
-        if let (Err(OperationError::BadBlock(bad)), Some(capsule), true) = (done.result, done.packet, queue.is_open) {
+        let (result, capsule) = (done.result, done.into_packet());
+        if let (Err(OperationError::BadBlock(bad)), Some(capsule), true) = (result, capsule, queue.is_open) {
             // The next response says again how far the queue was read.
             queue.sq_head = (queue.sq_head + queue.sq_size.max(1) - 1) % queue.sq_size.max(1);
             self.tell_bad(at, &command, (&of, bad), capsule, out);

@@ -4,8 +4,8 @@ use verbline::plan::{Params, Pool, Port, Target as Wired};
 use verbline::prelude::*;
 use verbline_nvme::COMMAND_BYTES;
 
+use crate::fair_share::Shares;
 use crate::settings::Settings;
-use crate::shares::Shares;
 
 /// To the hosts: responses, and operations on their memory.
 pub(crate) const HOST: OutId = OutId(0);

@@ -2,7 +2,7 @@
 
 use verbline_nvme::Command;
 
-use crate::spaces::Use;
+use crate::namespace_table::Use;
 
 /// The reads of a queue that are answered so, by their keys.
 #[derive(Debug)]

@@ -13,19 +13,19 @@ use verbline::prelude::*;
 use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
 use verbline_store::{FileStore, Store};
 
-use crate::attended::Attended;
 use crate::budget::Budget;
 use crate::commands::Commands;
 use crate::describe::{Described, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
 use crate::exchange::Known;
-use crate::namespaces::Namespaces;
+use crate::fair_share::Shares;
+use crate::keep_alive_clock::Attended;
+use crate::lcore_namespace::{Space, open_files};
+use crate::namespace_changes::Namespaces;
+use crate::namespace_table::Spaces;
 use crate::port::{DATA_PACKETS, DataPool};
 use crate::queue::Queues;
 use crate::settings::{MEANING, SECTION, Settings};
 use crate::shared::{Shared, Tally};
-use crate::shares::Shares;
-use crate::space::{Space, open_files};
-use crate::spaces::Spaces;
 use crate::turns::{Links, Turns};
 
 const DROPS: &[&str] = &["no_queue", "malformed", "queue_overrun", "no_place", "controller_over"];

@@ -11,8 +11,8 @@ use verbline_store::{Done, Fault, Op, Request, Store};
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};
 use crate::layout::{Layout, Protected};
+use crate::lcore_namespace::is_durable;
 use crate::pieces::beyond;
-use crate::space::is_durable;
 use crate::stage::Target;
 
 /// Bytes that one request of a command zeroes or verifies.

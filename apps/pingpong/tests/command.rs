@@ -2,6 +2,7 @@
 //! can't be.
 
 use insta::assert_snapshot;
+use rustix::process::Signal;
 use serde_json::json;
 use verbline_tests::{Program, assert_fits, assert_report_holds, keys_listed, normalised, two_lcores, unwrapped};
 
@@ -19,7 +20,8 @@ fn short(sets: &[&str]) -> Option<Program> {
 
 #[test]
 fn a_check_has_no_effects() {
-    for plan in ["config/pingpong", "config/pingpong-by-address", "tests/plans/ping", "tests/plans/pong"] {
+    let shipped = ["config/pingpong", "config/pingpong-by-address", "config/pingpong-two-paths"];
+    for plan in shipped.into_iter().chain(["tests/plans/ping", "tests/plans/pong"]) {
         app().with(["check", &format!("{plan}.toml")]).run_without_effects().exited(0);
     }
 }
@@ -47,6 +49,23 @@ fn two_lcores_measure_half_a_round_trip_in_every_mode() {
 }
 
 #[test]
+fn two_lcores_have_another_path_to_go_by() {
+    let Some(placed) = two_lcores(["ping", "pong"]) else { return };
+    let run = app().with(["run", "config/pingpong-two-paths.toml", "--for", "500ms", "--json"]).with(placed);
+    let shown = run.with(["--set", "pingpong.warm_up=10"]).run().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert!(json["exchanges"].as_u64() > Some(0), "{shown}");
+    // A device that has none says so before anything is connected.
+    let sets = ["--set", "device.nic0={ provider = \"soft\", address = \"127.0.0.1\" }"];
+    let listens = ["--set", "port.pong.listen=127.0.0.1:4421", "--set", "port.ping.connect=127.0.0.1:4421"];
+    let Some(placed) = two_lcores(["ping", "pong"]) else { return };
+    let run = app().with(["run", "config/pingpong-two-paths.toml", "--for", "500ms"]).with(placed);
+    let said = unwrapped(&run.with(sets).with(listens).run().exited(1).stderr);
+    assert!(said.contains("soft0 has no alternate paths") && said.contains("IBV_DEVICE_AUTO_PATH_MIG"), "{said}");
+}
+
+#[test]
 fn two_lcores_keep_a_window_in_flight() {
     let Some(run) = short(&["pingpong.window=48", "pingpong.size_bytes=1500"]) else { return };
     let json = run.with(["--json"]).run().exited(0).json();
@@ -63,6 +82,40 @@ fn two_lcores_report() {
     let shown = run.run().exited(0);
     assert_fits(&shown.stdout);
     assert_snapshot!("report", normalised(&shown.stdout));
+}
+
+/// The plan is read again when the user asks: ports take what a connected queue pair can be told,
+/// and the run goes on.
+#[test]
+fn two_lcores_take_other_attributes_while_they_run() {
+    let Some(placed) = two_lcores(["ping", "pong"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/pingpong.toml")).unwrap();
+    std::fs::write(&plan, &text).unwrap();
+    let run = app().with(["run", &plan.display().to_string(), "--for", "4s", "--json"]).with(placed);
+    let started = run.with(["--set", "pingpong.warm_up=10"]).start();
+    started.await_lcores(&["ping", "pong"]);
+    let told = |keys: &str| text.replace("peer = \"port.pong\"", &format!("peer = \"port.pong\"\n{keys}"));
+    for keys in ["timeout = 17\nmin_rnr_timer = 9", "timeout = 17\nmin_rnr_timer = 9\npath_mtu = 512", "timeout = 18"] {
+        std::fs::write(&plan, told(keys)).unwrap();
+        started.signal(Signal::USR1);
+        // It is asked for a few times a second.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+    }
+    let shown = started.finish().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((&json["packets"]["held"], &json["drops"]), (&0.into(), &json!([])), "{shown}");
+    let said = unwrapped(&shown.stderr);
+    let expected = [
+        "port.ping: timeout = 17 (was left out)",
+        "port.ping: min_rnr_timer = 9 (was 1)",
+        "error[not-while-running]: `path_mtu` of port.ping can't change now: it runs with none in its plan",
+        "port.ping: timeout = 18 (was 17)",
+        "port.ping: min_rnr_timer = 1 (was 9)",
+    ];
+    assert!(expected.iter().all(|line| said.contains(line)), "{shown}");
 }
 
 #[test]

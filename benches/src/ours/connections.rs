@@ -57,7 +57,7 @@ impl Stage for Rounds {
     }
 }
 
-fn registry() -> Registry {
+pub(super) fn registry() -> Registry {
     let mut registry = stages::registry(&Waits::default());
     let spec = StageSpec { outputs: &["out"], source: true, ..StageSpec::default() };
     registry.stage("rounds", StageSpec { summary: "a burst over each connection in turn", ..spec }, |stage| {
@@ -88,6 +88,16 @@ fn rounds_plan(connections: u32) -> String {
     plan
 }
 
+/// Waits until so many connections of port `clients` are open.
+pub(super) fn wait_until_open(running: &Running, connections: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    let open = |report: &Report| report.port("clients").and_then(|port| Some(port.connections.as_ref()?.open));
+    while open(&running.snapshot()) != Some(connections.into()) {
+        assert!(Instant::now() < deadline, "the connections do not open");
+        running.wait(Some(Duration::from_millis(5)));
+    }
+}
+
 /// What a message of 64 bytes costs, sent and received on one lcore, over so many connections in
 /// turn, 32 each: `ns`.
 ///
@@ -95,12 +105,7 @@ fn rounds_plan(connections: u32) -> String {
 /// If the connections do not open.
 pub fn in_turn(connections: u32) -> Figures {
     let running = stages::start(&registry(), &rounds_plan(connections));
-    let deadline = Instant::now() + PATIENCE;
-    let open = |report: &Report| report.port("clients").and_then(|port| Some(port.connections.as_ref()?.open));
-    while open(&running.snapshot()) != Some(connections.into()) {
-        assert!(Instant::now() < deadline, "the connections do not open");
-        running.wait(Some(Duration::from_millis(5)));
-    }
+    wait_until_open(&running, connections);
     let received = |report: &Report| report.stage("sink").expect("of the plan").packets_in;
     running.wait(Some(Duration::from_millis(100)));
     let windows: Vec<f64> = (0..7)

@@ -40,6 +40,16 @@ impl Endpoint {
         }
     }
 
+    /// The same, with so many receives posted.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), and if there is no room for them.
+    pub fn with_receives(side: Side, count: usize) -> Endpoint {
+        let mut endpoint = Endpoint::new(side);
+        endpoint.post_receives(count);
+        endpoint
+    }
+
     /// Posts so many receives.
     ///
     /// # Panics

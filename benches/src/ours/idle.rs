@@ -149,7 +149,7 @@ pub fn bare_idle_cpu(ticks_per_s: u64, time: Duration) -> Figures {
     Figures::of("percent", 100.0 * (cpu_time() - cpu).as_secs_f64() / began.elapsed().as_secs_f64())
 }
 
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use verbline::mem::{Batch, BoundCache, Packet, PoolCache};
-use verbline::verbs::{QueuePair, SendOptions, rdma::PeerMr};
+use verbline::verbs::QueuePair;
+use verbline::verbs::rdma::{KeepSpec, KeptRegion, Operation, Part, Remote, Span, Work, WorkList};
 
 use super::endpoint::Endpoint;
 use super::rc::{Side, Spec, pair};
@@ -12,7 +13,7 @@ use crate::Figures;
 use crate::pair::race;
 
 /// Messages posted as one list.
-const BURST: usize = 32;
+pub(super) const BURST: usize = 32;
 
 /// Bytes posted as one list, at most: a sender that fills short lists has what it sends in its
 /// core's own cache, since the packets that are given back are the next that it takes. 64 KiB in
@@ -25,7 +26,7 @@ fn burst(bytes: u32) -> usize {
 }
 
 /// Receives of a ping-pong, and how many are posted again at once.
-const DEPTH: usize = 64;
+pub(super) const DEPTH: usize = 64;
 const REPOST: usize = 16;
 
 /// SEND of `bytes` there and back, one at a time: `ns` one way.
@@ -33,16 +34,15 @@ pub fn one_way(bytes: u32) -> Figures {
     const TRIPS: u64 = 50_000;
     let ns = repeated(|| {
         let [near, far] = pair(&Spec { depth_wr: DEPTH as u32, ..Spec::new(bytes) });
-        let [near_took, _] = race(|| ping(near, bytes as usize, TRIPS), || pong(far, TRIPS));
+        let near = || ping(&mut Endpoint::with_receives(near, DEPTH), bytes as usize, TRIPS);
+        let [near_took, _] = race(near, || pong(far, TRIPS));
         near_took.as_nanos() as f64 / (2 * TRIPS) as f64
     });
     Figures::of("ns", ns)
 }
 
 /// Starts each exchange, and checks what comes back.
-fn ping(side: Side, bytes: usize, trips: u64) {
-    let mut side = Endpoint::new(side);
-    side.post_receives(DEPTH);
+pub(super) fn ping(side: &mut Endpoint, bytes: usize, trips: u64) {
     for number in 0..trips {
         side.send(bytes, |packet| packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes()));
         let check = |_: &mut QueuePair, cache: &BoundCache, packet: Packet| {
@@ -54,9 +54,8 @@ fn ping(side: Side, bytes: usize, trips: u64) {
 }
 
 /// Sends every message back as it came.
-fn pong(side: Side, trips: u64) {
-    let mut side = Endpoint::new(side);
-    side.post_receives(DEPTH);
+pub(super) fn pong(side: Side, trips: u64) {
+    let mut side = Endpoint::with_receives(side, DEPTH);
     let mut answered = 0;
     while answered < trips {
         let messages = side.poll(REPOST, |qp, _, packet| assert!(qp.post_send_one(packet).is_ok(), "there is room"));
@@ -163,7 +162,9 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     local.write_from(0, &[0xa5; 8]).expect("within the region");
     let cache = near.cache.take().expect("bound once").bind();
     let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
-    let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, bytes, [&local, &remote]).as_secs_f64());
+    let regions = vec![Some(local.clone())];
+    near.qps[0].keep_memory(&KeepSpec { regions, ..KeepSpec::default() }).expect("a region of its own");
+    let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, bytes, remote.remote(0)).as_secs_f64());
     let (mut at_near, mut at_far) = ([0; 8], [0; 8]);
     local.read_into(0, &mut at_near).expect("within the region");
     remote.read_into(0, &mut at_far).expect("within the region");
@@ -171,42 +172,42 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     rates(count as f64 / seconds, bytes)
 }
 
-fn one_sided(
+pub(super) fn one_sided(
     side: &mut Side,
     cache: &PoolCache,
     verb: OneSided,
     count: u64,
     bytes: u32,
-    [local, remote]: [&PeerMr; 2],
+    to: Remote,
 ) -> Duration {
-    // A region is whole pages, and longer.
-    let slice = local.slice(0, bytes).expect("within the region");
-    let target = remote.remote(0);
+    let local = Part { region: KeptRegion(0), span: Span::from(0..bytes) };
+    let operation = || match verb {
+        OneSided::Write => Operation::write(local.into(), to),
+        OneSided::Read => Operation::read(local.into(), to),
+    };
+    let mut works = WorkList::with_capacity(BURST);
     let began = Instant::now();
     let (mut posted, mut done) = (0, 0);
     while done < count {
         let qp = &mut side.qps[0];
         let room = (qp.send_room() as u64).min(count - posted).min(BURST as u64);
-        let mut rc = qp.rc().expect("an RC queue pair");
-        let list = (0..room).map(|_| (&slice, target));
-        let outcome = match verb {
-            OneSided::Write => rc.write_list(list, SendOptions::default()),
-            OneSided::Read => rc.read_list(list, SendOptions::default()),
-        };
+        for _ in 0..room {
+            works.push(Work::plain(operation())).expect("a list of 32");
+        }
+        let outcome = qp.rc().expect("an RC queue pair").post_works(&mut works);
         assert_eq!(outcome.posted as u64, room, "there is room");
         posted += room;
-        // The last is signaled, being a multiple of the lists' length.
         done += side.poll(cache, |_, _| {}).sent as u64;
     }
     began.elapsed()
 }
 
-fn rates(messages_per_s: f64, bytes: u32) -> Figures {
+pub(super) fn rates(messages_per_s: f64, bytes: u32) -> Figures {
     Figures::of("messages_per_s", messages_per_s).and("bytes_per_s", messages_per_s * f64::from(bytes))
 }
 
 /// Receives that the shared queue holds, however many queue pairs share it.
-const SHARED_DEPTH_WR: u32 = 512;
+pub(super) const SHARED_DEPTH_WR: u32 = 512;
 
 /// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns`
 /// a message, sent, received, and both queues filled again. Each queue pair has receives of its

@@ -25,6 +25,7 @@ pub mod ring;
 pub mod stages;
 pub mod store;
 pub mod trading;
+pub mod wire;
 
 use crate::Figures;
 use crate::figures::median;

@@ -43,7 +43,7 @@ impl Stage for Operator {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let Some(peer) = self.peer else { return Next::Idle };
-        let range = self.region.range(0, self.params.bytes).expect("within the region");
+        let range = self.region.part(0, self.params.bytes).expect("within the region");
         let accepted = out.operate_each(OUT, usize::MAX, |_| match self.params.write {
             true => Operation::write(range, peer),
             false => Operation::read(range, peer),

@@ -1,5 +1,7 @@
 //! One side of an RC connection on the software RNIC, as a user of `verbline_verbs` would hold it.
 
+use std::net::IpAddr;
+
 use verbline::mem::{Batch, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
 use verbline::verbs::{
     Access, Completion, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, ProtectionDomain, Provider,
@@ -69,11 +71,14 @@ pub struct Side {
     context: Context,
 }
 
-const READS_AT_ONCE: u8 = 16;
+pub(super) const READS_AT_ONCE: u8 = 16;
 
 impl Side {
-    fn new(device: &str, spec: &Spec) -> Side {
+    fn new(device: &str, address: Option<IpAddr>, spec: &Spec) -> Side {
         let context = Device::find(Provider::Soft, device).expect("the software RNIC").open().expect("it opens");
+        if let Some(address) = address {
+            context.set_address(address).expect("an address of this host that no other process has");
+        }
         let pd = context.alloc_pd().expect("a PD");
         let own_wr = spec.depth_wr * u32::from(spec.queue_pairs);
         // Receives that can be posted at once, and sends that can be unpolled at once.
@@ -120,6 +125,12 @@ impl Side {
             pd,
             context,
         }
+    }
+
+    /// A side whose device has an address of this host, for a peer in another process. Its queue
+    /// pairs are not connected.
+    pub(super) fn at(address: IpAddr, spec: &Spec) -> Side {
+        Side::new("soft0", Some(address), spec)
     }
 
     /// A region of this side that the peer may read and write.
@@ -221,9 +232,7 @@ impl Side {
 fn sent(qp: &mut QueuePair, kind: WrKind, completion: &Completion, freed: &mut Batch) -> usize {
     assert!(completion.is_ok(), "{completion:?}");
     if kind == WrKind::Op {
-        let before = qp.sends_outstanding();
-        drop(qp.op_done(completion, freed).expect("a work request of ours"));
-        return before - qp.sends_outstanding();
+        return qp.works_done(completion, freed, |_, _, _| ()).expect("a work request of ours").count;
     }
     qp.send_done(completion, freed).expect("a send of ours")
 }
@@ -239,7 +248,7 @@ pub struct Done {
 
 /// Two connected sides, on two devices.
 pub fn pair(spec: &Spec) -> [Side; 2] {
-    let mut sides = [Side::new("soft0", spec), Side::new("soft1", spec)];
+    let mut sides = [Side::new("soft0", None, spec), Side::new("soft1", None, spec)];
     for index in 0..usize::from(spec.queue_pairs) {
         let [a, b] = &mut sides;
         let (to_a, to_b) = (a.qps[index].endpoint(), b.qps[index].endpoint());

@@ -92,6 +92,7 @@ mod rig;
 mod run;
 mod setup;
 mod stats;
+mod trace;
 mod waiting;
 
 pub use api::context::StageContext;
@@ -107,40 +108,47 @@ pub use connection::acceptor::{
     Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
 };
 pub use connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
+pub use control::change::ChangeOutcome;
 pub use control::panic_hook::panic_hook_is_prompt;
 pub use errors::error::{Cause, EngineError, Place, StageError};
 pub use errors::stuck::Stuck;
 #[cfg(feature = "simulation")]
 pub use idle::simulation;
 pub use operations::operation::{
-    Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, Word,
-    immediate, invalidated_key,
+    Accepted, Completed, DeclineReason, Declined, Done, Operation, OperationError, immediate, invalidated_key,
 };
-pub use operations::region::{Range, Region, RegionAccessError};
+pub use operations::region::{Region, RegionAccessError};
+pub use operations::send_with::{SendFailure, SendWith, send_result};
 pub use operations::signature;
 pub use run::capture::Capture;
+pub use run::change::ChangedPort;
 pub use run::observer::Observer;
+pub use run::pause::PausedPort;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::{Ended, STOP_LIMIT};
+pub use run::trace::{Trace, TracePlace};
 pub use setup::select_device::gid as preferred_gid;
 pub use stats::clock::{Clock, Tick};
 pub use stats::connection_counters::ConnectionsReport;
-pub use stats::count::Counter;
-pub use stats::counters::{
-    CounterReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport, StatusReport,
-};
+pub use stats::counter::Counter;
+pub use stats::counters::{CounterReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 pub use stats::drop_reason::{DropReason, STAGE_REASONS_MAX};
 pub use stats::operations::{OperationReport, OperationsReport};
 pub use stats::report::{
     ConnectionReport, ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport,
     REPORT_VERSION, Report,
 };
+pub use stats::status::StatusReport;
+pub use stats::times::{TimeBin, TimesReport};
 pub use stats::wakes::WakeReport;
 pub use stats::warnings::Warning;
-pub use stats::wire::{DatagramsReport, WireReport};
-pub use verbline_plan::{OutputOperations, Rights, StageSpec};
+pub use stats::wire::{DatagramsReport, IncidentsReport, WireReport};
+pub use trace::event::{TraceEvent, TraceKind};
+pub use trace::spec::{TraceError, TraceSpec};
+pub use verbline_plan::{OperationKind, OutputOperations, OutputPrepends, OutputSends, Rights, SendOption, StageSpec};
 pub use verbline_verbs::connection::ConnParam;
-pub use verbline_verbs::rdma::Remote;
+pub use verbline_verbs::expert::{SgEntry, SgList, SgListFull};
+pub use verbline_verbs::rdma::{KeptWindow, Local, Part, Remote, Word};
 pub use verbline_verbs::{Endpoint, Gid, PostStop, Status, Transport};
 pub use waiting::fds::{FdId, FdInterest, FdNext, FdReady};
 pub use waiting::wheel::{DueTimer, TimerId};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, Timespec};
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 use verbline_ring::Sleeper;
-use verbline_verbs::script::Script;
+use verbline_verbs::scripted_device::Script;
 use verbline_verbs::{
     CompletionQueue, Completions, Context, InitSpec, ProtectionDomain, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport,
     datagram::{AhSpec, DEFAULT_QKEY},
@@ -19,8 +19,8 @@ use verbline_verbs::{
 
 use crate::api::outputs::Output;
 use crate::api::stage::Stage;
+use crate::connection::mailbox_ends::Reconnecting;
 use crate::connection::port_qp::PortQp;
-use crate::connection::reconnecting::Reconnecting;
 use crate::control::run_control::Control;
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
@@ -30,13 +30,13 @@ use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::waits::WaitsFor;
 use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::ports::context::LcoreContext;
-use crate::ports::port::{Health, Port};
-use crate::ports::receiving::Receiving;
-use crate::ports::sending::Sending;
+use crate::ports::rx_half::Receiving;
+use crate::ports::single_port::{Health, Port};
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
+use crate::ports::tx_half::Sending;
 use crate::stats::clock::told::Time;
-use crate::stats::count::{Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
@@ -263,6 +263,9 @@ pub(crate) fn port(
         by_address: reconnect.is_some(),
         inbox: None,
         reconnect,
+        changing: None,
+        is_paused: false,
+        alternate: None,
     }
 }
 
@@ -277,7 +280,7 @@ pub(crate) fn operation_queue(port: Shared<PortStats>, depth: usize) -> Operatio
         depth,
         many: None,
         regions: Box::new([]),
-        windows: Box::new([]),
-        keys: Box::new([]),
+        windows: 0,
+        keys: 0,
     })
 }

@@ -8,10 +8,10 @@ use std::mem::{self, MaybeUninit};
 use std::slice;
 use std::vec;
 
+use crate::cache_array;
 use crate::handles::Handles;
 use crate::packet::Packet;
 use crate::shared::RawPacket;
-use crate::stash;
 
 /// Up to `capacity()` packets, in order.
 ///
@@ -271,7 +271,7 @@ impl Batch {
         unsafe { self.packets.set_len(len) };
         // SAFETY: these slots stay allocated and unchanged while `self` is borrowed; the rights in
         // them are nobody's since `set_len`.
-        unsafe { stash::give_back(slice::from_raw_parts(start, count)) };
+        unsafe { cache_array::give_back(slice::from_raw_parts(start, count)) };
     }
 
     /// Keeps the packets that `keep` says to, in order; the others return to their pools.

@@ -11,11 +11,11 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::batch::Batch;
+use crate::cache_array::{self, Stash};
 use crate::fresh_view::Fresh;
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::shared::CachedCount;
-use crate::stash::{self, Stash};
 
 impl Pool {
     /// A cache of up to `capacity` packets, empty at first; 0 caches nothing. More than the pool's
@@ -156,7 +156,7 @@ impl PoolCache {
         // SAFETY: the guard owns the cache, keeps it on this thread (it is not Send), and unbinds
         // before it lets go. A guard that is forgotten leaks the cache, which then stays where it
         // is for ever.
-        unsafe { stash::bind(self.stash.as_ref()) };
+        unsafe { cache_array::bind(self.stash.as_ref()) };
         BoundCache { cache: ManuallyDrop::new(self), stays: PhantomData }
     }
 
@@ -248,7 +248,7 @@ impl BoundCache {
     #[must_use]
     pub fn unbind(self) -> PoolCache {
         let mut guard = ManuallyDrop::new(self);
-        stash::unbind(guard.stash());
+        cache_array::unbind(guard.stash());
         // SAFETY: taken once: the guard is neither used nor dropped after this.
         unsafe { ManuallyDrop::take(&mut guard.cache) }
     }
@@ -265,7 +265,7 @@ impl Deref for BoundCache {
 
 impl Drop for BoundCache {
     fn drop(&mut self) {
-        stash::unbind(self.stash());
+        cache_array::unbind(self.stash());
         // SAFETY: dropped once: here, where the guard itself goes; nothing reads the field after.
         unsafe { ManuallyDrop::drop(&mut self.cache) };
     }

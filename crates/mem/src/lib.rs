@@ -32,6 +32,7 @@
 
 pub mod batch;
 pub mod cache;
+mod cache_array;
 pub mod connection;
 mod copy;
 pub mod facts;
@@ -49,9 +50,9 @@ pub mod peer;
 pub mod pool;
 mod prefetch;
 pub mod region;
+mod send_note;
 mod shared;
 mod standard;
-mod stash;
 mod sync;
 #[cfg(all(feature = "uring", not(loom)))]
 pub mod uring;

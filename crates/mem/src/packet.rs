@@ -14,10 +14,10 @@
 use std::fmt;
 use std::slice;
 
+use crate::cache_array;
 use crate::connection::ConnectionId;
 use crate::fresh_view::Fresh;
 use crate::shared::{Meta, RawPacket, View};
-use crate::stash;
 
 /// The right to one buffer of a pool. See the [module](self) for its layout.
 ///
@@ -429,7 +429,7 @@ impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the packet is the right, and it ends here.
-        unsafe { stash::give_back_one(self.0) };
+        unsafe { cache_array::give_back_one(self.0) };
     }
 }
 

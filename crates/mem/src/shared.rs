@@ -48,7 +48,9 @@ pub(crate) struct View {
     pub(crate) mark: u64,
     pub(crate) port: u16,
     /// 1 if `Meta::connection` is this packet's, otherwise 0.
-    pub(crate) has_connection: u16,
+    pub(crate) has_connection: u8,
+    /// What the packet asks of its send, or what became of that.
+    pub(crate) send_note: u8,
     /// The whole buffer, bytes: never changes, but is a part of what a renewal writes.
     pub(crate) buffer_bytes: u32,
 }
@@ -60,7 +62,8 @@ const _: () = assert!(size_of::<View>() == 32);
 impl View {
     pub(crate) const fn fresh(headroom_bytes: u32, data_bytes: u32) -> Self {
         let buffer_bytes = headroom_bytes + data_bytes;
-        Self { start: headroom_bytes, len: 0, timestamp: 0, mark: 0, port: 0, has_connection: 0, buffer_bytes }
+        let (start, len, timestamp, mark, port) = (headroom_bytes, 0, 0, 0, 0);
+        Self { start, len, timestamp, mark, port, has_connection: 0, send_note: 0, buffer_bytes }
     }
 }
 

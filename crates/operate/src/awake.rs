@@ -1,7 +1,7 @@
 //! Why an lcore is awake, in words, from what it did in a time.
 
 use crate::change::Change;
-use crate::seen::Lcore;
+use crate::client_report::Lcore;
 
 /// Shares of an lcore's time, 0 to 1; they add up to 1 once it has run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,10 +38,14 @@ pub fn why_awake(change: &Change, lcore: &Lcore) -> String {
     if busy + idle + asleep + stolen == 0.0 {
         return "it has not run".to_owned();
     }
-    match stolen > STOLEN_MIN {
-        true => format!("{}; kept from its CPU for {:.0} % of the time", reason(change, lcore), stolen * 100.0),
-        false => reason(change, lcore),
+    let mut why = reason(change, lcore);
+    if stolen > STOLEN_MIN {
+        why += &format!("; kept from its CPU for {:.0} % of the time", stolen * 100.0);
     }
+    if let Some(late_ns) = lcore.wake_late.quantile_ns(0.99) {
+        why += &format!("; timers wake it {:.0?} late (p99)", std::time::Duration::from_nanos(late_ns));
+    }
+    why
 }
 
 fn reason(change: &Change, lcore: &Lcore) -> String {
@@ -89,7 +93,7 @@ fn words_of(cause: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbline_engine::{LcoreReport, Report, WakeReport};
+    use verbline_engine::{LcoreReport, Report, TimeBin, TimesReport, WakeReport};
 
     fn why(lcore: LcoreReport) -> String {
         let report = Report { elapsed_ns: 1_000_000_000, lcores: vec![lcore], ..Report::default() };
@@ -118,6 +122,10 @@ mod tests {
         let wakes = vec![WakeReport { cause: "ring", count: 2 }, WakeReport { cause: "completion", count: 9 }];
         let sleeper = LcoreReport { sleeps: 11, wakes, ..base("adaptive", 1, 0, 999) };
         assert_eq!(why(sleeper.clone()), "asleep; woken 11 times a second, most often by completions");
+        let bins = vec![TimeBin { below_ns: 64_000, count: 5 }];
+        let late = TimesReport { count: 5, max_ns: 61_200, bins, ..TimesReport::default() };
+        let timed = LcoreReport { wake_late: late, ..sleeper.clone() };
+        assert!(why(timed).ends_with("by completions; timers wake it 61µs late (p99)"));
         let waiting = LcoreReport { asleep_ns: 1, idle_ns: 9, ..sleeper };
         assert_eq!(why(waiting.clone()), "waits up to 21µs for more, before each of 11 sleeps a second");
         let in_vain = LcoreReport { sleeps: 0, armed_in_vain: 7, ..waiting };

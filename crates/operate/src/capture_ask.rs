@@ -47,10 +47,8 @@ impl CaptureAsk {
     pub(crate) fn spec(&self) -> Result<CaptureSpec, CaptureError> {
         let snap_bytes = self.snap_bytes.unwrap_or(CaptureAsk::SNAP_BYTES);
         let affordable = (WAITING_BYTES / snap_bytes.max(1)).clamp(1, DEPTH_PACKETS);
-        let filter = match &self.filter {
-            None => None,
-            Some(FilterAsk { offset, hex }) => Some(CaptureFilter { offset_bytes: *offset, bytes: bytes_of(hex)? }),
-        };
+        let filter = self.filter.as_ref().map(FilterAsk::filter).transpose();
+        let filter = filter.map_err(|why| CaptureError::Invalid { why })?;
         Ok(CaptureSpec {
             points: self.at.clone(),
             snap_bytes,
@@ -60,10 +58,16 @@ impl CaptureAsk {
     }
 }
 
-fn bytes_of(hex: &str) -> Result<Vec<u8>, CaptureError> {
-    let digits: Option<Vec<u8>> = hex.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
-    match digits.filter(|digits| !digits.is_empty() && digits.len() % 2 == 0) {
-        Some(digits) => Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()),
-        None => Err(CaptureError::Invalid { why: format!("{hex:?} is no row of bytes, two hexadecimal digits each") }),
+impl FilterAsk {
+    pub(crate) fn filter(&self) -> Result<CaptureFilter, String> {
+        let FilterAsk { offset, hex } = self;
+        let digits: Option<Vec<u8>> = hex.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
+        match digits.filter(|digits| !digits.is_empty() && digits.len() % 2 == 0) {
+            Some(digits) => {
+                let bytes = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+                Ok(CaptureFilter { offset_bytes: *offset, bytes })
+            }
+            None => Err(format!("{hex:?} is no row of bytes, two hexadecimal digits each")),
+        }
     }
 }

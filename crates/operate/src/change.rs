@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::seen::{Seen, Since};
+use crate::client_report::{Seen, Since};
 
 /// What a run did in a time: a report whose counters are those of that time. What doesn't count
 /// (a depth, a state, a largest so far) is as it was at its end.

@@ -13,9 +13,11 @@ use serde_json::Value;
 
 use crate::capture::blocks::Blocks;
 use crate::capture_ask::CaptureAsk;
+use crate::client_report::Seen;
 use crate::place::{self, NoPlace};
-use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, VERSION};
-use crate::seen::Seen;
+use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, TraceHead, VERSION};
+use crate::trace::events::Events;
+use crate::trace_ask::TraceAsk;
 
 /// For one answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -85,6 +87,10 @@ pub struct Client {
     /// What has come behind the last answer.
     read: Vec<u8>,
     last_id: u64,
+}
+
+fn request(ask: Ask) -> Request {
+    Request { verbline: VERSION, id: None, ask, capture: None, trace: None, log: None }
 }
 
 /// A run that was found.
@@ -195,19 +201,44 @@ impl Client {
     /// # Errors
     /// It doesn't answer, or refuses.
     pub fn capture(mut self, ask: CaptureAsk) -> Result<(CaptureHead, Blocks), ClientError> {
-        match self.ask_for(Ask::Capture, Some(ask))? {
+        match self.ask_for(Request { capture: Some(ask), ..request(Ask::Capture) })? {
             Body::Capture(head) => Ok((head, Blocks::new(self.stream, self.read))),
             other => Err(self.unexpected(&other)),
         }
     }
 
-    fn ask(&mut self, ask: Ask) -> Result<Body, ClientError> {
-        self.ask_for(ask, None)
+    /// Begins a trace, which has the connection from here on.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses.
+    pub fn trace(mut self, ask: TraceAsk) -> Result<(TraceHead, Events), ClientError> {
+        match self.ask_for(Request { trace: Some(ask), ..request(Ask::Trace) })? {
+            Body::Trace(head) => {
+                let events = Events::new(self.stream, self.read, head.lcores.len());
+                Ok((head, events))
+            }
+            other => Err(self.unexpected(&other)),
+        }
     }
 
-    fn ask_for(&mut self, ask: Ask, capture: Option<CaptureAsk>) -> Result<Body, ClientError> {
+    /// The filter of the run's log; with `filter`, the one that it has from now on.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses the filter.
+    pub fn log(&mut self, filter: Option<&str>) -> Result<String, ClientError> {
+        match self.ask_for(Request { log: filter.map(str::to_owned), ..request(Ask::Log) })? {
+            Body::Log(filter) => Ok(filter),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<Body, ClientError> {
+        self.ask_for(request(ask))
+    }
+
+    fn ask_for(&mut self, request: Request) -> Result<Body, ClientError> {
         self.last_id += 1;
-        let request = Request { verbline: VERSION, id: Some(self.last_id), ask, capture };
+        let request = Request { id: Some(self.last_id), ..request };
         let mut line = serde_json::to_vec(&request).map_err(|error| self.malformed(error.to_string()))?;
         line.push(b'\n');
         let deadline = Instant::now() + PATIENCE;

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use verbline_plan::{Consumer, Destination, Plan, Target};
 
 /// `nodes`: each lcore's ports and stages, and the rings and spreads between them; `edges`: from
-/// one of them to another, by the same names (`stage.book`). A target `drop` is no node.
+/// one of them to another, by the same names (`stage.book`). A target `drop` is no node. An edge of
+/// kind `wire` leads from a port to the port that it sends to, or to each that has joined the group
+/// that it sends to.
 pub(crate) fn json(plan: &Plan) -> Value {
     let mut nodes = Vec::new();
     let mut edges = Vec::new();
@@ -15,8 +17,14 @@ pub(crate) fn json(plan: &Plan) -> Value {
         if let Some(next) = port.next {
             edge(&id, plan.target_name(next), "batch");
         }
-        if let Destination::Peer(peer) = &port.destination {
-            edge(&id, format!("port.{}", plan[*peer].name), "wire");
+        match &port.destination {
+            Destination::Peer(peer) => edge(&id, format!("port.{}", plan[*peer].name), "wire"),
+            Destination::Group(group) => plan
+                .ports()
+                .iter()
+                .filter(|receiver| receiver.join.contains(group))
+                .for_each(|receiver| edge(&id, format!("port.{}", receiver.name), "wire")),
+            Destination::None | Destination::Listen(_) | Destination::Connect(_) => {}
         }
     }
     for stage in plan.stages() {

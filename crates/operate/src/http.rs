@@ -9,8 +9,9 @@ use std::time::Instant;
 use httparse::{EMPTY_HEADER, Request, Status};
 
 use crate::metrics::exposition::Format;
+use crate::page;
 use crate::protocol::{Ask, Refusal};
-use crate::told::Told;
+use crate::snapshot_cache::Told;
 
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
@@ -97,6 +98,7 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
     }
     let path = request.path.unwrap_or_default();
     match path.split_once('?').map_or(path, |(path, _)| path) {
+        "/" => Reply::ok("text/html; charset=utf-8", page::html()),
         "/metrics" => {
             let format = Format::accepted(header("accept").unwrap_or_default());
             Reply::of(format.content_type(), told.metrics(format, now))
@@ -104,6 +106,10 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
         "/hello.json" => Reply::of("application/json", told.json(Ask::Hello, now)),
         "/report.json" => Reply::of("application/json", told.json(Ask::Report, now)),
         "/graph.json" => Reply::of("application/json", told.json(Ask::Graph, now)),
-        _ => Reply::error("404 Not Found", "there are /metrics, /hello.json, /report.json and /graph.json"),
+        "/awake.json" => Reply::of("application/json", told.awake(now)),
+        _ => Reply::error(
+            "404 Not Found",
+            "there are the page /, /metrics, /hello.json, /report.json, /graph.json and /awake.json",
+        ),
     }
 }

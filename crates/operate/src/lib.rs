@@ -1,10 +1,11 @@
-//! A running plan, seen from outside.
+//! A running plan, client_report from outside.
 //!
 //! - [`Operate`] listens on a control socket, and where the plan says so at an HTTP address, and
 //!   answers from snapshots of the run ([`verbline_engine::Observer`]).
-//! - [`client`] finds the runs of this user and asks them; [`seen`] holds the answers,
+//! - [`client`] finds the runs of this user and asks them; [`client_report`] holds the answers,
 //!   [`change`] their differences; [`awake`] says why an lcore is awake.
-//! - [`capture`] streams copies of what passes a run's ports, as pcapng.
+//! - [`capture`] streams copies of what passes a run's ports, as pcapng; [`trace`] streams what its
+//!   lcores do, and finds each packet's way in that.
 //! - [`metrics`] writes a snapshot in Prometheus' formats.
 //!
 //! ```no_run
@@ -29,22 +30,29 @@ pub mod awake;
 pub mod capture;
 pub mod change;
 pub mod client;
+pub mod client_report;
 pub mod metrics;
 pub mod protocol;
-pub mod seen;
+pub mod trace;
 
 mod capture_ask;
+mod client_session;
 mod grant;
 mod graph;
 mod http;
+mod incoming;
 mod listener;
 mod operate;
-mod peer;
+mod page;
 mod place;
 mod server;
-mod told;
+mod snapshot_cache;
+mod stream;
+mod trace_ask;
 
 pub use capture_ask::{CaptureAsk, FilterAsk};
 pub use metrics::settings::MetricsSettings;
 pub use operate::{Operate, OperateError, Options, SocketChoice};
 pub use place::NoPlace;
+pub use snapshot_cache::LogControl;
+pub use trace_ask::TraceAsk;

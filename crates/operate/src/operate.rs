@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::metrics::settings::MetricsSettings;
 use crate::place::{self, NoPlace, Placed};
 use crate::server::Server;
-use crate::told::{Run, Told};
+use crate::snapshot_cache::{LogControl, Run, Told};
 
 /// Where a run listens for its user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,12 +31,14 @@ pub enum SocketChoice {
 }
 
 /// What to serve.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The control socket.
     pub socket: SocketChoice,
     /// The metrics, as the plan has them ([`MetricsSettings::of`]).
     pub metrics: Option<MetricsSettings>,
+    /// The log, if clients of the control socket may change how much of it there is.
+    pub log: Option<LogControl>,
 }
 
 /// Why a run can't be served.
@@ -127,7 +129,7 @@ impl Operate {
             Listener::Control(placed) => Some(placed.path.clone()),
             Listener::Http(_) => None,
         });
-        let run = Arc::new(Run::new(plan, app));
+        let run = Arc::new(Run::new(plan, app, options.log));
         let mut thread = None;
         if !listeners.is_empty() {
             match Serving::start(Arc::clone(&run), options.metrics, listeners) {

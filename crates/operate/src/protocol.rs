@@ -11,10 +11,12 @@
 
 use std::str::FromStr;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::capture_ask::CaptureAsk;
+use crate::trace_ask::TraceAsk;
 
 /// The version of the protocol. It rises when a request or a key of an answer goes or changes its
 /// meaning, and not when one is added.
@@ -36,11 +38,16 @@ pub enum Ask {
     /// Copies of what passes the run's ports; [`CaptureAsk`] has which. The answer is a line, and
     /// behind it a file in the format pcapng, until the client closes its sending half.
     Capture,
+    /// What its lcores do, and the way of each packet; [`TraceAsk`] has which. The answer is a
+    /// line, and behind it events of 16 bytes, until the client closes its sending half.
+    Trace,
+    /// What the run logs: the filter of its log, which [`Request::log`] changes.
+    Log,
 }
 
 impl Ask {
     /// All of them.
-    pub const ALL: [Ask; 4] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture];
+    pub const ALL: [Ask; 6] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture, Ask::Trace, Ask::Log];
 
     /// The key of its answer.
     pub fn word(self) -> &'static str {
@@ -49,6 +56,8 @@ impl Ask {
             Ask::Report => "report",
             Ask::Graph => "graph",
             Ask::Capture => "capture",
+            Ask::Trace => "trace",
+            Ask::Log => "log",
         }
     }
 
@@ -70,6 +79,13 @@ pub struct Request {
     /// Of what, if it asks for a capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureAsk>,
+    /// What is marked, if it asks for a trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceAsk>,
+    /// The filter that the log has from now on, if it asks for the log: `debug`, or by part
+    /// `warn,verbline_engine=debug`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 /// Why a request has no answer.
@@ -117,9 +133,15 @@ impl FromStr for Request {
             Some(_) => return Err(malformed("`ask` is no string".to_owned())),
             None => return Err(malformed("`ask` is missing".to_owned())),
         };
-        let of_what = (ask == Ask::Capture.word()).then(|| keys.remove("capture")).flatten();
-        let capture = of_what.map(serde_json::from_value::<CaptureAsk>).transpose();
-        let capture = capture.map_err(|error| malformed(format!("`capture` can't be read: {error}")))?;
+        // Of what it asks, under the same key.
+        let mut of_what = |asked: Ask| (ask == asked.word()).then(|| keys.remove(asked.word())).flatten();
+        let capture = read(Ask::Capture, of_what(Ask::Capture)).map_err(malformed)?;
+        let trace = read(Ask::Trace, of_what(Ask::Trace)).map_err(malformed)?;
+        let log = match of_what(Ask::Log) {
+            None => None,
+            Some(Value::String(filter)) => Some(filter),
+            Some(_) => return Err(malformed("`log` is no string".to_owned())),
+        };
         // What a later client adds must not be taken for something else by this run.
         if let Some(key) = keys.keys().next() {
             return Err(malformed(format!("the key {key:?} is unknown")));
@@ -128,7 +150,19 @@ impl FromStr for Request {
         let ask = Ask::of(&ask).ok_or_else(|| {
             Refusal::new("unknown-ask", format!("{ask:?} can't be asked; what can be is {}", words()))
         })?;
-        Ok(Request { verbline: VERSION, id, ask, capture })
+        Ok(Request { verbline: VERSION, id, ask, capture, trace, log })
+    }
+}
+
+/// What is asked for, which is an object; or what is wrong with it.
+fn read<T: DeserializeOwned>(ask: Ask, of_what: Option<Value>) -> Result<Option<T>, String> {
+    match of_what {
+        None => Ok(None),
+        Some(object @ Value::Object(_)) => match serde_json::from_value(object) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) => Err(format!("`{}` can't be read: {error}", ask.word())),
+        },
+        Some(_) => Err(format!("`{}` is no object", ask.word())),
     }
 }
 
@@ -185,6 +219,10 @@ pub enum Body {
     Graph(Value),
     /// To [`Ask::Capture`]: what follows is no line.
     Capture(CaptureHead),
+    /// To [`Ask::Trace`]: what follows is no line.
+    Trace(TraceHead),
+    /// To [`Ask::Log`].
+    Log(String),
     /// There is none.
     Error(Refusal),
 }
@@ -194,6 +232,25 @@ pub enum Body {
 pub struct CaptureHead {
     /// Where it captures: the interfaces of the file, in order.
     pub points: Vec<String>,
+}
+
+/// What precedes a trace: what its events name by numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceHead {
+    /// The names of the lcores.
+    pub lcores: Vec<String>,
+    /// The places.
+    pub places: Vec<TraceHeadPlace>,
+}
+
+/// A place that events name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceHeadPlace {
+    /// `stage.NAME`, `port.NAME`, `ring.NAME` or `injector.NAME`.
+    pub name: String,
+    /// The lcore that runs the stage, owns the port, or empties the ring: its place among
+    /// [`TraceHead::lcores`].
+    pub lcore: usize,
 }
 
 /// A line of an answer: `body` is JSON already.
@@ -210,6 +267,7 @@ pub(crate) fn refusal(id: Option<u64>, refusal: &Refusal) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture_ask::FilterAsk;
 
     #[test]
     fn what_is_no_request_is_refused_with_what_is_wrong() {
@@ -223,8 +281,13 @@ mod tests {
             (r#"{"verbline":1,"ask":7}"#, "malformed", "no string"),
             (r#"{"verbline":1,"ask":"hello","more":1}"#, "malformed", "\"more\" is unknown"),
             (r#"{"verbline":9,"ask":"dance"}"#, "version", "version 9"),
-            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph, capture"),
+            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph, capture, trace, log"),
             (r#"{"verbline":1,"ask":"hello","capture":{}}"#, "malformed", "\"capture\" is unknown"),
+            (r#"{"verbline":1,"ask":"capture","trace":{}}"#, "malformed", "\"trace\" is unknown"),
+            (r#"{"verbline":1,"ask":"capture","capture":[]}"#, "malformed", "`capture` is no object"),
+            (r#"{"verbline":1,"ask":"trace","trace":{"at":"x"}}"#, "malformed", "unknown field `at`"),
+            (r#"{"verbline":1,"ask":"hello","log":"debug"}"#, "malformed", "\"log\" is unknown"),
+            (r#"{"verbline":1,"ask":"log","log":7}"#, "malformed", "`log` is no string"),
             (r#"{"verbline":1,"ask":"capture","capture":{"snap":1}}"#, "malformed", "unknown field `snap`"),
         ] {
             let refusal = refused(line);
@@ -237,7 +300,10 @@ mod tests {
         for ask in Ask::ALL {
             let capture =
                 (ask == Ask::Capture).then(|| CaptureAsk { at: vec!["port.in".into()], ..CaptureAsk::default() });
-            let request = Request { verbline: VERSION, id: Some(3), ask, capture };
+            let filter = Some(FilterAsk { offset: 4, hex: "0800".into() });
+            let trace = (ask == Ask::Trace).then_some(TraceAsk { filter });
+            let log = (ask == Ask::Log).then(|| "debug".to_owned());
+            let request = Request { verbline: VERSION, id: Some(3), ask, capture, trace, log };
             assert_eq!(serde_json::to_string(&request).unwrap().parse(), Ok(request));
         }
         let answer = |line: Vec<u8>| serde_json::from_slice::<Answer>(&line).unwrap();

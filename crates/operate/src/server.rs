@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::client_session::{Life, Peer, Speaks};
 use crate::grant::Grant;
 use crate::listener::Listener;
-use crate::peer::{Life, Peer, Speaks};
 use crate::protocol::Refusal;
-use crate::told::Told;
+use crate::snapshot_cache::Told;
 
 /// Clients of one listener.
 pub(crate) const PEERS_MAX: usize = 16;

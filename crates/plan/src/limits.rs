@@ -25,6 +25,10 @@ pub(crate) const DATA_BYTES_MAX: u32 = 1 << 26;
 pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
 /// 16 TiB: more than the memory of a machine, and within the 48 bits of an operation's offset.
 pub(crate) const REGION_BYTES_MAX: u64 = 1 << 44;
+/// Senders of datagrams that one port knows at once: they share numbers of 16 bits with its groups.
+pub(crate) const SENDERS_MAX: u32 = 1 << 15;
+/// Parts of one operation's memory: more than any device's work request has.
+pub(crate) const SGE_MAX: u32 = 1 << 10;
 /// Memory windows of one port, whose numbers have 16 bits.
 pub(crate) const WINDOWS_MAX: u32 = 1 << 15;
 /// Signature keys of one port, whose numbers have 16 bits.
@@ -64,6 +68,8 @@ pub(crate) const HOP_LIMIT_MAX: u32 = 255;
 pub(crate) const SERVICE_LEVEL_MAX: u32 = 15;
 /// 16 bits.
 pub(crate) const PKEY_MAX: u32 = 0xffff;
+/// The last of those that one port has (InfiniBand Architecture Specification, 4.1.3).
+pub(crate) const LID_MAX: u32 = 0xbfff;
 /// Those above are controlled: the kernel leaves them to programs with CAP_NET_RAW, and a send that
 /// names one is sent with the Q_Key of its queue pair.
 pub(crate) const QKEY_MAX: u32 = 0x7fff_ffff;

@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use verbline_roce::cm::{Accept, Connect, Event, Limits, MANAGEMENT_QKEY, Manager, service_of_port, write_datagram};
+use verbline_roce::cm::{Accept, Connect, Event, Limits, MANAGEMENT_QKEY, Manager, PortSpace, write_datagram};
 use verbline_roce::transport::{
     Arrival, Capacity, Icrc, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
 };
@@ -193,7 +193,7 @@ impl End {
 
 fn server(own: IpAddr) -> Result<(), Failure> {
     let mut end = End::new(own)?;
-    end.manager.listen(service_of_port(SERVICE_PORT));
+    end.manager.listen(PortSpace::Reliable.service_of_port(SERVICE_PORT));
     println!("listening on {own}");
     loop {
         end.turn()?;

@@ -69,6 +69,12 @@ pub trait Memory {
     /// Makes a remote key invalid, as a peer asked by a SEND.
     fn invalidate(&mut self, owner: Owner, rkey: u32) -> Result<(), Denied>;
 
+    /// Carries out send work request `id`, an [`Operation::Local`](crate::Operation::Local), once.
+    fn carry_out(&mut self, owner: Owner, id: u64) -> Result<(), Denied> {
+        let _ = (owner, id);
+        Err(Denied)
+    }
+
     /// Takes the next receive of shared queue `queue` into `receive`; false if none is posted. A
     /// queue pair with a receive queue of its own never asks.
     fn take_shared_receive(&mut self, queue: u32, receive: &mut Receive) -> bool {

@@ -55,6 +55,10 @@ pub enum Operation {
     Atomic(AtomicExtension),
     /// Sends a datagram.
     Datagram(To, WriteEnd),
+    /// Changes something here, in the order of the others
+    /// ([`Memory::carry_out`](crate::Memory::carry_out)): it has no bytes, and nothing of it
+    /// travels. On connected queue pairs.
+    Local,
 }
 
 /// Where a datagram goes.
@@ -93,7 +97,8 @@ pub enum PostError {
         /// How many there may be.
         max: usize,
     },
-    /// The message is too long for its operation on this queue pair; of an atomic, not eight bytes.
+    /// The message is too long for its operation on this queue pair; of an atomic, not eight bytes;
+    /// of a local operation, any.
     #[error("{bytes} bytes; the operation takes {max} on this queue pair")]
     Length {
         /// How many the request has.
@@ -121,6 +126,8 @@ pub enum Status {
     LocalLength,
     /// A local key doesn't grant it.
     LocalProtection,
+    /// An [`Operation::Local`] was refused.
+    LocalRefused,
     /// A peer may not do what it asked for by this receive.
     LocalAccess,
     /// The peer found the request invalid.
@@ -148,6 +155,8 @@ pub enum Completed {
     Read,
     /// An atomic.
     Atomic,
+    /// An [`Operation::Local`].
+    Local,
     /// A receive that took a message.
     Receive(SendEnd),
     /// A receive that a WRITE's immediate data took.

@@ -11,9 +11,11 @@ use crate::data_path::completion;
 use crate::data_path::errors::Errors;
 use crate::data_path::flush;
 use crate::objects::context;
+use crate::objects::device::DEVICES;
 use crate::objects::fabric;
 use crate::objects::guards;
 use crate::objects::qp_table::State;
+use crate::queues::inbound_filter::accept_from;
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///
@@ -56,6 +58,17 @@ pub fn overrun_completions(qpn: u32) -> bool {
     let control = fabric::control();
     let Some(qp) = fabric::lookup(control.pinned(), qpn) else { return false };
     completion::overrun(qp.recv_cq());
+    true
+}
+
+/// Breaks the path by which a connection sends, as a cable that is pulled does: its messages arrive
+/// nowhere, until it migrates to an alternate path or is given another one. False if no connection
+/// has that number.
+pub fn lose_path(qpn: u32) -> bool {
+    // The lock keeps the queue pair.
+    let control = fabric::control();
+    let Some(qp) = fabric::lookup(control.pinned(), qpn).filter(|qp| !qp.is_datagram()) else { return false };
+    qp.sq.reroute(accept_from(qpn, DEVICES));
     true
 }
 

@@ -61,7 +61,7 @@
 //! is destroyed while no other thread uses it.
 //!
 //! No data path waits for another: inside a guard a thread waits for nobody but the holder of a
-//! short lock, who waits for nobody (`verbline_sync::presence`, checked in debug builds). Work
+//! short lock, who waits for nobody (`verbline_sync::lock_order`, checked in debug builds). Work
 //! requests that wait are carried out by one thread at a time; who finds one at it leaves it to
 //! that one. Destroying waits for those transfers only that use what is destroyed.
 //!

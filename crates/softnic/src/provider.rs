@@ -15,7 +15,7 @@
 //! writable as the man page says, memory that is registered stays mapped until it is deregistered,
 //! and work requests lead to valid lists.
 
-use crate::control::{create, modify};
+use crate::control::{create, membership, modify};
 use crate::data_path::carrier;
 use crate::data_path::poll;
 use crate::data_path::post_recv;
@@ -31,7 +31,6 @@ use crate::objects::comp_channel::{self, Channel};
 use crate::objects::context::{self, Context, present};
 use crate::objects::cq::{self, Cq};
 use crate::objects::device::{self, Device};
-use crate::objects::mcast;
 use crate::objects::mr::{self, Mr};
 use crate::objects::mw;
 use crate::objects::object;
@@ -403,11 +402,11 @@ verbs! { pub,
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { freed(ah, ah::retire) }
     /// `ibv_attach_mcast(3)`. The LID isn't looked at: groups are known by GID.
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-        code(present((*qp).context).and_then(|_| mcast::attach(Qp::from_raw(qp), &(*gid).raw)))
+        code(present((*qp).context).and_then(|_| membership::attach(Qp::from_raw(qp), &(*gid).raw)))
     }
     /// `ibv_detach_mcast(3)`.
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-        code(mcast::detach(Qp::from_raw(qp), &(*gid).raw))
+        code(membership::detach(Qp::from_raw(qp), &(*gid).raw))
     }
     /// `ibv_get_async_event(3)`. Blocks, unless the context's `async_fd` is `O_NONBLOCK`.
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {

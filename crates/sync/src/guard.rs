@@ -9,12 +9,12 @@
 //! nothing but what it says; what it did before happened before. Entering costs a load, two stores
 //! and no fence: [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data
 //! path that is inside must not wait for a presence to be over, nor for anybody who does
-//! (`presence::may_wait`).
+//! (`lock_order::may_wait`).
 //!
 //! A data path that stays long (a transfer of a gigabyte) says what it holds meanwhile
 //! ([`Guard::narrow`]): a thread that takes away something else doesn't wait for it.
 
-use crate::presence;
+use crate::lock_order;
 use crate::primitives::{AtomicU64, Ordering, fence as plain_fence};
 use verbline_ring::fence;
 
@@ -77,7 +77,7 @@ impl Guard {
     /// From here until the result is dropped, nothing that is reachable now is freed.
     #[inline(always)]
     pub fn enter(&self) -> Inside<'_> {
-        presence::entered();
+        lock_order::entered();
         // Relaxed: written by the entering thread only.
         let turns = self.turns.load(Ordering::Relaxed);
         // Then the light fence, which pairs with the heavy one in `present`: either `present` reads
@@ -132,7 +132,7 @@ impl Drop for Inside<'_> {
         // Release pairs with the Acquire loads in `is_over`: all use of the object is before its
         // end.
         self.guard.turns.store(self.turns + 2, Ordering::Release);
-        presence::left();
+        lock_order::left();
     }
 }
 
@@ -174,7 +174,7 @@ pub struct Presence {
 /// Who is inside one of `guards`. Call it after making an object unreachable; free that when
 /// [`Presence::is_over`] of each.
 pub fn present<'g, T>(guards: impl IntoIterator<Item = (T, &'g Guard)>) -> Vec<(T, Presence)> {
-    presence::may_wait("taking an object away");
+    lock_order::may_wait("taking an object away");
     // Pairs with the light fences in `enter` and in `Narrowed::drop`.
     fence::heavy();
     let inside = guards.into_iter().filter_map(|(which, guard)| {

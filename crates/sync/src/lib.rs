@@ -15,7 +15,8 @@
 //!   object any more.
 //! - [`lock`], between threads that enter the same short section.
 //! - [`turn`], between threads of which any may do what is to be done.
-//! - [`presence`]: that none of them waits for one who may wait for it, checked in debug builds.
+//! - [`standby`], between owners that poll and the thread that works while none does.
+//! - [`lock_order`]: that none of them waits for one who may wait for it, checked in debug builds.
 //!
 //! Nothing here knows of verbs, queue pairs or memory regions. No caller of a safe function can
 //! break memory: a function that needs a promise of its caller is an `unsafe fn`, and slots are
@@ -33,11 +34,12 @@ pub mod consumer;
 pub mod credit;
 pub mod guard;
 pub mod lock;
+pub mod lock_order;
 pub mod mailbox;
-pub mod presence;
 mod primitives;
 pub mod ring;
 pub mod seqlock_entry;
+pub mod standby;
 pub mod turn;
 pub mod versions;
 

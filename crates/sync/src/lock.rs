@@ -5,7 +5,7 @@
 //! integers and pointers). A thread that waits for it may be inside a guard: so a section waits for
 //! nobody (`presence`), and copies no memory of a program's.
 
-use crate::presence::{self, Rank};
+use crate::lock_order::{self, Rank};
 use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -38,7 +38,7 @@ impl<T> SpinLock<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> Held<'_, T> {
-        presence::locking(self.rank);
+        lock_order::locking(self.rank);
         let mut backoff = Backoff::new();
         // Acquire pairs with the Release in `Held::drop`: the last holder's writes are seen.
         while self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -76,6 +76,6 @@ impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `lock`.
         self.lock.held.store(false, Ordering::Release);
-        presence::unlocked(self.lock.rank);
+        lock_order::unlocked(self.lock.rank);
     }
 }

@@ -3,6 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --profile loom -p verbline-sync --test loom`
 #![cfg(loom)]
 
+#[path = "loom/standby.rs"]
+mod standby;
 #[path = "loom/waiting.rs"]
 mod waiting;
 

@@ -1,5 +1,5 @@
 //! The command line that every app shares: `run`, `check`, `graph`, `keys`, `devices`, `ps`,
-//! `stats`, `top` and `capture`.
+//! `stats`, `top`, `capture` and `trace`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output,
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
@@ -9,6 +9,7 @@ mod app;
 mod args;
 mod args_capture;
 mod args_operate;
+mod args_trace;
 mod capture;
 mod capture_files;
 mod check;
@@ -22,13 +23,18 @@ mod keys;
 mod line;
 mod live;
 mod log;
+mod log_verb;
 mod measured;
 mod output;
 mod port_text;
 mod ps;
 mod rate;
+mod records;
 mod remedies;
 mod run;
+mod said;
+#[cfg(test)]
+mod screens;
 mod signals;
 mod stats;
 mod stats_tables;
@@ -36,6 +42,8 @@ mod tables;
 mod text;
 mod times;
 mod top;
+mod trace;
+mod trace_text;
 mod visible;
 mod wire_text;
 
@@ -83,7 +91,9 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Ps(options) => ps::ps(&options),
         Command::Stats(options) => stats::stats(&options),
         Command::Top(options) => top::top(&options),
+        Command::Log(options) => log_verb::log(&options),
         Command::Capture(options) => capture::capture(&options),
+        Command::Trace(options) => trace::trace(&options),
     };
     console::flush(None);
     code

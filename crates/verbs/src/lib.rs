@@ -53,12 +53,12 @@ pub mod datagram;
 mod device;
 mod errno;
 #[cfg(test)]
-mod fake;
+mod fake_device;
 mod memory;
 mod mlx5;
 mod qp;
 #[cfg(any(test, feature = "script"))]
-pub mod script;
+pub mod scripted_device;
 pub mod signature;
 mod transport;
 mod wr;
@@ -102,9 +102,9 @@ pub mod rdma {
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};
     pub use crate::wr::connected::{Carrier, Connected, NoFence, OnAny, OnRc, OnUc, OnUd};
-    pub use crate::wr::operation::{
-        Atomic, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Transfer, Word, WorkOptions,
-    };
+    pub use crate::wr::kept::{KeepSpec, KeptKey, KeptRegion, KeptWindow};
+    pub use crate::wr::local::{KeyPart, Local, Part, Word, WorkMemory};
+    pub use crate::wr::operation::{Atomic, Operation, Transfer, WorkOptions};
     pub use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 }
 

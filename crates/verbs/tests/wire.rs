@@ -6,16 +6,26 @@
 #[path = "suite/common.rs"]
 #[allow(dead_code, unused_macros, unused_imports, unreachable_pub, reason = "the API tests use the rest")]
 mod common;
+#[path = "wire/datagrams.rs"]
+mod datagrams;
+#[path = "wire/other.rs"]
+mod other;
+#[path = "wire/shared.rs"]
+mod shared;
+#[path = "wire/silence.rs"]
+mod silence;
+#[path = "wire/strangers.rs"]
+mod strangers;
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{Options, PATIENCE, Side, message, open, spec};
+use other::Other;
 use verbline_mem::Batch;
-use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve, resolve_for};
+use verbline_verbs::connection::{
+    CmTransport, ConnectOptions, Connection, ConnectionError, Listener, resolve, resolve_for,
+};
 use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind};
@@ -23,7 +33,11 @@ use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Tra
 /// What the other process is to do, and where.
 const ROLE: &str = "VERBLINE_TEST_ROLE";
 const PARENT: &str = "VERBLINE_TEST_PARENT";
+/// Where a software device has its address among its GIDs.
+const ADDRESS_GID: u8 = 2;
 const REGION_BYTES: usize = 1 << 20;
+/// Messages that are sent at once, and receives that there are for them.
+const BURST: usize = 48;
 /// What is written and read back: many packets.
 const HALF_BYTES: u32 = 1 << 19;
 
@@ -32,8 +46,10 @@ fn address(of: u32, last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0x40 | (of >> 8) as u8 & 0x3f, of as u8, last).into()
 }
 
-fn options() -> Options {
-    Options { data_bytes: 16 << 10, ..Options::new(Transport::Rc) }
+fn options(transport: Transport) -> Options {
+    let depth_wr = BURST as u32;
+    let depths = Options { tx_depth_wr: depth_wr, rx_depth_wr: depth_wr, ..Options::new(transport) };
+    Options { data_bytes: 16 << 10, cq_depth_wc: 2 * depth_wr, ..depths }
 }
 
 fn terms() -> ConnectOptions {
@@ -47,73 +63,22 @@ fn terms() -> ConnectOptions {
 
 /// A side whose device has the address, with its QP in RESET.
 fn side(address: IpAddr, with_channel: bool) -> Side {
+    side_of(Transport::Rc, address, with_channel)
+}
+
+fn side_of(transport: Transport, address: IpAddr, with_channel: bool) -> Side {
     let context = open("soft0");
-    assert_eq!(context.set_address(address).unwrap(), 2);
-    let mut side = Side::build(context, &options(), 0, with_channel);
-    side.qp = side.pd.create_qp(&spec(&options(), &side.cq, 0)).unwrap();
+    assert_eq!(context.set_address(address).unwrap(), ADDRESS_GID);
+    let options = options(transport);
+    let mut side = Side::build(context, &options, 0, with_channel);
+    side.qp = side.pd.create_qp(&spec(&options, &side.cq, 0)).unwrap();
     side
 }
 
-/// The other process.
-struct Other {
-    child: Child,
-    stdin: ChildStdin,
-    lines: BufReader<std::process::ChildStdout>,
-    last: u8,
-}
-
-impl Other {
-    /// Starts it in a role, with an address of its own.
-    fn start(role: &str) -> Other {
-        static NEXT: Mutex<u8> = Mutex::new(10);
-        let last = {
-            let mut next = NEXT.lock().unwrap();
-            *next += 1;
-            *next
-        };
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["the_other_process", "--exact", "--nocapture", "--test-threads=1"])
-            .env(ROLE, format!("{role} {last}"))
-            .env(PARENT, std::process::id().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (stdin, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Other { child, stdin, lines, last }
-    }
-
-    /// What it says next.
-    fn says(&mut self, what: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "it says {what} before it ends");
-            if let Some((_, rest)) = line.split_once(&format!("{what}=")) {
-                return rest.trim().to_owned();
-            }
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.stdin, "{line}").unwrap();
-    }
-
-    fn listens(&mut self) -> SocketAddr {
-        let port = self.says("port").parse().unwrap();
-        SocketAddr::new(address(std::process::id(), self.last), port)
-    }
-
-    fn ends_well(mut self) {
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Of a connection that repeats nothing.
+fn unreliable_terms() -> ConnectOptions {
+    let (transport, private_data) = (CmTransport::Uc, b"hello".to_vec());
+    ConnectOptions { transport, private_data, access: Access::REMOTE_WRITE, ..ConnectOptions::default() }
 }
 
 fn connect(side: &mut Side, to: SocketAddr, receives: usize) -> Connection {
@@ -142,9 +107,22 @@ fn the_other_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let (role, last) = role.split_once(' ').unwrap();
     let parent: u32 = std::env::var(PARENT).unwrap().parse().unwrap();
-    let mut side = side(address(parent, last.parse().unwrap()), false);
-    let own = side.context.address().unwrap();
-    let mut listener = Listener::bind(Provider::Soft, SocketAddr::new(own, 0), 4).unwrap();
+    let last = last.parse().unwrap();
+    let own = address(parent, last);
+    match role {
+        "datagrams" => return datagrams::answer_datagrams(own, parent, last),
+        "ask" => return shared::ask(own),
+        "refused" => return shared::be_refused(own),
+        "older" => return shared::be_older(own),
+        _ => {}
+    }
+    let (transport, terms) = match role {
+        "unreliable" => (Transport::Uc, unreliable_terms()),
+        _ => (Transport::Rc, terms()),
+    };
+    let mut side = side_of(transport, own, false);
+    let own = SocketAddr::new(side.context.address().unwrap(), 0);
+    let mut listener = Listener::bind_for(Provider::Soft, own, terms.transport, 4).unwrap();
     println!("port={}", listener.local_addr().port());
     let request = listener.next(PATIENCE).unwrap().expect("somebody asks");
     assert!(request.private_data().starts_with(b"hello"));
@@ -153,19 +131,27 @@ fn the_other_process() {
     }
     side.qp.to_init(&common::init_spec()).unwrap();
     assert_eq!(side.post_recvs(16), 16);
-    let options = ConnectOptions { private_data: b"welcome".to_vec(), ..terms() };
+    let options = ConnectOptions { private_data: b"welcome".to_vec(), ..terms };
     let mut connection = request.accept(&mut side.qp, &options).unwrap();
     connection.wait_established(PATIENCE).unwrap();
-    let region = side.peer_region(REGION_BYTES, Access::LOCAL_WRITE | terms().access);
+    let region = side.peer_region(REGION_BYTES, Access::LOCAL_WRITE | options.access);
     let Remote { addr, rkey } = region.remote(0);
     println!("region={addr} {rkey}");
     let [class, timeout, timer] = own_attr(&mut side);
     println!("attributes={class} {timeout} {timer}");
     match role {
-        "echo" => echo(&mut side, &mut connection),
+        "echo" | "unreliable" => echo(&mut side, &mut connection),
         "late" => {
             std::io::stdin().lines().next();
             side.send(b"late");
+            side.drain_sends();
+            assert!(connection.wait_disconnected(PATIENCE).unwrap());
+        }
+        "burst" => {
+            std::io::stdin().lines().next();
+            let messages: Vec<_> = (0..BURST as u32).map(|number| message(number, 64)).collect();
+            let mut batch = side.batch(messages.iter().map(Vec::as_slice));
+            assert_eq!(side.qp.post_send(&mut batch).posted, BURST);
             side.drain_sends();
             assert!(connection.wait_disconnected(PATIENCE).unwrap());
         }
@@ -236,6 +222,32 @@ fn two_processes_talk_by_address() {
     let one = local.slice(0, 8).unwrap();
     side.qp.rc().unwrap().write(one, there(REGION_BYTES as u64), SendOptions::default()).unwrap();
     assert_eq!(finish(&mut side), Status::REM_ACCESS_ERR);
+    drop(connection);
+    other.ends_well();
+}
+
+#[test]
+fn two_processes_talk_by_address_over_uc() {
+    let mut other = Other::start("unreliable");
+    let mut side = side_of(Transport::Uc, own(), false);
+    let (at, options) = (other.listens(), unreliable_terms());
+    // A port of UC's is none of RC's.
+    let mut reliable = side_of(Transport::Rc, own(), false);
+    let route = resolve(Provider::Soft, at, None, PATIENCE).unwrap();
+    let asked = route.connect(&mut reliable.qp, &terms()).unwrap();
+    let error = asked.finish(&mut reliable.qp, PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectionError::Refused { address } if address == at), "{error}");
+
+    let route = resolve_for(Provider::Soft, at, None, &options, PATIENCE).unwrap();
+    let connecting = route.connect(&mut side.qp, &options).unwrap();
+    assert_eq!(side.post_recvs(16), 16);
+    let connection = connecting.finish(&mut side.qp, PATIENCE).unwrap();
+    for (number, len) in [(1, 8), (2, 4096), (3, 12_288), (4, 16_000)] {
+        let sent = message(number, len);
+        side.send(&sent);
+        assert_eq!(side.receive(1)[0].data(), sent, "{len} bytes come back");
+        assert_eq!(side.post_recvs(1), 1);
+    }
     drop(connection);
     other.ends_well();
 }
@@ -312,10 +324,35 @@ fn a_peer_that_is_killed_ends_what_is_posted_within_the_retries() {
     assert_eq!(ended, [Status::RETRY_EXC_ERR, Status::WR_FLUSH_ERR]);
     let took = began.elapsed();
     assert!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&took), "{took:?}");
+    let incidents = connection.incidents().expect("it goes over UDP");
+    let counted = incidents.values();
+    // Each of the seven is of both packets.
+    assert_eq!((counted.timeouts, counted.retransmitted), (8, 14), "{counted:?}");
     side.qp.start_drain().unwrap();
     side.drain();
     side.assert_all_free();
     drop(connection);
+    drop(side);
+    assert_eq!(incidents.values(), counted, "they are kept when the queue pair is gone");
+}
+
+/// Regression: what came by one system call was completed only once it had all been taken in, for
+/// which the transport has no room. It told the peer that there was no receive (RNR).
+#[test]
+fn a_burst_that_comes_at_once_finds_its_receives() {
+    let mut other = Other::start("burst");
+    let mut side = side(own(), false);
+    let connection = connect(&mut side, other.listens(), BURST);
+    other.says("region");
+    other.tell("now");
+    for (number, packet) in side.receive(BURST).iter().enumerate() {
+        assert_eq!(packet.data(), message(number as u32, 64), "message {number}");
+    }
+    let wire = verbline_softnic::wire::of_device("soft0").expect("it has an address");
+    let counted = wire.counters(side.qp.qpn()).expect("it goes over UDP");
+    assert_eq!(counted.incidents().rnr_naks_sent, 0);
+    drop(connection);
+    other.ends_well();
 }
 
 #[test]
@@ -344,11 +381,6 @@ fn an_address_that_cannot_be_is_refused_with_the_reason() {
     let refused = |address: &str| context.set_address(address.parse().unwrap()).unwrap_err().to_string();
     assert!(refused("0.0.0.0").contains("no address that a peer can send to"));
     assert!(refused("192.0.2.1").contains("no address of this host"), "{}", refused("192.0.2.1"));
-    let other = Other::start("wait");
-    let mut other = other;
-    let at = other.listens();
-    let taken = refused(&at.ip().to_string());
-    assert!(taken.contains("UDP port 4791 of 127.") && taken.contains("is taken"), "{taken}");
     assert_eq!(context.address(), None);
     // One more of the device that has one.
     let side = side(own(), false);

@@ -17,6 +17,9 @@ const OUT: OutId = OutId(0);
 /// Between two packets of a source without an end.
 const ENDLESS_INTERVAL_NS: u64 = 1_000_000;
 
+/// How long a sink that dawdles takes for a packet.
+const DAWDLE_NS: u64 = 3_000_000;
+
 /// What `[stage.numbers.params]` says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +54,8 @@ enum Habit {
     Refuse,
     /// Logs a warning for each packet.
     Shout,
+    /// Takes its time for every tenth packet.
+    Dawdle,
 }
 
 struct Numbers {
@@ -104,8 +109,18 @@ impl Stage for Sink {
                 },
                 Habit::Bounce => _ = out.send(OUT, packet),
                 Habit::Shout => tracing::warn!(bytes = packet.len(), "the sink has a packet"),
+                Habit::Dawdle if self.received.value().is_multiple_of(10) => dawdle(out),
+                Habit::Dawdle => drop(packet),
             }
         }
+    }
+}
+
+/// Works for [`DAWDLE_NS`].
+fn dawdle(out: &Outputs<'_>) {
+    let until_ns = out.fresh_ns() + DAWDLE_NS;
+    while out.fresh_ns() < until_ns {
+        std::hint::spin_loop();
     }
 }
 

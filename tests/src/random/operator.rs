@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 use serde::Deserialize;
 use verbline::engine::{
-    Completed, Done, Memory, Operation, OperationKind, OutputOperations, Range, Region, Remote, StageError, Tick, Word,
+    Completed, Done, Local, Operation, OperationKind, OutputOperations, Part, Region, Remote, StageError, Tick, Word,
 };
 use verbline::prelude::*;
 
@@ -109,14 +109,14 @@ impl Operator {
     /// operation, if it writes.
     fn memory<M>(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<M>
     where
-        M: From<Packet> + From<Range>,
+        M: From<Packet> + From<Part>,
     {
         let at = slot * SLOT_BYTES;
         if self.rng.bool() {
             for (word, value) in values.iter().enumerate() {
                 self.own.store_u64(at + word * WORD_BYTES, *value).expect("a slot lies in the region");
             }
-            return Some(self.own.range(at, values.len() * WORD_BYTES).expect("a slot lies in the region").into());
+            return Some(self.own.part(at, values.len() * WORD_BYTES).expect("a slot lies in the region").into());
         }
         let mut packet = self.counters.take(out)?;
         assert!(packet.set_len(values.len() * WORD_BYTES), "a plan's packets hold a slot");
@@ -166,7 +166,7 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut values = [0; WORDS_MAX];
         values.iter_mut().zip(self.written + 1..).for_each(|(value, next)| *value = next);
-        let memory: Memory = self.memory(slot, &values[..words], out)?;
+        let memory: Local = self.memory(slot, &values[..words], out)?;
         let operation = self.finished(Operation::write(memory, there(key, first)));
         let flight = (slot, 0, values);
         // The SEND behind a WRITE tells of it.
@@ -193,7 +193,7 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut expected = [0; WORDS_MAX];
         expected[..words].copy_from_slice(&self.there[first..first + words]);
-        let memory: Memory = self.memory(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
+        let memory: Local = self.memory(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
         let operation = self.finished(Operation::read(memory, there(key, first)));
         self.hand_over([operation], [(slot, words, expected)], out)
     }
@@ -254,7 +254,7 @@ impl Operator {
     }
 
     fn give_back(&self, operation: Operation, out: &mut Outputs<'_>) {
-        if let Some(packet) = operation.into_memory().into_packet() {
+        if let Some(packet) = operation.into_local().into_packet() {
             self.counters.on_purpose.add(1);
             out.drop(packet, ON_PURPOSE);
         }
@@ -262,7 +262,7 @@ impl Operator {
 
     /// Whether an operation brought back what it must.
     fn is_as_expected(&self, flight: &Flight, done: &Done) -> bool {
-        let word_of = |word: usize| match &done.packet {
+        let word_of = |word: usize| match done.packet() {
             Some(packet) => packet.data()[word * WORD_BYTES..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)),
             None => self.own.load_u64(flight.slot * SLOT_BYTES + word * WORD_BYTES).ok(),
         };
@@ -300,7 +300,7 @@ impl Stage for Operator {
                 self.late.add((out.fresh_ns().saturating_sub(flight.since_ns) > LATE_NS).into());
                 self.free.push(flight.slot);
             }
-            if let Some(packet) = done.packet {
+            if let Some(packet) = done.into_packet() {
                 self.counters.on_purpose.add(1);
                 out.drop(packet, ON_PURPOSE);
             }

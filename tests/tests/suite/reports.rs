@@ -102,6 +102,10 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
 
 /// A report in which everything holds, of no run.
 fn good() -> Value {
+    let times = json!({
+        "count": 1, "sum_ns": 9, "p50_ns": 9, "p90_ns": 9, "p99_ns": 9, "p999_ns": 9, "max_ns": 9,
+        "bins": [{ "below_ns": 16, "count": 1 }],
+    });
     let lcore = |name: &str| {
         json!({
             "name": name, "cpu": 0, "plan_cpu": 0, "cpus_allowed": 1, "pinned_beside": [], "policy": "event",
@@ -110,7 +114,7 @@ fn good() -> Value {
             "busy_share": 0.1, "idle_share": 0.3, "asleep_share": 0.4, "stolen_share": 0.2, "stalls": 2,
             "stall_max_ns": 150, "queued_ns": 200, "hypervisor_ns": null, "spin_ns": 0, "spin_from": "plan",
             "late_share_max": null, "dwell_ns": 0, "pause": null, "armed_in_vain": 0,
-            "wakes": [{ "cause": "ring", "count": 2 }],
+            "wakes": [{ "cause": "ring", "count": 2 }], "wake_late": times.clone(),
         })
     };
     let stage = json!({
@@ -119,6 +123,7 @@ fn good() -> Value {
         "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
         "batch_max": 3, "alloc_failed": 0, "timers_armed": 0, "timers_due": 0, "timers_canceled": 0,
         "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [],
+        "call_times": times,
     });
     let ring = json!({
         "name": "r", "producer": "main", "consumer": "other", "pushed": 10, "push_batches": 5, "popped": 9,

@@ -160,10 +160,11 @@ impl Stage for Client {
 
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         while let Some(done) = done.pop() {
-            match (done.result, done.packet) {
-                (Ok(()), Some(packet)) => self.was_read(done.tag, packet, out),
+            let (tag, result) = (done.tag, done.result);
+            match (result, done.into_packet()) {
+                (Ok(()), Some(packet)) => self.was_read(tag, packet, out),
                 // The connection is over, or the table is not where the server said.
-                _ => self.fall_back(done.tag, out),
+                _ => self.fall_back(tag, out),
             }
         }
     }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, two_lcores, unwrapped};
+use verbline_tests::{Finished, Program, Started, assert_report_holds, own_address, two_lcores, unwrapped};
 
 /// As long as any of these waits takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server and its client, at addresses that no other test has at the same time: the process's
-/// number is in them.
+/// A server and its client, each at an address of its own.
 struct Rig {
     folder: tempfile::TempDir,
     server: Program,
@@ -25,9 +24,7 @@ impl Rig {
     fn new() -> Option<Rig> {
         two_lcores(["server", "load"])?;
         let folder = tempfile::tempdir().unwrap();
-        let pid = std::process::id();
-        let address = |last: u8| format!("127.{}.{}.{last}", 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8);
-        let (at_server, at_client) = (address(1), address(2));
+        let (at_server, at_client) = (own_address(1), own_address(2));
         let run = |plan: &str, lcore: &str, sets: &[String]| {
             let run = app(folder.path(), &["run", &format!("config/two-processes/{plan}.toml"), "--json", "--quiet"]);
             let sets = sets.iter().cloned().chain([format!("lcore.{lcore}.drain=60s")]);
@@ -166,6 +163,7 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     server.signal(Signal::STOP);
     rig.await_gone();
     server.signal(Signal::CONT);
+    rig.await_connections("come back", |now| now["open"] == 16);
     rig.await_operations(1000);
     let (client, server) = (end(client, 0), end(server, 0));
     assert_values(&client);

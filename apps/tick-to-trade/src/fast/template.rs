@@ -149,7 +149,7 @@ impl Templates {
         let document = Document::parse(text).map_err(|e| TemplateError::Xml(e.to_string()))?;
         let mut compiler = Compiler { slots: HashMap::new(), template: String::new(), dictionary: String::new() };
         let mut templates: Vec<Template> = Vec::new();
-        for node in document.root_element().children().filter(|n| n.has_tag_name_local("template")) {
+        for node in document.root_element().children().filter(|n| is_named(*n, "template")) {
             let template = compiler.template(node)?;
             if templates.iter().any(|t| t.id == template.id) {
                 return Err(TemplateError::Duplicate { line: line(node), id: template.id });
@@ -192,7 +192,7 @@ impl Compiler {
 
     fn instructions(&mut self, node: Node<'_, '_>, entries: bool) -> Result<Vec<Instruction>, TemplateError> {
         let mut instructions = Vec::new();
-        for child in node.children().filter(|n| n.is_element() && !n.has_tag_name_local("length")) {
+        for child in node.children().filter(|n| n.is_element() && !is_named(*n, "length")) {
             instructions.push(match child.tag_name().name() {
                 "sequence" => Instruction::Sequence(self.sequence(child)?),
                 _ => Instruction::Field(self.field(child, entries)?),
@@ -204,7 +204,7 @@ impl Compiler {
     fn sequence(&mut self, node: Node<'_, '_>) -> Result<Sequence, TemplateError> {
         let optional = node.attribute("presence") == Some("optional");
         let is_entries = node.attribute("name") == Some("MDEntries");
-        let length = match node.children().find(|n| n.has_tag_name_local("length")) {
+        let length = match node.children().find(|n| is_named(*n, "length")) {
             Some(length) => Field { optional, ..self.field(length, false)? },
             None => Field {
                 id: 0,
@@ -344,14 +344,8 @@ fn line(node: Node<'_, '_>) -> u32 {
 }
 
 /// The templates are in a namespace, the operators too; only local names matter here.
-trait LocalName {
-    fn has_tag_name_local(&self, name: &str) -> bool;
-}
-
-impl LocalName for Node<'_, '_> {
-    fn has_tag_name_local(&self, name: &str) -> bool {
-        self.is_element() && self.tag_name().name() == name
-    }
+fn is_named(node: Node<'_, '_>, name: &str) -> bool {
+    node.is_element() && node.tag_name().name() == name
 }
 
 #[cfg(test)]

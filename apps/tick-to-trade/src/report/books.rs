@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use verbline::cli::{count, duration, percent};
 use verbline::prelude::*;
 
 use crate::book::BookImage;
+use crate::recovery::ServicesCounts;
 use crate::stages::{ItchTally, OriginTally};
 
 /// The books of the generated feed.
@@ -26,14 +27,49 @@ pub(super) fn itch(report: &Report, itch: &ItchTally, origin: Option<&OriginTall
         count(follower.malformed),
         count(follower.contradictions),
     );
+    match origin {
+        Some(origin) => equal(report, itch, origin, outcome),
+        None => of_trader(itch, outcome),
+    }
+    recovery(report, itch, outcome);
     if let Some(origin) = origin {
-        equal(report, itch, origin, outcome);
-        recovery(report, itch, origin, outcome);
+        outcome.json["recovery"]["served"] = served_json(&origin.services);
     }
 }
 
-fn recovery(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &mut Outcome) {
-    let (follower, services) = (&itch.follower, &origin.services);
+/// What an exchange served without a trader in its process.
+pub(super) fn served(services: &ServicesCounts, outcome: &mut Outcome) {
+    outcome.json.insert("recovery".into(), json!({ "served": served_json(services) }));
+    let _ = writeln!(
+        outcome.text,
+        "served   {} requests, with {} messages sent again; {} snapshots\n         \
+         {} for messages that are not kept any more, {} refused",
+        count(services.answered),
+        count(services.messages),
+        count(services.snapshots),
+        count(services.not_kept),
+        count(services.refused),
+    );
+}
+
+fn served_json(services: &ServicesCounts) -> Value {
+    json!({ "answers": services.answered, "messages": services.messages, "not_kept": services.not_kept,
+            "refused": services.refused, "snapshots": services.snapshots })
+}
+
+/// The exchange is another process: nothing to hold them against.
+fn of_trader(itch: &ItchTally, outcome: &mut Outcome) {
+    outcome.json.insert("books".into(), json!({ "known": itch.books.len(), "stale": itch.stale_books }));
+    let _ = writeln!(
+        outcome.text,
+        "         {} books at the end, {} of them known not to be right",
+        count(itch.books.len() as u64),
+        count(itch.stale_books as u64)
+    );
+}
+
+fn recovery(report: &Report, itch: &ItchTally, outcome: &mut Outcome) {
+    let follower = &itch.follower;
     let withheld = follower.withheld + itch.taken_back;
     outcome.json.insert(
         "recovery".into(),
@@ -43,10 +79,7 @@ fn recovery(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &m
                 "skipped": follower.skipped, "books_suspected": follower.suspected,
                 "snapshots": follower.snapshots, "snapshots_late": follower.snapshots_late,
                 "snapshots_refused": follower.snapshots_refused, "books_rebuilt": follower.rebuilt,
-                "changes_withheld": withheld, "stale_ns": follower.stale_ns,
-                "served": { "answers": services.answered, "messages": services.messages,
-                            "not_kept": services.not_kept, "refused": services.refused,
-                            "snapshots": services.snapshots } }),
+                "changes_withheld": withheld, "stale_ns": follower.stale_ns }),
     );
     let _ = writeln!(
         outcome.text,

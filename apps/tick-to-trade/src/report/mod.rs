@@ -2,6 +2,7 @@
 //! not have happened.
 
 mod books;
+mod ticks;
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 use verbline::cli::{count, duration, percent};
 use verbline::prelude::*;
 
-use crate::arbitration::ArbiterCounts;
 use crate::risk::Refusal;
 use crate::stages::{ExchangeTally, FortsTally, STEPS, StrategyTally, Tallies};
 
@@ -31,15 +31,18 @@ pub fn live(report: &Report) -> String {
 /// The app's part of the report.
 pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
     let mut outcome = Outcome::default();
-    if let (Some(exchange), Some(arbiter)) = (&tallies.exchange, &tallies.arbiter) {
-        ticks(exchange, arbiter, &mut outcome);
-        latency(exchange, &mut outcome);
-    } else if report.failures.is_empty() {
-        outcome.failures.push("the plan has no exchange or no arbiter, so there is nothing to report".to_owned());
+    ticks::ticks(report, tallies, &mut outcome);
+    if let Some(exchange) = &tallies.exchange {
+        // Steps are told by two clocks where the trader is another process.
+        latency(exchange, tallies.arbiter.is_some(), &mut outcome);
     }
-    if let Some(itch) = &tallies.itch {
-        books::itch(report, itch, tallies.origin.as_ref(), &mut outcome);
-        told(itch.untold, &mut outcome);
+    match (&tallies.itch, &tallies.origin) {
+        (Some(itch), origin) => {
+            books::itch(report, itch, origin.as_ref(), &mut outcome);
+            told(itch.untold, &mut outcome);
+        }
+        (None, Some(origin)) => books::served(&origin.services, &mut outcome),
+        (None, None) => {}
     }
     if let Some(forts) = &tallies.forts {
         forts_books(forts, &mut outcome);
@@ -51,70 +54,14 @@ pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
     outcome
 }
 
-fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
-    let [received_a, received_b] = arbiter.received;
-    let [dropped_a, dropped_b] = exchange.dropped;
-    // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
-    // And what came without having been published.
-    let accounted = arbiter.delivered + arbiter.late + exchange.dropped_both;
-    let unaccounted = exchange.published.saturating_sub(accounted);
-    let surplus = accounted.saturating_sub(exchange.published);
-    let json = &mut outcome.json;
-    json.insert("ticks_published".into(), json!(exchange.published));
-    json.insert("ticks_received".into(), json!(arbiter.delivered));
-    json.insert("received_a".into(), json!(received_a));
-    json.insert("received_b".into(), json!(received_b));
-    json.insert("dropped_on_purpose".into(), json!({ "a": dropped_a, "b": dropped_b, "both": exchange.dropped_both }));
-    json.insert("duplicates".into(), json!(arbiter.duplicates));
-    json.insert("late".into(), json!(arbiter.late));
-    json.insert("gaps".into(), json!(arbiter.gaps));
-    json.insert("ticks_missing".into(), json!(arbiter.lost));
-    json.insert("ticks_unaccounted".into(), json!(unaccounted));
-    json.insert("ticks_surplus".into(), json!(surplus));
-    json.insert("orders".into(), json!(exchange.orders));
-    json.insert("orders_unanswered".into(), json!(exchange.unanswered));
-    let _ = writeln!(
-        outcome.text,
-        "ticks    {} published, {} received, {} of them twice\n         \
-         channel A: {} received, {} dropped on purpose\n         \
-         channel B: {} received, {} dropped on purpose, {} on both\n         \
-         gaps: {}, with {} ticks missing; {} came too late",
-        count(exchange.published),
-        count(arbiter.delivered),
-        count(arbiter.duplicates),
-        count(received_a),
-        count(dropped_a),
-        count(received_b),
-        count(dropped_b),
-        count(exchange.dropped_both),
-        count(arbiter.gaps),
-        count(arbiter.lost),
-        count(arbiter.late),
-    );
-    if unaccounted > 0 {
-        outcome.failures.push(format!(
-            "{} ticks were neither received nor dropped on purpose: the trader had no receive buffer posted for them; \
-             raise rx_depth_wr of its market-data ports, or lower the rate",
-            count(unaccounted)
-        ));
-    }
-    if surplus > 0 {
-        outcome.failures.push(format!(
-            "{} ticks more arrived than this exchange published: somebody else sends to its groups, or the exchange \
-             counts wrongly",
-            count(surplus)
-        ));
-    }
-}
-
-fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
+fn latency(exchange: &ExchangeTally, has_steps: bool, outcome: &mut Outcome) {
     let times = &exchange.tick_to_trade_ns;
     let (p50, p99, p999) =
         (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
     let whole: u64 = exchange.steps_ns.iter().sum();
     let share = |part: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let mean = |part: u64| part / exchange.orders.max(1);
-    let steps = STEPS.iter().zip(exchange.steps_ns);
+    let steps = STEPS.iter().zip(exchange.steps_ns).filter(|_| has_steps);
     let json_steps: Vec<Value> =
         steps.clone().map(|(name, sum)| json!({ "step": name, "mean_ns": mean(sum), "share": share(sum) })).collect();
     let mut json = Map::new();
@@ -138,8 +85,10 @@ fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
     );
     let shares: Vec<_> =
         steps.map(|(name, sum)| format!("{name} {} ({})", duration(mean(sum)), percent(share(sum)))).collect();
-    let _ = writeln!(outcome.text, "         mean of each step: {},", shares[..2].join(", "));
-    let _ = writeln!(outcome.text, "         {}", shares[2..].join(", "));
+    if has_steps {
+        let _ = writeln!(outcome.text, "         mean of each step: {},", shares[..2].join(", "));
+        let _ = writeln!(outcome.text, "         {}", shares[2..].join(", "));
+    }
 }
 
 fn told(untold: u64, outcome: &mut Outcome) {

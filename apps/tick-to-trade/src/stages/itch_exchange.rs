@@ -178,6 +178,7 @@ impl Drop for ItchExchange {
     fn drop(&mut self) {
         let origin = OriginTally {
             services: self.desks.counts(),
+            skipped_ns: self.pacer.skipped_ns(),
             next_sequence: self.generator.sequence(),
             // Without a message there is nothing to compare.
             books: if self.generator.sequence() > 1 { images(&self.generator) } else { Vec::new() },

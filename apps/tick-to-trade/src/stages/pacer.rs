@@ -1,5 +1,10 @@
 //! When what is published is due.
 
+/// What an exchange that was kept from its CPU makes up for. After a longer pause (a stopped
+/// process, a machine that slept) it goes on from there: no exchange publishes the minutes of its
+/// own pause at once, and no receiver has room for them.
+const CATCH_UP_NS: u64 = 100_000_000;
+
 /// Evenly spaced departures from the first call on.
 #[derive(Debug)]
 pub(super) struct Pacer {
@@ -7,13 +12,14 @@ pub(super) struct Pacer {
     interval_x65536: u128,
     start_ns: Option<u64>,
     departed: u64,
+    skipped_ns: u64,
 }
 
 impl Pacer {
     /// `per_second` departures a second; 0: whenever there is room.
     pub(super) fn new(per_second: f64) -> Pacer {
         let interval_x65536 = if per_second > 0.0 { (65_536e9 / per_second).round() as u128 } else { 0 };
-        Pacer { interval_x65536, start_ns: None, departed: 0 }
+        Pacer { interval_x65536, start_ns: None, departed: 0, skipped_ns: 0 }
     }
 
     /// When the next departure is due. At full speed that is now.
@@ -22,8 +28,19 @@ impl Pacer {
         if self.interval_x65536 == 0 {
             return now_ns;
         }
-        let start_ns = *self.start_ns.get_or_insert(now_ns);
-        start_ns + ((u128::from(self.departed) * self.interval_x65536) >> 16) as u64
+        let start_ns = self.start_ns.get_or_insert(now_ns);
+        let since_start_ns = ((u128::from(self.departed) * self.interval_x65536) >> 16) as u64;
+        let late_ns = now_ns.saturating_sub(*start_ns + since_start_ns);
+        if late_ns > CATCH_UP_NS {
+            *start_ns += late_ns;
+            self.skipped_ns += late_ns;
+        }
+        *start_ns + since_start_ns
+    }
+
+    /// The time of pauses that nothing made up for.
+    pub(super) fn skipped_ns(&self) -> u64 {
+        self.skipped_ns
     }
 
     /// So many have departed together.
@@ -48,8 +65,25 @@ mod tests {
         // A day later it is still where it should be, to a microsecond.
         (4..3 * 86_400).for_each(|_| pacer.depart(1));
         assert!(pacer.due_ns(0).abs_diff(86_400_000_001_000) <= 1_000);
+        assert_eq!(pacer.skipped_ns(), 0);
         let mut unpaced = Pacer::new(0.0);
         unpaced.depart(1);
         assert_eq!(unpaced.due_ns(77), 77);
+    }
+
+    #[test]
+    fn a_short_delay_is_made_up_for_and_a_pause_is_not() {
+        let mut pacer = Pacer::new(1000.0);
+        assert_eq!(pacer.due_ns(5_000), 5_000);
+        pacer.depart(1);
+        // 99 departures are due at once.
+        assert_eq!(pacer.due_ns(100_000_000), 1_005_000);
+        pacer.depart(99);
+        assert_eq!((pacer.due_ns(100_000_000), pacer.skipped_ns()), (100_005_000, 0));
+        // Six seconds later one is due, and the next in its time.
+        let back_ns = 6_100_005_000;
+        assert_eq!((pacer.due_ns(back_ns), pacer.skipped_ns()), (back_ns, 6_000_000_000));
+        pacer.depart(1);
+        assert_eq!(pacer.due_ns(back_ns), back_ns + 1_000_000);
     }
 }

@@ -74,7 +74,10 @@ impl Desks {
         let mut request = [0; REQUEST_LEN_BYTES + 1];
         let len_bytes = packet.len().min(request.len());
         request[..len_bytes].copy_from_slice(&packet.data()[..len_bytes]);
+        // The answer goes to who asked.
+        let asker = packet.connection();
         packet.reset();
+        packet.set_connection(asker);
         let has_room = packet.set_len(packet.capacity());
         debug_assert!(has_room, "a packet holds its capacity");
         let (request, answer) = (&request[..len_bytes], packet.data_mut());

@@ -72,6 +72,8 @@ pub const STEPS: [&str; 4] = ["publish", "feed", "decide", "order"];
 pub struct OriginTally {
     /// Messages sent again, and snapshots.
     pub services: ServicesCounts,
+    /// The time of pauses in which it would have published, ns.
+    pub skipped_ns: u64,
     /// The next sequence number.
     pub next_sequence: u64,
     /// The book of each instrument.

@@ -4,6 +4,7 @@
 mod bounds;
 mod feed_files;
 mod memory;
+mod pauses;
 mod recovery;
 mod replay;
 mod report;
@@ -19,7 +20,7 @@ fn app() -> Program {
 
 /// A run of the generated feed for `seconds`, slow enough that a trader that is kept from its CPU
 /// for all that time loses nothing. `None` where two lcores can't run.
-fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
+pub(crate) fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
     let run =
         app().with(["run", "config/tick-to-trade.toml", "--for", seconds]).with(two_lcores(["exchange", "trader"])?);
     let slow = ["feed.ticks_per_second=2000", "stage.book.params.tries=32", PATIENT];

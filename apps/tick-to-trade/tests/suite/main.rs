@@ -9,4 +9,6 @@ mod hostile_datagram;
 mod hostile_table;
 mod itch_book;
 mod moex;
+mod page;
 mod recovery;
+mod two_processes;

@@ -5,11 +5,16 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::ours::Subject;
+use crate::tables::Table;
 
 /// Measures ours beside the peers on this machine, interleaved, and prints one table.
 #[derive(Debug, Parser)]
 #[command(name = "peers", args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    /// Which comparisons
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) table: Table,
+
     /// Run this row only (may be given several times; see --list)
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,

@@ -1,6 +1,6 @@
 //! Ours beside the peers:
 //! `./x bench peers [--row NAME] [--rounds N] [--json] [--markdown [--from FILE]] [--html FILE]
-//! [--list]`.
+//! [--list]`; and between processes beside bare sockets: `./x bench wire`, with the same options.
 //!
 //! Every contender runs in a process of its own, on the same two CPUs, one after another, round
 //! after round (A B C A B C …), so that whatever else the machine does hits all alike; what counts
@@ -27,6 +27,8 @@ mod row;
 mod servers;
 mod stores;
 mod table;
+mod tables;
+mod wires;
 mod wrap;
 
 use std::process::ExitCode;
@@ -44,7 +46,8 @@ fn main() -> ExitCode {
     let done = match &arguments.command {
         Some(Command::Ours(subject)) => ours::run(subject),
         None if arguments.list => {
-            print!("{}", table::list(&groups::all(), wrap::columns()));
+            let table = arguments.table;
+            print!("{}", table::list(&table.groups(), table.omitted(), wrap::columns()));
             Ok(())
         }
         None => compare(&arguments),
@@ -60,10 +63,10 @@ fn main() -> ExitCode {
 
 fn compare(arguments: &Arguments) -> Result<(), RunError> {
     if let Some(path) = &arguments.from {
-        print!("{}", Results::stored(path)?.page());
+        print!("{}", Results::stored(path)?.page(arguments.table));
         return Ok(());
     }
-    let groups = groups::all();
+    let (groups, omitted) = (arguments.table.groups(), arguments.table.omitted());
     let chosen: Vec<&Group> = groups.iter().filter(|group| group.has(arguments.rows())).collect();
     group::check_names(&groups, arguments.rows())?;
     let contenders: Vec<&Contender> = chosen.iter().flat_map(|group| &group.contenders).collect();
@@ -79,11 +82,11 @@ fn compare(arguments: &Arguments) -> Result<(), RunError> {
         eprintln!("peers: wrote {}", path.display());
     }
     if arguments.json {
-        println!("{}", table::json(&results, &machine));
+        println!("{}", table::json(&results, omitted, &machine));
     } else if arguments.markdown {
-        print!("{}", Results::new(&results, &machine)?.page());
+        print!("{}", Results::new(&results, omitted, &machine)?.page(arguments.table));
     } else {
-        println!("{}", table::text(&results, &machine, wrap::columns()));
+        println!("{}", table::text(&results, omitted, &machine, wrap::columns()));
     }
     Ok(())
 }

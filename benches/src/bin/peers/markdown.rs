@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
+use crate::tables::Table;
 use crate::wrap::words;
 
 /// Lines of prose are no wider.
@@ -22,6 +23,15 @@ const COLUMNS: usize = 100;
 pub(crate) struct Results {
     machine: Value,
     rows: Vec<Measured>,
+    #[serde(default)]
+    omitted: Vec<Omitted>,
+}
+
+/// A row that is not measured.
+#[derive(Debug, Deserialize)]
+struct Omitted {
+    row: String,
+    why: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -45,8 +55,8 @@ struct Measured {
 
 impl Results {
     /// Those of this run.
-    pub(crate) fn new(results: &[RowResult], machine: &Value) -> Result<Results, RunError> {
-        let text = crate::table::json(results, machine);
+    pub(crate) fn new(results: &[RowResult], omitted: &[(&str, &str)], machine: &Value) -> Result<Results, RunError> {
+        let text = crate::table::json(results, omitted, machine);
         serde_json::from_str(&text).map_err(|error| RunError::Stored { path: "this run".into(), error })
     }
 
@@ -57,21 +67,28 @@ impl Results {
     }
 
     /// The page.
-    pub(crate) fn page(&self) -> String {
+    pub(crate) fn page(&self, table: Table) -> String {
+        let command = table.command();
         let mut page = format!("# Results: {}\n\n", self.fact("cpu"));
-        page += &paragraph(
-            "This page is made by `./x bench peers --markdown` from a measurement, and is not edited. A ratio is ours \
+        page += &paragraph(&format!(
+            "This page is made by `{command} --markdown` from a measurement, and is not edited. A ratio is ours \
              divided by the peer's, each the median of its rounds; beside it stand the least and the greatest ratio of \
              one round. A missed goal links to what bounds it. \
-             [How a table is made](../performance.md#how-a-table-is-made) has the rest; `./x bench peers --list` \
-             prints the commands of both sides.",
-        );
+             [How a table is made](../performance.md#how-a-table-is-made) has the rest; `{command} --list` \
+             prints the commands of both sides."
+        ));
         page += &self.facts();
         page += &self.table();
         page += &self.curves();
         page += "\n## What each row measures\n\n";
         for row in &self.rows {
             page += &words(&format!("- `{}`: {}", row.row, row.what), "", "  ", COLUMNS);
+        }
+        if !self.omitted.is_empty() {
+            page += "\n## Not measured here\n\n";
+        }
+        for row in &self.omitted {
+            page += &words(&format!("- `{}`: {}", row.row, row.why), "", "  ", COLUMNS);
         }
         page
     }
@@ -153,6 +170,7 @@ fn figure(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::all_groups;
     use serde_json::json;
 
     #[test]
@@ -171,7 +189,7 @@ mod tests {
         let stored = json!({ "machine": { "cpu": "a CPU", "cpus": 2 }, "rows": rows });
         let folder = std::env::temp_dir().join(format!("peers-{}.json", std::process::id()));
         fs::write(&folder, stored.to_string()).unwrap();
-        let page = Results::stored(&folder).unwrap().page();
+        let page = Results::stored(&folder).unwrap().page(Table::Peers);
         fs::remove_file(&folder).unwrap();
         for part in [
             "# Results: a CPU\n",
@@ -189,7 +207,7 @@ mod tests {
     #[test]
     fn every_goal_has_its_bound_in_why() {
         let why = include_str!("../../../../docs/performance/why.md");
-        for row in crate::groups::all().iter().flat_map(|group| &group.rows).filter(|row| row.goal != Goal::Reported) {
+        for row in all_groups().iter().flat_map(|group| &group.rows).filter(|row| row.goal != Goal::Reported) {
             let anchor = format!("<a id=\"{}\"></a>", row.name.to_lowercase());
             assert!(why.contains(&anchor), "docs/performance/why.md has no {anchor}");
         }

@@ -1,6 +1,7 @@
 //! `peers ours SUBJECT`: one measurement of ours, its figures as a line of JSON.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
@@ -8,7 +9,7 @@ use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{
     self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, opening, operations, pool, post_poll,
-    ring, store, trading,
+    ring, store, trading, wire,
 };
 
 use crate::error::RunError;
@@ -102,6 +103,16 @@ pub(crate) enum Subject {
         #[arg(long)]
         checks: Option<NvmeChecks>,
     },
+    /// A SEND one way over UDP to another process
+    WireOneWay { bytes: u32 },
+    /// RDMA WRITEs over UDP to another process
+    WireWrite { bytes: u32 },
+    /// SENDs over UDP to another process, over so many connections in turn
+    WireConnections { count: u32 },
+    /// So many connections over UDP between two processes, without traffic
+    WireIdle { count: u32 },
+    /// The other process of one of these
+    WireFar { role: wire::Role, number: u32, of: u32 },
     /// Posts and polls for callgrind to count
     PostAndPoll { lists: u64, burst: usize },
 }
@@ -153,6 +164,8 @@ impl Books {
 
 /// How long an idle process is watched.
 const IDLE_TIME: Duration = Duration::from_secs(3);
+/// How long connections without traffic are.
+const WIRE_IDLE_TIME: Duration = Duration::from_secs(22);
 /// How long tick-to-trade runs.
 const TRADING_TIME: Duration = Duration::from_millis(2_500);
 
@@ -200,6 +213,14 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
             };
             nvme::commands(nvme::Load { depth: depth.unwrap_or(load.depth), read_share, checks, ..load })
         }
+        Subject::WireOneWay { bytes } => wire::one_way(far(), *bytes),
+        Subject::WireWrite { bytes } => wire::write_rate(far(), *bytes),
+        Subject::WireConnections { count } => wire::in_turn(far(), *count),
+        Subject::WireIdle { count } => wire::idle(far(), *count, WIRE_IDLE_TIME),
+        Subject::WireFar { role, number, of } => {
+            wire::play(*role, *number, *of);
+            return Ok(());
+        }
         Subject::PostAndPoll { lists, burst } => {
             post_poll::post_and_poll(*lists, *burst);
             Figures::of("messages", (*lists * *burst as u64) as f64)
@@ -207,6 +228,13 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
     };
     println!("{}", serde_json::json!(figures));
     Ok(())
+}
+
+/// This program as the other process of a measurement over UDP.
+fn far() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "peers".into()));
+    command.args(["ours", "wire-far"]);
+    command
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>, RunError> {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::group::Group;
 use crate::row::{Goal, Row, RowResult, Source, round_to, rounded};
@@ -12,17 +12,23 @@ use crate::wrap::{command, words};
 /// A terminal of fewer columns gets two lines a row.
 const WIDE_COLUMNS: usize = 132;
 
+/// Rows that belong to a table and are not measured, and why.
+type Omitted<'a> = &'a [(&'a str, &'a str)];
+
 /// One object, one line a row.
-pub(crate) fn json(results: &[RowResult], machine: &Value) -> String {
+pub(crate) fn json(results: &[RowResult], omitted: Omitted<'_>, machine: &Value) -> String {
     let rows: Vec<String> = results.iter().map(|result| format!("  {}", result.json())).collect();
-    format!("{{\"machine\":{machine},\"rows\":[\n{}\n]}}", rows.join(",\n"))
+    let rest: Vec<Value> = omitted.iter().map(|(row, why)| json!({ "row": row, "why": why })).collect();
+    let rest = if rest.is_empty() { String::new() } else { format!(",\"omitted\":{}", Value::from(rest)) };
+    format!("{{\"machine\":{machine},\"rows\":[\n{}\n]{rest}}}", rows.join(",\n"))
 }
 
 /// For a person: the table, then every command line, in so many columns.
-pub(crate) fn text(results: &[RowResult], machine: &Value, columns: usize) -> String {
+pub(crate) fn text(results: &[RowResult], omitted: Omitted<'_>, machine: &Value, columns: usize) -> String {
     let mut text = if columns >= WIDE_COLUMNS { wide(results) } else { narrow(results) };
     let met = results.iter().filter(|result| result.met()).count();
     let _ = writeln!(text, "\n{met} of {} rows met\n", results.len());
+    text.push_str(&unmeasured(omitted, columns));
     for key in ["cpu", "cpus", "copies", "kernel", "date", "load_after", "command"] {
         let value = &machine[key];
         let _ = writeln!(text, "{key:<10} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
@@ -38,6 +44,13 @@ pub(crate) fn text(results: &[RowResult], machine: &Value, columns: usize) -> St
         }
     }
     text
+}
+
+/// A paragraph a row.
+fn unmeasured(omitted: Omitted<'_>, columns: usize) -> String {
+    let about =
+        |(row, why): &(&str, &str)| words(&format!("{row}: not measured here: {why}"), "", "    ", columns) + "\n";
+    omitted.iter().map(about).collect()
 }
 
 fn wide(results: &[RowResult]) -> String {
@@ -106,7 +119,7 @@ fn number(value: f64) -> Cell {
 }
 
 /// Every row with its goal, and the commands of each group.
-pub(crate) fn list(groups: &[Group], columns: usize) -> String {
+pub(crate) fn list(groups: &[Group], omitted: Omitted<'_>, columns: usize) -> String {
     let mut text = String::new();
     for group in groups {
         for row in &group.rows {
@@ -117,7 +130,7 @@ pub(crate) fn list(groups: &[Group], columns: usize) -> String {
         }
         text.push('\n');
     }
-    text
+    text + &unmeasured(omitted, columns)
 }
 
 fn about(row: &Row, columns: usize) -> String {
@@ -129,7 +142,7 @@ fn about(row: &Row, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::tables::{Table, all_groups};
 
     fn result(row: Row) -> RowResult {
         let (ours, peer) = (vec![123.456, 120.0], vec![100.0, 101.0]);
@@ -140,9 +153,10 @@ mod tests {
 
     #[test]
     fn a_table_for_eighty_columns_has_no_longer_line() {
-        let groups = crate::groups::all();
+        let groups = all_groups();
         let rows: Vec<RowResult> = groups.iter().flat_map(|group| &group.rows).map(|row| result(*row)).collect();
-        let text = text(&rows, &json!({"cpu": "a CPU"}), 80) + &list(&groups, 80);
+        let omitted = Table::Wire.omitted();
+        let text = text(&rows, omitted, &json!({"cpu": "a CPU"}), 80) + &list(&groups, omitted, 80);
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert!(groups.iter().flat_map(|group| &group.rows).all(|row| text.contains(row.name)));

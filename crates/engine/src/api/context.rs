@@ -4,13 +4,14 @@
 use std::cell::RefCell;
 
 use serde::de::DeserializeOwned;
+use verbline_mem::ConnectionId;
 use verbline_plan::{Diagnostic, Params, Plan, StageSpec};
 
 use crate::api::outputs::OutId;
 use crate::errors::error::StageError;
 use crate::operations::region::Region;
 use crate::stats::clock::Clock;
-use crate::stats::count::Counter;
+use crate::stats::counter::Counter;
 
 /// What a factory is given: the stage's place in the plan.
 #[derive(Debug)]
@@ -104,6 +105,15 @@ impl<'a> StageContext<'a> {
         let place = self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16);
         self.ports.borrow_mut().extend(place);
         place
+    }
+
+    /// A group of a port's `send_to`, as a packet says that it goes there
+    /// ([`Packet::set_connection`](verbline_mem::Packet::set_connection)); without that it goes to
+    /// the first. `None` if the plan has no such port, or the port no such group.
+    pub fn group(&self, port: &str, group: &str) -> Option<ConnectionId> {
+        let port = self.plan.ports().iter().find(|known| known.name == port)?;
+        let place = port.send_to.iter().position(|known| known.to_string() == group)?;
+        ConnectionId::new(port.id.index() as u16, place as u16, 1)
     }
 
     /// The stage's `params`, as the app's own type. An error says which key is wrong, and where.

@@ -19,7 +19,7 @@ use verbline_mem::{Packet, PoolCache};
 use verbline_ring::{Producer, Waker};
 
 use crate::errors::error::EngineError;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::InjectorStats;
 
 /// Hands messages to the stage of a plan's `[injector.NAME]`, from any thread; clones are handles

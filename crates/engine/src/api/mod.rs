@@ -2,11 +2,11 @@
 //! and what hands messages in from the app's own threads.
 
 pub(crate) mod context;
-mod deal;
 pub(crate) mod injector;
 pub(crate) mod opening;
-mod operate;
+mod operations;
 pub(crate) mod outputs;
 pub(crate) mod registry;
 pub(crate) mod spread;
+mod spread_send;
 pub(crate) mod stage;

@@ -17,7 +17,7 @@ use crate::api::context::StageContext;
 use crate::api::stage::Stage;
 use crate::errors::error::StageError;
 use crate::errors::guarded::Guarded;
-use crate::stats::count::Counter;
+use crate::stats::counter::Counter;
 use crate::waiting::fds::{FdId, FdInterest, Fds};
 
 /// What opens a stage that was described. A stage that is made by then is guarded already, since a

@@ -1,5 +1,5 @@
-//! How a capture reaches an lcore, and comes back: a place for each lcore, where the thread of the
-//! capture leaves what is to be there, and the lcore what was.
+//! How the lcore's part of a capture or of a trace reaches it, and comes back: a place for each
+//! lcore, where the thread of the capture leaves what is to be there, and the lcore what was.
 //!
 //! Guarantees: an lcore takes the lock once for each beginning and each end, when a notice says so;
 //! nobody holds it for longer than two moves take; what an lcore gives up lies here until the
@@ -8,26 +8,25 @@
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::capture::tap::Tap;
-
-/// The desks of a run's lcores, and whether there is a capture.
+/// The desks of a run's lcores, and whether there is a capture (or a trace, as below).
 #[derive(Debug)]
-pub(crate) struct Desks {
-    lcores: Box<[Mutex<Desk>]>,
+pub(crate) struct Desks<T> {
+    lcores: Box<[Mutex<Desk<T>>]>,
     is_busy: Mutex<bool>,
 }
 
-#[derive(Debug, Default)]
-struct Desk {
+#[derive(Debug)]
+struct Desk<T> {
     /// What the lcore is to have from its next turn on; the inner one is `None` as a capture ends.
-    next: Option<Option<Box<Tap>>>,
+    next: Option<Option<Box<T>>>,
     /// What it has given up.
-    former: Option<Box<Tap>>,
+    former: Option<Box<T>>,
 }
 
-impl Desks {
-    pub(crate) fn new(lcores: usize) -> Desks {
-        Desks { lcores: (0..lcores).map(|_| Mutex::default()).collect(), is_busy: Mutex::default() }
+impl<T> Desks<T> {
+    pub(crate) fn new(lcores: usize) -> Desks<T> {
+        let desk = |_| Mutex::new(Desk { next: None, former: None });
+        Desks { lcores: (0..lcores).map(desk).collect(), is_busy: Mutex::default() }
     }
 
     /// Whether a capture may begin, which then has all desks until [`Desks::release`].
@@ -41,7 +40,7 @@ impl Desks {
 
     /// The thread of a capture: leaves a beginning, or an end. What lay there and was not taken is
     /// freed.
-    pub(crate) fn leave(&self, lcore: usize, next: Option<Box<Tap>>) {
+    pub(crate) fn leave(&self, lcore: usize, next: Option<Box<T>>) {
         let before = lock(&self.lcores[lcore]).next.replace(next);
         drop(before);
     }
@@ -55,17 +54,17 @@ impl Desks {
         is_taken
     }
 
-    /// The lcore: takes what was left, for what it has.
-    pub(crate) fn exchange(&self, lcore: usize, tap: &mut Option<Box<Tap>>) {
+    /// The lcore: takes what was left, for what it has. True if there was something.
+    pub(crate) fn exchange(&self, lcore: usize, has: &mut Option<Box<T>>) -> bool {
         let mut desk = lock(&self.lcores[lcore]);
-        if let Some(next) = desk.next.take() {
-            let former = mem::replace(tap, next);
-            // The thread looks whether this is empty before it leaves a beginning, so that what
-            // lay here is nothing or was freed.
-            if former.is_some() {
-                desk.former = former;
-            }
+        let Some(next) = desk.next.take() else { return false };
+        let former = mem::replace(has, next);
+        // The thread looks whether this is empty before it leaves a beginning, so that what lay
+        // here is nothing or was freed.
+        if former.is_some() {
+            desk.former = former;
         }
+        true
     }
 }
 

@@ -19,7 +19,7 @@ use verbline_verbs::{Completion, Endpoint, QueuePair, Transport};
 
 use crate::capture::spec::{CaptureFilter, CaptureSpec};
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::count::{Count, Shared};
+use crate::stats::counter::{Count, Shared};
 
 /// Which way a captured packet went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl TapPoint {
 mod tests {
     use super::*;
     use crate::rig::{Depths, Rig};
-    use crate::stats::count::shared;
+    use crate::stats::counter::shared;
 
     const PORT: u16 = 3;
 

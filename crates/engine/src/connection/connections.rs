@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use verbline_verbs::connection::Connection;
 
-use crate::connection::many::gate::Gate;
-use crate::connection::many::host::{Host, HostSpec, Left};
-use crate::connection::reconnecting::LcoreSide;
+use crate::connection::mailbox_ends::LcoreSide;
+use crate::connection::multi_port::host::{Host, HostSpec, Left};
+use crate::connection::multi_port::shared_acceptor::Gate;
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
@@ -21,6 +21,7 @@ use crate::errors::guarded;
 use crate::errors::stuck::Stuck;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
+use crate::stats::wire::IncidentsReport;
 
 /// One connection.
 #[derive(Clone, Debug)]
@@ -101,6 +102,7 @@ impl Connections {
             state: ConnectionState::Connected,
             peer: connection.peer_addr().to_string(),
             link: connection.link(),
+            incidents: connection.incidents(),
             attempts,
             times: 1,
             took,
@@ -237,7 +239,8 @@ impl Entry {
     }
 
     fn report(&self, started_ns: Tick, is_down: bool) -> ConnectionReport {
-        let Status { state, peer, link, attempts, times, took, ended, last_error } = lock(&self.status).clone();
+        let Status { state, peer, link, incidents, attempts, times, took, ended, last_error } =
+            lock(&self.status).clone();
         let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
         let in_error = || "its queue pair is in the error state".to_owned();
         let (state, reason) = match state {
@@ -253,6 +256,7 @@ impl Entry {
             address: self.address.to_string(),
             peer_address: peer,
             link: link.name(),
+            wire: incidents.map(|incidents| IncidentsReport::from(&incidents.values())),
             state,
             reason,
             attempts,
@@ -297,6 +301,7 @@ mod tests {
             state: ConnectionState::Connected,
             peer: String::new(),
             link: ConnectionLink::Process,
+            incidents: None,
             attempts: 1,
             times: 1,
             took: Duration::ZERO,

@@ -163,8 +163,9 @@ impl<'a> Connector<'a> {
         deadline: Instant,
     ) -> Result<Connection, ConnectionError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let route = resolve_for(provider, to, from, &self.port.options, RESOLVE.min(left))?;
-        let connecting = route.connect(self.qp, &self.port.options)?;
+        let options = self.port.options.now();
+        let route = resolve_for(provider, to, from, &options, RESOLVE.min(left))?;
+        let connecting = route.connect(self.qp, &options)?;
         if !self.wait(&connecting, deadline.min(Instant::now() + ANSWER)) {
             return Err(ConnectionError::TimedOut { what: "the listener's answer", after: ANSWER });
         }
@@ -175,7 +176,8 @@ impl<'a> Connector<'a> {
     fn bind(&mut self, provider: Provider, at: SocketAddr, deadline: Instant) -> Result<Listener, Failure> {
         let mut pauses = Pauses::START;
         loop {
-            match Listener::bind(provider, at, BACKLOG) {
+            let transport = self.port.options.now().transport;
+            match Listener::bind_for(provider, at, transport, BACKLOG) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => self.failed(error, || format!("listen at {at}"))?,
             }
@@ -222,7 +224,7 @@ impl<'a> Connector<'a> {
             reject(request, reason.as_bytes())?;
             return Err(error);
         }
-        let mut connection = request.accept(self.qp, &self.port.options)?;
+        let mut connection = request.accept(self.qp, &self.port.options.now())?;
         let until = deadline.min(Instant::now() + ANSWER);
         loop {
             match connection.wait_established(LOOK_EVERY) {

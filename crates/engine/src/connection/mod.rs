@@ -2,13 +2,14 @@
 //! lost; who may connect, and what stages hear of it.
 
 pub(crate) mod acceptor;
+pub(crate) mod alternate;
 pub(crate) mod cm_mailbox;
 pub(crate) mod connections;
 pub(crate) mod connector;
 pub(crate) mod event;
 pub(crate) mod handshake;
-pub(crate) mod many;
+pub(crate) mod mailbox_ends;
+pub(crate) mod multi_port;
 pub(crate) mod port_qp;
-pub(crate) mod reconnecting;
 pub(crate) mod spec;
 pub(crate) mod supervisor;

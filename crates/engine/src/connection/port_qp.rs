@@ -61,9 +61,15 @@ impl PortQp {
     /// Takes the completion of sends, whose packets go back to their pools by way of `freed`.
     #[inline]
     pub(crate) fn sent(&mut self, completion: &Completion, freed: &mut Batch) -> Result<SendDone, Stale> {
-        let done = self.qp.send_done(completion, freed);
+        let done = self.sent_into(completion, freed);
         freed.clear();
-        done?;
+        done
+    }
+
+    /// The same; the packets stay in `freed`.
+    #[inline]
+    pub(crate) fn sent_into(&mut self, completion: &Completion, freed: &mut Batch) -> Result<SendDone, Stale> {
+        self.qp.send_done(completion, freed)?;
         Ok(match completion.is_ok() {
             true => SendDone::Sent,
             false if self.is_marked && self.qp.sends_outstanding() == 0 => SendDone::Marker,

@@ -1,7 +1,7 @@
 //! A connection by address, as plain data: before it is made, and once it is established.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
@@ -32,8 +32,26 @@ pub(crate) struct LocalPort {
     /// The device that the queue pair is on, and what brings the queue pair to INIT.
     pub(crate) device: String,
     pub(crate) init: InitSpec,
-    /// What this end brings to every connection that it makes.
-    pub(crate) options: ConnectOptions,
+    pub(crate) options: SharedOptions,
+}
+
+/// What an end brings to every connection that it makes, until the plan says otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedOptions(Arc<Mutex<ConnectOptions>>);
+
+impl SharedOptions {
+    pub(crate) fn new(options: ConnectOptions) -> SharedOptions {
+        SharedOptions(Arc::new(Mutex::new(options)))
+    }
+
+    pub(crate) fn now(&self) -> ConnectOptions {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connections have these from the next one on.
+    pub(crate) fn set(&self, options: ConnectOptions) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = options;
+    }
 }
 
 impl LocalPort {

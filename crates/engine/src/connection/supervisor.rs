@@ -18,12 +18,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink};
+use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink, QpIncidents};
 use verbline_verbs::{QpMaker, QueuePair};
 
 use crate::connection::connector::{Connector, Failure};
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
-use crate::connection::reconnecting::LcoreSide;
+use crate::connection::mailbox_ends::LcoreSide;
 use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
@@ -54,6 +54,8 @@ pub(crate) struct Status {
     pub(crate) peer: String,
     /// By what its packets go, or went last.
     pub(crate) link: ConnectionLink,
+    /// What goes wrong on that way; of one over UDP.
+    pub(crate) incidents: Option<QpIncidents>,
     pub(crate) attempts: u64,
     /// How often it was established.
     pub(crate) times: u64,
@@ -89,6 +91,7 @@ pub(crate) trait ConnectionManager {
 pub(crate) trait Supervised: AsFd {
     fn peer(&self) -> String;
     fn link(&self) -> ConnectionLink;
+    fn incidents(&self) -> Option<QpIncidents>;
     /// Why it is over, if it is or ends within `patience`.
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError>;
 }
@@ -100,6 +103,10 @@ impl Supervised for Connection {
 
     fn link(&self) -> ConnectionLink {
         Connection::link(self)
+    }
+
+    fn incidents(&self) -> Option<QpIncidents> {
+        Connection::incidents(self)
     }
 
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError> {
@@ -212,6 +219,7 @@ impl<M: ConnectionManager> Supervisor<M> {
             let mut status = lock(&self.status);
             (status.state, status.last_error) = (ConnectionState::Connected, None);
             (status.peer, status.link, status.took) = (connection.peer(), connection.link(), took);
+            status.incidents = connection.incidents();
             status.times += 1;
             let Status { attempts, times, .. } = &*status;
             tracing::info!(port = %self.port, address = %self.address, attempts, times, ?took, "connected again");

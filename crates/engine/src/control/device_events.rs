@@ -22,7 +22,7 @@ use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;
 use crate::control::run_control::Control;
 use crate::errors::stuck::Stuck;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;
 use crate::stats::report::EventReport;
 
@@ -275,6 +275,10 @@ impl Watching {
                 EventMeaning::SqStopped => {
                     let AsyncEventSource::Qp(qpn) = event.source else { continue };
                     places.iter().for_each(|&port| tell(Notice::SqStopped { port, qpn }));
+                }
+                EventMeaning::PathMigrated { is_done } => {
+                    let AsyncEventSource::Qp(qpn) = event.source else { continue };
+                    places.iter().for_each(|&port| tell(Notice::PathMigrated { port, qpn, is_done }));
                 }
                 EventMeaning::CqOverrun => tell(Notice::CqOverrun),
                 EventMeaning::LinkChanged { up } => tell(Notice::LinkChanged { up }),

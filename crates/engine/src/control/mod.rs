@@ -1,6 +1,7 @@
 //! How the threads of a run communicate: the phase of the run, notices to single lcores, the
 //! devices' events, and what lcores say as they panic.
 
+pub(crate) mod change;
 pub(crate) mod device_events;
 pub(crate) mod event_fd;
 pub(crate) mod joining;

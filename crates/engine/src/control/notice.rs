@@ -5,7 +5,11 @@
 //! fails with the cause. A link that goes down or comes up is recorded, and the stages are told;
 //! completions and peers tell whether anything was lost.
 
+use std::sync::Arc;
+
 use verbline_verbs::event::AsyncEventKind;
+
+use crate::control::change::Change;
 
 /// A notice in an lcore's inbox ([`crate::control::run_control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,17 +17,22 @@ pub(crate) enum Notice {
     /// The queue pair of a port has failed, if it is still this one. The port's place is that among
     /// the lcore's.
     QpFailed { port: usize, qpn: u32, event: AsyncEventKind },
+    /// The port's queue pair is to have other attributes; or, asked again, look whether its send
+    /// queue is drained.
+    Change { port: usize, change: Arc<Change> },
     /// The device has stopped the send queue of a queue pair, if it is one of this port.
     SqStopped { port: usize, qpn: u32 },
+    /// The queue pair of a port, if it is this one, goes by its alternate path; or could not.
+    PathMigrated { port: usize, qpn: u32, is_done: bool },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to
     /// know.
     PortDown { port: usize },
     /// The thread that makes the port's connections, or the port itself, has something to say:
     /// their [`crate::connection::cm_mailbox`] has what. Ports with many have their places behind
-    /// the others.
+    /// the others. Of a UD port: address handles of its senders were made.
     Connections { port: usize },
-    /// A capture begins or ends: its desk has what the lcore is to have.
-    Capture,
+    /// A capture or a trace begins or ends: its desk has what the lcore is to have.
+    Watch,
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.
@@ -39,8 +48,10 @@ pub(crate) enum EventMeaning {
     Nothing,
     /// The port of this QP is lost.
     QpFailed,
-    /// This QP has stopped behind a bad block.
+    /// The send queue of this QP is drained, or has stopped behind a bad block.
     SqStopped,
+    /// This QP has gone over to its alternate path, or could not.
+    PathMigrated { is_done: bool },
     /// The lcore of this CQ is lost.
     CqOverrun,
     /// The device's port lost its link, or has it again.
@@ -50,13 +61,14 @@ pub(crate) enum EventMeaning {
 }
 
 impl EventMeaning {
-    /// By ibv_get_async_event(3). The engine arms no limit of an SRQ and loads no alternate path:
-    /// their events are somebody else's.
+    /// By ibv_get_async_event(3). The engine arms no limit of an SRQ: its event is somebody else's.
     pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {
             Kind::QpFatal | Kind::QpReqErr | Kind::QpAccessErr => EventMeaning::QpFailed,
             Kind::SqDrained => EventMeaning::SqStopped,
+            Kind::PathMig => EventMeaning::PathMigrated { is_done: true },
+            Kind::PathMigErr => EventMeaning::PathMigrated { is_done: false },
             Kind::CqErr => EventMeaning::CqOverrun,
             Kind::PortErr => EventMeaning::LinkChanged { up: false },
             Kind::PortActive => EventMeaning::LinkChanged { up: true },
@@ -85,7 +97,7 @@ mod tests {
         assert_eq!(EventMeaning::of(Kind::PortActive), EventMeaning::LinkChanged { up: true });
         assert_eq!(EventMeaning::of(Kind::DeviceFatal), EventMeaning::DeviceGone);
         assert_eq!(EventMeaning::of(Kind::SqDrained), EventMeaning::SqStopped);
-        for kind in [Kind::CommEst, Kind::PathMig, Kind::QpLastWqeReached, Kind::GidChange] {
+        for kind in [Kind::CommEst, Kind::QpLastWqeReached, Kind::GidChange] {
             assert_eq!(EventMeaning::of(kind), EventMeaning::Nothing);
         }
     }

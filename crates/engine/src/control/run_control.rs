@@ -13,9 +13,11 @@ pub(crate) use verbline_ring::Word;
 use verbline_ring::{Notices, Pulse, Waker};
 
 use crate::capture::desk::Desks;
+use crate::capture::tap::Tap;
 use crate::control::notice::Notice;
 use crate::errors::error::EngineError;
 use crate::stats::report::FailureReport;
+use crate::trace::recorder::Recorder;
 
 /// Where a run is. Only ever moves to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,8 +76,9 @@ pub(crate) struct Control {
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One an lcore, to end its sleep.
     wakers: Vec<Waker>,
-    /// Where captures reach the lcores.
-    pub(crate) captures: Desks,
+    /// Where captures and traces reach the lcores.
+    pub(crate) captures: Desks<Tap>,
+    pub(crate) traces: Desks<Recorder>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -102,6 +105,7 @@ impl Control {
             notices: Notices::new(wakers.len(), ROOM),
             pulses,
             captures: Desks::new(wakers.len()),
+            traces: Desks::new(wakers.len()),
             wakers,
             progress: Mutex::default(),
             changed: Condvar::new(),

@@ -1,10 +1,10 @@
-//! Completions that were polled are handed to their ports. The code is made twice: for an lcore
-//! with a capture, and for one without, where nothing asks for it.
+//! Completions that were polled are handed to their ports. The code of a turn is made twice: for an
+//! lcore that is watched, and for one that isn't, where nothing asks for it.
 
 use verbline_verbs::Completion;
 
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::port::Port;
+use crate::ports::single_port::Port;
 use crate::ports::state::LcoreState;
 
 impl Lcore {

@@ -1,11 +1,13 @@
 //! The poll loop of one lcore, its nodes (stages in their places) and its rings.
 
 pub(crate) mod completing;
+mod in_order;
 pub(crate) mod node;
 mod notices;
 pub(crate) mod poll_loop;
 pub(crate) mod rings;
 mod shutdown;
 mod sleeping;
-pub(crate) mod tapped;
+mod steps;
 pub(crate) mod waits;
+mod watched;

@@ -16,7 +16,7 @@ use crate::ports::context::LcoreContext;
 use crate::ports::sink::Sink;
 use crate::ports::state::LcoreState;
 use crate::stats::clock::Tick;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::waiting::wheel::Wheel;
@@ -100,6 +100,11 @@ impl Node {
     #[inline]
     pub(crate) fn has_input(&self, lcore: &LcoreState) -> bool {
         !lcore.ctx.sinks[self.input].batch.is_empty()
+    }
+
+    /// Its input's index among the lcore's sinks, now.
+    pub(crate) fn input(&self) -> usize {
+        self.input
     }
 
     /// Tells the stage that the run is stopping. A source is not polled from now on; its operations
@@ -224,9 +229,11 @@ impl Node {
         }
     }
 
-    /// Polls the stage. True if it sent some packets, or says that there is more to do.
+    /// Polls the stage. True if it sent some packets, or says that there is more to do. `WATCHED`:
+    /// for an lcore that is watched.
+    // Made once for each kind of turn, and so a part of it.
     #[inline]
-    pub(crate) fn poll(&mut self, lcore: &mut LcoreState) -> bool {
+    pub(crate) fn poll<const WATCHED: bool>(&mut self, lcore: &mut LcoreState) -> bool {
         if self.waits.is_some() {
             return self.poll_waits(lcore);
         }

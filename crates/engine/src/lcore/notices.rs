@@ -2,13 +2,14 @@
 //! replace, links, lost devices.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::api::stage::{PortChange, PortEvent};
 use crate::connection::event::{ConnectionChange, ConnectionEvent};
 use crate::control::notice::Notice;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::port::Health;
+use crate::ports::single_port::Health;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
@@ -40,13 +41,21 @@ impl Lcore {
                 port.failed_by(event);
             }
             Notice::SqStopped { port, qpn } => self.service_stop(port, qpn),
+            Notice::Change { port, change } => {
+                let now_ns = self.state.ctx.time.clock().now_ns();
+                self.ports.get_mut(port).into_iter().for_each(|port| port.change(Arc::clone(&change), now_ns));
+            }
+            Notice::PathMigrated { port, qpn, is_done } => {
+                let port = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn);
+                port.into_iter().for_each(|port| port.path_migrated(is_done));
+            }
             Notice::PortDown { port } => {
                 self.notify_stages(port, PortChange::Down);
                 self.service_reconnect(port);
             }
             Notice::Connections { port } if port < self.ports.len() => self.service_reconnect(port),
             Notice::Connections { port } => self.service_connections(port),
-            Notice::Capture => self.take_capture(),
+            Notice::Watch => self.take_watch(),
             Notice::LinkChanged { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
                 for place in 0..self.ports.len() {
@@ -98,9 +107,15 @@ impl Lcore {
         self.settled = false;
     }
 
-    /// Releases or replaces the queue pair of a port that reconnects.
+    /// Releases or replaces the queue pair of a port that reconnects; a port of datagrams is given
+    /// the address handles that were made for it.
     fn service_reconnect(&mut self, place: usize) {
         let (Some(port), ctx) = (self.ports.get_mut(place), &mut self.state.ctx) else { return };
+        if let Some(datagrams) = port.sending.as_mut().and_then(|sending| sending.datagrams.as_mut()) {
+            datagrams.take_made(&mut port.qp);
+            self.settled = false;
+            return;
+        }
         if port.service_reconnect(ctx.time.clock().now_ns(), &mut ctx.sinks) {
             self.notify_stages(place, PortChange::Up);
         }

@@ -28,16 +28,17 @@ use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::node::Node;
-use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns, update_holds};
+use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer, update_holds};
+use crate::lcore::steps::{self, Trace};
 use crate::lcore::waits::Polling;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;
-use crate::ports::port::Port;
+use crate::ports::single_port::Port;
 use crate::ports::sink::Sink;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::clock::Clock;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::LcoreStats;
 use crate::stats::sampling::{Sampler, Weights};
 use crate::stats::turn_time::TurnTime;
@@ -100,11 +101,14 @@ pub(crate) struct Lcore {
     /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
     pub(super) settled: bool,
     pub(super) sampler: Sampler,
-    /// [`Lcore::work`], of an lcore that has ports with many connections or none, with a capture or
-    /// without: what the one asks for costs the other nothing.
+    /// [`Lcore::run_turn_as`], made for whether the lcore is watched.
+    pub(super) turns: fn(&mut Lcore) -> bool,
+    /// [`Lcore::work`], of an lcore that has ports with many connections or none, watched or not:
+    /// what the one asks for costs the other nothing.
     pub(super) works: fn(&mut Lcore, bool) -> bool,
-    /// [`Lcore::complete`], made for whether there is a capture.
+    /// [`Lcore::complete`], likewise.
     pub(super) completes: fn(&mut Lcore),
+    pub(super) trace: Trace,
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
     /// How long completions that are not solicited wait for it, if they do not wake it.
@@ -131,8 +135,10 @@ impl Lcore {
             port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
         }
         Lcore {
+            turns: Lcore::run_turn_as::<false>,
             works: Lcore::works(!parts.many.is_empty(), false),
             completes: Lcore::complete::<false>,
+            trace: None,
             control,
             seen: Word::FIRST,
             notices: Control::inbox(),
@@ -189,22 +195,28 @@ impl Lcore {
 
     /// Receives completions and hands them to their ports. True if there were any.
     #[inline]
-    fn poll_completions(&mut self) -> bool {
+    fn poll_completions<const WATCHED: bool>(&mut self) -> bool {
         let any = self.wakes.poll(&mut self.completions) > 0;
         if any {
             (self.completes)(self);
+            if WATCHED {
+                self.trace_received();
+            }
         }
         any
     }
 
     /// Polls the stages that are due. True if one sent something or has more to do.
     #[inline]
-    fn poll_nodes(&mut self) -> bool {
+    fn poll_nodes<const WATCHED: bool>(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
             if node.polling().is_due(&self.state.ctx.time) {
                 self.state.ctx.stats.calling.set(Call::Poll.of(index));
-                busy |= node.poll(&mut self.state);
+                busy |= match WATCHED {
+                    false => node.poll::<false>(&mut self.state),
+                    true => steps::poll(&mut self.trace, node, &mut self.state),
+                };
                 if node.has_finished() {
                     self.control.update(|progress| progress.sources_done += 1);
                 }
@@ -221,12 +233,18 @@ impl Lcore {
 
     /// Runs the stages that have input, in topological order. True if one had.
     #[inline(always)] // Like `publish`.
-    fn run_nodes(&mut self) -> bool {
+    fn run_nodes<const WATCHED: bool>(&mut self) -> bool {
         let (mut busy, mut polling, mut called) = (false, self.polling, Call::Process.of(0));
         for node in &mut self.nodes {
             if node.has_input(&self.state) {
                 self.state.ctx.stats.calling.set(called);
+                if WATCHED {
+                    steps::enters(&mut self.trace, node, &self.state);
+                }
                 node.process(&mut self.state);
+                if WATCHED {
+                    steps::returned(&mut self.trace, node, &self.state);
+                }
                 polling = polling.min(node.polling());
                 busy = true;
             }
@@ -239,17 +257,26 @@ impl Lcore {
 
     /// The work of a turn in which something arrived or was left: stages, then ports, then rings.
     #[inline(never)]
-    pub(super) fn work<const MANY: bool, const TAP: bool>(&mut self, arrived: bool) -> bool {
-        let mut busy = arrived | self.run_nodes();
+    pub(super) fn work<const MANY: bool, const WATCHED: bool>(&mut self, arrived: bool) -> bool {
+        if WATCHED {
+            self.trace_received();
+        }
+        let mut busy = arrived | self.run_nodes::<WATCHED>();
         for port in &mut self.ports {
-            busy |= port.work::<TAP>(&mut self.state.ctx);
+            busy |= match WATCHED {
+                false => port.work::<false>(&mut self.state.ctx),
+                true => steps::work(&mut self.trace, port, &mut self.state.ctx),
+            };
         }
         if MANY {
             for port in &mut self.state.many {
-                busy |= port.work(&mut self.state.ctx);
+                busy |= match WATCHED {
+                    false => port.work(&mut self.state.ctx),
+                    true => steps::work_many(&mut self.trace, port, &mut self.state.ctx),
+                };
             }
         }
-        busy |= self.publish();
+        busy |= self.publish::<WATCHED>();
         // One question in a turn that had work: whether any ring of the plan holds back.
         if !self.holds.is_empty() && update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes) {
             (self.polling, self.pollers, busy) = (Polling::EACH_LOOP, self.nodes.len(), true);
@@ -263,12 +290,16 @@ impl Lcore {
 
     /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no
     /// doorbell when it empties.
-    // Always a part of its callers, which are the two kinds of `work`: an lcore runs one of them.
+    // Always a part of its callers, which are the kinds of `work`: an lcore runs one of them.
     #[inline(always)]
-    fn publish(&mut self) -> bool {
+    fn publish<const WATCHED: bool>(&mut self) -> bool {
         let mut busy = false;
         for ring in &mut self.rings_out {
-            if ring.flush(&mut self.state.ctx.sinks) > 0 {
+            let pushed = match WATCHED {
+                false => ring.flush(&mut self.state.ctx.sinks),
+                true => steps::flush(&mut self.trace, ring, &mut self.state.ctx.sinks),
+            };
+            if pushed > 0 {
                 self.doorbells[ring.doorbell].due = true;
                 busy = true;
             }
@@ -285,7 +316,7 @@ impl Lcore {
     /// Begins a turn. Under the policy `event` every turn reads the clock; otherwise only turns
     /// that have a reason to.
     #[inline]
-    fn begin(&mut self) {
+    fn begin<const WATCHED: bool>(&mut self) {
         let changed = self.sampler.weigh(self.last_busy);
         // A turn whose polls count is never like the one before.
         let at_once = changed.is_some_and(|weights| weights.polls > 0) || self.eager;
@@ -295,74 +326,51 @@ impl Lcore {
             self.state.ctx.stage_ended = None;
             self.state.ctx.time.weigh(weights.calls > 0);
         }
+        if WATCHED {
+            self.trace_begins();
+        }
     }
 
     /// Takes what has arrived, by completions and by rings. True if there was anything.
     #[inline]
-    fn poll_inputs(&mut self) -> bool {
-        let mut arrived = self.poll_completions();
+    fn poll_inputs<const WATCHED: bool>(&mut self) -> bool {
+        let mut arrived = self.poll_completions::<WATCHED>();
         if self.ordered {
-            return self.poll_in_order() | arrived;
+            return self.poll_in_order::<WATCHED>() | arrived;
         }
         for ring in &mut self.rings_in {
             let popped = ring.poll(&mut self.state.ctx.sinks);
             if popped > 0 {
+                if WATCHED {
+                    steps::popped(&mut self.trace, ring, &self.state.ctx.sinks);
+                }
                 if self.state.ctx.time.wake() {
                     ring.gauge(popped);
                 }
                 arrived = true;
             }
-        }
-        arrived
-    }
-
-    /// Polls the lanes of rings of which some are more urgent than others, or take turns.
-    #[inline(never)]
-    fn poll_in_order(&mut self) -> bool {
-        let (mut arrived, mut at) = (false, 0);
-        // Where the less urgent lanes of a consumer begin that has had something, and how many.
-        let (mut lower_from, mut lower) = (usize::MAX, 0);
-        // The end of the lanes that have changed their order in this turn.
-        let mut turned_to = 0;
-        while let Some(ring) = self.rings_in.get_mut(at) {
-            // The less urgent wait; and one that made room for its equals has had its burst.
-            let passed = if at == lower_from { lower } else { usize::from(at + 1 == turned_to) };
-            if passed > 0 {
-                at += passed;
-                continue;
-            }
-            let popped = ring.poll(&mut self.state.ctx.sinks);
-            if popped > 0 {
-                arrived = true;
-                // In a timed turn, one of some sixteen under load, the less urgent get a burst too,
-                // and another lane comes first.
-                if self.state.ctx.time.wake() {
-                    ring.gauge(popped);
-                    let peers = ring.order.peers;
-                    if peers > 0 && at >= turned_to {
-                        turned_to = at + 1 + peers;
-                        take_turns(&mut self.rings_in[at..turned_to]);
-                        continue;
-                    }
-                } else {
-                    (lower_from, lower) = (at + 1 + ring.order.peers, ring.order.lower);
-                }
-            }
-            at += 1;
         }
         arrived
     }
 
     /// One turn. True if it found work. After one that left none behind, the next ones only poll.
+    #[inline]
+    pub(crate) fn run_turn(&mut self) -> bool {
+        (self.turns)(self)
+    }
+
     // Nothing else calls its parts: a second caller would keep them from being inlined here.
     #[inline(never)]
-    pub(crate) fn run_turn(&mut self) -> bool {
-        self.begin();
-        let mut arrived = self.poll_inputs();
+    pub(super) fn run_turn_as<const WATCHED: bool>(&mut self) -> bool {
+        self.begin::<WATCHED>();
+        let mut arrived = self.poll_inputs::<WATCHED>();
         if self.polling.is_due(&self.state.ctx.time) {
-            arrived |= self.poll_nodes();
+            arrived |= self.poll_nodes::<WATCHED>();
         }
         self.last_busy = (arrived || !self.settled) && (self.works)(self, arrived);
+        if WATCHED {
+            self.trace_ends(self.last_busy);
+        }
         self.last_busy
     }
 }

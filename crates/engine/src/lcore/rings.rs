@@ -9,7 +9,7 @@ use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker};
 
 use crate::lcore::node::Node;
 use crate::ports::sink::Sink;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::{RingConsumerStats, RingProducerStats};
 
 /// A ring that this lcore empties.
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::ports::sink::SinkStats;
     use crate::rig::Rig;
-    use crate::stats::count::shared;
+    use crate::stats::counter::shared;
     use crate::stats::drop_reason::DropReason;
 
     #[test]

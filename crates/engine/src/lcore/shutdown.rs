@@ -10,7 +10,7 @@ use crate::control::run_control::Phase;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::ports::multi_port::MultiPort;
-use crate::ports::port::Port;
+use crate::ports::single_port::Port;
 use crate::ports::sink::SinkStats;
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
@@ -42,6 +42,7 @@ impl Lcore {
         }
         ctx.stats.calling.clear();
         drop((rings_in, rings_out));
+        ports.iter().for_each(Port::count_stopped);
         drop(ports);
         many.iter_mut().for_each(MultiPort::count_stopped);
         drop(many);

@@ -12,7 +12,7 @@ use crate::idle::wake_set::Armed;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::waits::Polling;
-use crate::ports::port::Port;
+use crate::ports::single_port::Port;
 use crate::stats::clock::Tick;
 
 impl Lcore {
@@ -108,14 +108,21 @@ impl Sleepable for Lcore {
         // The next turn looks into the rings, but its poll forgets the completions of this one.
         if !self.completions.is_empty() {
             self.state.ctx.time.begin(false, true);
+            self.trace_begins();
             (self.completes)(self);
             self.last_busy = (self.works)(self, true);
+            self.trace_ends(true);
         }
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
         self.state.ctx.time.before_sleep();
+        self.trace_sleeps();
+        let due_ns = self.now_ns().saturating_add(timeout_ns);
         let woken = self.wakes.block(armed, timeout_ns);
+        if let Ok((fired, _)) = &woken {
+            self.trace_awoke(*fired, timeout_ns);
+        }
         if self.wakes.take_fd_fired() {
             self.nodes.iter_mut().for_each(Node::wake);
             self.polling = Polling::EACH_LOOP;
@@ -123,6 +130,12 @@ impl Sleepable for Lcore {
         // The time asleep is neither busy nor idle.
         self.state.ctx.time.restart();
         self.last_busy = false;
+        if let Ok((Fired::Nothing, _)) = &woken {
+            let ctx = &self.state.ctx;
+            let late_ns = ctx.time.last_ns().saturating_sub(due_ns);
+            ctx.stats.wake_late.add(late_ns, 1);
+            ctx.stats.wake_late_ns.add(late_ns);
+        }
         woken
     }
 

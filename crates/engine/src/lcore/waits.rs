@@ -9,8 +9,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, Stage};
 use crate::operations::operation::{Completed, Done};
@@ -98,7 +96,7 @@ pub(crate) struct Waits {
     /// Handed to the stage; empty between calls.
     due: Vec<DueTimer>,
     ports: Box<[OperationPort]>,
-    done: VecDeque<Done>,
+    done: Vec<Done>,
     watched: Option<Watched>,
 }
 
@@ -126,7 +124,7 @@ impl Waits {
             due_ns: None,
             calls: 0,
             due: Vec::with_capacity(if timers > 0 { timers_at_once } else { 0 }),
-            done: VecDeque::with_capacity(if ports.is_empty() { 0 } else { operations_at_once }),
+            done: Vec::with_capacity(if ports.is_empty() { 0 } else { operations_at_once }),
             ports: ports.into(),
             watched: fds.map(|fds| Watched { stage: stage.to_owned(), fds, next_look_ns: 0, has_woken: false }),
         };
@@ -214,8 +212,9 @@ impl Waits {
             let Some(queue) = queue.filter(|queue| queue.has_done(*user)) else { continue };
             queue.take_done(*user, &mut self.done);
             any = true;
-            stage.operations(&mut Completed { done: &mut self.done }, out);
-            let unclaimed = self.done.drain(..).filter_map(|done| done.packet).count();
+            let mut completed = Completed { done: self.done.drain(..) };
+            stage.operations(&mut completed, out);
+            let unclaimed: usize = completed.done.map(|done| done.packets()).sum();
             if unclaimed > 0 {
                 out.stats.drops.add(DropReason::Unclaimed, unclaimed as u64);
             }

@@ -1,57 +1,185 @@
-//! First-in-first-out queues that share their places: one a queue pair of a port.
+//! What is under way at a port, oldest first: first held, then listed, then posted to one of its
+//! queue pairs, each of which has a lane.
 //!
-//! What is put into a place stays there until it is taken; the queues, or lanes, link places. So to
-//! move what waits in one lane to another is to link it anew.
+//! With one queue pair everything goes in the order in which it came, and is one queue. With many,
+//! the lanes and the list are queues that share their places: what is put into a place stays there
+//! until it is taken, and the queues link places.
 //!
 //! Guarantees: nothing is allocated after they are made, however what is in them is spread over
 //! them.
 
+use std::collections::VecDeque;
+
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// Queues that together hold as much as they were made for.
+/// As much under way as they were made for.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) enum Lanes<T> {
+    /// Of one queue pair: how many are posted, and behind them those that are listed or held.
+    One { posted: usize, all: VecDeque<T> },
+    /// Of many.
+    Many(Linked<T>),
+}
+
+/// Queues that share their places: the list, and a lane a queue pair.
+#[derive(Debug)]
+pub(crate) struct Linked<T> {
     places: Box<[Place<T>]>,
     /// The first place that is free.
     free: u32,
-    lanes: Box<[Lane]>,
+    list: Queue,
+    lanes: Box<[Queue]>,
 }
 
 #[derive(Debug)]
 struct Place<T> {
     held: Option<T>,
-    /// The place behind it in its lane, or the next that is free.
+    /// The place behind it in its queue, or the next that is free.
     next: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lane {
+struct Queue {
     first: u32,
     last: u32,
 }
 
-const EMPTY: Lane = Lane { first: NONE, last: NONE };
+const EMPTY: Queue = Queue { first: NONE, last: NONE };
 
-/// A place that holds something: until it is taken, in at most one lane.
+/// Something that is held: in at most one queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held(u32);
 
 impl<T> Lanes<T> {
-    /// `lanes` lanes, and room for `room` elements in all of them together.
-    pub(crate) fn new(lanes: usize, room: usize) -> Lanes<T> {
+    /// `lanes`: of a port with many queue pairs. There is room for `room` elements in all.
+    pub(crate) fn new(lanes: Option<usize>, room: usize) -> Lanes<T> {
+        match lanes {
+            None => Lanes::One { posted: 0, all: VecDeque::with_capacity(room) },
+            Some(lanes) => Lanes::Many(Linked::new(lanes, room)),
+        }
+    }
+
+    /// Takes one in; it comes back if there is no room.
+    #[inline]
+    pub(crate) fn hold(&mut self, one: T) -> Result<Held, T> {
+        match self {
+            Lanes::One { all, .. } if all.len() == all.capacity() => Err(one),
+            Lanes::One { all, .. } => {
+                all.push_back(one);
+                Ok(Held(NONE))
+            }
+            Lanes::Many(linked) => linked.hold(one),
+        }
+    }
+
+    /// Puts what is held behind the others of the list: in the order in which it was taken in, of
+    /// one queue pair.
+    #[inline]
+    pub(crate) fn list(&mut self, held: Held) {
+        if let Lanes::Many(linked) = self {
+            let Linked { places, list, .. } = linked;
+            list.push(places, held.0, held.0);
+        }
+    }
+
+    /// Takes the oldest of the list.
+    pub(crate) fn pop_listed(&mut self) -> Option<T> {
+        match self {
+            Lanes::One { posted, all } => all.remove(*posted),
+            Lanes::Many(linked) => {
+                let at = linked.list.pop(&linked.places)?;
+                linked.take(at)
+            }
+        }
+    }
+
+    /// Takes what is not listed: of one queue pair, the oldest that is not, when nothing is.
+    pub(crate) fn take(&mut self, held: Held) -> Option<T> {
+        match self {
+            Lanes::One { posted, all } => all.remove(*posted),
+            Lanes::Many(linked) => linked.take(held.0),
+        }
+    }
+
+    /// As many of the list are posted to a lane's queue pair; each is shown.
+    #[inline]
+    pub(crate) fn post(&mut self, lane: usize, count: usize, each: impl FnMut(&T)) {
+        match self {
+            Lanes::One { posted, all } => {
+                let end = all.len().min(*posted + count);
+                all.range(*posted..end).for_each(each);
+                *posted = end;
+            }
+            Lanes::Many(linked) => linked.post(lane, count, each),
+        }
+    }
+
+    /// Takes the oldest of a lane, as many as there are of `count`. Gives how many these are.
+    #[inline]
+    pub(crate) fn take_posted(&mut self, lane: usize, count: usize, mut each: impl FnMut(T)) -> usize {
+        match self {
+            Lanes::One { posted, all } => {
+                let count = count.min(*posted);
+                *posted -= count;
+                all.drain(..count).for_each(each);
+                count
+            }
+            Lanes::Many(linked) => {
+                let taken = (0..count).map_while(|_| linked.pop(lane));
+                taken.fold(0, |taken, one| {
+                    each(one);
+                    taken + 1
+                })
+            }
+        }
+    }
+
+    /// Takes the oldest of a lane.
+    #[inline]
+    pub(crate) fn pop(&mut self, lane: usize) -> Option<T> {
+        let mut oldest = None;
+        self.take_posted(lane, 1, |one| oldest = Some(one));
+        oldest
+    }
+
+    /// Shows all of a lane, the oldest first.
+    pub(crate) fn each_mut(&mut self, lane: usize, mut each: impl FnMut(&mut T)) {
+        match self {
+            Lanes::One { posted, all } => all.range_mut(..*posted).for_each(each),
+            Lanes::Many(linked) => {
+                let mut next = linked.lanes[lane].first;
+                while let Some(place) = linked.places.get_mut(next as usize) {
+                    place.held.as_mut().into_iter().for_each(&mut each);
+                    next = place.next;
+                }
+            }
+        }
+    }
+
+    /// Of all of them, added up.
+    pub(crate) fn sum(&self, each: impl Fn(&T) -> usize) -> usize {
+        match self {
+            Lanes::One { all, .. } => all.iter().map(each).sum(),
+            Lanes::Many(linked) => linked.places.iter().filter_map(|place| place.held.as_ref()).map(each).sum(),
+        }
+    }
+}
+
+impl<T> Linked<T> {
+    fn new(lanes: usize, room: usize) -> Linked<T> {
         let room = u32::try_from(room).unwrap_or(NONE).min(NONE - 1);
         let next = |at: u32| if at + 1 < room { at + 1 } else { NONE };
-        Lanes {
+        Linked {
             places: (0..room).map(|at| Place { held: None, next: next(at) }).collect(),
             free: if room > 0 { 0 } else { NONE },
+            list: EMPTY,
             lanes: vec![EMPTY; lanes].into_boxed_slice(),
         }
     }
 
-    /// Puts one into a place, in no lane yet; it comes back if there is no room.
     #[inline]
-    pub(crate) fn hold(&mut self, one: T) -> Result<Held, T> {
+    fn hold(&mut self, one: T) -> Result<Held, T> {
         let at = self.free;
         let Some(place) = self.places.get_mut(at as usize) else { return Err(one) };
         self.free = place.next;
@@ -59,44 +187,23 @@ impl<T> Lanes<T> {
         Ok(Held(at))
     }
 
-    /// Puts what is held behind the others of a lane.
+    /// Takes one that is in no queue.
     #[inline]
-    pub(crate) fn push(&mut self, lane: usize, held: Held) {
-        let Held(at) = held;
-        let lane = &mut self.lanes[lane];
-        self.places[at as usize].next = NONE;
-        match std::mem::replace(&mut lane.last, at) {
-            NONE => lane.first = at,
-            before => self.places[before as usize].next = at,
-        }
-    }
-
-    /// Takes the oldest of a lane.
-    #[inline]
-    pub(crate) fn pop(&mut self, lane: usize) -> Option<T> {
-        let lane = self.lanes.get_mut(lane)?;
-        let at = lane.first;
-        lane.first = self.places.get(at as usize)?.next;
-        if lane.first == NONE {
-            lane.last = NONE;
-        }
-        self.take(Held(at))
-    }
-
-    /// Takes one that is in no lane.
-    #[inline]
-    pub(crate) fn take(&mut self, held: Held) -> Option<T> {
-        let Held(at) = held;
+    fn take(&mut self, at: u32) -> Option<T> {
         let place = &mut self.places[at as usize];
         place.next = std::mem::replace(&mut self.free, at);
         place.held.take()
     }
 
-    /// Moves the oldest of one lane behind those of another, as many as there are of `count`; each
-    /// is shown.
     #[inline]
-    pub(crate) fn shift(&mut self, from: usize, to: usize, count: usize, mut each: impl FnMut(&T)) {
-        let Lane { first, last } = self.lanes[from];
+    fn pop(&mut self, lane: usize) -> Option<T> {
+        let at = self.lanes.get_mut(lane)?.pop(&self.places)?;
+        self.take(at)
+    }
+
+    #[inline]
+    fn post(&mut self, lane: usize, count: usize, mut each: impl FnMut(&T)) {
+        let first = self.list.first;
         let (mut end, mut next) = (NONE, first);
         for _ in 0..count {
             let Some(place) = self.places.get(next as usize) else { break };
@@ -106,27 +213,31 @@ impl<T> Lanes<T> {
         if end == NONE {
             return;
         }
-        self.places[end as usize].next = NONE;
-        self.lanes[from] = if next == NONE { EMPTY } else { Lane { first: next, last } };
-        let lane = &mut self.lanes[to];
-        match std::mem::replace(&mut lane.last, end) {
-            NONE => lane.first = first,
-            before => self.places[before as usize].next = first,
+        self.list = if next == NONE { EMPTY } else { Queue { first: next, ..self.list } };
+        self.lanes[lane].push(&mut self.places, first, end);
+    }
+}
+
+impl Queue {
+    /// Puts places that are linked already behind the others.
+    #[inline]
+    fn push<T>(&mut self, places: &mut [Place<T>], first: u32, last: u32) {
+        places[last as usize].next = NONE;
+        match std::mem::replace(&mut self.last, last) {
+            NONE => self.first = first,
+            before => places[before as usize].next = first,
         }
     }
 
-    /// Shows all of a lane, the oldest first.
-    pub(crate) fn each_mut(&mut self, lane: usize, mut each: impl FnMut(&mut T)) {
-        let mut next = self.lanes[lane].first;
-        while let Some(place) = self.places.get_mut(next as usize) {
-            place.held.as_mut().into_iter().for_each(&mut each);
-            next = place.next;
+    /// Takes the first place out.
+    #[inline]
+    fn pop<T>(&mut self, places: &[Place<T>]) -> Option<u32> {
+        let at = self.first;
+        self.first = places.get(at as usize)?.next;
+        if self.first == NONE {
+            self.last = NONE;
         }
-    }
-
-    /// All that there are, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().filter_map(|place| place.held.as_ref())
+        Some(at)
     }
 }
 
@@ -140,18 +251,21 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Push(usize),
-        Pop(usize),
-        Shift(usize, usize, usize),
-        /// Held, and taken out of no lane.
+        List,
+        PopListed,
+        /// As many, to a lane.
+        Post(usize, usize),
+        Take(usize, usize),
+        /// Held, and taken while it is not listed.
         Pass,
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (0usize..4).prop_map(Step::Push),
-            2 => (0usize..5).prop_map(Step::Pop),
-            2 => (0usize..4, 0usize..4, 0usize..8).prop_map(|(from, to, count)| Step::Shift(from, to, count)),
+            6 => Just(Step::List),
+            1 => Just(Step::PopListed),
+            3 => (0usize..3, 0usize..8).prop_map(|(lane, count)| Step::Post(lane, count)),
+            3 => (0usize..3, 0usize..4).prop_map(|(lane, count)| Step::Take(lane, count)),
             1 => Just(Step::Pass),
         ]
     }
@@ -159,46 +273,57 @@ mod tests {
     proptest! {
         /// Against as many queues, and a count.
         #[test]
-        fn each_lane_is_a_queue(steps in prop::collection::vec(step(), 0..200)) {
-            let (mut lanes, mut oracle) = (Lanes::new(4, 6), vec![VecDeque::new(); 4]);
+        fn the_list_and_each_lane_are_queues(many in any::<bool>(), steps in prop::collection::vec(step(), 0..200)) {
+            let count = if many { 3 } else { 1 };
+            let mut lanes = Lanes::new(many.then_some(3), 6);
+            let (mut list, mut oracle) = (VecDeque::new(), vec![VecDeque::new(); count]);
             for (number, step) in steps.into_iter().enumerate() {
-                let is_full = oracle.iter().map(VecDeque::len).sum::<usize>() == 6;
+                let all = list.len() + oracle.iter().map(VecDeque::len).sum::<usize>();
                 match step {
-                    Step::Push(lane) => match lanes.hold(number) {
+                    Step::List => match lanes.hold(number) {
                         Ok(held) => {
-                            lanes.push(lane, held);
-                            oracle[lane].push_back(number);
+                            lanes.list(held);
+                            list.push_back(number);
                         }
-                        Err(number_back) => prop_assert!(is_full && number_back == number),
+                        Err(back) => prop_assert!(all >= 6 && back == number),
                     },
-                    Step::Pop(lane) => {
-                        prop_assert_eq!(lanes.pop(lane), oracle.get_mut(lane).and_then(VecDeque::pop_front));
-                    }
-                    Step::Shift(from, to, _) if from == to => {}
-                    Step::Shift(from, to, count) => {
+                    Step::PopListed => prop_assert_eq!(lanes.pop_listed(), list.pop_front()),
+                    Step::Post(lane, most) => {
                         let mut shown = Vec::new();
-                        lanes.shift(from, to, count, |one| shown.push(*one));
-                        let count = count.min(oracle[from].len());
-                        let moved: Vec<_> = oracle[from].drain(..count).collect();
-                        prop_assert_eq!(&shown, &moved);
-                        oracle[to].extend(moved);
+                        lanes.post(lane % count, most, |one| shown.push(*one));
+                        let posted: Vec<_> = list.drain(..most.min(list.len())).collect();
+                        prop_assert_eq!(&shown, &posted);
+                        oracle[lane % count].extend(posted);
                     }
+                    Step::Take(lane, most) => {
+                        let (mut taken, lane) = (Vec::new(), lane % count);
+                        let count = lanes.take_posted(lane, most, |one| taken.push(one));
+                        prop_assert_eq!(count, taken.len());
+                        let most = most.min(oracle[lane].len());
+                        let oldest: Vec<_> = oracle[lane].drain(..most).collect();
+                        prop_assert_eq!(taken, oldest);
+                    }
+                    Step::Pass if !list.is_empty() => {}
                     Step::Pass => match lanes.hold(number) {
                         Ok(held) => prop_assert_eq!(lanes.take(held), Some(number)),
-                        Err(_) => prop_assert!(is_full),
+                        Err(_) => prop_assert!(all >= 6),
                     },
                 }
-                let (mut all, mut known): (Vec<_>, Vec<_>) =
-                    (lanes.iter().copied().collect(), oracle.iter().flatten().copied().collect());
-                all.sort_unstable();
-                known.sort_unstable();
-                prop_assert_eq!(all, known);
+                for (lane, expected) in oracle.iter().enumerate() {
+                    let mut shown = VecDeque::new();
+                    lanes.each_mut(lane, |one| shown.push_back(*one));
+                    prop_assert_eq!(&shown, expected);
+                }
+                let all = list.len() + oracle.iter().map(VecDeque::len).sum::<usize>();
+                prop_assert_eq!(lanes.sum(|_| 1), all);
             }
         }
     }
 
     #[test]
     fn without_room_nothing_fits() {
-        assert_eq!(Lanes::new(1, 0).hold('a'), Err('a'));
+        for lanes in [None, Some(1)] {
+            assert!(Lanes::new(lanes, 0).hold('a').is_err());
+        }
     }
 }

@@ -2,8 +2,9 @@
 //! port's, between the stages and the queue pair.
 
 pub(crate) mod lanes;
-pub(crate) mod memory;
 pub(crate) mod operation;
 pub(crate) mod queue;
 pub(crate) mod region;
+pub(crate) mod returning;
+pub(crate) mod send_with;
 pub mod signature;

@@ -2,108 +2,109 @@
 //!
 //! A stage hands an [`Operation`] to an output that leads to a port with `ops_depth_wr`
 //! ([`Outputs::operate`](crate::Outputs::operate)). It is posted in order with what the stage sends
-//! there. The memory that it uses is a packet, which moves in, or a range of a region. What
-//! completes comes back by [`Stage::operations`](crate::Stage::operations), each once, with its tag
-//! and how it ended.
+//! there. The memory that it uses is a packet or a scatter/gather list, which moves in, or a part
+//! of a region. What completes comes back by [`Stage::operations`](crate::Stage::operations), each
+//! once, with its tag and how it ended.
 //!
 //! To a port with many connections each operation says over which one it goes
 //! ([`Operation::over`]). When that ends, what is under way over it comes back as failed, and goes
 //! over no later one.
 
-use std::collections::VecDeque;
-
 use verbline_mem::{ConnectionId, Packet};
-use verbline_plan::Rights;
-use verbline_verbs::rdma::{Atomic, OnRc, Remote, Transfer};
+use verbline_plan::{OperationKind, Rights};
+use verbline_verbs::expert::SgList;
+use verbline_verbs::rdma::{
+    self, Atomic, KeptKey, KeptWindow, Local, OnRc, Part, Remote, Transfer, Word, WorkMemory, WorkOptions,
+};
 use verbline_verbs::{PostStop, Status};
 
-pub use verbline_plan::OperationKind;
-
-pub use crate::operations::memory::{Memory, Word};
-use crate::operations::region::Range;
-use crate::operations::signature::{BadBlock, BlockSignature, SignatureKey};
-
-/// A memory window of a port, by its number from 0: the port has as many as the plan's `windows`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Window(pub u16);
-
-/// What an operation does, with the memory that it needs for that and no other.
-#[derive(Debug)]
-pub(crate) enum Verb {
-    Transfer { transfer: Transfer, memory: Memory },
-    Atomic { atomic: Atomic, into: Word },
-    Respond { key: SignatureKey, invalidate: Option<u32>, memory: Memory },
-    Invalidate { rkey: u32 },
-    Bind { window: Window, part: Range, rights: Rights },
-    Sign { key: SignatureKey, part: Range, blocks: BlockSignature },
-}
+use crate::operations::region::access;
+use crate::operations::signature::{BadBlock, BlockSignature};
 
 /// An operation to be handed to [`Outputs::operate`](crate::Outputs::operate).
 #[derive(Debug)]
 pub struct Operation {
-    pub(crate) verb: Verb,
-    pub(crate) fence: bool,
-    pub(crate) solicited: bool,
-    pub(crate) signaled: bool,
+    /// Regions go by their numbers in the plan, windows and keys by those of the port.
+    pub(crate) work: rdma::Operation,
+    pub(crate) options: WorkOptions,
     pub(crate) tag: u64,
     /// Of a port with many.
     pub(crate) connection: Option<ConnectionId>,
 }
 
 impl Operation {
-    pub(crate) fn new(verb: Verb) -> Operation {
-        Operation { verb, fence: false, solicited: false, signaled: false, tag: 0, connection: None }
+    #[inline]
+    fn new(work: rdma::Operation) -> Operation {
+        Operation { work, options: WorkOptions::default(), tag: 0, connection: None }
     }
 
-    fn transfer(transfer: Transfer, memory: Memory) -> Operation {
-        Operation::new(Verb::Transfer { transfer, memory })
+    #[inline]
+    fn transfer(transfer: Transfer, local: Local) -> Operation {
+        Operation::new(rdma::Operation::Transfer { transfer, local })
     }
 
-    /// RDMA READ of the peer's memory into this: as many bytes as it is long.
-    pub fn read(into: impl Into<Memory>, from: Remote) -> Operation {
+    fn atomic(atomic: Atomic, into: Word) -> Operation {
+        Operation::new(rdma::Operation::Atomic { atomic, into, on: OnRc })
+    }
+
+    /// RDMA READ of the peer's memory into this: as many bytes as it is long. A list is filled one
+    /// part after the other.
+    pub fn read(into: impl Into<Local>, from: Remote) -> Operation {
         Operation::transfer(Transfer::Read { from, on: OnRc }, into.into())
     }
 
-    /// RDMA WRITE of these bytes to the peer's memory. With an immediate it also takes one of the
-    /// peer's receives.
-    pub fn write(from: impl Into<Memory>, to: Remote) -> Operation {
+    /// RDMA WRITE of these bytes to the peer's memory, a list's one part after the other. With an
+    /// immediate it also takes one of the peer's receives.
+    pub fn write(from: impl Into<Local>, to: Remote) -> Operation {
         Operation::transfer(Transfer::Write { to }, from.into())
     }
 
     /// SEND of these bytes, which come back once the peer has them. What need not come back goes by
     /// [`Outputs::send`](crate::Outputs::send), which is cheaper; the order between the two holds.
-    pub fn send(bytes: impl Into<Memory>) -> Operation {
+    pub fn send(bytes: impl Into<Local>) -> Operation {
         Operation::transfer(Transfer::Send, bytes.into())
     }
 
     /// Like [`Operation::send`]; it also takes a key of the receiver back, and tells the receiver
     /// ([`invalidated_key`]). It carries no immediate: both use the same field.
-    pub fn send_with_invalidate(bytes: impl Into<Memory>, rkey: u32) -> Operation {
+    pub fn send_with_invalidate(bytes: impl Into<Local>, rkey: u32) -> Operation {
         Operation::transfer(Transfer::SendWithInvalidate { rkey }, bytes.into())
     }
 
     /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
     /// `into`, eight bytes long, in this machine's byte order ([`Done::value`]).
     pub fn compare_swap(into: impl Into<Word>, at: Remote, compare: u64, swap: u64) -> Operation {
-        Operation::new(Verb::Atomic { atomic: Atomic::CompareSwap { at, compare, swap }, into: into.into() })
+        Operation::atomic(Atomic::CompareSwap { at, compare, swap }, into.into())
     }
 
     /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
     /// [`Operation::compare_swap`].
     pub fn fetch_add(into: impl Into<Word>, at: Remote, add: u64) -> Operation {
-        Operation::new(Verb::Atomic { atomic: Atomic::FetchAdd { at, add }, into: into.into() })
+        Operation::atomic(Atomic::FetchAdd { at, add }, into.into())
     }
 
     /// Binds a window of the port to a part of a region whose `rights` have `bind`: the key that
     /// [`Done::key`] then has opens that part to the port's peer, for `rights`, until it is taken
     /// back by [`Operation::invalidate`], by the peer's SEND with invalidate, or by another bind.
-    pub fn bind(window: Window, part: Range, rights: Rights) -> Operation {
-        Operation::new(Verb::Bind { window, part, rights })
+    pub fn bind(window: KeptWindow, part: Part, rights: Rights) -> Operation {
+        Operation::new(rdma::Operation::Bind { window, part, access: access(rights) })
     }
 
     /// Takes a key back that a bind gave: once this completes, no peer reaches anything by it.
     pub fn invalidate(rkey: u32) -> Operation {
-        Operation::new(Verb::Invalidate { rkey })
+        Operation::new(rdma::Operation::LocalInvalidate { rkey })
+    }
+
+    /// Lets a key stand for a part of a region, whose blocks carry this, until it is signed anew.
+    pub fn sign(key: KeptKey, part: Part, blocks: BlockSignature) -> Operation {
+        Operation::new(rdma::Operation::Sign { key, part, blocks, on: OnRc })
+    }
+
+    /// SEND of these bytes once every block is good that moved through the key since it was signed;
+    /// else it comes back as [`OperationError::BadBlock`]. It may take back a key of the receiver,
+    /// like [`Operation::send_with_invalidate`].
+    pub fn respond(key: KeptKey, bytes: impl Into<Local>, invalidate: Option<u32>) -> Operation {
+        Operation::new(rdma::Operation::Respond { key, invalidate, local: bytes.into(), on: OnRc })
     }
 
     /// Over this connection, of a port with many: to its peer, and in order with what is sent to
@@ -123,7 +124,7 @@ impl Operation {
     /// write or a send; others carry none.
     #[must_use]
     pub fn imm(mut self, imm: u32) -> Operation {
-        if let Verb::Transfer { transfer, .. } = &mut self.verb {
+        if let rdma::Operation::Transfer { transfer, .. } = &mut self.work {
             *transfer = match *transfer {
                 Transfer::Send | Transfer::SendWithImm { .. } => Transfer::SendWithImm { imm },
                 Transfer::Write { to } | Transfer::WriteWithImm { to, .. } => Transfer::WriteWithImm { to, imm },
@@ -135,71 +136,72 @@ impl Operation {
 
     /// To start only when every earlier READ and atomic of the port is done (RC).
     #[must_use]
-    pub fn fenced(self) -> Operation {
-        Operation { fence: true, ..self }
+    pub fn fenced(mut self) -> Operation {
+        self.options.fence = true;
+        self
     }
 
     /// To wake a peer whose lcore says `unsolicited_wait`. Of a send, or a write with immediate:
     /// others tell the peer nothing.
     #[must_use]
-    pub fn solicited(self) -> Operation {
-        Operation { solicited: true, ..self }
+    pub fn solicited(mut self) -> Operation {
+        self.options.solicited = true;
+        self
     }
 
     /// To come back as soon as it is done. Others of the same turn come back together: the last
     /// that is posted completes, and every `signal_every_wr`-th.
     #[must_use]
-    pub fn signaled(self) -> Operation {
-        Operation { signaled: true, ..self }
+    pub fn signaled(mut self) -> Operation {
+        self.options.signaled = true;
+        self
     }
 
     /// The memory that it reads or writes: a packet comes back so from one that was not accepted.
-    pub fn into_memory(self) -> Memory {
-        match self.verb {
-            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => memory,
-            Verb::Atomic { into, .. } => into.into(),
-            Verb::Bind { part, .. } | Verb::Sign { part, .. } => part.into(),
-            Verb::Invalidate { .. } => Memory::Empty,
+    pub fn into_local(self) -> Local {
+        match self.work {
+            rdma::Operation::Transfer { local, .. } | rdma::Operation::Respond { local, .. } => local,
+            rdma::Operation::Atomic { into, .. } => into.into(),
+            rdma::Operation::Bind { part, .. } | rdma::Operation::Sign { part, .. } => part.into(),
+            rdma::Operation::LocalInvalidate { .. } => Local::Empty,
         }
     }
 
-    /// How many bytes its memory has.
-    #[inline]
-    pub(crate) fn len_bytes(&self) -> usize {
-        match &self.verb {
-            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => memory.len_bytes(),
-            Verb::Atomic { into, .. } => into.len_bytes(),
-            Verb::Bind { part, .. } | Verb::Sign { part, .. } => part.len(),
-            Verb::Invalidate { .. } => 0,
-        }
+    /// Whether UC carries it.
+    pub(crate) fn is_on_uc(&self) -> bool {
+        self.work.is_on_uc() && !self.options.fence
     }
 
-    /// Whether its memory is a packet.
+    /// How many bytes its memory has, and how many packets that is.
     #[inline]
-    pub(crate) fn has_packet(&self) -> bool {
-        match &self.verb {
-            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => matches!(memory, Memory::Packet(_)),
-            Verb::Atomic { into, .. } => matches!(into, Word::Packet(_)),
-            Verb::Bind { .. } | Verb::Sign { .. } | Verb::Invalidate { .. } => false,
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        match &self.work {
+            rdma::Operation::Transfer { local, .. } | rdma::Operation::Respond { local, .. } => {
+                (local.len_bytes(), local.packets())
+            }
+            rdma::Operation::Atomic { into, .. } => (into.len_bytes(), matches!(into, Word::Packet(_)).into()),
+            rdma::Operation::Bind { part, .. } | rdma::Operation::Sign { part, .. } => (part.len(), 0),
+            rdma::Operation::LocalInvalidate { .. } => (0, 0),
         }
     }
 
     /// What its results are counted as in a report (`operations` of a port).
+    #[inline]
     pub fn kind(&self) -> OperationKind {
-        match self.verb {
-            Verb::Transfer { transfer, .. } => match transfer {
+        match &self.work {
+            rdma::Operation::Transfer { transfer, .. } => match transfer {
                 Transfer::Send | Transfer::SendWithImm { .. } | Transfer::SendWithInvalidate { .. } => {
                     OperationKind::Send
                 }
                 Transfer::Write { .. } | Transfer::WriteWithImm { .. } => OperationKind::Write,
                 Transfer::Read { .. } => OperationKind::Read,
             },
-            Verb::Atomic { atomic: Atomic::CompareSwap { .. }, .. } => OperationKind::CompareSwap,
-            Verb::Atomic { atomic: Atomic::FetchAdd { .. }, .. } => OperationKind::FetchAdd,
-            Verb::Bind { .. } => OperationKind::Bind,
-            Verb::Invalidate { .. } => OperationKind::Invalidate,
-            Verb::Sign { .. } => OperationKind::Sign,
-            Verb::Respond { .. } => OperationKind::Respond,
+            rdma::Operation::Atomic { atomic: Atomic::CompareSwap { .. }, .. } => OperationKind::CompareSwap,
+            rdma::Operation::Atomic { atomic: Atomic::FetchAdd { .. }, .. } => OperationKind::FetchAdd,
+            rdma::Operation::Bind { .. } => OperationKind::Bind,
+            rdma::Operation::LocalInvalidate { .. } => OperationKind::Invalidate,
+            rdma::Operation::Sign { .. } => OperationKind::Sign,
+            rdma::Operation::Respond { .. } => OperationKind::Respond,
         }
     }
 }
@@ -296,9 +298,9 @@ pub struct Done {
     /// How many bytes it was to move, or to open: of a window that is longer than 4 GiB,
     /// `u32::MAX`.
     pub bytes: u32,
-    /// The packet that it used, if it used one and that is still known: of an operation that was
-    /// lost it went with the queue pair.
-    pub packet: Option<Packet>,
+    /// The packet or the scatter/gather list that it used, if it used one and that is still known:
+    /// of an operation that was lost it went with the queue pair.
+    pub memory: Option<WorkMemory>,
     /// Of a bind: what to tell the peer.
     pub key: Option<Remote>,
     /// Over which connection it went, of a port with many.
@@ -306,10 +308,37 @@ pub struct Done {
 }
 
 impl Done {
+    /// The packet that it brings back, if it is one.
+    pub fn packet(&self) -> Option<&Packet> {
+        match &self.memory {
+            Some(WorkMemory::Packet(packet)) => Some(packet),
+            Some(WorkMemory::List(_)) | None => None,
+        }
+    }
+
+    /// The same, taken out.
+    pub fn into_packet(self) -> Option<Packet> {
+        self.memory.and_then(WorkMemory::into_packet)
+    }
+
+    /// The scatter/gather list that it brings back, if it is one.
+    pub fn into_list(self) -> Option<Box<SgList>> {
+        self.memory.and_then(WorkMemory::into_list)
+    }
+
+    /// How many packets it brings back.
+    pub(crate) fn packets(&self) -> usize {
+        match &self.memory {
+            Some(WorkMemory::Packet(_)) => 1,
+            Some(WorkMemory::List(list)) => list.packets(),
+            None => 0,
+        }
+    }
+
     /// What an atomic that used a packet found at the peer; `None` if it failed, or used none.
     pub fn value(&self) -> Option<u64> {
         let is_atomic = matches!(self.kind, OperationKind::CompareSwap | OperationKind::FetchAdd);
-        let packet = self.packet.as_ref().filter(|_| is_atomic && self.result.is_ok())?;
+        let packet = self.packet().filter(|_| is_atomic && self.result.is_ok())?;
         Some(u64::from_ne_bytes(packet.data().try_into().ok()?))
     }
 }
@@ -318,14 +347,14 @@ impl Done {
 /// packets are counted as `unclaimed`.
 #[derive(Debug)]
 pub struct Completed<'a> {
-    pub(crate) done: &'a mut VecDeque<Done>,
+    pub(crate) done: std::vec::Drain<'a, Done>,
 }
 
 impl Completed<'_> {
     /// The next one.
     #[inline]
     pub fn pop(&mut self) -> Option<Done> {
-        self.done.pop_front()
+        self.done.next()
     }
 
     /// How many there are.
@@ -335,7 +364,7 @@ impl Completed<'_> {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty()
+        self.done.len() == 0
     }
 }
 

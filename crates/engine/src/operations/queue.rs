@@ -16,25 +16,25 @@
 
 mod accepting;
 pub(crate) mod posting;
+pub(crate) mod sends;
 #[cfg(test)]
 mod tests;
-mod works;
 
 use std::collections::VecDeque;
 
 use verbline_mem::ConnectionId;
-use verbline_plan::Rights;
-use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, Work};
+use verbline_plan::OperationKind;
+use verbline_verbs::rdma::{KeptKey, KeptWindow, Work, WorkList};
 use verbline_verbs::signature::BadBlock;
-use verbline_verbs::{Access, QueuePair, Transport};
+use verbline_verbs::{QueuePair, Transport};
 
 use crate::errors::error::Cause;
 use crate::operations::lanes::{Held, Lanes};
-use crate::operations::operation::{Done, OperationKind};
-use crate::stats::count::{Drops, Shared};
+use crate::operations::operation::Done;
+use crate::operations::returning::Returning;
+use crate::stats::counter::{Drops, Shared};
 use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::operations::OperationStats;
-use works::Works;
 
 /// The operations of one port.
 #[derive(Debug)]
@@ -48,11 +48,12 @@ pub(crate) struct OperationQueue {
     /// port that has a list a connection.
     waiting: VecDeque<Waiting>,
     /// What is handed to the queue pair next.
-    pub(crate) works: Works,
-    /// All that are accepted and not done: those posted in a lane a queue pair, those in `works` in
-    /// the lane behind these.
+    pub(crate) works: WorkList,
+    /// Of the port's queue pairs.
+    is_uc: bool,
+    /// All that are accepted and not done; those in `works` are listed.
     accepted: Lanes<UnderWay>,
-    /// The same lanes.
+    /// One a queue pair.
     lanes: Box<[Lane]>,
     /// A lane is a connection's, which an operation has to name.
     has_many: bool,
@@ -62,14 +63,17 @@ pub(crate) struct OperationQueue {
     sends_taken: u64,
     /// Who is given what completes.
     users: Vec<User>,
-    /// By the region's place in the plan: what the port's queue pair calls it.
-    pub(crate) regions: Box<[Option<KeptRegion>]>,
-    pub(crate) windows: Box<[KeptWindow]>,
-    pub(crate) keys: Box<[KeptKey]>,
+    /// By the region's place in the plan: whether the port's queue pairs keep it.
+    regions: Box<[bool]>,
+    /// How many of each they keep.
+    windows: u16,
+    pub(crate) keys: u16,
     /// The port is down, and takes nothing.
     pub(crate) is_down: bool,
     /// Something was accepted since the port last looked.
     pub(crate) is_fresh: bool,
+    /// Of a port whose packets say how they are sent: those that come back.
+    pub(crate) returning: Option<Returning>,
 }
 
 /// One queue pair's share.
@@ -77,7 +81,7 @@ pub(crate) struct OperationQueue {
 struct Lane {
     /// Whose it is, while that is open.
     connection: Option<ConnectionId>,
-    /// Accepted and not done.
+    /// Accepted and not done; not counted of the only one.
     accepted: usize,
 }
 
@@ -95,9 +99,10 @@ pub(crate) struct OperationsSpec {
     /// The most connections that the port has at once, if it may have many, and how many operations
     /// each carries out at once.
     pub(crate) many: Option<[usize; 2]>,
-    pub(crate) regions: Box<[Option<KeptRegion>]>,
-    pub(crate) windows: Box<[KeptWindow]>,
-    pub(crate) keys: Box<[KeptKey]>,
+    /// What each of its queue pairs keeps.
+    pub(crate) regions: Box<[bool]>,
+    pub(crate) windows: u16,
+    pub(crate) keys: u16,
 }
 
 /// A stage whose outputs lead to the port.
@@ -107,7 +112,7 @@ struct User {
     stats: Shared<StageStats>,
     /// Accepted and not given back.
     under_way: usize,
-    done: VecDeque<Done>,
+    done: Vec<Done>,
 }
 
 #[derive(Debug)]
@@ -124,8 +129,8 @@ struct UnderWay {
     tag: u64,
     user: u16,
     kind: OperationKind,
-    /// Whether its memory is a packet.
-    has_packet: bool,
+    /// How many packets its memory is.
+    packets: u16,
     bytes: u32,
     named: Named,
     connection: Option<ConnectionId>,
@@ -158,8 +163,9 @@ impl OperationQueue {
             depth,
             under_way: 0,
             waiting: VecDeque::with_capacity(depth),
-            works: Works::with_capacity(transport, sends + depth),
-            accepted: Lanes::new(lanes + 1, depth),
+            works: WorkList::with_capacity(sends + depth),
+            is_uc: transport == Transport::Uc,
+            accepted: Lanes::new(many.map(|_| lanes), depth),
             lanes: vec![Lane::default(); lanes].into(),
             lane_depth: many.map_or(depth, |[_, each]| each),
             has_many: many.is_some(),
@@ -170,6 +176,7 @@ impl OperationQueue {
             keys,
             is_down: false,
             is_fresh: false,
+            returning: None,
         }
     }
 
@@ -183,7 +190,7 @@ impl OperationQueue {
 
     /// A stage that may ask for operations; its number among them.
     pub(crate) fn add_user(&mut self, stats: Shared<StageStats>) -> u16 {
-        self.users.push(User { stats, under_way: 0, done: VecDeque::with_capacity(self.depth) });
+        self.users.push(User { stats, under_way: 0, done: Vec::with_capacity(self.depth) });
         (self.users.len() - 1) as u16
     }
 
@@ -201,12 +208,6 @@ impl OperationQueue {
         (is_its_own && self.has_many == connection.is_some()).then_some(at)
     }
 
-    /// The lane of those in `works`.
-    #[inline]
-    fn listed(&self) -> usize {
-        self.lanes.len()
-    }
-
     /// A connection takes operations from now on.
     pub(crate) fn open(&mut self, connection: ConnectionId) {
         if let Some(lane) = self.lanes.get_mut(connection.slot()) {
@@ -221,12 +222,6 @@ impl OperationQueue {
         }
     }
 
-    /// How many operations a connection takes now; 0 if it is not open.
-    pub(crate) fn room_over(&self, connection: ConnectionId) -> usize {
-        let lane = self.lane(Some(connection));
-        lane.map_or(0, |lane| self.room().min(self.lane_depth - self.lanes[lane].accepted))
-    }
-
     /// How many of a user's are accepted and not given back.
     #[inline]
     pub(crate) fn under_way(&self, user: u16) -> usize {
@@ -234,7 +229,7 @@ impl OperationQueue {
     }
 
     /// What is done of a user's, in exchange for an empty list that was made for as many.
-    pub(crate) fn take_done(&mut self, user: u16, done: &mut VecDeque<Done>) {
+    pub(crate) fn take_done(&mut self, user: u16, done: &mut Vec<Done>) {
         let user = &mut self.users[usize::from(user)];
         debug_assert!(done.is_empty());
         std::mem::swap(&mut user.done, done);
@@ -279,17 +274,4 @@ impl OperationQueue {
     fn gauge(&self) {
         self.stats.under_way.set(self.under_way as u64);
     }
-}
-
-/// A plan's rights in the words of verbs.
-pub(crate) fn access(rights: Rights) -> Access {
-    let words = [
-        (Rights::LOCAL_WRITE, Access::LOCAL_WRITE),
-        (Rights::REMOTE_READ, Access::REMOTE_READ),
-        (Rights::REMOTE_WRITE, Access::REMOTE_WRITE),
-        (Rights::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
-        (Rights::BIND, Access::MW_BIND),
-    ];
-    let granted = words.into_iter().filter(|(right, _)| rights.contains(*right));
-    granted.fold(Access::NONE, |all, (_, access)| all | access)
 }

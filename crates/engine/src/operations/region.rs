@@ -7,7 +7,10 @@
 use std::sync::{Arc, OnceLock};
 
 use verbline_mem::PeerAccessError;
-use verbline_verbs::rdma::{PeerMr, Remote, Span};
+use verbline_plan::Rights;
+use verbline_verbs::Access;
+use verbline_verbs::expert::SgEntry;
+use verbline_verbs::rdma::{KeptRegion, Part, PeerMr, Remote, Span};
 
 /// Why an access was refused. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,41 +33,16 @@ pub struct Region {
 #[derive(Debug)]
 struct Shared {
     name: String,
-    /// Its place among the plan's.
-    index: u16,
+    /// Its place among the plan's, and so what queue pairs call it.
+    number: KeptRegion,
     len_bytes: u64,
     memory: OnceLock<PeerMr>,
 }
 
-/// A part of a region, for an operation to read from or write to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Range {
-    /// The region's place among the plan's.
-    pub(crate) region: u16,
-    pub(crate) span: Span,
-}
-
-impl Range {
-    /// Where it starts in its region, bytes.
-    pub fn offset(self) -> usize {
-        self.span.offset() as usize
-    }
-
-    /// Length, bytes.
-    pub fn len(self) -> usize {
-        self.span.len_bytes() as usize
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(self) -> bool {
-        self.span.is_empty()
-    }
-}
-
 impl Region {
     pub(crate) fn declared(region: &verbline_plan::Region) -> Region {
-        let (name, index) = (region.name.clone(), region.id.index() as u16);
-        Region { shared: Arc::new(Shared { name, index, len_bytes: region.len_bytes, memory: OnceLock::new() }) }
+        let (name, number) = (region.name.clone(), KeptRegion(region.id.index() as u16));
+        Region { shared: Arc::new(Shared { name, number, len_bytes: region.len_bytes, memory: OnceLock::new() }) }
     }
 
     /// Its memory has been made, once.
@@ -85,10 +63,18 @@ impl Region {
 
     /// A part of it for an operation; `None` if that leaves it.
     #[inline]
-    pub fn range(&self, offset: usize, len: usize) -> Option<Range> {
+    pub fn part(&self, offset: usize, len: usize) -> Option<Part> {
         let end = offset.checked_add(len)?;
         let span = Span::new(offset as u64, len as u64).filter(|_| end <= self.len_bytes())?;
-        Some(Range { region: self.shared.index, span })
+        Some(Part { region: self.shared.number, span })
+    }
+
+    /// A part of it for a scatter/gather list ([`Local::List`](crate::Local::List)), which keeps
+    /// the region for as long. Refused where it leaves the region.
+    pub fn slice(&self, offset: usize, len: u32) -> Result<SgEntry, RegionAccessError> {
+        let slice = self.memory()?.slice(offset, len).map(SgEntry::from);
+        let (len_bytes, region_bytes) = (len as usize, self.len_bytes());
+        slice.ok_or(PeerAccessError::OutOfBounds { offset, len_bytes, region_bytes }.into())
     }
 
     /// What to tell a peer so that it can reach the bytes from `offset` on, as far as the region's
@@ -121,4 +107,17 @@ impl Region {
     pub(crate) fn memory(&self) -> Result<&PeerMr, RegionAccessError> {
         self.shared.memory.get().ok_or(RegionAccessError::NotMade)
     }
+}
+
+/// A plan's rights in the words of verbs.
+pub(crate) fn access(rights: Rights) -> Access {
+    let words = [
+        (Rights::LOCAL_WRITE, Access::LOCAL_WRITE),
+        (Rights::REMOTE_READ, Access::REMOTE_READ),
+        (Rights::REMOTE_WRITE, Access::REMOTE_WRITE),
+        (Rights::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (Rights::BIND, Access::MW_BIND),
+    ];
+    let granted = words.into_iter().filter(|(right, _)| rights.contains(*right));
+    granted.fold(Access::NONE, |all, (_, access)| all | access)
 }

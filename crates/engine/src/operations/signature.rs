@@ -5,8 +5,8 @@
 //!
 //! - [`sign`](crate::Operation::sign) lets a key stand for the blocks where they lie in a region,
 //!   with what lies behind each;
-//! - a [`write`](crate::Operation::write) of the key's [`Blocks`] moves them to the peer, checked
-//!   and stripped on the way;
+//! - a [`write`](crate::Operation::write) of the key's data ([`KeyPart`]) moves them to the peer,
+//!   checked and stripped on the way;
 //! - [`respond`](crate::Operation::respond) is the good response.
 //!
 //! All three are posted as one list, and the stage waits for nothing between them.
@@ -25,20 +25,7 @@
 //! A device without signature offload gives its ports no keys
 //! ([`signature_keys`](crate::Outputs::signature_keys)).
 
+pub use verbline_verbs::rdma::{KeptKey, KeyPart};
 pub use verbline_verbs::signature::{
     BadBlock, BlockSignature, BlockSize, Domain, Escape, Mask, Part, Seed, T10Dif, T10Guard,
 };
-
-/// A signature key of a port, by its number from 0: a queue pair has as many as the plan's
-/// `signature_keys`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SignatureKey(pub u16);
-
-/// The blocks that a key stands for, from the first on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Blocks {
-    /// A key of the connection by which the blocks go.
-    pub key: SignatureKey,
-    /// Bytes of their data, without what lies behind each: whole blocks.
-    pub data_bytes: u32,
-}

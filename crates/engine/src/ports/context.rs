@@ -4,7 +4,7 @@ use verbline_mem::BoundCache;
 
 use crate::capture::tap::Tap;
 use crate::ports::sink::Sink;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::{LcoreStats, StageStats};
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
@@ -50,9 +50,11 @@ impl LcoreContext {
         let ran = self.time.ran_cycles(now.wrapping_sub(began));
         stats.cycles.add(ran * weight);
         stats.timed.add(1);
+        stats.call_times.add(ran, weight);
         // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson
         // estimate it.
-        stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
+        // Both are far below 2^63: signed integers take one instruction to be converted, not six.
+        stats.variance.add((ran as i64 as f64).powi(2) * (weight * (weight - 1)) as i64 as f64);
     }
 }
 
@@ -60,7 +62,7 @@ impl LcoreContext {
 mod tests {
     use super::*;
     use crate::stats::clock::told::Time;
-    use crate::stats::count::shared;
+    use crate::stats::counter::shared;
 
     /// Two stages of a turn that stands for sixteen, the second behind the first; then one that is
     /// not timed.

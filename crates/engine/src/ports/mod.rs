@@ -2,13 +2,12 @@
 //! on their way to one.
 
 pub(crate) mod context;
-mod health;
+pub(crate) mod datagrams;
 pub(crate) mod multi_port;
-mod operations;
-pub(crate) mod port;
 mod posting;
-pub(crate) mod receiving;
-pub(crate) mod reconnect;
-pub(crate) mod sending;
+pub(crate) mod rx_half;
+pub(crate) mod single_port;
 pub(crate) mod sink;
 pub(crate) mod state;
+pub(crate) mod tx_half;
+mod unusual;

@@ -36,7 +36,7 @@ pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
 pub(crate) use crate::ports::multi_port::sending::{ManySending, signal_every};
 use crate::ports::multi_port::table::QpnTable;
 use crate::stats::connection_counters::ConnectionsStats;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;
 
 /// A port with many connections.
@@ -173,6 +173,11 @@ impl MultiPort {
     pub(crate) fn is_settled(&self, ctx: &LcoreContext) -> bool {
         let sent = self.sending.as_ref().is_none_or(|sending| sending.half.is_settled(&ctx.sinks));
         sent && self.receiving.as_ref().is_none_or(ManyReceiving::is_settled)
+    }
+
+    /// The sink that gathers for it.
+    pub(crate) fn sink(&self) -> Option<usize> {
+        self.sending.as_ref().map(|sending| sending.half.sink)
     }
 
     /// The slot of a connection that is open.

@@ -1,11 +1,12 @@
 //! Posts packets to a queue pair, to be sent or to be received into, whether the port has one queue
 //! pair or a thousand.
 
-use verbline_mem::{Batch, PoolCache};
+use verbline_mem::{Batch, Packet, PoolCache};
+use verbline_verbs::rdma::{NoFence, OnAny};
 use verbline_verbs::{PostStop, RecvOutcome, SendOptions, SendOutcome};
 
 use crate::connection::port_qp::PortQp;
-use crate::operations::queue::posting::refusal;
+use crate::operations::queue::sends::refusal;
 use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 
@@ -31,18 +32,70 @@ pub(super) fn send(qp: &mut PortQp, batch: &mut Batch, signal_ends: bool, stats:
             qp.post_send_with(batch, |index, _| SendOptions { signaled: index + 1 == before, ..SendOptions::default() })
         }
     };
-    if outcome.posted > 0 {
-        qp.end_signaled = signal_ends && outcome.posted == before;
+    count_sent(qp, batch, [before, outcome.posted], bytes, signal_ends, stats);
+    outcome
+}
+
+/// The same; `options` says how each packet is sent.
+pub(super) fn send_with(
+    qp: &mut PortQp,
+    batch: &mut Batch,
+    signal_ends: bool,
+    stats: &PortStats,
+    options: impl Fn(&Packet) -> SendOptions,
+) -> SendOutcome {
+    let (before, bytes) = (batch.len(), bytes_of(batch));
+    let asked = |index: usize, packet: &Packet| {
+        let options = options(packet);
+        SendOptions { signaled: options.signaled || signal_ends && index + 1 == before, ..options }
+    };
+    let outcome = match qp.rc() {
+        Ok(mut rc) => rc.post_send_with(batch, asked),
+        Err(_) => qp.post_send_with(batch, |index, packet| without_fence(asked(index, packet))),
+    };
+    count_sent(qp, batch, [before, outcome.posted], bytes, signal_ends, stats);
+    outcome
+}
+
+/// Counts what was posted of a batch that was so long, and had so many bytes.
+#[inline(always)]
+fn count_sent(
+    qp: &mut PortQp,
+    batch: &Batch,
+    [before, posted]: [usize; 2],
+    bytes: u64,
+    signal_ends: bool,
+    stats: &PortStats,
+) {
+    if posted > 0 {
+        qp.end_signaled = signal_ends && posted == before;
         stats.tx_posts.add(1);
-        stats.tx_packets.add(outcome.posted as u64);
+        stats.tx_packets.add(posted as u64);
         stats.tx_bytes.add(bytes - bytes_of(batch));
     }
-    outcome
+}
+
+/// What RC alone has READs and atomics to wait for.
+fn without_fence(options: SendOptions) -> SendOptions<OnAny> {
+    let SendOptions { imm, solicited, fence: _, signaled, destination, comes_back } = options;
+    SendOptions { imm, solicited, fence: NoFence, signaled, destination, comes_back }
 }
 
 /// Drops the packet at the front, which cannot be sent, or all packets if none can.
 #[cold]
 pub(super) fn refuse(batch: &mut Batch, stop: PostStop, port: &str, stats: &PortStats) {
+    refuse_each(batch, stop, port, stats, |packet, _| drop(packet));
+}
+
+/// The same; `end` is given each.
+#[cold]
+pub(super) fn refuse_each(
+    batch: &mut Batch,
+    stop: PostStop,
+    port: &str,
+    stats: &PortStats,
+    mut end: impl FnMut(Packet, DropReason),
+) {
     let (reason, count) = match stop {
         PostStop::Full => (DropReason::TxFull, batch.len()),
         PostStop::NotReady(_) => (DropReason::PortDown, batch.len()),
@@ -52,7 +105,7 @@ pub(super) fn refuse(batch: &mut Batch, stop: PostStop, port: &str, stats: &Port
     if stats.drops.count(reason) == 0 && !stop.is_backpressure() {
         tracing::error!(%port, %stop, "a packet cannot be sent");
     }
-    batch.drain_front(count).for_each(drop);
+    batch.drain_front(count).for_each(|packet| end(packet, reason));
     stats.drops.add(reason, count as u64);
 }
 

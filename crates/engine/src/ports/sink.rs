@@ -7,7 +7,7 @@
 use verbline_mem::{Batch, Packet};
 
 use crate::operations::queue::OperationQueue;
-use crate::stats::count::{Drops, Shared};
+use crate::stats::counter::{Drops, Shared};
 use crate::stats::counters::{PortStats, RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 

@@ -1,42 +1,34 @@
 //! A capture as its owner holds it: begins on the lcores concerned, hands out what they copied,
 //! counts what was lost, and ends.
 
-use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use verbline_ring::{Consumer, Producer};
 
 use crate::capture::spec::{CaptureError, CaptureSpec};
 use crate::capture::tap::{Captured, Tap, TapCounts, TapEnds, TapPoint};
-use crate::control::notice::Notice;
-use crate::control::run_control::Control;
+use crate::run::attachment::Attachment;
 use crate::run::observed::Observed;
 use crate::stats::clock::Tick;
-use crate::stats::count::{Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::snapshot::RunStats;
-
-/// How long the end of a capture waits for the lcores to hear of it.
-const END_WAIT: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A capture of a run, from another thread ([`Observer::capture`](crate::Observer::capture)).
 /// Dropping it calls [`Capture::end`]. It keeps no run alive.
 #[derive(Debug)]
 pub struct Capture {
+    /// Ends before the lanes go.
+    taps: Attachment<Tap>,
     points: Vec<String>,
     lanes: Vec<Lane>,
-    control: Arc<Control>,
-    observed: Weak<Observed>,
     /// What the run's clock counts from, in nanoseconds since 1970.
     origin_unix_ns: u64,
-    has_ended: bool,
 }
 
 /// What there is between the capture and one lcore.
 #[derive(Debug)]
 struct Lane {
-    lcore: usize,
     kept: Consumer<Captured>,
     free: Producer<Box<[u8]>>,
     /// By the places of the points.
@@ -54,40 +46,32 @@ impl Capture {
     pub(super) fn begin(observed: &Arc<Observed>, spec: &CaptureSpec) -> Result<Capture, CaptureError> {
         spec.check()?;
         let places = chosen(&observed.stats, &spec.points)?;
-        let control = Arc::clone(&observed.control);
-        if !control.captures.claim() {
-            return Err(CaptureError::Busy);
-        }
+        let taps = Attachment::claim(observed, |control| &control.captures).ok_or(CaptureError::Busy)?;
         let clock = &observed.stats.clock;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
         let mut capture = Capture {
             points: places.iter().map(|place| place.name.clone()).collect(),
             lanes: Vec::new(),
-            control,
-            observed: Arc::downgrade(observed),
+            taps,
             origin_unix_ns: unix_ns.saturating_sub(clock.now_ns()),
-            has_ended: false,
         };
-        let mut taps = Vec::new();
+        let mut parts = Vec::new();
         for lcore in 0..observed.stats.lcores.len() {
             let here: Vec<(usize, &Place)> =
                 places.iter().enumerate().filter(|(_, place)| place.lcore == lcore).collect();
             if here.is_empty() {
                 continue;
             }
-            if !capture.control.captures.is_taken(lcore) {
+            if !capture.taps.is_taken(lcore) {
                 let lcore = observed.stats.lcores[lcore].known.name.clone();
                 return Err(CaptureError::LcoreLate { lcore });
             }
-            let (lane, tap) = lane(observed, spec, lcore, &here);
+            let (lane, tap) = lane(observed, spec, &here);
             capture.lanes.push(lane);
-            taps.push((lcore, tap));
+            parts.push((lcore, tap));
         }
-        for (lcore, tap) in taps {
-            capture.control.captures.leave(lcore, Some(Box::new(tap)));
-            capture.control.notify(lcore, Notice::Capture);
-        }
+        capture.taps.begin(parts);
         Ok(capture)
     }
 
@@ -125,35 +109,13 @@ impl Capture {
 
     /// Whether the run is over, so that nothing will come any more.
     pub fn is_over(&self) -> bool {
-        self.observed.strong_count() == 0
+        self.taps.is_over()
     }
 
     /// Ends it: waits until each lcore has heard of it, for a second at most. [`Capture::take`]
     /// then gives what is left.
     pub fn end(&mut self) {
-        self.begin_end();
-        let deadline = Instant::now() + END_WAIT;
-        let has_heard = |lane: &Lane| self.control.captures.is_taken(lane.lcore);
-        while !self.is_over() && !self.lanes.iter().all(has_heard) && Instant::now() < deadline {
-            thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    fn begin_end(&mut self) {
-        if std::mem::replace(&mut self.has_ended, true) {
-            return;
-        }
-        for lane in &self.lanes {
-            self.control.captures.leave(lane.lcore, None);
-            self.control.notify(lane.lcore, Notice::Capture);
-        }
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        self.end();
-        self.control.captures.release();
+        self.taps.end();
     }
 }
 
@@ -185,7 +147,7 @@ fn places(stats: &RunStats) -> Vec<Place> {
 }
 
 /// Everything that one lcore needs, made and touched here.
-fn lane(observed: &Observed, spec: &CaptureSpec, lcore: usize, here: &[(usize, &Place)]) -> (Lane, Tap) {
+fn lane(observed: &Observed, spec: &CaptureSpec, here: &[(usize, &Place)]) -> (Lane, Tap) {
     let counts: Vec<_> = here.iter().map(|(point, _)| (*point, shared::<TapCounts>())).collect();
     let points = here.iter().zip(&counts).map(|((point, place), (_, counts))| TapPoint {
         point: *point,
@@ -193,5 +155,5 @@ fn lane(observed: &Observed, spec: &CaptureSpec, lcore: usize, here: &[(usize, &
         counts: Shared::clone(counts),
     });
     let TapEnds { tap, kept, free } = TapEnds::new(points.collect(), spec, observed.stats.clock.clone());
-    (Lane { lcore, kept, free, counts }, tap)
+    (Lane { kept, free, counts }, tap)
 }

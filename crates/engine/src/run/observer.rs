@@ -9,7 +9,9 @@ use crate::capture::spec::{CaptureError, CaptureSpec};
 use crate::control::run_control::Phase;
 use crate::run::capture::Capture;
 use crate::run::observed::Observed;
+use crate::run::trace::Trace;
 use crate::stats::report::Report;
+use crate::trace::spec::{TraceError, TraceSpec};
 
 /// Takes snapshots of a run from any thread, while its owner waits for it or stops it
 /// ([`Running::observer`](crate::Running::observer)).
@@ -38,6 +40,16 @@ impl Observer {
     /// What is asked for can't be had; nothing has begun.
     pub fn capture(&self, spec: &CaptureSpec) -> Result<Capture, CaptureError> {
         Capture::begin(&self.observed.upgrade().ok_or(CaptureError::Over)?, spec)
+    }
+
+    /// Begins a trace of what the lcores do, and of each packet's way: events, which the caller
+    /// takes. The lcores are not slowed by who takes them; turns that find no room are lost to the
+    /// trace, and counted. A run has one trace at a time.
+    ///
+    /// # Errors
+    /// What is asked for can't be had; nothing has begun.
+    pub fn trace(&self, spec: &TraceSpec) -> Result<Trace, TraceError> {
+        Trace::begin(&self.observed.upgrade().ok_or(TraceError::Over)?, spec)
     }
 
     /// Whether the run is over: there will be no snapshot any more.

@@ -12,9 +12,12 @@ use verbline_plan::{Diagnostics, Note, Plan};
 
 use crate::api::injector::Injector;
 use crate::api::registry::Registry;
+use crate::control::change::ChangeOutcome;
 use crate::control::run_control::Control;
 use crate::errors::error::EngineError;
+use crate::run::change::ChangedPort;
 use crate::run::observer::Observer;
+use crate::run::pause::PausedPort;
 use crate::run::stop::{Ended, STOP_LIMIT};
 use crate::stats::report::Report;
 
@@ -113,6 +116,47 @@ impl Running {
     /// A handle by which another thread takes snapshots of the run, until it is over.
     pub fn observer(&self) -> Observer {
         Observer::new(&self.inner.observed)
+    }
+
+    /// Has the ports take what `plan`, which was read again, says otherwise of their queue pairs'
+    /// attributes (`timeout`, `traffic_class`, …). Ports are known by their names; the rest of
+    /// `plan` is not looked at. Some attributes a queue pair takes while it sends. For most its
+    /// send queue is drained first (SQD): what is sent meanwhile waits there, and goes on in its
+    /// order, so that nothing is lost. Says what became of each port's keys, and returns within
+    /// five seconds: a send queue that is not drained by then takes its attributes later.
+    ///
+    /// The lcore of a port makes the calls, which take some microseconds each, and does nothing
+    /// else meanwhile.
+    ///
+    /// ```no_run
+    /// # use verbline_engine::Running;
+    /// # use verbline_plan::Loader;
+    /// # fn reload(running: &Running, loader: &Loader) -> Result<(), Box<dyn std::error::Error>> {
+    /// for changed in running.change_ports(&loader.load_path("gateway.toml")?)? {
+    ///     let keys: Vec<String> = changed.keys.iter().map(ToString::to_string).collect();
+    ///     println!("port.{}: {}: {:?}", changed.port, keys.join(", "), changed.outcome);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The keys that can't change while the run goes on, each at its place in `plan`. Then no port
+    /// was changed.
+    pub fn change_ports(&self, plan: &Plan) -> Result<Vec<ChangedPort>, Diagnostics> {
+        self.inner.change_ports(plan)
+    }
+
+    /// Has a port hold what it sends, until the value that this gives is dropped: what is on its
+    /// way is finished, and what is sent from then on waits in its send queue, in its order, and
+    /// behind that as if the peer were slow. What attributes the plan changes meanwhile
+    /// ([`Running::change_ports`]) the queue pair has before it sends again.
+    ///
+    /// # Errors
+    /// The port is not paused, and why: the plan has none of this name, its device has no SQD, or
+    /// its send queue was not drained within five seconds.
+    pub fn pause_port(&self, port: &str) -> Result<PausedPort<'_>, ChangeOutcome> {
+        self.inner.pause_port(port)
     }
 
     /// Waits until the run has a reason to be stopped, or for `timeout` (`None`: no limit). Does

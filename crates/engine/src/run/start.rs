@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use core_affinity::CoreId;
@@ -17,10 +17,10 @@ use crate::errors::error::{EngineError, Place};
 use crate::errors::guarded;
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::observed::Observed;
-use crate::run::seat::Seat;
 use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
+use crate::run::thread_registration::Seat;
 use crate::setup::assemble::Built;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::kernel_time;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::report::FailureReport;
@@ -41,7 +41,9 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
         remedy: "raise the limit of threads (ulimit -u), or free memory",
     })?;
     built.connect(|| false)?;
-    let Built { lcores, places, control, injectors, connections, mut stats, watched, sources, drain, .. } = built;
+    built.arm()?;
+    let Built { lcores, places, control, injectors, connections, mut stats, watched, known, sources, drain, .. } =
+        built;
     let count = lcores.len();
     let mut threads = Vec::with_capacity(count);
     let mut failed = None;
@@ -73,8 +75,8 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     control.update(|progress| progress.go = true);
     let (statuses, events, shared) = (connections.statuses(), watch.counts(), Arc::clone(&control));
     let observed = Arc::new(Observed { control: shared, stats, connections: statuses, events, started_ns });
-    let (watch, stuck) = (Some(watch), Vec::new());
-    Ok(RunningInner { control, injectors, connections, observed, threads, stuck, watch, sources, drain })
+    let (watch, stuck, known) = (Some(watch), Vec::new(), Mutex::new(known));
+    Ok(RunningInner { control, injectors, connections, observed, known, threads, stuck, watch, sources, drain })
 }
 
 /// Ends threads that have not begun to run their lcore.

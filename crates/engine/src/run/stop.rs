@@ -7,7 +7,7 @@
 //! Guarantees: a stop takes the drain budget, [`REASON_WAIT`] and its limit at most, whatever a
 //! stage or an acceptor does. Threads that have not ended by then are named, and left behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::control::run_control::{Control, Phase, Progress};
 use crate::errors::error::EngineError;
 use crate::errors::stuck::Stuck;
 use crate::run::observed::Observed;
+use crate::setup::changes::Known;
 use crate::stats::calling::Call;
 use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};
@@ -70,6 +71,8 @@ pub(crate) struct RunningInner {
     pub(super) connections: Connections,
     /// Shared with observers.
     pub(super) observed: Arc<Observed>,
+    /// By what its ports are changed.
+    pub(super) known: Mutex<Known>,
     /// In the plan's order; none once the run was stopped.
     pub(super) threads: Vec<LcoreThread>,
     pub(super) stuck: Vec<Stuck>,

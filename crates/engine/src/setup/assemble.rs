@@ -16,7 +16,7 @@ use crate::api::registry::Registry;
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::connections::Connections;
 use crate::connection::connector;
-use crate::connection::many::host::HostSpec;
+use crate::connection::multi_port::host::HostSpec;
 use crate::connection::spec::ConnectionSpec;
 use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
@@ -26,10 +26,11 @@ use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
 use crate::ports::multi_port::ManyReceiving;
+use crate::setup::changes::Known;
 use crate::setup::devices::{completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::LcoreBuilder;
-use crate::setup::many_ports::ManyPorts;
 use crate::setup::memory::Memory;
+use crate::setup::multi_ports::ManyPorts;
 use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
 use crate::setup::reach::told_ports;
 use crate::setup::regions;
@@ -54,6 +55,7 @@ pub(crate) struct Built {
     pub(crate) connections: Connections,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
+    pub(crate) known: Known,
     pub(crate) sources: usize,
     pub(crate) drain: Duration,
 }
@@ -119,6 +121,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
             devices: &devices,
             wakers: &wakers,
             mailboxes: &mailboxes,
+            control: &control,
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
@@ -128,17 +131,19 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     for lcore in &mut lcores {
         fill(lcore);
     }
-    connect(plan, &devices, &mut lcores)?;
+    let endpoints = connect(plan, &devices, &mut lcores)?;
+    let to_connect = connection_specs(plan, &devices, &mut qps, &mailboxes)?;
     Ok(Built {
         notes,
-        to_connect: connection_specs(plan, &devices, &mut qps, &mailboxes)?,
-        hosts,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
         control,
         injectors,
         connections: Connections::default(),
         watched: devices.watched(plan, &stats, &cqs),
+        known: Known::new(plan, devices, endpoints, &to_connect, &hosts),
+        to_connect,
+        hosts,
         stats,
         sources: count_sources(plan, registry),
         drain: plan.lcores().iter().map(|lcore| lcore.drain).max().unwrap_or_default(),
@@ -231,6 +236,20 @@ impl Built {
         self.connections =
             Connections::supervise(established, std::mem::take(&mut self.hosts), stop_connecting, &self.stats.clock)
                 .map_err(refused)?;
+        Ok(())
+    }
+}
+
+impl Built {
+    /// Arms the alternate paths of the ports that have one. All are connected.
+    pub(crate) fn arm(&mut self) -> Result<(), EngineError> {
+        for port in self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
+            port.arm_alternate().map_err(|source| {
+                let plan = &self.known.plan;
+                let at = place(plan, plan.ports()[usize::from(port.index)].span);
+                EngineError::QueuePair { at, port: port.name.clone(), source: source.into() }
+            })?;
+        }
         Ok(())
     }
 }

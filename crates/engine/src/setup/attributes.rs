@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use verbline_plan::{Plan, Port};
 use verbline_verbs::datagram::AhSpec;
-use verbline_verbs::{RtrSpec, RtsSpec};
+use verbline_verbs::{Gid, RtrSpec, RtsSpec};
 
+use crate::connection::alternate::{Alternate, PathEnd};
 use crate::errors::error::Cause;
 use crate::setup::devices::Opened;
 
@@ -45,10 +46,29 @@ pub(super) fn rts_of(port: &Port, usual: RtsSpec) -> RtsSpec {
     }
 }
 
+/// The port's other way to its peer, if the device can have one.
+pub(super) fn alternate_of(plan: &Plan, port: &Port, device: &Opened) -> Result<Option<Box<Alternate>>, Cause> {
+    let Some(said) = port.alternate else { return Ok(None) };
+    let port_num = said.port_num.unwrap_or(plan[port.device].port_num);
+    device.context.check_alternate_path(port_num)?;
+    let path = AhSpec { lid: said.lid, ..AhSpec::to_gid(Gid(said.gid)) };
+    let path = path.from_port(port_num, said.gid_index.unwrap_or(device.gid_index));
+    let usual = || rts_of(port, RtsSpec::default()).timeout;
+    Ok(Some(Box::new(Alternate::new(PathEnd {
+        ah: path_of(port, path),
+        port: port_num,
+        pkey_index: index_of(said.pkey, port_num, device)?,
+        timeout: said.timeout.unwrap_or_else(usual),
+    }))))
+}
+
 /// Where the device has the port's P_Key, as the plan has it to the bit; 0 if the plan says none.
 pub(super) fn pkey_index(plan: &Plan, port: &Port, device: &Opened) -> Result<u16, Cause> {
-    let Some(pkey) = port.attributes.pkey else { return Ok(0) };
-    let (context, port_num) = (&device.context, plan[port.device].port_num);
+    index_of(port.attributes.pkey, plan[port.device].port_num, device)
+}
+
+fn index_of(pkey: Option<u16>, port_num: u8, device: &Opened) -> Result<u16, Cause> {
+    let (Some(pkey), context) = (pkey, &device.context) else { return Ok(0) };
     let mut others = BTreeSet::new();
     for index in 0..device.port.pkey_table_len {
         match context.query_pkey(port_num, index)? {

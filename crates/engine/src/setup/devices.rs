@@ -15,7 +15,7 @@ use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::setup::memory::{Memory, page_choice};
 use crate::setup::select_device::{self, Candidate, PickError};
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::snapshot::{PortEntry, RunStats};
 
 /// A device of the plan.
@@ -242,6 +242,7 @@ fn check_limits(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
             (("path_mtu", said.path_mtu_bytes.unwrap_or(0)), active.active_mtu.bytes()),
             (started, attr.max_qp_init_rd_atomic),
             (served, attr.max_qp_rd_atomic),
+            (("max_sge", port.max_sge), attr.max_sge.max(1)),
             (("rate_limit", said.rate_limit_kbit_per_s.unwrap_or(0)), fastest),
         ] {
             if asked > limit {

@@ -1,6 +1,7 @@
 //! Puts each lcore together: its ports, nodes, rings, sinks and caches.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use verbline_mem::PoolCache;
 use verbline_plan::{
@@ -11,11 +12,11 @@ use verbline_verbs::Completions;
 
 use crate::api::outputs::Output;
 use crate::api::registry::Registry;
-use crate::api::spread::Spread;
 use crate::connection::cm_mailbox::CmMailboxes;
+use crate::connection::mailbox_ends::Reconnecting;
 use crate::connection::port_qp::PortQp;
-use crate::connection::reconnecting::Reconnecting;
-use crate::errors::error::EngineError;
+use crate::control::run_control::Control;
+use crate::errors::error::{EngineError, place};
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::node::{Node, NodeSpec};
@@ -24,19 +25,23 @@ use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProdu
 use crate::lcore::waits::WaitsFor;
 use crate::operations::queue::OperationQueue;
 use crate::operations::region::Region;
+use crate::operations::returning::Returning;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort};
-use crate::ports::port::{Health, Port};
-use crate::ports::receiving::{Delivery, Receiving};
-use crate::ports::sending::Sending;
-use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::rx_half::{Delivery, Receiving};
+use crate::ports::single_port::{Health, Port};
+use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::tx_half::Sending;
+use crate::setup::attributes::alternate_of;
+use crate::setup::datagrams::{datagrams, has_peers};
 use crate::setup::devices::{Devices, Pools};
-use crate::setup::many_ports::{ManyPorts, every_of};
-use crate::setup::operating::{many_operation_queue, operation_ports, operation_queue};
+use crate::setup::multi_ports::{ManyPorts, every_of};
+use crate::setup::operations::{operation_ports, operation_queue, refused};
 use crate::setup::queue_pairs::QueuePairs;
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
+use crate::setup::sinks::Sinks;
 use crate::setup::stages::StageAndFds;
 use crate::stats::clock::Clock;
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::snapshot::{LaneEntry, RunStats};
 
@@ -52,44 +57,7 @@ pub(crate) struct LcoreBuilder<'a> {
     pub(crate) devices: &'a Devices,
     pub(crate) wakers: &'a [Waker],
     pub(crate) mailboxes: &'a CmMailboxes,
-}
-
-/// The sinks of one lcore, and which target each belongs to.
-struct Sinks {
-    targets: Vec<Target>,
-    sinks: Vec<Sink>,
-}
-
-impl Sinks {
-    /// Plans have far fewer sinks an lcore than a `u16` counts, and `LcoreBuilder::sinks` checks
-    /// it.
-    fn find(&self, target: Target) -> Option<usize> {
-        self.targets.iter().position(|known| *known == target)
-    }
-
-    /// The sink of a target that the plan has put on this lcore.
-    fn index(&self, target: Target) -> usize {
-        self.find(target).expect("a plan links only what is on one lcore, and every such target has a sink")
-    }
-
-    fn link(&self, target: Target) -> Link {
-        match target {
-            Target::Drop => Link::Drop,
-            target => Link::Sink(self.index(target) as u16),
-        }
-    }
-
-    fn output(&self, target: Target, plan: &Plan) -> Output {
-        match target {
-            Target::Drop => Output::Drop,
-            Target::Spread(id) => {
-                let places = plan[id].to.iter().map(|place| self.index(*place) as u16);
-                Output::Spread(Box::new(Spread::new(plan[id].by, places.collect())))
-            }
-            Target::Ring(id) if plan[id].full == WhenFull::Displace => Output::Displacing(self.index(target) as u16),
-            target => Output::Sink(self.index(target) as u16),
-        }
-    }
+    pub(crate) control: &'a Arc<Control>,
 }
 
 impl LcoreBuilder<'_> {
@@ -203,9 +171,11 @@ impl LcoreBuilder<'_> {
     fn receiving(&self, port: &verbline_plan::Port, lcore: &Lcore, sinks: &Sinks, depth_wr: u32) -> Option<Receiving> {
         let (pool, next) = port.pool.zip(port.next)?;
         let next = Delivery::from(sinks.link(next));
-        let next = if port.immediates { next.with_immediate() } else { next };
+        let next = if port.immediates || port.senders_max > 0 { next.one_by_one() } else { next };
         let burst = lcore.burst_packets as usize;
-        Some(Receiving::new(self.cache_of(lcore, pool), next, depth_wr as usize, burst, port.timestamps))
+        let mut queue = Receiving::new(self.cache_of(lcore, pool), next, depth_wr as usize, burst, port.timestamps);
+        queue.immediates = port.immediates;
+        Some(queue)
     }
 
     /// The send half of a port, and its operations in their place.
@@ -218,8 +188,13 @@ impl LcoreBuilder<'_> {
     ) -> Option<Sending> {
         let sink = (port.tx_depth_wr > 0).then(|| sinks.index(Target::Port(port.id)))?;
         let sending = Sending::new(sink, signal_every_wr, port.tx_depth_wr as usize);
-        let Some(queue) = operations else { return Some(sending) };
-        sinks.sinks[sink].stats = SinkStats::Operations(Box::new(queue));
+        let ending = port.batch_packets as usize + port.tx_depth_wr as usize;
+        let is_asked = port.send_options || has_peers(port);
+        let returning = is_asked.then(|| Returning::new(port.sent.map(|target| sinks.index(target) as u16), ending));
+        let Some(queue) = operations else { return Some(sending.with_options(returning)) };
+        let mut queue = Box::new(queue);
+        queue.returning = returning;
+        sinks.sinks[sink].stats = SinkStats::Operations(queue);
         Some(sending.with_operations(port.ops_depth_wr as usize))
     }
 
@@ -234,12 +209,21 @@ impl LcoreBuilder<'_> {
         let receiving = self.receiving(port, lcore, sinks, port.rx_depth_wr).filter(|_| port.rx_depth_wr > 0);
         let mut qp = qps.take(id);
         let entry = &self.stats.ports[id.index()];
-        let queue = operation_queue(self.plan, port, self.regions, &self.devices[port.device], &mut qp, entry)?;
+        let operations = operation_queue(self.plan, port, None, self.regions, &self.devices[port.device], entry)?;
+        let (queue, keep) = operations.unzip();
+        if let Some(keep) = keep {
+            qp.keep_memory(&keep).map_err(|source| refused(self.plan, port)(source.into()))?;
+        }
         qps.keep_like(id, &qp);
-        let sending = self.sending(port, port.signal_every_wr, sinks, queue);
+        let mut sending = self.sending(port, port.signal_every_wr, sinks, queue);
+        if let Some(sending) = &mut sending {
+            sending.know_peers(datagrams(self.plan, port, &self.devices[port.device], self.control)?);
+        }
         self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
         // Of a queue pair that takes this one's place later as well (`keep_like`).
         entry.out_of_buffer.get_or_init(|| qp.out_of_buffer());
+        let unmade =
+            |source| EngineError::QueuePair { at: place(self.plan, port.span), port: port.name.clone(), source };
         Ok(Port {
             name: port.name.clone(),
             index: id.index() as u16,
@@ -251,6 +235,9 @@ impl LcoreBuilder<'_> {
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
             inbox: None,
             reconnect: self.mailboxes[id.index()].clone().map(|mailbox| Reconnecting::new(mailbox, id.index() as u16)),
+            changing: None,
+            is_paused: false,
+            alternate: alternate_of(self.plan, port, &self.devices[port.device]).map_err(unmade)?,
         })
     }
 
@@ -266,13 +253,17 @@ impl LcoreBuilder<'_> {
         let entry = &self.stats.ports[id.index()];
         let device = &self.devices[port.device];
         let (connections, maker) = many.maker(id);
-        let operations = many_operation_queue(self.plan, port, connections, self.regions, device, maker, entry)?;
+        let operations = operation_queue(self.plan, port, Some(connections), self.regions, device, entry)?;
+        let (queue, keep) = operations.unzip();
+        if let Some(keep) = keep {
+            maker.keep_memory(keep);
+        }
         entry.out_of_buffer.get_or_init(|| maker.out_of_buffer(self.plan[port.device].port_num));
         Ok(many.port(id, |srq, connections| {
             let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr };
             let receiving = self.receiving(port, lcore, sinks, depth_wr);
             let receiving = receiving.map(|queue| ManyReceiving::new(srq, queue, burst, connections.max as usize));
-            let sending = self.sending(port, every_of(port, connections), sinks, operations);
+            let sending = self.sending(port, every_of(port, connections), sinks, queue);
             let most_wr = connections.tx_shared_wr as usize;
             let sending = sending.map(|half| ManySending::new(half, most_wr, port.batch_packets as usize));
             (receiving, sending)

@@ -3,15 +3,18 @@
 
 pub(crate) mod assemble;
 mod attributes;
+pub(crate) mod changes;
+mod datagrams;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
-pub(crate) mod many_ports;
 pub(crate) mod memory;
-mod operating;
+pub(crate) mod multi_ports;
+mod operations;
 pub(crate) mod queue_pairs;
 mod reach;
 pub(crate) mod regions;
 pub(crate) mod rings;
 pub(crate) mod select_device;
+mod sinks;
 pub(crate) mod stages;
 pub(crate) mod stats;

@@ -8,16 +8,16 @@
 use std::net::{IpAddr, SocketAddr};
 
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
-use verbline_verbs::connection::{ConnectOptions, Listener};
+use verbline_verbs::connection::{CmTransport, ConnectOptions, Listener};
 use verbline_verbs::signature::QpSignature;
 use verbline_verbs::{
     Endpoint, Gid, InitSpec, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec, VerbError,
-    datagram::{AhSpec, MULTICAST_QPN},
+    datagram::{AddressHandle, AhSpec, DestinationId, MULTICAST_QPN},
 };
 
 use crate::connection::cm_mailbox::CmMailboxes;
 use crate::connection::connector::BACKLOG;
-use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
+use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role, SharedOptions};
 use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
@@ -67,8 +67,13 @@ impl<'a> QueuePairs<'a> {
     }
 }
 
-/// Brings every queue pair to RTS, and to its peer or group.
-pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts]) -> Result<(), EngineError> {
+/// Brings every queue pair to RTS, and to its peer or group. Gives what peers know of each, by the
+/// places of the ports.
+pub(crate) fn connect(
+    plan: &Plan,
+    devices: &Devices,
+    lcores: &mut [LcoreParts],
+) -> Result<Vec<Option<Endpoint>>, EngineError> {
     let mut endpoints = vec![None; plan.ports().len()];
     for port in lcores.iter().flat_map(|lcore| &lcore.ports) {
         endpoints[usize::from(port.index)] = Some(port.qp.endpoint());
@@ -79,14 +84,17 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
         if matches!(declared.destination, Destination::Listen(_) | Destination::Connect(_)) {
             continue;
         }
-        peers.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
+        let named = peers.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
             at: place(plan, declared.span),
             port: declared.name.clone(),
             peer: destination_name(plan, declared.destination),
             source,
         })?;
+        if let Some(datagrams) = port.sending.as_mut().and_then(|sending| sending.datagrams.as_mut()) {
+            datagrams.name(&named, &mut port.qp);
+        }
     }
-    Ok(())
+    Ok(peers.endpoints)
 }
 
 /// The ports that have an address, in the plan's order. Ports with `listen` listen from here on, so
@@ -127,7 +135,8 @@ pub(super) fn listen(
     address: SocketAddr,
     backlog: u32,
 ) -> Result<Listener, EngineError> {
-    let listener = Listener::bind(provider(plan[port.device].provider), address, backlog);
+    let provider = provider(plan[port.device].provider);
+    let listener = Listener::bind_for(provider, address, cm_transport(port.transport), backlog);
     listener.map_err(|source| EngineError::Address {
         at: place(plan, port.span),
         port: port.name.clone(),
@@ -146,7 +155,7 @@ pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opene
         timeout: port.connect_timeout,
         device: device.context.name().to_owned(),
         init: init_spec(plan, port, device),
-        options: connect_options(plan, port, device),
+        options: SharedOptions::new(connect_options(plan, port, device)),
     }
 }
 
@@ -186,11 +195,13 @@ fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSp
     }
 }
 
-fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
+/// What the local end of a port brings to its connections.
+pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
     let ReadDepths { served, started } = read_depths(plan, port, device);
     let access = peer_access(plan, port.device);
     let usual = ConnectOptions::default();
     ConnectOptions {
+        transport: cm_transport(port.transport),
         private_data: port.private_data.clone().into_bytes(),
         access,
         responder_resources: served,
@@ -204,6 +215,15 @@ fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> 
     }
 }
 
+/// Of a port with an address.
+fn cm_transport(transport: Transport) -> CmTransport {
+    match transport {
+        Transport::Uc => CmTransport::Uc,
+        // A port of UD has no address (the plan's checks), and asks for nothing.
+        Transport::Rc | Transport::Ud => CmTransport::Rc,
+    }
+}
+
 /// Signature keys of each queue pair of a port: none where the device can't have them.
 pub(super) fn signature_keys(port: &verbline_plan::Port, device: &Opened) -> usize {
     if device.context.check_signature_offload().is_ok() { port.signature_keys as usize } else { 0 }
@@ -214,6 +234,7 @@ pub(super) fn spec<'a>(port: &verbline_plan::Port, device: &Opened, source: &'a 
         signature: if signature_keys(port, device) > 0 { QpSignature::Pipelined } else { QpSignature::None },
         tx_depth_wr: port.tx_depth_wr + port.ops_depth_wr,
         rx_depth_wr: port.rx_depth_wr,
+        max_send_sge: port.max_sge,
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
         signal_every_wr: port.signal_every_wr.max(1),
         tag,
@@ -268,7 +289,8 @@ struct Peers<'a> {
 }
 
 impl Peers<'_> {
-    fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
+    /// Gives the destinations of a datagram port.
+    fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<Vec<DestinationId>, Cause> {
         let rtr = match port.transport {
             Transport::Ud => RtrSpec::datagram(),
             Transport::Rc | Transport::Uc => {
@@ -281,31 +303,22 @@ impl Peers<'_> {
         let started = port.destination.peer().map_or(1, |peer| own.started.min(depths(&self.plan[peer]).served));
         qp.to_rtr(&rtr_of(port, RtrSpec { max_dest_rd_atomic: own.served, ..rtr }))?;
         qp.to_rts(&rts_of(port, RtsSpec { max_rd_atomic: started, ..RtsSpec::default() }))?;
-        if port.transport == Transport::Ud && port.tx_depth_wr > 0 {
-            self.address(port, qp)?;
+        match port.transport {
+            Transport::Ud if port.tx_depth_wr > 0 => self.addresses(port, qp),
+            _ => Ok(Vec::new()),
         }
-        Ok(())
     }
 
     /// Where a datagram port sends to.
-    fn address(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
-        let (path, qpn, qkey) = match port.destination {
-            Destination::None | Destination::Listen(_) | Destination::Connect(_) => return Ok(()),
-            Destination::Peer(peer) => {
-                let endpoint = self.endpoint(peer)?;
-                (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
-            }
-            // All of a group have one.
-            Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, port.attributes.qkey),
-        };
-        let device = &self.devices[port.device];
-        let path = path_of(port, path.from_port(self.plan[port.device].port_num, device.gid_index));
-        let ah = device.pd.create_ah(&path)?;
-        Ok(qp.set_destination(&ah, qpn, qkey)?)
+    fn addresses(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<Vec<DestinationId>, Cause> {
+        let first = destination(self.plan, self.devices, &self.endpoints, port)?;
+        let others = port.send_to.iter().skip(1).map(|group| to_group(self.plan, self.devices, port, *group));
+        let all = first.map(Ok).into_iter().chain(others);
+        all.map(|to| to.and_then(|(ah, qpn, qkey)| Ok(qp.add_destination(&ah, qpn, qkey)?))).collect()
     }
 
     fn endpoint(&self, id: PortId) -> Result<Endpoint, Cause> {
-        self.endpoints[id.index()].ok_or_else(|| format!("port.{} has no queue pair", self.plan[id].name).into())
+        endpoint(self.plan, &self.endpoints, id)
     }
 
     /// The largest MTU that both ends' ports carry and the plan allows.
@@ -316,6 +329,45 @@ impl Peers<'_> {
         };
         of(port).min(of(&self.plan[peer]))
     }
+}
+
+/// Where a datagram port sends to: the path, the queue pair and its Q_Key.
+pub(super) fn destination(
+    plan: &Plan,
+    devices: &Devices,
+    endpoints: &[Option<Endpoint>],
+    port: &verbline_plan::Port,
+) -> Result<Option<(AddressHandle, u32, u32)>, Cause> {
+    match port.destination {
+        Destination::None | Destination::Listen(_) | Destination::Connect(_) => Ok(None),
+        Destination::Peer(peer) => {
+            let endpoint = endpoint(plan, endpoints, peer)?;
+            let ah = address(plan, devices, port, AhSpec::to_endpoint(&endpoint))?;
+            Ok(Some((ah, endpoint.qpn, plan[peer].attributes.qkey)))
+        }
+        Destination::Group(group) => to_group(plan, devices, port, group).map(Some),
+    }
+}
+
+/// A group: the path, the number that stands for all queue pairs of one, and their Q_Key.
+fn to_group(
+    plan: &Plan,
+    devices: &Devices,
+    port: &verbline_plan::Port,
+    group: Group,
+) -> Result<(AddressHandle, u32, u32), Cause> {
+    let ah = address(plan, devices, port, AhSpec::to_gid(gid(group)))?;
+    Ok((ah, MULTICAST_QPN, port.attributes.qkey))
+}
+
+fn address(plan: &Plan, devices: &Devices, port: &verbline_plan::Port, path: AhSpec) -> Result<AddressHandle, Cause> {
+    let device = &devices[port.device];
+    let path = path_of(port, path.from_port(plan[port.device].port_num, device.gid_index));
+    Ok(device.pd.create_ah(&path)?)
+}
+
+fn endpoint(plan: &Plan, endpoints: &[Option<Endpoint>], id: PortId) -> Result<Endpoint, Cause> {
+    endpoints[id.index()].ok_or_else(|| format!("port.{} has no queue pair", plan[id].name).into())
 }
 
 fn gid(group: Group) -> Gid {

@@ -23,7 +23,7 @@ pub(crate) fn told_ports<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u
     }
     for port in plan.ports() {
         let mut reached = Reached::new(plan);
-        port.next.iter().for_each(|target| reached.visit(plan, *target));
+        port.next.iter().chain(&port.sent).for_each(|target| reached.visit(plan, *target));
         for (stage, is_reached) in reached.stages.into_iter().enumerate() {
             told[stage][port.id.index()] |= is_reached;
         }

@@ -7,8 +7,7 @@ use verbline_verbs::Access;
 use verbline_verbs::expert::MrOptions;
 
 use crate::errors::error::{EngineError, place};
-use crate::operations::queue::access;
-use crate::operations::region::Region;
+use crate::operations::region::{Region, access};
 use crate::setup::devices::{Devices, Opened};
 use crate::setup::memory::{Memory, page_choice};
 

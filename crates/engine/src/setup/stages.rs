@@ -19,7 +19,7 @@ use crate::operations::region::Region;
 use crate::setup::devices::Pools;
 use crate::setup::regions;
 use crate::stats::clock::Clock;
-use crate::stats::count::Counter;
+use crate::stats::counter::Counter;
 use crate::waiting::fds::Fds;
 
 pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {

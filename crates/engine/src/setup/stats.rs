@@ -10,7 +10,7 @@ use crate::setup::devices::{Devices, Pools};
 use crate::setup::stages::MadeStage;
 use crate::stats::clock::Clock;
 use crate::stats::connection_counters::{ConnectionsReport, LastError};
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 use crate::stats::failures::Wiring;
 use crate::stats::kernel_time::Thieves;

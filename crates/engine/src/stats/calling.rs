@@ -1,7 +1,7 @@
 //! The stage that an lcore calls now, and for what, for other threads to ask: the one that stops
 //! the run names a stage that never comes back.
 
-use crate::stats::count::Count;
+use crate::stats::counter::Count;
 
 /// What a stage is called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 
-use crate::stats::count::{Count, counted};
+use crate::stats::counter::{Count, counted};
 
 counted! {
     /// The connections of a port that may have many.

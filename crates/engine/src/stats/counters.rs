@@ -7,8 +7,10 @@ use verbline_verbs::Status;
 
 use crate::stats::calling::Calling;
 use crate::stats::connection_counters::ConnectionsReport;
-use crate::stats::count::{Count, Drops, Sum, counted};
+use crate::stats::counter::{Count, Drops, Sum, counted};
 use crate::stats::operations::OperationsReport;
+use crate::stats::status::StatusReport;
+use crate::stats::times::{Times, TimesReport};
 use crate::stats::wakes::{WAKE_CAUSES, WakeCause, WakeReport};
 
 counted! {
@@ -61,6 +63,8 @@ counted! {
         stolen_share: f64,
         /// What ended the sleeps.
         wakes: Vec<WakeReport>,
+        /// How late the lcore awoke when a timer or its own time-out was due.
+        wake_late: TimesReport,
     }
 
     /// What one lcore did.
@@ -109,6 +113,9 @@ counted! {
         cpu_at_end: Count,
         cpus_at_end: Count,
         wakes: [Count; WAKE_CAUSES.len()],
+        /// In nanoseconds, and their sum.
+        wake_late: Times,
+        wake_late_ns: Count,
         /// Packets taken from pools by this lcore.
         taken: Count,
     }
@@ -137,6 +144,9 @@ counted! {
         busy_share: f64,
         /// Packets given to `process` a call: the mean batch.
         batch_mean: f64,
+        /// How long single calls took: of `process`, and of those of `poll` that sent something.
+        /// Counted as `busy_ns` is, from the turns that are timed.
+        call_times: TimesReport,
         /// The stage's own counters, in the order of their registration.
         counters: Vec<CounterReport>,
     }
@@ -180,6 +190,8 @@ counted! {
         cycles: Count,
         /// The variance of `cycles` that comes of timing some turns only.
         variance: Sum,
+        /// In cycles.
+        call_times: Times,
         drops: Drops,
     }
 }
@@ -297,7 +309,7 @@ counted! {
         pop_batches,
         /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the
         /// consumer looks in the turns that are timed, one in sixteen and the first after a rest,
-        /// so a short peak between them goes unseen.
+        /// so a short peak between them goes unseen. 1 at least, if anything was popped.
         most,
     }
     private {
@@ -348,22 +360,6 @@ pub struct CounterReport {
     pub name: String,
     /// Its value.
     pub value: u64,
-}
-
-/// Completions with one error status.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct StatusReport {
-    /// As in verbs.h, without `IBV_WC_`.
-    pub status: String,
-    /// How many.
-    pub count: u64,
-}
-
-impl StatusReport {
-    /// Of an `ibv_wc_status`.
-    pub(crate) fn new(status: u32, count: u64) -> StatusReport {
-        StatusReport { status: Status::from_raw(status).name().to_owned(), count }
-    }
 }
 
 impl PortStats {

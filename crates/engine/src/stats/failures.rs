@@ -4,8 +4,9 @@
 //! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent
 //! to them, follow from it.
 
-use crate::stats::counters::{PortReport, StatusReport};
+use crate::stats::counters::PortReport;
 use crate::stats::report::{ConnectionState, FailureReport, Report};
+use crate::stats::status::StatusReport;
 
 /// What a port ought to have, by the plan.
 #[derive(Clone, Debug)]

@@ -30,6 +30,7 @@ impl RunStats {
             asleep_share: ratio(asleep_ns, whole_ns),
             stolen_share: ratio(stolen_ns, whole_ns),
             wakes: WAKE_CAUSES.iter().map(wake).collect(),
+            wake_late: stats.wake_late.report(stats.wake_late_ns.value(), |ns| ns),
             ..report
         }
     }

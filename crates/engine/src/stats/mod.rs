@@ -3,7 +3,7 @@
 pub(crate) mod calling;
 pub(crate) mod clock;
 pub(crate) mod connection_counters;
-pub(crate) mod count;
+pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod down_reason;
 pub(crate) mod drop_reason;
@@ -15,6 +15,8 @@ pub(crate) mod operations;
 pub(crate) mod report;
 pub(crate) mod sampling;
 pub(crate) mod snapshot;
+pub(crate) mod status;
+pub(crate) mod times;
 pub(crate) mod turn_time;
 pub(crate) mod wakes;
 pub(crate) mod warnings;

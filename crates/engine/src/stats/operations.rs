@@ -3,7 +3,7 @@
 use serde::Serialize;
 use verbline_plan::OperationKind;
 
-use crate::stats::count::{Count, counted};
+use crate::stats::counter::{Count, counted};
 
 counted! {
     /// The operations of one port.

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
-use crate::stats::wire::WireReport;
+use crate::stats::wire::{IncidentsReport, WireReport};
 
 /// The version of the report's shape. It rises when a key goes or changes its meaning, and not when
 /// one is added.
@@ -109,6 +109,8 @@ pub struct ConnectionReport {
     /// By what its packets go, or went last: the `network` of a kernel device, this `process`, or
     /// `udp`.
     pub link: &'static str,
+    /// What went wrong on that way since it was connected the last time; of one over `udp`.
+    pub wire: Option<IncidentsReport>,
     /// How it is, or was when the run was stopped.
     pub state: ConnectionState,
     /// Why it was lost, the last time.

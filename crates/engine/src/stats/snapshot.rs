@@ -7,10 +7,10 @@ use verbline_verbs::OutOfBuffer;
 
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::connection_counters::{ConnectionsReport, ConnectionsStats, HostStats, LastError};
-use crate::stats::count::{Count, Counter, Drops, Shared};
+use crate::stats::counter::{Count, Counter, Drops, Shared};
 use crate::stats::counters::{
     CounterReport, InjectorReport, InjectorStats, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats,
-    RingProducerStats, RingReport, StageReport, StageStats, StatusReport,
+    RingProducerStats, RingReport, StageReport, StageStats,
 };
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::{DropReason, reason_name};
@@ -19,6 +19,7 @@ use crate::stats::kernel_time::Thieves;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::operations::OperationStats;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
+use crate::stats::status::StatusReport;
 use crate::stats::wire::{self, WireReport};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
@@ -195,6 +196,7 @@ impl RunStats {
             ns_per_packet: ratio(busy_ns, report.packets_in.max(report.packets_out)),
             busy_share: ratio(busy_ns, lcore_busy_ns),
             batch_mean: ratio(report.packets_in, report.calls),
+            call_times: stats.call_times.report(busy_ns, |cycles| self.clock.cycles_to_ns(cycles)),
             counters: entry.counters.iter().map(counter).collect(),
             ..report
         }
@@ -323,17 +325,22 @@ fn lane(entry: &LaneEntry, ring: &RingReport) -> RingReport {
     let mut report = RingReport { producer: entry.filled_by.clone(), ..ring.clone() };
     entry.producer.read(&mut report);
     entry.consumer.read(&mut report);
-    if report.full > 0 {
-        report.most = report.depth;
-    }
+    report.most = most(report.most, report.depth, report.full, report.popped);
     report
 }
 
 fn injector(entry: &InjectorEntry) -> InjectorReport {
     let mut report = entry.known.clone();
     entry.producer.read(&mut report);
-    let most = if report.refused_full > 0 { report.depth } else { entry.consumer.most.value() };
-    InjectorReport { popped: entry.consumer.popped.value(), most, ..report }
+    let popped = entry.consumer.popped.value();
+    let most = most(entry.consumer.most.value(), report.depth, report.refused_full, popped);
+    InjectorReport { popped, most, ..report }
+}
+
+/// The high-water mark of a ring. Its consumer looks in timed turns alone: that a push found no
+/// room, or that anything was popped, says more.
+fn most(found: u64, depth: u64, full: u64, popped: u64) -> u64 {
+    if full > 0 { depth } else { found.max(popped.min(1)) }
 }
 
 /// A quotient that is 0 where there is nothing to divide by.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use verbline_verbs::event::AsyncEventKind;
+
 use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::counters::{LcoreReport, PortReport};
-use crate::stats::report::Report;
+use crate::stats::report::{EventReport, Report};
 
 /// The share of an lcore's time that may be stolen without a warning.
 const STOLEN_SHARE_MAX: f64 = 0.01;
@@ -44,8 +46,8 @@ pub struct Warning {
 
 impl Warning {
     /// All codes.
-    pub const CODES: [&'static str; 6] =
-        ["port-down", "link-down", "not-connected", "messages-lost", "lcore-moved", "stolen-time"];
+    pub const CODES: [&'static str; 7] =
+        ["port-down", "link-down", "not-connected", "messages-lost", "path-migrated", "lcore-moved", "stolen-time"];
 }
 
 /// `warning[code]: message; remedy`.
@@ -57,14 +59,15 @@ impl fmt::Display for Warning {
 
 impl Report {
     /// Problems that do not end the run: ports that are down, links without a signal, connections
-    /// that were never made, messages that found no receive, lcores that were moved to another CPU,
-    /// time that was stolen from them. Ports come first, then lcores; a good run has none. An app
+    /// that were never made, messages that found no receive, connections that went over to their
+    /// alternate path, lcores that were moved to another CPU, time that was stolen from them. Ports
+    /// come first, then lcores; a good run has none. An app
     /// without a `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now
     /// and then.
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port), lost(port)]);
         let lcores = self.lcores.iter().flat_map(|lcore| [moved(lcore), stolen(self, lcore)]);
-        let all: Vec<_> = ports.chain(lcores).flatten().collect();
+        let all: Vec<_> = ports.chain(self.events.iter().map(migrated)).chain(lcores).flatten().collect();
         debug_assert!(all.iter().all(|warning| Warning::CODES.contains(&warning.code)), "{all:?}");
         all
     }
@@ -85,6 +88,22 @@ fn link_down(port: &PortReport) -> Option<Warning> {
         message: format!("port {}: the link of {} is down", port.name, port.device),
         remedy: "see to its cable and to the other end; it is used again once it is up",
     })
+}
+
+/// A path has failed, and with it the connection if the other one did, too.
+fn migrated(event: &EventReport) -> Option<Warning> {
+    let ports = event.ports.join(", ");
+    let times = if event.count == 1 { "once".to_owned() } else { format!("{} times", event.count) };
+    let is = |kind: AsyncEventKind| event.event == kind.name();
+    let message = if is(AsyncEventKind::PathMig) {
+        format!("port {ports} went over to its other path {times}")
+    } else if is(AsyncEventKind::PathMigErr) {
+        format!("port {ports} could not go over to its other path")
+    } else {
+        return None;
+    };
+    let remedy = "see to the link, the switch and the subnet of the path that failed: it is the alternate one now";
+    Some(Warning { code: "path-migrated", message, remedy })
 }
 
 /// A port with many connections that never had all of them, since it was refused; or one at which

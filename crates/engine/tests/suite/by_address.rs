@@ -111,6 +111,36 @@ fn two_lcores_of_one_plan_meet_at_an_address() {
 }
 
 #[test]
+fn two_lcores_meet_over_uc_and_meet_again() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let uc = |port: String| port.replace("transport = \"rc\"", "transport = \"uc\"");
+    let listening = on("soft1", &[uc(echo(r#"listen = "10.9.9.2:7022""#, 1))]);
+    let connecting = on("soft0", &[uc(pinger(r#"connect = "10.9.9.2:7022""#, 0, 100))]);
+    let starts = |text: &str| {
+        let runtime = build(text);
+        std::thread::spawn(move || runtime.start().unwrap())
+    };
+    let mut first = Some(starts(&connecting));
+    let server = build(&listening).start().unwrap();
+    for times in 1..=2 {
+        let client = first.take().unwrap_or_else(|| starts(&connecting)).join().unwrap();
+        assert_eq!(client.wait(Some(PATIENCE)), Ended::SourcesDone);
+        let report = client.stop().unwrap();
+        assert_clean(&report);
+        assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(100));
+        let report = until(&server, |report| state(report, "far") == ConnectionState::Reconnecting);
+        assert_eq!(report.connection("far").unwrap().times_connected, times);
+    }
+    // Who asks for a reliable connection at that address finds nobody.
+    let reliable = on("soft0", &[pinger("connect = \"10.9.9.2:7022\"\nconnect_timeout = \"50ms\"", 0, 1)]);
+    let error = refused(&reliable).to_string();
+    server.stop().unwrap();
+    assert!(error.contains("nobody listens at 10.9.9.2:7022"), "{error}");
+}
+
+#[test]
 fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_told() {
     if lacks_cpus(2) {
         return;

@@ -3,7 +3,7 @@
 
 use crate::common::{OUT, assert_clean, one_lcore_with};
 use crate::operation_kinds::{REST, Side, key_in, packet, play_on};
-use verbline_engine::{Done, Operation, Outputs, Region, Rights, Window};
+use verbline_engine::{Done, KeptWindow, Operation, Outputs, Region, Rights};
 use verbline_mem::Packet;
 
 /// More than 32 bits count; on demand, so that no more than the touched pages are there.
@@ -20,10 +20,10 @@ impl Side for Opens {
     fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
         assert_eq!(region.len_bytes(), BYTES);
         region.store_u64(AT, 4711).unwrap();
-        let all = region.range(0, BYTES).unwrap();
+        let all = region.part(0, BYTES).unwrap();
         assert_eq!((all.offset(), all.len()), (0, BYTES));
-        assert!(region.range(AT, BYTES - AT).is_some() && region.range(AT, BYTES - AT + 1).is_none());
-        out.operate(OUT, Operation::bind(Window(0), all, Rights::REMOTE_READ | Rights::REMOTE_WRITE)).unwrap();
+        assert!(region.part(AT, BYTES - AT).is_some() && region.part(AT, BYTES - AT + 1).is_none());
+        out.operate(OUT, Operation::bind(KeptWindow(0), all, Rights::REMOTE_READ | Rights::REMOTE_WRITE)).unwrap();
     }
 
     fn took(&mut self, _: Packet, region: &Region, _: &mut Outputs<'_>) -> bool {
@@ -51,7 +51,7 @@ impl Side for Reaches {
     fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
         let all = key_in(&came);
         self.last = Some(all.offset(LAST as u64));
-        let into = region.range(AT, 4096).unwrap();
+        let into = region.part(AT, 4096).unwrap();
         out.operate(OUT, Operation::read(into, all.offset(AT as u64)).tag(1)).unwrap();
         false
     }
@@ -61,7 +61,7 @@ impl Side for Reaches {
         if done.tag == 1 {
             assert_eq!((region.load_u64(AT).unwrap(), region.load_u64(ALIAS).unwrap()), (4711, 0));
             region.store_u64(AT, 4712).unwrap();
-            let from = region.range(AT, 8).unwrap();
+            let from = region.part(AT, 8).unwrap();
             out.operate(OUT, Operation::write(from, self.last.unwrap()).tag(2)).unwrap();
             return false;
         }

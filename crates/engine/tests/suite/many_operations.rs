@@ -9,8 +9,8 @@ use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::{
-    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, Next, Operation, Outputs,
-    Region, Registry, Remote, Report, Rights, Stage, StageSpec, Window, invalidated_key,
+    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, KeptWindow, Next, Operation,
+    Outputs, Region, Registry, Remote, Report, Rights, Stage, StageSpec, invalidated_key,
 };
 use verbline_mem::{Batch, Packet};
 
@@ -74,7 +74,9 @@ impl Stage for Target {
             let over = read.map(|(over, _)| over).or_else(|| self.rest.remove(&done.tag));
             assert_eq!(done.connection, Some(over.expect("each once")), "credited to its own");
             match (done.result, read) {
-                (Ok(()), Some((over, key))) => self.write_back(done.packet.expect("it comes back"), over, key, out),
+                (Ok(()), Some((over, key))) => {
+                    self.write_back(done.into_packet().expect("it comes back"), over, key, out)
+                }
                 (Ok(()), None) => self.served.add(1),
                 // Its peer has gone.
                 (Err(_), _) => self.failed.add(1),
@@ -121,9 +123,9 @@ impl Host {
         let Some(open) = &mut self.slots[slot] else { return };
         open.round += 1;
         self.region.write_from(slot * BLOCK, &pattern(slot, open.round)).unwrap();
-        let part = self.region.range(slot * BLOCK, BLOCK).unwrap();
+        let part = self.region.part(slot * BLOCK, BLOCK).unwrap();
         let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
-        let bind = Operation::bind(Window(0), part, rights).over(open.connection).tag(slot as u64);
+        let bind = Operation::bind(KeptWindow(0), part, rights).over(open.connection).tag(slot as u64);
         match out.operate(OUT, bind) {
             Ok(()) => {}
             // A stage may close it earlier in the turn; the event is to come.
@@ -140,14 +142,12 @@ impl Stage for Host {
         }
         match event.change {
             ConnectionChange::Opened => {
-                assert_eq!(out.operations_room_over(connection), 4, "none of an earlier one's is under way");
                 self.slots[slot] = Some(Open { connection, round: 0, key: None });
                 self.lend(slot, out);
             }
             _ => {
                 assert_eq!(self.slots[slot].take().map(|open| open.connection), Some(connection));
-                assert_eq!(out.operations_room_over(connection), 0);
-                let part = self.region.range(0, 8).unwrap();
+                let part = self.region.part(0, 8).unwrap();
                 let late = out.operate(OUT, Operation::send(part).over(connection)).unwrap_err();
                 assert_eq!(late.reason, DeclineReason::NoConnection);
                 self.ended.add(1);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use verbline_engine::{
-    Completed, Counter, Done, EngineError, Next, Operation, OperationError, Outputs, Region, Registry, Remote, Report,
-    Rights, Stage, StageSpec, Status, Window, immediate, invalidated_key,
+    Completed, Counter, Done, EngineError, KeptWindow, Next, Operation, OperationError, Outputs, Region, Registry,
+    Remote, Report, Rights, Stage, StageSpec, Status, immediate, invalidated_key,
 };
 use verbline_mem::{Batch, Packet};
 
@@ -168,12 +168,12 @@ impl Side for Atomics {
     fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
         let there = key_in(&came).offset(8);
         let eight = packet(out, &[0; 8]);
-        let here = region.range(16, 8).unwrap();
+        let here = region.part(16, 8).unwrap();
         let asked = [
             Operation::fetch_add(eight, there, 40).tag(1),
             Operation::compare_swap(here, there, 40, 70).tag(2),
-            Operation::compare_swap(region.range(24, 8).unwrap(), there, 40, 0).tag(3),
-            Operation::fetch_add(region.range(32, 8).unwrap(), there, 7).tag(4),
+            Operation::compare_swap(region.part(24, 8).unwrap(), there, 40, 0).tag(3),
+            Operation::fetch_add(region.part(32, 8).unwrap(), there, 7).tag(4),
         ];
         out.operate_all(OUT, asked).unwrap();
         false
@@ -214,7 +214,7 @@ impl Side for Immediates {
         region.write_from(0, b"written!").unwrap();
         let (plain, kept) = (packet(out, b"plain"), packet(out, b"kept"));
         assert!(out.send(OUT, plain));
-        let write = Operation::write(region.range(0, 8).unwrap(), there).imm(0xffff_fffe).tag(1);
+        let write = Operation::write(region.part(0, 8).unwrap(), there).imm(0xffff_fffe).tag(1);
         out.operate_all(OUT, [write, Operation::send(kept).imm(0).tag(2)]).unwrap();
         let last = packet(out, b"last");
         assert!(out.send(OUT, last));
@@ -223,7 +223,7 @@ impl Side for Immediates {
 
     fn done(&mut self, done: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
         assert_eq!(done.result, Ok(()));
-        assert_eq!(done.packet.is_some(), done.tag == 2, "what was sent comes back");
+        assert_eq!(done.packet().is_some(), done.tag == 2, "what was sent comes back");
         done.tag == 2
     }
 }
@@ -272,9 +272,9 @@ struct Lends {
 
 impl Lends {
     fn lend(&self, window: u16, region: &Region, out: &mut Outputs<'_>) {
-        let part = region.range(64, 64).unwrap();
+        let part = region.part(64, 64).unwrap();
         let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
-        out.operate(OUT, Operation::bind(Window(window), part, rights).tag(window.into())).unwrap();
+        out.operate(OUT, Operation::bind(KeptWindow(window), part, rights).tag(window.into())).unwrap();
     }
 }
 
@@ -323,7 +323,7 @@ impl Side for Borrows {
     fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
         let key = key_in(&came);
         self.keys.push(key);
-        let range = region.range(0, 8).unwrap();
+        let range = region.part(0, 8).unwrap();
         match self.keys.len() {
             1 => out.operate(OUT, Operation::read(range, key).tag(1)).unwrap(),
             _ => {
@@ -343,7 +343,7 @@ impl Side for Borrows {
                 assert_eq!(region.load_u64(0).unwrap(), 4711);
                 region.store_u64(0, 4712).unwrap();
                 let told = packet(out, &key.to_bytes());
-                out.operate(OUT, Operation::write(region.range(0, 8).unwrap(), key).tag(2)).unwrap();
+                out.operate(OUT, Operation::write(region.part(0, 8).unwrap(), key).tag(2)).unwrap();
                 assert!(out.send(OUT, told));
             }
             tag => return tag == 3,
@@ -372,7 +372,7 @@ impl Side for Cheats {
             return self.0.took(came, region, out);
         }
         let old = self.0.keys[0];
-        out.operate(OUT, Operation::read(region.range(0, 8).unwrap(), old).tag(5)).unwrap();
+        out.operate(OUT, Operation::read(region.part(0, 8).unwrap(), old).tag(5)).unwrap();
         false
     }
 

@@ -77,7 +77,7 @@ impl Client {
     fn ask(&mut self, key: Remote, out: &mut Outputs<'_>) -> bool {
         let (tag, word) = (self.asked, self.asked % 64);
         let there = key.offset(word * 8);
-        let here = self.region.range(word as usize * 8, 8).unwrap();
+        let here = self.region.part(word as usize * 8, 8).unwrap();
         let asked = match self.params.job.as_str() {
             "read-range" | "now-and-then" => out.operate(OUT, Operation::read(here, there).tag(tag)),
             "read-packet" => {
@@ -112,7 +112,7 @@ impl Client {
         match self.params.job.as_str() {
             "read-range" | "now-and-then" => assert_eq!(self.region.load_u64(word as usize * 8).unwrap(), 1000 + word),
             "read-packet" => {
-                let data = done.packet.as_ref().expect("it comes back").data();
+                let data = done.packet().expect("it comes back").data();
                 assert_eq!(data, (1000 + word).to_ne_bytes());
             }
             _ => {}

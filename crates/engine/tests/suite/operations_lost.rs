@@ -56,7 +56,7 @@ impl Stage for Reader {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let Some(key) = self.key else { return Next::Idle };
-        let range = self.region.range(0, 8).unwrap();
+        let range = self.region.part(0, 8).unwrap();
         loop {
             let operation = match out.alloc() {
                 Some(mut packet) if self.asked.is_multiple_of(2) => {
@@ -78,7 +78,7 @@ impl Stage for Reader {
             self.back += 1;
             match done.result {
                 Ok(()) => {
-                    if let Some(packet) = &done.packet {
+                    if let Some(packet) = done.packet() {
                         assert_eq!(packet.data(), 4711_u64.to_ne_bytes());
                     }
                     self.read.add(1);

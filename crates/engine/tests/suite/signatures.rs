@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
-use verbline_engine::signature::{BlockSignature, BlockSize, Blocks, Domain, Part, SignatureKey, T10Dif};
+use verbline_engine::signature::{BlockSignature, BlockSize, Domain, KeptKey, KeyPart, Part, T10Dif};
 use verbline_engine::{
     Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, EngineError, Next, Operation,
     OperationError, OperationKind, Outputs, Region, Registry, Remote, Report, Stage, StageContext, StageError,
@@ -88,11 +88,11 @@ impl Target {
         let slot = packet.data()[16];
         assert!(packet.fill(&[slot, 1]));
         let dif = T10Dif::type_1(APP_TAG, u32::from(block));
-        let part = self.region.range(usize::from(block) * STORED, STORED).unwrap();
-        let of_key = SignatureKey(key);
+        let part = self.region.part(usize::from(block) * STORED, STORED).unwrap();
+        let of_key = KeptKey(key);
         let mut operations = [
             Operation::sign(of_key, part, BlockSignature::in_memory(Domain::T10Dif(BlockSize::B512, dif))),
-            Operation::write(Blocks { key: of_key, data_bytes: BLOCK as u32 }, to),
+            Operation::write(KeyPart { key: of_key, offset: 0, len: BLOCK as u32 }, to),
             Operation::respond(of_key, packet, None),
         ];
         operations = operations.map(|operation| operation.tag(key.into()));
@@ -143,9 +143,10 @@ impl Stage for Target {
                 Ok(()) => {}
                 Err(OperationError::BadBlock(bad)) => {
                     assert_eq!((bad.part, bad.offset), (Part::Guard, 0));
-                    let mut packet = done.packet.expect("it comes back");
+                    let connection = done.connection;
+                    let mut packet = done.into_packet().expect("it comes back");
                     packet.data_mut()[1] = 0;
-                    packet.set_connection(done.connection);
+                    packet.set_connection(connection);
                     assert!(out.send(OUT, packet));
                     self.bad.add(1);
                 }

@@ -1,8 +1,8 @@
 //! Lcores that only solicited messages wake: the others wait, for as long as the plan says at most,
 //! and what an lcore waits for itself still wakes it.
 
-use crate::common::{assert_clean, lacks_cpus, registry, run};
-use verbline_engine::Report;
+use crate::common::{OUT, assert_clean, lacks_cpus, registry, run};
+use verbline_engine::{Next, Outputs, Report, SendWith, Stage, StageSpec, Tick};
 
 /// Far more than any message takes, and far less than a test has time for.
 const WAIT: &str = "400ms";
@@ -75,6 +75,48 @@ fn two_lcores_of_which_one_sleeps_through_what_is_not_solicited() {
     let lcore = quiet.lcore("b").unwrap();
     assert!(woken(&quiet) <= 3 && lcore.woken_by("timer") >= 1, "{lcore:#?}");
     assert_eq!(lcore.rescues, 0, "nothing was lost: {lcore:#?}");
+}
+
+/// Sends a number every two milliseconds, of which each packet says that it is to wake the peer.
+struct Herald {
+    sent: u64,
+    next_ns: Tick,
+}
+
+impl Stage for Herald {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.sent == 300 {
+            return Next::Done;
+        }
+        if let Some(mut packet) = out.alloc() {
+            assert!(packet.fill(&self.sent.to_le_bytes()));
+            assert!(out.send_with(OUT, packet, SendWith::new().solicited()));
+            self.sent += 1;
+        }
+        self.next_ns = self.next_ns.max(out.now_ns()) + 2_000_000;
+        Next::At(self.next_ns)
+    }
+}
+
+/// As above, where the packets say it and not their port.
+#[test]
+fn two_lcores_of_which_one_is_woken_by_packets_that_ask_for_it() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let mut registry = registry();
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "wakes", ..StageSpec::default() };
+    registry.stage("herald", spec, |_| Ok(Box::new(Herald { sent: 0, next_ns: 0 })));
+    for (keys, woken) in [("send_options = true", true), ("", false)] {
+        let text = text(false, Some(WAIT), 0, 0)
+            .replace("solicited = false", keys)
+            .replace("use = \"generator\"", "use = \"herald\"")
+            .replace("params = { count = 0, gap_us = 0 }", "");
+        let report = run(&registry, &text).unwrap();
+        assert_clean(&report);
+        assert_eq!(report.stage("sink").unwrap().packets_in, 300, "{report:#?}");
+        assert_eq!(report.lcore("b").unwrap().woken_by("completion") > 100, woken, "{report:#?}");
+    }
 }
 
 /// The peer has one place to receive into, and takes its time: each send completes late, and frees

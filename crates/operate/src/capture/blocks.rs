@@ -1,12 +1,12 @@
 //! The blocks of a capture, as a client takes them: whole, one at a time, so that a file can end
 //! and another begin between two of them.
 
-use std::io::{self, ErrorKind, Read};
-use std::net::Shutdown;
+use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::pcapng::{DROPPED, INTERFACE, PACKET, SECTION, STATISTICS};
+use crate::incoming::Incoming;
 
 /// Bytes of a block.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
@@ -39,21 +39,17 @@ pub struct Block {
 /// A capture as it comes.
 #[derive(Debug)]
 pub struct Blocks {
-    stream: UnixStream,
-    /// What has come, and how much of it was taken.
-    read: Vec<u8>,
-    taken: usize,
+    incoming: Incoming,
 }
 
 impl Blocks {
     pub(crate) fn new(stream: UnixStream, read: Vec<u8>) -> Blocks {
-        Blocks { stream, read, taken: 0 }
+        Blocks { incoming: Incoming::new(stream, read) }
     }
 
     /// Asks the run to end the capture: what it has, and its last counts, come still.
     pub fn end(&self) {
-        // A run that is gone has ended it.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.incoming.end();
     }
 
     /// The next block; `None` if none has come whole within `patience`.
@@ -65,22 +61,14 @@ impl Blocks {
             if let Some(block) = self.take()? {
                 return Ok(Some(block));
             }
-            self.read.drain(..self.taken);
-            self.taken = 0;
-            self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
-            let mut buffer = [0; 64 << 10];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.read.extend_from_slice(&buffer[..read]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
-                Err(error) => return Err(error),
+            if !self.incoming.wait(patience)? {
+                return Ok(None);
             }
         }
     }
 
     fn take(&mut self) -> io::Result<Option<Block>> {
-        let rest = &self.read[self.taken..];
+        let rest = self.incoming.rest();
         let Some((kind, len)) = word(rest, 0).zip(word(rest, 4)) else { return Ok(None) };
         let len = len as usize;
         let invalid = |why: &str| io::Error::new(ErrorKind::InvalidData, why.to_owned());
@@ -94,8 +82,9 @@ impl Blocks {
             STATISTICS => BlockKind::End { lost: lost(bytes).ok_or_else(|| invalid("no count is in statistics"))? },
             _ => return Err(invalid("a block of another kind")),
         };
-        self.taken += len;
-        Ok(Some(Block { kind, bytes: bytes.to_vec() }))
+        let bytes = bytes.to_vec();
+        self.incoming.take(len);
+        Ok(Some(Block { kind, bytes }))
     }
 }
 

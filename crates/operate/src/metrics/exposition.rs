@@ -66,8 +66,8 @@ impl Collector for Collected {
                 let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 match (family.kind, labels.is_empty()) {
                     (MetricType::Info, _) => metric.encode_info(&labels)?,
-                    (kind, true) => encode(&mut metric, kind, *value)?,
-                    (kind, false) => encode(&mut metric.encode_family(&labels)?, kind, *value)?,
+                    (kind, true) => encode(&mut metric, kind, value)?,
+                    (kind, false) => encode(&mut metric.encode_family(&labels)?, kind, value)?,
                 }
             }
         }
@@ -75,13 +75,17 @@ impl Collector for Collected {
     }
 }
 
-fn encode(metric: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
+fn encode(metric: &mut MetricEncoder<'_>, kind: MetricType, value: &Value) -> fmt::Result {
     const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
     match (kind, value) {
-        (MetricType::Counter, Value::Whole(count)) => metric.encode_counter(&count, NO_EXEMPLAR),
-        (MetricType::Counter, Value::Real(real)) => metric.encode_counter(&real, NO_EXEMPLAR),
-        (_, Value::Whole(count)) => metric.encode_gauge(&count),
-        (_, Value::Real(real)) => metric.encode_gauge(&real),
+        (MetricType::Counter, Value::Whole(count)) => metric.encode_counter(count, NO_EXEMPLAR),
+        (MetricType::Counter, Value::Real(real)) => metric.encode_counter(real, NO_EXEMPLAR),
+        (_, Value::Whole(count)) => metric.encode_gauge(count),
+        (_, Value::Real(real)) => metric.encode_gauge(real),
+        (_, Value::Times(sum, buckets)) => {
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            metric.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
+        }
     }
 }
 

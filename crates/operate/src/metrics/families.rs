@@ -5,15 +5,18 @@
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use verbline_engine::{ConnectionState, DatagramsReport, Report, WireReport};
+use verbline_engine::{ConnectionState, DatagramsReport, Report, TimesReport, WireReport};
 
 use crate::protocol::{Hello, State};
 
 /// One value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Whole(u64),
     Real(f64),
+    /// Times: their sum in seconds, and how many are at most so many seconds and above the bound
+    /// before.
+    Times(f64, Vec<(f64, u64)>),
 }
 
 /// Names and values of labels.
@@ -57,6 +60,21 @@ fn seconds(ns: u64) -> Value {
     Value::Real(ns as f64 / 1e9)
 }
 
+/// The bounds of times: from 32 ns to a second, each the double of the one before.
+const TIME_BITS: std::ops::RangeInclusive<u32> = 5..=30;
+
+fn times(times: &TimesReport) -> Value {
+    let mut buckets: Vec<(f64, u64)> = TIME_BITS.map(|bits| ((1_u64 << bits) as f64 / 1e9, 0)).collect();
+    buckets.push((f64::INFINITY, 0));
+    for bin in &times.bins {
+        let bits = bin.below_ns.saturating_sub(1).max(1).ilog2() + 1;
+        let at = bits.saturating_sub(*TIME_BITS.start()) as usize;
+        let last = buckets.len() - 1;
+        buckets[at.min(last)].1 += bin.count;
+    }
+    Value::Times(times.sum_ns as f64 / 1e9, buckets)
+}
+
 fn flag(is_so: bool) -> Value {
     Value::Whole(is_so.into())
 }
@@ -88,6 +106,16 @@ impl Families {
     fn time(&mut self, name: &'static str, help: &'static str, series: impl IntoIterator<Item = (Labels, u64)>) {
         let series = series.into_iter().map(|(labels, ns)| (labels, seconds(ns)));
         self.add(MetricType::Counter, (name, Some(Unit::Seconds)), help, series);
+    }
+
+    fn times<'a>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        series: impl IntoIterator<Item = (Labels, &'a TimesReport)>,
+    ) {
+        let series = series.into_iter().map(|(labels, of)| (labels, times(of)));
+        self.add(MetricType::Histogram, (name, Some(Unit::Seconds)), help, series);
     }
 
     fn gauge(&mut self, name: &'static str, help: &'static str, series: impl IntoIterator<Item = (Labels, Value)>) {
@@ -134,6 +162,8 @@ impl Families {
             lcore.wakes.iter().map(|wake| (labels!(lcore: lcore.name, cause: wake.cause), wake.count))
         });
         self.counter("lcore_wakes", "Sleeps that were ended, by cause", wakes);
+        let late = lcores.iter().map(|lcore| (labels!(lcore: lcore.name), &lcore.wake_late));
+        self.times("lcore_wake_late", "How late lcores awoke when a timer was due", late);
         let stalls = "Times that the lcore was kept from its CPU for 20 microseconds or longer while awake";
         self.counter("lcore_stalls", stalls, of(|lcore| lcore.stalls));
         let stall_max = lcores.iter().map(|lcore| (labels!(lcore: lcore.name), seconds(lcore.stall_max_ns)));
@@ -154,6 +184,8 @@ impl Families {
         self.counter("stage_calls", "Calls with a batch", calls);
         let times = stages.iter().map(|stage| (labels(stage), stage.busy_ns));
         self.time("stage_time", "Time in stages, estimated from one turn in sixteen", times);
+        let calls = stages.iter().map(|stage| (labels(stage), &stage.call_times));
+        self.times("stage_call", "How long single calls of stages took, counted likewise", calls);
         let batches = stages.iter().map(|stage| (labels(stage), Value::Whole(stage.batch_max)));
         self.gauge("stage_batch_max_packets", "The largest batch so far", batches);
         let failed = stages.iter().map(|stage| (labels(stage), stage.alloc_failed));
@@ -319,22 +351,22 @@ impl Families {
         self.counter("wire_calls", "System calls by which they left, or that brought some", calls);
         let incidents = wires.iter().flat_map(|wire| {
             let kinds = [
-                ("retransmitted", wire.retransmitted),
-                ("timeout", wire.timeouts),
-                ("out_of_order", wire.out_of_order),
-                ("duplicate", wire.duplicates),
+                ("retransmitted", wire.incidents.retransmitted),
+                ("timeout", wire.incidents.timeouts),
+                ("out_of_order", wire.incidents.out_of_order),
+                ("duplicate", wire.incidents.duplicates),
             ];
             kinds.map(|(kind, count)| (labels!(device: wire.device, kind: kind), count))
         });
         self.counter("wire_incidents", "What went otherwise than on a network that loses nothing", incidents);
         let naks = wires.iter().flat_map(|wire| {
             let kinds = [
-                ("sequence", "receive", wire.sequence_naks_received),
-                ("sequence", "transmit", wire.sequence_naks_sent),
-                ("rnr", "receive", wire.rnr_naks_received),
-                ("rnr", "transmit", wire.rnr_naks_sent),
-                ("fatal", "receive", wire.fatal_naks_received),
-                ("fatal", "transmit", wire.fatal_naks_sent),
+                ("sequence", "receive", wire.incidents.sequence_naks_received),
+                ("sequence", "transmit", wire.incidents.sequence_naks_sent),
+                ("rnr", "receive", wire.incidents.rnr_naks_received),
+                ("rnr", "transmit", wire.incidents.rnr_naks_sent),
+                ("fatal", "receive", wire.incidents.fatal_naks_received),
+                ("fatal", "transmit", wire.incidents.fatal_naks_sent),
             ];
             kinds.map(|(kind, way, count)| (labels!(device: wire.device, kind: kind, direction: way), count))
         });

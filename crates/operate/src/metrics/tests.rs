@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use verbline_engine::{
     ConnectionReport, ConnectionsReport, CounterReport, DatagramsReport, DropReport, EventReport, HolderReport,
-    InjectorReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport, Report,
-    RingReport, StageReport, StatusReport, WakeReport, WireReport,
+    IncidentsReport, InjectorReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport,
+    PortReport, Report, RingReport, StageReport, StatusReport, TimeBin, TimesReport, WakeReport, WireReport,
 };
 
 use crate::metrics::exposition::{Format, text};
@@ -23,6 +23,13 @@ fn hello() -> Hello {
         since_unix_ms: 1_764_000_000_500,
         state: State::Running,
     }
+}
+
+/// One of 20 ns, two of 300 ns, and one of an hour.
+fn times() -> TimesReport {
+    let bin = |below_ns, count| TimeBin { below_ns, count };
+    let bins = vec![bin(24, 1), bin(320, 2), bin(u64::MAX, 1)];
+    TimesReport { count: 4, sum_ns: 3_600_000_000_620, bins, ..TimesReport::default() }
 }
 
 fn everything() -> Report {
@@ -51,12 +58,14 @@ fn everything() -> Report {
             name: "main".into(),
             busy_ns: 1_500_000_000,
             wakes: vec![WakeReport { cause: "ring", count: 9 }],
+            wake_late: times(),
             ..LcoreReport::default()
         }],
         stages: vec![StageReport {
             name: "book".into(),
             lcore: "main".into(),
             packets_in: u64::MAX,
+            call_times: times(),
             counters: vec![CounterReport { name: "gaps".into(), value: 3 }],
             ..StageReport::default()
         }],
@@ -73,7 +82,7 @@ fn everything() -> Report {
         wires: vec![WireReport {
             device: "soft0".into(),
             datagrams_sent: 8,
-            rnr_naks_received: 2,
+            incidents: IncidentsReport { rnr_naks_received: 2, ..IncidentsReport::default() },
             discarded: vec![DatagramsReport { reason: "icrc", datagrams: 1 }],
             ..WireReport::default()
         }],
@@ -111,6 +120,11 @@ fn the_formats_have_the_same_series_and_every_value_is_exact() {
         "verbline_wire_datagrams_total{device=\"soft0\",direction=\"transmit\"} 8",
         "verbline_wire_naks_total{device=\"soft0\",kind=\"rnr\",direction=\"receive\"} 2",
         "verbline_wire_discarded_datagrams_total{device=\"soft0\",reason=\"icrc\"} 1",
+        "verbline_stage_call_seconds_sum{stage=\"book\",lcore=\"main\"} 3600.00000062",
+        "verbline_stage_call_seconds_count{stage=\"book\",lcore=\"main\"} 4",
+        "verbline_stage_call_seconds_bucket{le=\"3.2e-8\",stage=\"book\",lcore=\"main\"} 1",
+        "verbline_stage_call_seconds_bucket{le=\"5.12e-7\",stage=\"book\",lcore=\"main\"} 3",
+        "verbline_stage_call_seconds_bucket{le=\"+Inf\",stage=\"book\",lcore=\"main\"} 4",
     ] {
         assert!(open.lines().any(|one| one == line), "no {line} in\n{open}");
     }

@@ -121,6 +121,13 @@ fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
     assert_eq!(with_host("GET /etc/passwd HTTP/1.1"), "404 Not Found");
     assert_eq!(with_host("nonsense"), "400 Bad Request");
     assert_eq!(with_host("GET /report.json HTTP/1.1"), "200 OK");
+    let (status, page) = asked(&served, "GET / HTTP/1.1\nHost: localhost\n\n");
+    assert!(status == "200 OK" && page.contains("Content-Type: text/html") && page.ends_with("</html>\n"), "{page}");
+    for _ in 0..2 {
+        let (_, awake) = asked(&served, "GET /awake.json HTTP/1.1\nHost: localhost\n\n");
+        let words: serde_json::Value = serde_json::from_str(awake.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert!(words["main"].as_str().is_some_and(|words| !words.is_empty()), "{awake}");
+    }
     let (_, head) = asked(&served, "HEAD /hello.json HTTP/1.1\nHost: localhost\n\n");
     assert!(head.ends_with("\r\n\r\n"), "{head}");
     served.assert_undisturbed();

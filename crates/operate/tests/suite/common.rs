@@ -120,6 +120,7 @@ impl Served {
         let options = Options {
             socket: SocketChoice::At(folder.path().join("rig.sock")),
             metrics: MetricsSettings::of(&plan).unwrap(),
+            log: None,
         };
         (Served { operate: Operate::start(&plan, "rig", options).unwrap(), running: None, _folder: folder }, runtime)
     }

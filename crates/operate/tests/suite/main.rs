@@ -4,3 +4,4 @@ mod answers;
 mod capture;
 mod common;
 mod hostile;
+mod trace;

@@ -2,9 +2,13 @@
 //! reads itself.
 
 pub(crate) mod operation_kind;
+pub(crate) mod output_prepends;
+pub(crate) mod output_sends;
 pub(crate) mod stage_needs;
 
 use crate::catalog::operation_kind::OutputOperations;
+use crate::catalog::output_prepends::OutputPrepends;
+use crate::catalog::output_sends::OutputSends;
 use crate::catalog::stage_needs::NeedsFn;
 use crate::text::keys::AppKey;
 
@@ -66,6 +70,12 @@ pub struct StageSpec {
     /// The operations that every stage of the kind asks for, by output. Over any other output none
     /// is accepted, unless the kind's [`Needs`](crate::Needs) have it.
     pub operations: &'static [OutputOperations],
+    /// The options of sends that every stage of the kind asks for, by output: the ports there must
+    /// say `send_options`.
+    pub sends: &'static [OutputSends],
+    /// What every stage of the kind prepends to packets, by output: the headroom of their pools
+    /// must hold it.
+    pub prepends: &'static [OutputPrepends],
     /// Timers that every stage of the kind may arm at once, beside those that depend on the plan
     /// ([`Needs::timers`](crate::Needs::timers)).
     pub timers: u32,

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::check::refs::Links;
-use crate::choices::{Group, Provider, Transport, transport_word};
+use crate::choices::{Destination, Group, Provider, Transport, transport_word};
 use crate::diag::sink::Sink;
 use crate::ids::PortId;
 use crate::read::raw::{RawDevice, RawPlan};
@@ -71,13 +71,46 @@ fn check_list(port: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// A connection by address needs RC.
+/// A connection by address needs RC or UC, and many at one port RC.
 pub(crate) fn check_transport(port: &RawPort, transport: Transport, sink: &mut Sink) {
-    let word = transport_word(transport);
-    for (key, field) in port.address_keys() {
-        sink.error("rc-only-key", field.span, format!("`{key}` is for RC; port.{} is {word}", port.head.name))
-            .note("the connection manager connects reliable queue pairs")
-            .help(format!("write `transport = \"rc\"`, or name a port of this plan instead of `{key}`"));
+    let (name, word) = (&port.head.name, transport_word(transport));
+    let many = [("connections_max", &port.shared.connections_max), ("connections", &port.shared.connections)];
+    match transport {
+        Transport::Rc => {}
+        Transport::Uc => {
+            for (key, field) in many.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?))) {
+                sink.error("rc-only-key", field.span, format!("`{key}` is for RC; port.{name} is {word}"))
+                    .note("on UC nothing says that a peer is gone without a word: its place would never be free")
+                    .help(format!("write `transport = \"rc\"`, or remove `{key}`: the port has one connection"));
+            }
+        }
+        Transport::Ud => {
+            for (key, field) in port.address_keys() {
+                sink.error(
+                    "connected-only-key",
+                    field.span,
+                    format!("`{key}` is for RC and UC; port.{name} is {word}"),
+                )
+                .note("the connection manager connects queue pairs that have one peer")
+                .help(format!("write `transport = \"rc\"`, or name a port of this plan instead of `{key}`"));
+            }
+        }
+    }
+}
+
+/// The two ends of a connection have one transport: who asks for another finds nobody.
+fn check_ends(asking: &RawPort, listening: &RawPort, sink: &mut Sink) {
+    let (Some(own), Some(other)) = (&asking.transport, &listening.transport) else { return };
+    if own.value != other.value {
+        let (name, listener) = (&asking.head.name, &listening.head.name);
+        let words = (transport_word(own.value), transport_word(other.value));
+        sink.error(
+            "peer-mismatch",
+            own.span,
+            format!("port.{name} is {}, port.{listener} listens for {}", words.0, words.1),
+        )
+        .related(other.span, "the listener's transport")
+        .help("both ends of a connection have one transport");
     }
 }
 
@@ -131,6 +164,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         let Some(own) = provider(index) else { continue };
         let here = |(_, at, on): &&(usize, SocketAddr, Provider)| *on == own && overlap(*at, to);
         let Some((listener, ..)) = listeners.iter().find(here) else { continue };
+        check_ends(&raw.ports[index], &raw.ports[*listener], sink);
         match others[*listener] {
             _ if raw.ports[*listener].many().is_some() => {
                 others[*listener].get_or_insert(PortId::from_index(index));
@@ -219,6 +253,26 @@ pub(crate) fn parse_group(field: &Field<String>, sink: &mut Sink) -> Option<Grou
     sink.error("bad-value", field.span, refused)
         .help("a group is IPv4, 224.0.0.0 to 239.255.255.255, or a GID that starts with ff, e.g. \"239.1.1.1\"");
     None
+}
+
+/// The groups that a port sends to, and whether there is anybody to answer.
+pub(crate) fn groups(port: &RawPort, destination: Destination, sink: &mut Sink) -> Vec<Group> {
+    let name = &port.head.name;
+    let silent = [(!port.receives(), "receives nothing"), (port.tx_depth_wr.value == 0, "sends nothing")];
+    if let Some((_, why)) = silent.into_iter().find(|(is_so, _)| *is_so).filter(|_| port.senders_max.given) {
+        let message = format!("`senders_max` has no effect: port.{name} {why}");
+        sink.warn("no-effect", port.senders_max.span, message).help("remove it, or give the port both queues");
+    }
+    let mut groups: Vec<Group> = destination.group().into_iter().collect();
+    let is_group = !groups.is_empty();
+    for field in port.send_also.iter().filter(|_| is_group) {
+        let Some(group) = parse_group(field, sink) else { continue };
+        if groups.contains(&group) {
+            sink.error("duplicate-name", field.span, format!("port.{name} sends to {group} twice")).help("remove one");
+        }
+        groups.push(group);
+    }
+    groups
 }
 
 fn is_multicast(group: Ipv6Addr) -> bool {

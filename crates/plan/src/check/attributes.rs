@@ -151,12 +151,12 @@ pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
 
 /// Members of a group that no port of the plan sends to with their Q_Key, though some send to it:
 /// what comes is dropped unseen. `joins`, `sends`: the groups of each port.
-pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[Option<Group>], sink: &mut Sink) {
+pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[&[Group]], sink: &mut Sink) {
     let qkey = |port: &RawPort| port.attributes.qkey();
     let at = |port: &RawPort| port.attributes.qkey.as_ref().map_or(port.head.span, |field| field.span);
     for (port, group) in raw.ports.iter().zip(joins).flat_map(|(port, groups)| groups.iter().map(move |to| (port, to)))
     {
-        let senders = || raw.ports.iter().zip(sends).filter(|(_, to)| **to == Some(*group)).map(|(sender, _)| sender);
+        let senders = || raw.ports.iter().zip(sends).filter(|(_, to)| to.contains(group)).map(|(sender, _)| sender);
         if senders().any(|sender| qkey(sender) == qkey(port)) {
             continue;
         }

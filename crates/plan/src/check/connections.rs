@@ -20,6 +20,11 @@ impl RawPort {
         if self.shared.rx_shared_wr.given { &self.shared.rx_shared_wr } else { &self.rx_depth_wr }
     }
 
+    /// Whether its datagrams may go to several peers.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.senders_max.value > 0 || !self.send_also.is_empty()
+    }
+
     pub(crate) fn receives(&self) -> bool {
         self.rx_key().value > 0
     }

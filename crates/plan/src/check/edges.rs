@@ -1,5 +1,5 @@
-//! Every way that packets go, from a stage's output or a port's `next` to a stage, a port or a
-//! ring. A spread is as many ways as it has places.
+//! Every way that packets go, from a stage's output, or a port's `next` or `sent`, to a stage, a
+//! port or a ring. A spread is as many ways as it has places.
 
 use crate::check::refs::{Hop, Links};
 use crate::diag::sink::Sink;
@@ -8,7 +8,7 @@ use crate::ids::{Consumer, LcoreId, PortId, Producer, RingId, SpreadId, StageId,
 use crate::limits::EDGES_MAX;
 use crate::read::raw::RawPlan;
 
-/// One way that packets go: from a stage's output or a port's `next`.
+/// One way that packets go: from a stage's output, or a port's `next` or `sent`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub(crate) from: Producer,
@@ -16,7 +16,7 @@ pub(crate) struct Edge {
     pub(crate) lcore: Option<LcoreId>,
     /// Where it leads, never to a spread; its span is the place that names that target.
     pub(crate) hop: Hop,
-    /// The place that the output or the `next` names: of the target, or of a spread.
+    /// The place that the output, the `next` or the `sent` names: of the target, or of a spread.
     pub(crate) named: Span,
     /// The spread that it leads through.
     pub(crate) through: Option<SpreadId>,
@@ -127,14 +127,15 @@ impl Edges {
 }
 
 impl Links<'_> {
-    /// Every way that packets go. A port that receives nothing has none.
+    /// Every way that packets go.
     pub(crate) fn edges(&self, raw: &RawPlan, sink: &mut Sink) -> Edges {
         let mut edges = Vec::new();
         for (index, (port, links)) in raw.ports.iter().zip(&self.ports).enumerate() {
             let from = Producer::Port(PortId::from_index(index));
             let hop = links.next.filter(|_| port.receives());
             let edge = |hop: Hop| Edge { from, lcore: links.lcore, hop, named: hop.span, through: None };
-            edges.extend(hop.map(edge));
+            let sent = links.sent.filter(|_| port.tx_depth_wr.value > 0);
+            edges.extend(hop.into_iter().chain(sent).map(edge));
         }
         for (index, links) in self.stages.iter().enumerate() {
             let from = Producer::Stage(StageId::from_index(index));

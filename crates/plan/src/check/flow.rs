@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::check::edges::Edges;
+use crate::check::prepended::Prepended;
 use crate::check::refs::Links;
 use crate::check::rings;
 use crate::check::upstream::{Batch, Upstream};
@@ -32,6 +33,8 @@ pub(crate) struct Reach {
 pub(crate) struct Flow {
     /// In the order of the pools.
     pub(crate) reach: Vec<Reach>,
+    /// In the order of the pools.
+    pub(crate) prepended: Vec<Prepended>,
     /// Input batches, in the order of the stages.
     pub(crate) stages: Vec<Batch>,
     /// Batches that wait to be posted; none if the port has no send queue.
@@ -60,8 +63,10 @@ pub(crate) fn trace(raw: &RawPlan, links: &Links<'_>, edges: &Edges, order: &[St
     }
     let rings: Vec<RingId> = (0..raw.rings.len()).map(RingId::from_index).collect();
     let held = rings.iter().map(|ring| rings::held_by(*ring, &mut upstream, raw, links, edges, sink)).collect();
+    let prepended = reach.iter().map(|reach| Prepended::trace(links, edges, order, &reach.stages)).collect();
     Flow {
         reach,
+        prepended,
         stages,
         ports: (0..raw.ports.len())
             .map(PortId::from_index)
@@ -101,7 +106,10 @@ fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &Edges) -> Reach
                 Some(Consumer::Port(to)) => todo.push(Target::Port(to)),
                 None => {}
             },
-            Target::Port(id) if reach.sent_by.insert(id) => reach.lcores.extend(links.ports[id.index()].lcore),
+            Target::Port(id) if reach.sent_by.insert(id) => {
+                reach.lcores.extend(links.ports[id.index()].lcore);
+                todo.extend(links.ports[id.index()].sent.map(|hop| hop.target));
+            }
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 //! The checks of a plan's tables against one another, in their order, and what they worked out.
 
 pub(crate) mod addresses;
+pub(crate) mod alternate;
 mod attributes;
 pub(crate) mod connections;
 mod devices;
@@ -11,6 +12,7 @@ mod listeners;
 pub(crate) mod nodes;
 mod order;
 pub(crate) mod ports;
+pub(crate) mod prepended;
 pub(crate) mod refs;
 pub(crate) mod regions;
 pub(crate) mod retries;

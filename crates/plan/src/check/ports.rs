@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::check::addresses::{self, End};
+use crate::check::alternate;
 use crate::check::attributes;
 use crate::check::connections;
 use crate::check::listeners;
@@ -24,6 +25,8 @@ const INLINE_BYTES_LIKELY: u32 = 512;
 pub(crate) struct PortFacts {
     pub(crate) join: Vec<Group>,
     pub(crate) destination: Destination,
+    /// The groups that it sends to.
+    pub(crate) send_to: Vec<Group>,
     /// The port at the other end of a connection by address, if this plan has it.
     pub(crate) across: Option<PortId>,
     /// Clamped to the depth if it was left out.
@@ -37,7 +40,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
     let mut all: Vec<PortFacts> =
         ids.map(|id| Check { raw, links, catalog, id, port: &raw.ports[id.index()], sink }.run()).collect();
     let joins: Vec<&[Group]> = all.iter().map(|facts| facts.join.as_slice()).collect();
-    let sends: Vec<Option<Group>> = all.iter().map(|facts| facts.destination.group()).collect();
+    let sends: Vec<&[Group]> = all.iter().map(|facts| facts.send_to.as_slice()).collect();
     attributes::check_groups(raw, &joins, &sends, sink);
     // Who shares a listener is met there.
     let has_own = |(facts, port): (&PortFacts, &RawPort)| facts.end().filter(|_| port.shared.listen_with.is_none());
@@ -90,6 +93,7 @@ impl Check<'_, '_> {
         regions::check_port(port, self.sink);
         retries::check(port, self.sink);
         attributes::check(port, self.sink);
+        alternate::check(port, self.sink);
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -101,10 +105,11 @@ impl Check<'_, '_> {
                 .note("the device is asked at start, and what it grants is used or the run is refused");
         }
         let destination = self.destination();
-        let join = self.join();
+        let (join, send_to) = (self.join(), addresses::groups(port, destination, self.sink));
         PortFacts {
             join,
             destination,
+            send_to,
             across: None,
             signal_every_wr: sends::check(port, self.sink),
             next: self.links.ports[self.id.index()].next.filter(|_| port.receives()).map(|hop| hop.target),
@@ -172,9 +177,7 @@ impl Check<'_, '_> {
     fn destination(&mut self) -> Destination {
         let Some(transport) = self.port.transport.clone() else { return Destination::None };
         let port = self.port;
-        if transport.value != Transport::Rc {
-            addresses::check_transport(port, transport.value, self.sink);
-        }
+        addresses::check_transport(port, transport.value, self.sink);
         let (timeout, reconnect) = (&port.connect_timeout, &port.reconnect);
         for (key, given, span) in
             [("connect_timeout", timeout.given, timeout.span), ("reconnect", reconnect.given, reconnect.span)]
@@ -211,11 +214,13 @@ impl Check<'_, '_> {
                     .help("add `tx_depth_wr = 256`, or remove the destination");
             }
         }
-        if port.tx_depth_wr.value > 0 && port.send_to.is_none() && port.peer.is_none() {
+        let answers = port.senders_max.value > 0;
+        if port.tx_depth_wr.value > 0 && port.send_to.is_none() && port.peer.is_none() && !answers {
             self.sink
                 .error("missing-key", port.head.span, format!("port.{} sends datagrams to nobody", port.head.name))
                 .related(port.tx_depth_wr.span, "it has a send queue")
-                .help("add `send_to = \"239.1.1.1\"` (a multicast group) or `peer = \"port.NAME\"`");
+                .help("add `send_to = \"239.1.1.1\"` (a multicast group) or `peer = \"port.NAME\"`")
+                .help("or `senders_max = 256`, to answer those who send to it");
         }
         match (group, self.peer()) {
             (Some(group), _) => Destination::Group(group),
@@ -227,7 +232,9 @@ impl Check<'_, '_> {
     fn connected_destination(&mut self, transport: Transport) -> Destination {
         let port = self.port;
         let word = transport_word(transport);
-        for (key, span) in [("join", port.join_key), ("send_to", port.send_to.as_ref().map(|field| field.span))] {
+        let senders = port.senders_max.given.then_some(port.senders_max.span);
+        let send_to = port.send_to.as_ref().map(|field| field.span);
+        for (key, span) in [("join", port.join_key), ("send_to", send_to), ("senders_max", senders)] {
             if let Some(span) = span {
                 self.sink
                     .error("ud-only-key", span, format!("`{key}` is for UD; port.{} is {word}", port.head.name))
@@ -240,18 +247,15 @@ impl Check<'_, '_> {
             let at = leader.and_then(|leader| leader.listen.as_ref()?.value.parse().ok());
             return at.map_or(Destination::None, Destination::Listen);
         }
-        if let Some(other_end) = self.address(transport) {
+        if let Some(other_end) = self.address() {
             return other_end;
         }
         if port.peer.is_none() {
-            let one = self
-                .sink
+            self.sink
                 .error("missing-key", port.head.span, format!("[port.{}] needs `peer`", port.head.name))
                 .note(format!("{word} connects two queue pairs"))
-                .help("add `peer = \"port.NAME\"`, and the same the other way round");
-            if transport == Transport::Rc {
-                one.help("or `connect = \"ADDRESS:PORT\"`, or `listen = \"ADDRESS:PORT\"`, to meet somebody else's");
-            }
+                .help("add `peer = \"port.NAME\"`, and the same the other way round")
+                .help("or `connect = \"ADDRESS:PORT\"`, or `listen = \"ADDRESS:PORT\"`, to meet somebody else's");
         }
         match self.peer() {
             Some(peer) => {
@@ -264,7 +268,7 @@ impl Check<'_, '_> {
 
     /// Where it listens or connects to. `Some` if the plan wants that, `Some(None)` if it says it
     /// wrongly.
-    fn address(&mut self, transport: Transport) -> Option<Destination> {
+    fn address(&mut self) -> Option<Destination> {
         let port = self.port;
         let (key, field) = port.address_keys().next()?;
         let peer = port.peer.as_ref().map(|peer| ("peer", peer));
@@ -280,7 +284,6 @@ impl Check<'_, '_> {
             .map(|(key, field)| addresses::parse(field, key, self.sink).map(|at| at.value))
             .collect();
         Some(match (parsed[0], key) {
-            _ if transport != Transport::Rc => Destination::None,
             (Some(address), "listen") => Destination::Listen(address),
             (Some(address), _) => Destination::Connect(address),
             (None, _) => Destination::None,

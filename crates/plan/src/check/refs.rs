@@ -59,6 +59,7 @@ pub(crate) struct PortLinks {
     pub(crate) peer: Option<PortId>,
     pub(crate) listen_with: Option<PortId>,
     pub(crate) next: Option<Hop>,
+    pub(crate) sent: Option<Hop>,
 }
 
 /// What an injector's references lead to, as far as they hold.
@@ -121,6 +122,7 @@ pub(crate) fn resolve<'a>(raw: &RawPlan, catalog: &'a Catalog, sink: &mut Sink) 
             peer: names.peer(&port.peer),
             listen_with: names.peer(&port.shared.listen_with),
             next: names.hop(port.next.as_ref(), &[Sort::Stage, Sort::Port, Sort::Ring], true),
+            sent: names.hop(port.sent.as_ref(), &[Sort::Stage, Sort::Ring], false),
         })
         .collect();
     let rings = raw.rings.iter().map(|ring| names.consumer(&ring.to)).collect();

@@ -124,6 +124,10 @@ pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
             let message = format!("`windows` has no effect: port.{name} carries out no operations");
             sink.warn("no-effect", port.windows.span, message).help("remove it, or add `ops_depth_wr`");
         }
+        if port.max_sge.given {
+            let message = format!("`max_sge` has no effect: port.{name} carries out no operations");
+            sink.warn("no-effect", port.max_sge.span, message).help("remove it, or add `ops_depth_wr`");
+        }
         if port.signature_keys.value > 0 {
             let message = format!("`signature_keys` has no effect: port.{name} carries out no operations");
             sink.warn("no-effect", port.signature_keys.span, message).help("remove it, or add `ops_depth_wr`");
@@ -152,13 +156,14 @@ pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
 }
 
 impl Links<'_> {
-    /// The most operations of a stage that can be under way at once, each of which may own a
-    /// packet: as many as the ports that the stage sends to carry out.
+    /// The most packets that operations of a stage can own at once: as many operations as the ports
+    /// that the stage sends to carry out, and of each as many packets as it may have parts.
     pub(crate) fn operations(&self, id: StageId, raw: &RawPlan) -> u32 {
         let mut ports: Vec<_> = self.stages[id.index()].outputs.iter().filter_map(|hop| hop.target.port()).collect();
         ports.sort_unstable();
         ports.dedup();
-        let depths = ports.iter().map(|port| raw.ports[port.index()].operations().wr());
+        let packets = |port: &RawPort| port.operations().wr().saturating_mul(port.max_sge.value.into());
+        let depths = ports.iter().map(|port| packets(&raw.ports[port.index()]));
         u32::try_from(depths.fold(0, u64::saturating_add)).unwrap_or(u32::MAX)
     }
 }

@@ -15,7 +15,7 @@
 //!   stages included, so that no receive queue starves because others wait.
 
 use crate::check::edges::Edges;
-use crate::check::refs::Links;
+use crate::check::refs::{Links, PortLinks};
 use crate::check::upstream::Upstream;
 use crate::choices::WhenFull;
 use crate::diag::sink::Sink;
@@ -86,8 +86,11 @@ fn reaches_port(id: RingId, port: PortId, raw: &RawPlan, links: &Links<'_>, sink
     let (name, port_name) = (&ring.head.name, &raw.ports[port.index()].head.name);
     let message = format!("ring.{name} would hold back port.{port_name}, which can't wait");
     let one = sink.error("holds-a-port", ring.full.span, message);
-    if let Some(next) = links.ports[port.index()].next {
-        one.related(next.span, "what it receives leads to the ring");
+    let PortLinks { next, sent, .. } = &links.ports[port.index()];
+    for (hop, what) in [(next, "what it receives"), (sent, "what it has sent")] {
+        if let Some(hop) = hop {
+            one.related(hop.span, format!("{what} leads to the ring"));
+        }
     }
     one.note("what has been received must go somewhere: its queue would overflow, or its peer would stall")
         .help(format!("write `full = \"refuse\"` or `full = \"displace\"` in [ring.{name}]"))

@@ -1,4 +1,5 @@
-//! Checks how a port's sends are marked: which are signaled, and whether they are solicited.
+//! Checks how a port sends: which sends are signaled, whether they are solicited, and whether
+//! packets say how they are sent.
 
 use crate::diag::sink::Sink;
 use crate::read::raw_port::RawPort;
@@ -10,6 +11,7 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) -> u32 {
         sink.warn("no-effect", port.solicited.span, format!("`solicited` has no effect: port.{name} sends nothing"))
             .help("remove it, or add `tx_depth_wr`");
     }
+    check_sent(port, sink);
     let (every, depth) = (&port.signal_every_wr, &port.tx_depth_wr);
     if every.given && depth.value == 0 {
         sink.warn("no-effect", every.span, format!("`signal_every_wr` has no effect: port.{name} sends nothing"))
@@ -25,4 +27,20 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) -> u32 {
         .help(format!("write a value from 1 to {}", depth.value));
     }
     every.value.min(depth.value)
+}
+
+/// `sent` goes with `send_options`, and both with a send queue.
+fn check_sent(port: &RawPort, sink: &mut Sink) {
+    let name = &port.head.name;
+    let given = port.send_options.given.then_some(("send_options", port.send_options.span));
+    let sent = port.sent.as_ref().map(|field| ("sent", field.span));
+    if port.tx_depth_wr.value == 0 {
+        for (key, span) in given.into_iter().chain(sent) {
+            sink.warn("no-effect", span, format!("`{key}` has no effect: port.{name} sends nothing"))
+                .help("remove it, or add `tx_depth_wr`");
+        }
+    } else if let Some((_, span)) = sent.filter(|_| !port.send_options.value) {
+        sink.error("missing-key", span, format!("[port.{name}] has `sent`, and does not look at what packets ask"))
+            .help("add `send_options = true`");
+    }
 }

@@ -39,15 +39,19 @@ fn headroom(index: usize, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
 fn peer_buffers(from: PortId, to: PortId, raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) {
     let Some(landing) = links.ports[to.index()].pool.map(|id| &raw.pools[id.index()]) else { return };
     let Some(room) = &landing.data_bytes else { return };
-    let pools = raw.pools.iter().zip(&flow.reach).filter(|(_, reach)| reach.sent_by.contains(&from));
-    for (pool, data) in pools.filter_map(|(pool, _)| Some((pool, pool.data_bytes.as_ref()?))) {
-        if data.value > room.value && !keeps_to(room.value, from, raw, links) {
+    let pools = raw.pools.iter().zip(&flow.reach).zip(&flow.prepended);
+    for ((pool, _), prepended) in pools.filter(|((_, reach), _)| reach.sent_by.contains(&from)) {
+        let Some(data) = &pool.data_bytes else { continue };
+        let prepended = prepended.at_port(from);
+        let longest = u64::from(data.value) + prepended;
+        if longest > room.value.into() && !keeps_to(room.value, from, raw, links) {
             let (from, to) = (&raw.ports[from.index()].head.name, &raw.ports[to.index()].head.name);
-            let message = format!("port.{from} can send {} bytes, port.{to} receives {}", data.value, room.value);
+            let message = format!("port.{from} can send {longest} bytes, port.{to} receives {}", room.value);
+            let headers = if prepended > 0 { format!(", with {prepended} prepended") } else { String::new() };
             sink.warn("short-buffers", room.span, message)
-                .related(data.span, format!("pool.{}, sent from there", pool.head.name))
+                .related(data.span, format!("pool.{}, sent from there{headers}", pool.head.name))
                 .note("a message that is longer than its buffer fails at the receiver; a connection breaks with it")
-                .help(format!("write `data_bytes = {}` here, or keep messages to {}", data.value, room.value));
+                .help(format!("write `data_bytes = {longest}` here, or keep messages to {}", room.value));
         }
     }
 }

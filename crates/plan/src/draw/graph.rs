@@ -228,9 +228,12 @@ impl Drawing {
             match facts.destination {
                 // Those with an address come below.
                 Destination::None | Destination::Listen(_) | Destination::Connect(_) => {}
-                Destination::Group(group) => {
-                    let to = self.group_node(&group.to_string(), &mut groups);
-                    self.lines.push(Line { from: from.clone(), to, label: word.clone(), style: Style::Wire, is_wrong });
+                Destination::Group(_) => {
+                    for group in &facts.send_to {
+                        let to = self.group_node(&group.to_string(), &mut groups);
+                        let (from, label) = (from.clone(), word.clone());
+                        self.lines.push(Line { from, to, label, style: Style::Wire, is_wrong });
+                    }
                 }
                 Destination::Peer(peer) => {
                     let back = checked.ports[peer.index()].destination.peer() == Some(PortId::from_index(index));
@@ -318,12 +321,14 @@ fn placed(checked: &Checked<'_>, blame: &Blame<'_>) -> Vec<(Option<LcoreId>, Nod
     nodes
 }
 
-/// The names of outputs by where their targets stand. A port's `next` has none.
+/// The names of outputs by where their targets stand, and of ports' `sent`. A `next` has none.
 type Outputs<'a> = HashMap<Span, &'a str>;
 
 fn outputs<'a>(checked: &'a Checked<'_>) -> Outputs<'a> {
     let outputs = checked.raw.stages.iter().flat_map(|stage| &stage.out);
-    outputs.filter_map(|(name, _, target)| Some((target.as_ref()?.span, name.as_str()))).collect()
+    let outputs = outputs.filter_map(|(name, _, target)| Some((target.as_ref()?.span, name.as_str())));
+    let sent = checked.raw.ports.iter().filter_map(|port| Some((port.sent.as_ref()?.span, "sent")));
+    outputs.chain(sent).collect()
 }
 
 /// What a ring does otherwise than others, in front of which its depth stands.

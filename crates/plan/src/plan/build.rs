@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::check::Checked;
+use crate::check::alternate;
 use crate::check::edges::LaneEdges;
 use crate::check::upstream::Batch;
 use crate::choices::Transport;
@@ -12,7 +13,7 @@ use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, Region
 use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Lane, Ring, Spread};
-use crate::plan::port::{Acceptor, Attributes, Connections, Port, Retries};
+use crate::plan::port::{Acceptor, AlternatePath, Attributes, Connections, Port, Retries};
 use crate::plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
@@ -175,6 +176,8 @@ impl Checked<'_> {
             transport: raw.transport.as_ref()?.value,
             join: facts.join.clone(),
             destination: facts.destination,
+            send_to: facts.send_to.clone(),
+            senders_max: raw.senders_max.value,
             connect_to: raw.connect_to(),
             connect_timeout: raw.connect_timeout.value,
             reconnect: raw.reconnects(),
@@ -184,17 +187,22 @@ impl Checked<'_> {
             rx_depth_wr: raw.rx_depth_wr.value,
             tx_depth_wr: raw.tx_depth_wr.value,
             ops_depth_wr: raw.ops_depth_wr.value,
+            max_sge: raw.max_sge.value,
             windows: raw.windows.value,
             signature_keys: raw.signature_keys.value,
             immediates: raw.immediates.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
             solicited: raw.solicited.value,
+            send_options: raw.send_options.value,
+            sent: links.sent.map(|hop| hop.target).filter(|_| raw.tx_depth_wr.value > 0),
             retries: retries(raw),
             attributes: attributes(raw),
+            alternate: alternate_path(raw),
             timestamps: raw.timestamps.value,
             next: facts.next,
             batch_packets: self.flow.ports[index].as_ref().map_or(0, Batch::packets),
+            said: raw.retries.given().chain(raw.attributes.given()).chain(raw.alternate.given()).collect(),
         })
     }
 
@@ -318,6 +326,20 @@ fn attributes(raw: &RawPort) -> Attributes {
         max_dest_rd_atomic: byte(&raw.max_dest_rd_atomic),
         rate_limit_kbit_per_s: raw.rate_limit.as_ref().map(|field| field.value),
     }
+}
+
+/// All are bounded by what their bits hold.
+fn alternate_path(raw: &RawPort) -> Option<AlternatePath> {
+    let byte = |field: &Option<Field<u32>>| field.as_ref().map(|field| field.value as u8);
+    let raw = &raw.alternate;
+    Some(AlternatePath {
+        gid: alternate::parse(raw.gid.as_ref()?)?,
+        lid: raw.lid.as_ref().map_or(0, |field| field.value as u16),
+        port_num: byte(&raw.port),
+        gid_index: byte(&raw.gid_index),
+        pkey: raw.pkey.as_ref().map(|field| field.value as u16),
+        timeout: byte(&raw.timeout),
+    })
 }
 
 fn acceptor(raw: &RawPort, sources: &Sources) -> Option<Acceptor> {

@@ -5,6 +5,7 @@
 //! circle.
 
 pub(crate) mod build;
+pub(crate) mod changes;
 pub(crate) mod links;
 pub(crate) mod nodes;
 pub(crate) mod port;

@@ -27,8 +27,12 @@ pub struct Port {
     pub transport: Transport,
     /// The multicast groups to receive; UD only.
     pub join: Vec<Group>,
-    /// Where the port sends to. UC always has a peer, RC a peer or an address.
+    /// Where the port sends to: on RC and UC always a peer or an address.
     pub destination: Destination,
+    /// The groups that it sends to, that of `destination` first; UD only.
+    pub send_to: Vec<Group>,
+    /// Senders that it knows at once, so that they can be answered; UD only.
+    pub senders_max: u32,
     /// Every address that it connects to, that of `destination` first; empty if it does not.
     pub connect_to: Vec<SocketAddr>,
     /// How long the start of a run waits for a connection by address.
@@ -49,6 +53,8 @@ pub struct Port {
     /// One-sided operations that may be under way, beside the sends, a queue pair; 0: the port
     /// carries out none.
     pub ops_depth_wr: u32,
+    /// Parts that the memory of one of its operations may have.
+    pub max_sge: u32,
     /// Memory windows that its operations may bind, a queue pair.
     pub windows: u32,
     /// Signature keys through which its operations check blocks while they move, a queue pair.
@@ -61,10 +67,16 @@ pub struct Port {
     pub signal_every_wr: u32,
     /// Whether every send wakes a peer that is woken by solicited messages only.
     pub solicited: bool,
+    /// Whether packets are sent as they ask.
+    pub send_options: bool,
+    /// Where packets go that ask to come back once they are sent.
+    pub sent: Option<Target>,
     /// When the queue pair sends again, and when it gives up; of RC, which alone does.
     pub retries: Option<Retries>,
     /// What the plan says of its queue pairs otherwise.
     pub attributes: Attributes,
+    /// Another way to its peer, for when the first fails; of RC.
+    pub alternate: Option<AlternatePath>,
     /// Whether received packets carry the time of the turn that received them. If not, a turn in
     /// which no stage asks for the time reads no clock.
     pub timestamps: bool,
@@ -73,6 +85,8 @@ pub struct Port {
     /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0
     /// without a send queue.
     pub batch_packets: u32,
+    /// Where the plan gives attributes of its queue pairs, by their keys.
+    pub(crate) said: Vec<(&'static str, Span)>,
 }
 
 /// When a reliable connection sends again, and when it gives up, in the codes of ibv_modify_qp(3).
@@ -111,6 +125,23 @@ pub struct Attributes {
     pub max_dest_rd_atomic: Option<u8>,
     /// The most that a queue pair sends, where its device paces the transport.
     pub rate_limit_kbit_per_s: Option<u32>,
+}
+
+/// Another way to the same peer, by the attributes of ibv_modify_qp(3) that begin with `alt_`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlternatePath {
+    /// The peer's GID that it leads to.
+    pub gid: [u8; 16],
+    /// The peer's LID there; 0 on Ethernet.
+    pub lid: u16,
+    /// The port of the own device that it leaves by; `None`: that of the first path.
+    pub port_num: Option<u8>,
+    /// The own GID there; `None`: the index that the first path has.
+    pub gid_index: Option<u8>,
+    /// The P_Key there; `None`: the one at index 0.
+    pub pkey: Option<u16>,
+    /// How long it waits for an ACK there; `None`: as long as on the first path.
+    pub timeout: Option<u8>,
 }
 
 /// What a port with many connections has for all of them together.

@@ -6,9 +6,10 @@ use crate::choices::{Placement, Transport};
 use crate::diag::source::Span;
 use crate::limits::{
     CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, INLINE_BYTES, LISTED_MAX, MIN_RNR_TIMER,
-    RETRIES_MAX, RETRY_CNT, RNR_RETRY, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX, TIMER_CODE_MAX,
-    WINDOWS_MAX,
+    RETRIES_MAX, RETRY_CNT, RNR_RETRY, SENDERS_MAX, SGE_MAX, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX,
+    TIMER_CODE_MAX, WINDOWS_MAX,
 };
+use crate::read::raw_alternate::RawAlternate;
 use crate::read::raw_attributes::RawAttributes;
 use crate::read::reader::{Field, Reader, TableHeader, table_of};
 use crate::text::tree::Node;
@@ -23,6 +24,9 @@ pub(crate) struct RawPort {
     pub(crate) join: Vec<Field<String>>,
     pub(crate) join_key: Option<Span>,
     pub(crate) send_to: Option<Field<String>>,
+    /// Behind the first.
+    pub(crate) send_also: Vec<Field<String>>,
+    pub(crate) senders_max: Field<u32>,
     pub(crate) peer: Option<Field<String>>,
     pub(crate) listen: Option<Field<String>>,
     pub(crate) connect: Option<Field<String>>,
@@ -34,14 +38,18 @@ pub(crate) struct RawPort {
     pub(crate) rx_depth_wr: Field<u32>,
     pub(crate) tx_depth_wr: Field<u32>,
     pub(crate) ops_depth_wr: Field<u32>,
+    pub(crate) max_sge: Field<u32>,
     pub(crate) windows: Field<u32>,
     pub(crate) signature_keys: Field<u32>,
     pub(crate) immediates: Field<bool>,
     pub(crate) inline_bytes: Field<u32>,
     pub(crate) signal_every_wr: Field<u32>,
     pub(crate) solicited: Field<bool>,
+    pub(crate) send_options: Field<bool>,
+    pub(crate) sent: Option<Field<String>>,
     pub(crate) retries: RawRetries,
     pub(crate) attributes: RawAttributes,
+    pub(crate) alternate: RawAlternate,
     pub(crate) timestamps: Field<bool>,
     pub(crate) next: Option<Field<String>>,
 }
@@ -82,7 +90,9 @@ impl RawPort {
             transport: reader.choice("transport", &transports),
             join_key: reader.place("join").map(|entry| entry.key_span),
             join: reader.texts("join", LISTED_MAX),
-            send_to: reader.optional_text("send_to"),
+            send_to: None,
+            send_also: reader.text_or_texts("send_to", LISTED_MAX),
+            senders_max: reader.number_or("senders_max", 0..=SENDERS_MAX, 0),
             peer: reader.optional_text("peer"),
             listen: reader.optional_text("listen"),
             connect: None,
@@ -93,19 +103,24 @@ impl RawPort {
             rx_depth_wr: read_depth(reader, "rx_depth_wr"),
             tx_depth_wr: read_depth(reader, "tx_depth_wr"),
             ops_depth_wr: read_depth(reader, "ops_depth_wr"),
+            max_sge: reader.number_or("max_sge", 1..=SGE_MAX, 1),
             windows: reader.number_or("windows", 0..=WINDOWS_MAX, 0),
             signature_keys: reader.number_or("signature_keys", 0..=SIGNATURE_KEYS_MAX, 0),
             immediates: reader.flag_or("immediates", false),
             inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
             signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
             solicited: reader.flag_or("solicited", false),
+            send_options: reader.flag_or("send_options", false),
+            sent: reader.optional_text("sent"),
             retries: RawRetries::read(reader),
             attributes: RawAttributes::read(reader),
+            alternate: RawAlternate::read(reader),
             timestamps: reader.flag_or("timestamps", true),
             next: reader.optional_text("next"),
         };
         // The first stands for the port wherever one address does.
         port.connect = (!port.connect_also.is_empty()).then(|| port.connect_also.remove(0));
+        port.send_to = (!port.send_also.is_empty()).then(|| port.send_also.remove(0));
         port
     }
 }

@@ -1,9 +1,11 @@
 //! The sums of a plan: what is needed at most, held against what there is.
 
 mod descriptors;
+mod headroom;
 mod memory;
 mod needs;
 pub(crate) mod offers;
+mod send_offers;
 pub(crate) mod sum;
 
 use crate::catalog::Catalog;
@@ -34,6 +36,7 @@ pub(crate) fn prove(checked: &Checked<'_>, catalog: &Catalog, machine: &Machine,
     }
     let (raw, links, regions) = (&checked.raw, &checked.links, &checked.regions);
     let (mut sums, completions) = sum::check(raw, links, &checked.edges, &checked.flow, sink);
+    sums.extend(headroom::check(raw, &checked.flow, sink));
     let needs = needs::ask(raw, links, &catalog.sections, &sink.sources);
     sums.extend(needs::packets(raw, links, &needs, sink));
     let (timers, operates) = offers::check(raw, links, regions, &needs, sink);

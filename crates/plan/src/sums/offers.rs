@@ -20,6 +20,7 @@ use crate::limits::TIMERS_MAX;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
+use crate::sums::send_offers::{self, listed};
 use crate::sums::sum::{Limit, Sum};
 
 /// Of each stage, whether it asks for operations over each of its outputs.
@@ -48,6 +49,12 @@ pub(crate) fn check(
                 let Some(hop) = linked.outputs.get(output) else { continue };
                 used[output] = true;
                 operations(raw, stage, asked, *hop, sink);
+            }
+            for asked in kind.spec.sends {
+                let output = kind.spec.outputs.iter().position(|output| *output == asked.output);
+                if let Some(hop) = output.and_then(|output| linked.outputs.get(output)) {
+                    send_offers::check(raw, links, stage, asked, *hop, sink);
+                }
             }
         }
         for need in &needs.regions {
@@ -180,12 +187,4 @@ fn room(
         .related(hop.span, format!("stage.{stage} sends {}", need.what))
         .note("what finds no room is dropped (`tx_full`), and its peer waits for it in vain")
         .help(format!("write `tx_depth_wr = {needed}` or more, or let peers ask for less at once"));
-}
-
-/// `a, b and c`.
-fn listed(words: &[&str]) -> String {
-    match words {
-        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
-        words => words.concat(),
-    }
 }

@@ -268,6 +268,9 @@ fn pool(
                 batch.packets().into(),
                 port.head.span,
             );
+            let packets = if port.has_peers() { 2 * u64::from(batch.packets()) } else { 0 };
+            let what = format!("for several peers at port.{}", port.head.name);
+            sum.add(&sources, what, "sorted, and parked", packets, port.head.span);
         }
         sum.add(
             &sources,

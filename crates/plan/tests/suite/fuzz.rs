@@ -70,11 +70,11 @@ fn check_promises(plan: &Plan) {
     assert!(plan.sums().iter().all(|sum| sum.holds()));
 }
 
-/// An address is one that can be listened at or reached, on a reliable connection, and no two ports
-/// of a provider listen there.
+/// An address is one that can be listened at or reached, by a connection, of which a port has many
+/// only if they are reliable; and no two ports of a provider listen there.
 fn check_ends(plan: &Plan, port: &Port) {
     let (Destination::Listen(address) | Destination::Connect(address)) = port.destination else { return };
-    assert_eq!(port.transport, Transport::Rc);
+    assert!(port.transport == Transport::Rc || port.transport == Transport::Uc && port.connections.is_none());
     assert!(address.port() != 0 && !address.ip().is_multicast());
     assert!(matches!(port.destination, Destination::Listen(_)) || !address.ip().is_unspecified());
     let same = |other: &&Port| {

@@ -2,6 +2,7 @@
 
 mod app;
 mod broken_plans;
+mod changes;
 mod common;
 mod completions;
 mod consequences;
@@ -16,8 +17,11 @@ mod needs;
 mod nodes;
 mod offers;
 mod params;
+mod peers_of_datagrams;
+mod prepended;
 mod reference;
 mod regions;
+mod send_options;
 mod sets;
 mod spreads;
 mod wrong_files;

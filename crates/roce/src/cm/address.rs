@@ -4,17 +4,44 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The header's bytes.
 pub const IP_HEADER_BYTES: usize = 36;
-/// The port space of connections, `RDMA_PS_TCP`, in a service's number.
-const PORT_SPACE_TCP: u64 = 0x0106 << 16;
-
-/// The number of the service that listens on a port of `rdma_cm`.
-pub fn service_of_port(port: u16) -> u64 {
-    PORT_SPACE_TCP | u64::from(port)
+/// The connections that a port of `rdma_cm` is for. Each kind has ports of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortSpace {
+    /// RC, in `RDMA_PS_TCP`.
+    Reliable,
+    /// UC, in `RDMA_PS_IB`: the only space of `rdma_cm` in which a program chooses the transport.
+    Unreliable,
 }
 
-/// The port of a service, if it is one of those.
-pub(crate) fn port_of_service(service: u64) -> Option<u16> {
-    (service & !0xFFFF == PORT_SPACE_TCP).then_some(service as u16)
+impl PortSpace {
+    const ALL: [PortSpace; 2] = [PortSpace::Reliable, PortSpace::Unreliable];
+
+    /// The space in a service's number (rdma_cma.h, `enum rdma_port_space`).
+    fn bits(self) -> u64 {
+        match self {
+            PortSpace::Reliable => 0x0106 << 16,
+            PortSpace::Unreliable => 0x013F << 16,
+        }
+    }
+
+    /// The number of the service that listens on a port of this space.
+    pub fn service_of_port(self, port: u16) -> u64 {
+        self.bits() | u64::from(port)
+    }
+
+    /// The space and the port of a service, if it is a port of `rdma_cm`'s connections.
+    pub(crate) fn of_service(service: u64) -> Option<(PortSpace, u16)> {
+        let space = PortSpace::ALL.into_iter().find(|space| service & !0xFFFF == space.bits())?;
+        Some((space, service as u16))
+    }
+
+    /// What a request for one of its connections has as its transport service type.
+    pub(crate) fn service_type(self) -> u8 {
+        match self {
+            PortSpace::Reliable => 0,
+            PortSpace::Unreliable => 1,
+        }
+    }
 }
 
 /// Who asks, in terms of IP.

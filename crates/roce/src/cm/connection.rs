@@ -1,6 +1,6 @@
 //! A connection as its manager knows it, and what programs say and hear of one.
 
-use crate::cm::address::{IP_HEADER_BYTES, IpHeader, gid_of, service_of_port};
+use crate::cm::address::{IP_HEADER_BYTES, IpHeader, PortSpace, gid_of};
 use crate::cm::bits::padded;
 use crate::cm::mad::{MadError, Message};
 use crate::cm::notices::Reject;
@@ -126,7 +126,8 @@ const RATE: u8 = 3;
 const HOP_LIMIT: u8 = 64;
 
 impl Connect {
-    /// A request to a port of `rdma_cm`, with as much of the program's data as fits.
+    /// A request for a reliable connection to a port of `rdma_cm`, with as much of the program's
+    /// data as fits.
     ///
     /// # Errors
     /// If the addresses are of different families.
@@ -155,13 +156,13 @@ impl Connect {
         };
         let request = Request {
             local_id: 0,
-            service: service_of_port(port),
+            service: PortSpace::Reliable.service_of_port(port),
             ca_guid: 0,
             qpn,
             responder_resources: 16,
             initiator_depth: 16,
             remote_response_timeout: 0,
-            service_type: 0,
+            service_type: PortSpace::Reliable.service_type(),
             flow_control: false,
             starting_psn,
             local_response_timeout: 0,
@@ -175,6 +176,16 @@ impl Connect {
             data,
         };
         Ok(Connect { to, request })
+    }
+
+    /// The same request, at the port of that number in this space.
+    #[must_use]
+    pub fn in_space(mut self, space: PortSpace) -> Connect {
+        if let Some((_, port)) = self.request.port() {
+            self.request.service = space.service_of_port(port);
+            self.request.service_type = space.service_type();
+        }
+        self
     }
 }
 

@@ -39,6 +39,30 @@ pub enum Message {
     Disconnected(Disconnected),
 }
 
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressee {
+    /// Who listens for requests for this service.
+    Service(u64),
+    /// Who has the connection of this number.
+    Connection(u32),
+}
+
+impl Message {
+    /// Whom it is for.
+    pub fn addressee(&self) -> Addressee {
+        match self {
+            Message::Request(request) => Addressee::Service(request.service),
+            Message::Wait(wait) => Addressee::Connection(wait.remote_id),
+            Message::Reject(reject) => Addressee::Connection(reject.remote_id),
+            Message::Reply(reply) => Addressee::Connection(reply.remote_id),
+            Message::Ready(ready) => Addressee::Connection(ready.remote_id),
+            Message::Disconnect(disconnect) => Addressee::Connection(disconnect.remote_id),
+            Message::Disconnected(disconnected) => Addressee::Connection(disconnected.remote_id),
+        }
+    }
+}
+
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MadError {

@@ -19,6 +19,8 @@ use std::net::IpAddr;
 pub struct Manager {
     pub(crate) limits: Limits,
     pub(crate) services: Vec<u64>,
+    /// With what the numbers of connections begin, and how many bits of it.
+    prefix: (u32, u32),
     pub(crate) places: Box<[Option<Connection>]>,
     pub(crate) free: Vec<usize>,
     pub(crate) to_send: Turns,
@@ -51,6 +53,7 @@ impl Manager {
         Manager {
             limits: Limits { connections: count, ..limits },
             services: Vec::new(),
+            prefix: (1, 1),
             places: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             to_send,
@@ -58,6 +61,23 @@ impl Manager {
             events: VecDeque::with_capacity(count * EVENTS_EACH),
             answers: VecDeque::with_capacity(limits.answers),
         }
+    }
+
+    /// The numbers of its connections begin with these bits, not all of them zeros: several
+    /// managers that share an address know by them whose a connection is.
+    pub fn number_after(&mut self, prefix: u32, bits: u32) {
+        debug_assert!((1..32).contains(&bits) && (1..1 << bits).contains(&prefix));
+        self.prefix = (prefix, bits);
+    }
+
+    /// Whether requests for a service are taken.
+    pub fn listens(&self, service: u64) -> bool {
+        self.services.contains(&service)
+    }
+
+    /// Whether a program has a request that it has neither accepted nor rejected.
+    pub fn has_undecided(&self) -> bool {
+        self.places.iter().flatten().any(|connection| connection.state == State::Requested)
     }
 
     /// Requests for a service are taken.
@@ -216,8 +236,10 @@ impl Manager {
     /// A number that has its place in its low bits.
     pub(crate) fn number(&self, place: usize, random: u32) -> u32 {
         let shift = self.places.len().next_power_of_two().trailing_zeros();
-        // None is 0, which stands for no connection.
-        random.checked_shl(shift).unwrap_or(0) | 1_u32.checked_shl(31).unwrap_or(0) | place as u32
+        let (prefix, bits) = self.prefix;
+        // None is 0, which stands for no connection: a prefix isn't.
+        let rest = random.checked_shl(shift).unwrap_or(0) | place as u32;
+        rest & u32::MAX >> bits | prefix << (32 - bits)
     }
 
     pub(crate) fn place_of(&self, number: u32) -> usize {

@@ -8,12 +8,12 @@
 //!
 //! ```
 //! use std::net::IpAddr;
-//! use verbline_roce::cm::{Accept, Connect, Event, Limits, Manager, service_of_port};
+//! use verbline_roce::cm::{Accept, Connect, Event, Limits, Manager, PortSpace};
 //! use verbline_roce::{transport::Mtu, wire::{Psn, Qpn}};
 //!
 //! let [client_addr, server_addr]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("one"));
 //! let (mut client, mut server) = (Manager::new(Limits::default()), Manager::new(Limits::default()));
-//! server.listen(service_of_port(4420));
+//! server.listen(PortSpace::Reliable.service_of_port(4420));
 //! let (qpn, psn) = (Qpn::new(0x11), Psn::new(7));
 //! let connect = Connect::new(client_addr, server_addr, 4420, qpn, psn, Mtu::B1024, b"hello")?;
 //! // Identifiers should be random; these are not.
@@ -22,7 +22,8 @@
 //! let request = client.transmit().expect("a request");
 //! server.receive(0, 0x5E, client_addr, &request.mad)?;
 //! let Some(Event::Requested(incoming, request)) = server.poll() else { panic!() };
-//! assert_eq!((request.qpn, request.port(), &request.user_data()[..5]), (Qpn::new(0x11), Some(4420), &b"hello"[..]));
+//! assert_eq!((request.qpn, request.port()), (Qpn::new(0x11), Some((PortSpace::Reliable, 4420))));
+//! assert_eq!(request.user_data()[..5], *b"hello");
 //! server.accept(0, incoming, &Accept::new(Qpn::new(0x12), Psn::new(9), b"welcome"))?;
 //!
 //! client.receive(0, 0, server_addr, &server.transmit().expect("a reply").mad)?;
@@ -45,10 +46,10 @@ mod progress;
 mod reply;
 mod request;
 
-pub use address::{IP_HEADER_BYTES, IpHeader, service_of_port};
+pub use address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};
 pub use datagram::{MANAGEMENT_QKEY, write_datagram};
-pub use mad::{MAD_BYTES, Mad, MadError, Message};
+pub use mad::{Addressee, MAD_BYTES, Mad, MadError, Message};
 pub use manager::{Manager, Outgoing};
 pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
 pub use reply::{REPLY_DATA_BYTES, Reply};

@@ -12,8 +12,6 @@ use std::net::IpAddr;
 
 /// The longest that a peer may ask for: 8.6 s.
 const WAIT_MAX: u8 = 21;
-/// A reliable or an unreliable connection.
-const SERVICE_TYPES: u8 = 2;
 
 impl Manager {
     /// Takes in a message that came to queue pair 1 from `from`. `random` makes the number of a new
@@ -63,7 +61,7 @@ impl Manager {
         let half_open = self.places.iter().flatten().filter(peers).filter(is_half_open).count();
         let why = if !self.services.contains(&request.service) {
             Some(reason::INVALID_SERVICE)
-        } else if request.service_type >= SERVICE_TYPES {
+        } else if !request.has_transport() {
             Some(reason::UNSUPPORTED)
         } else if half_open >= self.limits.half_open_per_source {
             Some(reason::NO_RESOURCES)

@@ -1,6 +1,6 @@
 //! REQ: asks for a connection.
 
-use crate::cm::address::{IP_HEADER_BYTES, IpHeader, port_of_service};
+use crate::cm::address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 use crate::cm::bits::Body;
 use crate::transport::Mtu;
 use crate::wire::{Psn, Qpn};
@@ -9,6 +9,9 @@ use crate::wire::{Psn, Qpn};
 pub const REQUEST_DATA_BYTES: usize = 92;
 /// What of it is the program's, behind [`IpHeader`].
 pub const USER_DATA_BYTES: usize = REQUEST_DATA_BYTES - IP_HEADER_BYTES;
+
+/// A reliable or an unreliable connection.
+const SERVICE_TYPES: u8 = 2;
 
 /// A request for a connection. Fields that RoCE has no use for are written as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +81,18 @@ pub struct Path {
 const NO_LID: u16 = 0xFFFF;
 
 impl Request {
-    /// The port that is asked for, if the service is one of `rdma_cm`'s connections.
-    pub fn port(&self) -> Option<u16> {
-        port_of_service(self.service)
+    /// The port that is asked for, and its space, if the service is one of `rdma_cm`'s connections.
+    pub fn port(&self) -> Option<(PortSpace, u16)> {
+        PortSpace::of_service(self.service)
+    }
+
+    /// Whether it asks for a transport that its service has: one of the two, and at a port of
+    /// `rdma_cm` the one of its space.
+    pub(crate) fn has_transport(&self) -> bool {
+        match self.port() {
+            Some((space, _)) => self.service_type == space.service_type(),
+            None => self.service_type < SERVICE_TYPES,
+        }
     }
 
     /// What `rdma_cm` says of addresses; nothing if the request isn't its.

@@ -7,6 +7,7 @@ use crate::wire::{Qpn, Segment};
 use crate::work::{Completion, PostError, SendRequest};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 /// Queue pairs that one caller drives.
 ///
@@ -18,12 +19,16 @@ pub struct Engine {
     places: Vec<Option<QueuePair>>,
     free: Vec<usize>,
     by_number: HashMap<u32, usize, BuildHasherDefault<NumberHasher>>,
+    /// Those of others who share its address are not among them; without, all are.
+    numbers: Option<Range<u32>>,
     to_send: Turns,
     to_poll: Turns,
     /// Failed, and not told of yet.
     failed: Turns,
     /// Held, and all that was begun is done, which is not told of yet.
     drained: Turns,
+    /// Something went wrong with them that is not told of yet.
+    noted: Turns,
     deadlines: Deadlines,
     /// Datagrams that the first one to send has sent in a row.
     in_a_row: u32,
@@ -36,11 +41,37 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// A queue pair took it in.
-    Taken(Qpn),
+    Taken {
+        /// The queue pair.
+        qpn: Qpn,
+        /// It is the first that the queue pair took in.
+        is_first: bool,
+    },
     /// It is connection management's, whose state machine is apart.
     Management(Management<'a>),
+    /// It is for a queue pair that is not among [the numbers of this engine](Engine::own_numbers).
+    Elsewhere(Qpn),
+    /// It is UD, and for no queue pair of the engine: another of its carrier's, or a group.
+    Datagram(Datagram<'a>),
     /// It was discarded.
     Discarded(Discard),
+}
+
+/// A datagram of UD to a queue pair that is not the engine's, or to the members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Whom it is for; [`Qpn::MULTICAST`] of a group.
+    pub to: Qpn,
+    /// The sender's queue pair.
+    pub from: Qpn,
+    /// The key that it carries.
+    pub qkey: u32,
+    /// Immediate data, host order.
+    pub immediate: Option<u32>,
+    /// The receiver's completion is a solicited event.
+    pub solicited: bool,
+    /// What it says.
+    pub payload: &'a [u8],
 }
 
 /// A datagram to queue pair 1.
@@ -73,6 +104,12 @@ impl Engine {
         Engine::default()
     }
 
+    /// Its queue pairs, and those of UD beside it, have numbers among these from now on: what is
+    /// for another is [elsewhere's](Received::Elsewhere).
+    pub fn own_numbers(&mut self, numbers: Range<u32>) {
+        self.numbers = Some(numbers);
+    }
+
     /// Takes over a queue pair. Its number should be random: it is the first that a stranger has to
     /// guess.
     pub fn add(&mut self, queue_pair: QueuePair) -> Result<Qpn, CreateError> {
@@ -91,6 +128,7 @@ impl Engine {
         self.to_poll.make_room(self.places.len());
         self.failed.make_room(self.places.len());
         self.drained.make_room(self.places.len());
+        self.noted.make_room(self.places.len());
         self.deadlines.make_room(self.places.len());
         self.places[place] = Some(queue_pair);
         self.by_number.insert(qpn.number(), place);
@@ -104,6 +142,7 @@ impl Engine {
         self.to_poll.forget(place);
         self.failed.forget(place);
         self.drained.forget(place);
+        self.noted.forget(place);
         self.deadlines.forget(place);
         self.free.push(place);
         self.places[place].take()
@@ -142,6 +181,11 @@ impl Engine {
         std::mem::take(&mut self.has_incidents).then_some(&self.incidents)
     }
 
+    /// What is elsewhere's is nobody's: it is discarded, and counted.
+    pub fn discard_of_nobody(&mut self) {
+        self.discard(Discard::NoQueuePair);
+    }
+
     fn discard(&mut self, why: Discard) -> Received<'static> {
         self.incidents.discard(why);
         self.has_incidents = true;
@@ -165,11 +209,16 @@ impl Engine {
         }
         let place = self.by_number.get(&qpn.number()).copied();
         let Some((place, queue_pair)) = place.and_then(|place| Some((place, self.places[place].as_mut()?))) else {
-            return self.discard(Discard::NoQueuePair);
+            let is_own = qpn == Qpn::MULTICAST || self.numbers.as_ref().is_none_or(|own| own.contains(&qpn.number()));
+            if !is_own {
+                return Received::Elsewhere(qpn);
+            }
+            return unknown(&incoming).unwrap_or_else(|why| self.discard(why));
         };
+        let is_first = queue_pair.counters().received == 0;
         let taken = queue_pair.receive(now_ns, &incoming, memory);
         self.look_at(place);
-        taken.map_or_else(Received::Discarded, |()| Received::Taken(qpn))
+        taken.map_or_else(Received::Discarded, |()| Received::Taken { qpn, is_first })
     }
 
     /// Something happened to a queue pair: it may have something to send, to complete, or to wait
@@ -184,6 +233,7 @@ impl Engine {
         if let Some(more) = queue_pair.take_incidents() {
             self.incidents.add(&more);
             self.has_incidents = true;
+            self.noted.ask(place);
         }
         if queue_pair.has_completions() {
             self.to_poll.ask(place);
@@ -262,6 +312,18 @@ impl Engine {
         None
     }
 
+    /// The next queue pair with which something went wrong since it was given here last, and all
+    /// that did since it was made.
+    pub fn take_noted(&mut self) -> Option<(Qpn, Incidents)> {
+        while let Some(place) = self.noted.first() {
+            self.noted.pass();
+            if let Some(queue_pair) = &self.places[place] {
+                return Some((queue_pair.qpn(), *queue_pair.counters().incidents()));
+            }
+        }
+        None
+    }
+
     /// When to call [`advance`](Self::advance) at the latest. It may be too early, never too late.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()
@@ -285,6 +347,20 @@ fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
         Segment::Ud(deth, _) => Ok(Received::Management(Management { qkey: deth.qkey, payload: packet.payload })),
         _ => Err(Discard::Transport),
     }
+}
+
+fn unknown<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
+    let packet = incoming.packet();
+    let Segment::Ud(deth, immediate) = packet.segment else { return Err(Discard::NoQueuePair) };
+    incoming.check()?;
+    Ok(Received::Datagram(Datagram {
+        to: packet.bth.destination,
+        from: deth.source,
+        qkey: deth.qkey,
+        immediate,
+        solicited: packet.bth.solicited,
+        payload: packet.payload,
+    }))
 }
 
 /// Spreads queue pair numbers, which no stranger chooses.

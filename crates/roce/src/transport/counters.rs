@@ -133,7 +133,7 @@ incidents! {
     fatal_naks_sent,
     /// The same, received.
     fatal_naks_received,
-    /// Times that no acknowledgement came.
+    /// Times that no acknowledgement came, and peers that were silent for too long.
     timeouts,
 }
 

@@ -4,9 +4,10 @@ use crate::memory::{Owner, Sge};
 use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
 use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
-use crate::transport::repair::Stop;
+use crate::transport::keep_alive::KeepAlive;
 use crate::transport::requester::Requester;
 use crate::transport::responder::{Refusal, Responder};
+use crate::transport::retransmit::Stop;
 use crate::transport::send_queue::SendQueue;
 use crate::transport::unreliable::{UnreliableReceiver, UnreliableSender, without_invalidation};
 use crate::wire::{Psn, Qpn};
@@ -22,11 +23,14 @@ pub struct QueuePair {
     pub(crate) sends: SendQueue,
     pub(crate) inbox: Inbox,
     pub(crate) counters: Counters,
-    /// The send work request whose memory could not be read: it fails once all before it are done.
-    pub(crate) unreadable: Option<u64>,
+    /// The send work request that can't be carried out, and why: it fails once all before it are
+    /// done.
+    pub(crate) failing: Option<(u64, Status)>,
     /// Which half sends next.
     pub(crate) is_responders_turn: bool,
     pub(crate) held: Option<Hold>,
+    /// Of a reliable connection whose peer is to be there.
+    pub(crate) keep_alive: Option<KeepAlive>,
     fault: Option<Fault>,
     /// Its failure was told.
     is_told: bool,
@@ -92,11 +96,12 @@ impl QueuePair {
             sends: SendQueue::new(capacity),
             inbox: Inbox::new(receives, capacity.receive_sges),
             counters: Counters::default(),
-            unreadable: None,
+            failing: None,
             // A program that answers a message waits for its answer to leave, and nobody for the
             // acknowledgement.
             is_responders_turn: false,
             held: None,
+            keep_alive: None,
             fault: None,
             is_told: false,
         }
@@ -129,7 +134,7 @@ impl QueuePair {
 
     /// Its sends go on after one has failed.
     pub(crate) fn reopen(&mut self) {
-        (self.state, self.is_told, self.unreadable) = (State::Open, false, None);
+        (self.state, self.is_told, self.failing) = (State::Open, false, None);
     }
 
     /// What a peer did that ended it, once.
@@ -196,7 +201,7 @@ impl QueuePair {
             (Mode::Uc(_, _, Some(sender)), operation) => {
                 let is_there = match operation {
                     Operation::Send(end) => without_invalidation(end).is_some(),
-                    Operation::Write(..) => true,
+                    Operation::Write(..) | Operation::Local => true,
                     Operation::Read(_) | Operation::Atomic(_) | Operation::Datagram(..) => false,
                 };
                 if !is_there {
@@ -235,9 +240,18 @@ impl QueuePair {
     /// When to call [`advance`](Self::advance), if nothing comes before.
     pub fn deadline_ns(&self) -> Option<u64> {
         match &self.mode {
-            Mode::Rc(_, _, Some(requester)) if !self.is_failed() => requester.deadline_ns(),
+            Mode::Rc(_, _, Some(requester)) if !self.is_failed() => {
+                let look_ns = self.keep_alive.as_ref().map(KeepAlive::deadline_ns);
+                [requester.deadline_ns(), look_ns].into_iter().flatten().min()
+            }
             _ => None,
         }
+    }
+
+    /// From now on a peer of a reliable connection that is silent for long is asked whether it is
+    /// there, and if it doesn't answer, the queue pair fails.
+    pub fn keep_alive(&mut self, now_ns: u64) {
+        self.keep_alive = Some(KeepAlive::new(now_ns));
     }
 
     /// Time has passed: repeats what was not answered, or gives up.
@@ -255,6 +269,18 @@ impl QueuePair {
                 }
                 Err(Stop::Discard(_)) => {}
             }
+        }
+        self.advance_keep_alive(now_ns);
+    }
+
+    fn advance_keep_alive(&mut self, now_ns: u64) {
+        let (Mode::Rc(_, _, Some(requester)), Some(keep_alive)) = (&self.mode, &mut self.keep_alive) else { return };
+        if !matches!(self.state, State::Open) {
+            return;
+        }
+        if keep_alive.advance(now_ns, requester.is_waiting()).is_err() {
+            self.counters.note(|all| all.timeouts += 1);
+            self.fail();
         }
     }
 
@@ -282,11 +308,13 @@ impl QueuePair {
         }
     }
 
-    /// If the send at the front is the one whose memory could not be read, it fails.
-    pub(crate) fn fail_unreadable(&mut self) {
-        if self.unreadable == Some(self.sends.front()) {
-            self.unreadable = None;
-            self.fail_front(Status::LocalProtection);
+    /// If the send at the front is the one that can't be carried out, it fails.
+    pub(crate) fn fail_failing(&mut self) {
+        if let Some((index, status)) = self.failing
+            && index == self.sends.front()
+        {
+            self.failing = None;
+            self.fail_front(status);
         }
     }
 

@@ -8,10 +8,11 @@ use crate::memory::Memory;
 use crate::transport::configuration::Peer;
 use crate::transport::counters::Discard;
 use crate::transport::datagrams::datagram;
+use crate::transport::keep_alive::KeepAlive;
 use crate::transport::queue_pair::{Mode, QueuePair, State};
-use crate::transport::repair::Stop;
 use crate::transport::responder::{Halt, Serve};
 use crate::transport::responses::Completing;
+use crate::transport::retransmit::Stop;
 use crate::wire::{self, DEFAULT_PKEY, Malformed, Packet, Qpn, Rc, Route, Segment, icrc};
 
 /// How a datagram arrived.
@@ -81,7 +82,12 @@ impl QueuePair {
     /// Takes in a datagram whose destination is this queue pair. What is to be answered comes out
     /// of [`transmit`](Self::transmit), what completes out of [`poll`](Self::poll).
     pub fn receive(&mut self, now_ns: u64, incoming: &Incoming<'_>, memory: &mut impl Memory) -> Result<(), Discard> {
-        let taken = self.check(incoming).and_then(|()| self.take_in(now_ns, incoming, memory));
+        let taken = self.check(incoming).and_then(|()| {
+            if let Some(keep_alive) = &mut self.keep_alive {
+                keep_alive.is_heard = true;
+            }
+            self.take_in(now_ns, incoming, memory)
+        });
         match taken {
             Ok(()) => self.counters.received += 1,
             Err(why) => self.counters.note(|all| all.discard(why)),
@@ -146,10 +152,14 @@ impl QueuePair {
         memory: &mut impl Memory,
     ) -> Result<(), Discard> {
         let Mode::Rc(_, _, Some(requester)) = &mut self.mode else { return Err(Discard::NotReady) };
+        let is_asked = self.keep_alive.as_ref().is_some_and(KeepAlive::is_asking);
+        if is_asked && psn == requester.acknowledged() && matches!(rc, Rc::Acknowledge(_)) {
+            return Ok(());
+        }
         let mut cx =
             Completing { now_ns, owner: self.owner, sends: &mut self.sends, memory, counters: &mut self.counters };
         let taken = requester.respond(&mut cx, psn, rc, payload);
-        self.fail_unreadable();
+        self.fail_failing();
         match taken {
             Ok(()) => Ok(()),
             Err(Stop::Discard(why)) => Err(why),

@@ -77,6 +77,16 @@ impl Requester {
         self.mtu
     }
 
+    /// Whether something is under way, or waits to be sent again.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.una < self.top || self.rnr_until_ns.is_some()
+    }
+
+    /// The number of the last packet that the peer has acknowledged, or of none.
+    pub(crate) fn acknowledged(&self) -> Psn {
+        self.base.plus((self.una as u32).wrapping_sub(1))
+    }
+
     /// A packet's number on the wire.
     fn psn(&self, number: u64) -> Psn {
         self.base.plus(number as u32)
@@ -147,8 +157,20 @@ impl Requester {
                 let whole = whole(message_part(entry, at == 0, is_last)?, 1);
                 has_room(1).then_some(Outgoing { bth, offset, payload, ..whole })
             }
-            Operation::Datagram(..) => None,
+            // What is local is no packet; `due_local` gives it.
+            Operation::Datagram(..) | Operation::Local => None,
         }
+    }
+
+    /// The local operation that is next, if it may begin. What was carried out before the packets
+    /// behind it were lost is passed over.
+    pub(crate) fn due_local(&mut self, sends: &SendQueue) -> Option<u64> {
+        while sends.is_done(self.cursor_index) {
+            self.cursor_index += 1;
+        }
+        let entry = sends.entry(self.cursor_index).filter(|entry| entry.is_local())?;
+        let is_fenced = entry.fence && self.reads_out > 0;
+        (!is_fenced).then_some(self.cursor_index)
     }
 
     fn read_request(&self, entry: &Entry, remote: Remote, at: u32, packets: u32) -> Reth {

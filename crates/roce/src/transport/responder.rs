@@ -112,6 +112,10 @@ impl Responder {
         payload: &[u8],
     ) -> Result<(), Halt> {
         let ahead = bth.psn.ahead_of(self.expected);
+        if ahead == -1 && is_keep_alive(rc) {
+            self.reply = self.reply.or(Some(Answer::Acknowledge));
+            return Ok(());
+        }
         if ahead != 0 {
             return Err(Halt::Discard(self.unexpected(cx.counters, bth.psn, ahead, rc)));
         }
@@ -364,4 +368,10 @@ pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool)
         (false, true) => (1..=u64::from(mtu)).contains(&len),
         (true, true) => len <= u64::from(mtu),
     }
+}
+
+/// A WRITE of no bytes, by whose answer a peer learns that we are there
+/// ([`keep_alive`](crate::transport::keep_alive)).
+fn is_keep_alive(rc: Rc) -> bool {
+    matches!(rc, Rc::Write { first: Some(Reth { len: 0, .. }), last: Some(WriteEnd::Plain) })
 }

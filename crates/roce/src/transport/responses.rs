@@ -5,8 +5,8 @@
 
 use crate::memory::{Memory, Owner};
 use crate::transport::counters::{Counters, Discard};
-use crate::transport::repair::Stop;
 use crate::transport::requester::Requester;
+use crate::transport::retransmit::Stop;
 use crate::transport::send_queue::{Entry, SendQueue};
 use crate::wire::{Psn, Rc, ReadPart, Syndrome};
 use crate::work::{Operation, Status};

@@ -10,7 +10,8 @@ use std::ops::Range;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    id: u64,
+    /// The program's number for it.
+    pub(crate) id: u64,
     pub(crate) operation: Operation,
     signaled: bool,
     pub(crate) solicited: bool,
@@ -22,6 +23,8 @@ pub(crate) struct Entry {
     /// Its packets: numbers from `first` on.
     pub(crate) first: u64,
     pub(crate) packets: u32,
+    /// Of a local operation: it was carried out.
+    is_done: bool,
     status: Status,
 }
 
@@ -43,6 +46,11 @@ impl Entry {
     /// Whether the peer answers it with data, and not with an acknowledgement alone.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.operation, Operation::Read(_) | Operation::Atomic(_))
+    }
+
+    /// Whether nothing of it travels.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.operation, Operation::Local)
     }
 
     /// The number behind its last packet.
@@ -77,7 +85,8 @@ impl SendQueue {
     ) -> Result<u64, PostError> {
         let (bytes, is_inline) = self.check(request)?;
         let is_atomic = matches!(request.operation, Operation::Atomic(_));
-        let len_max = len_max.min(MESSAGE_BYTES_MAX);
+        let is_local = matches!(request.operation, Operation::Local);
+        let len_max = if is_local { 0 } else { len_max.min(MESSAGE_BYTES_MAX) };
         if is_atomic && bytes != ATOMIC_BYTES {
             return Err(PostError::Length { bytes, max: ATOMIC_BYTES as u32 });
         }
@@ -107,7 +116,8 @@ impl SendQueue {
             sges,
             len,
             first,
-            packets: len.div_ceil(mtu).max(1),
+            packets: if is_local { 0 } else { len.div_ceil(mtu).max(1) },
+            is_done: false,
             status: Status::Success,
         };
         self.entries[slot] = Some(entry);
@@ -122,7 +132,9 @@ impl SendQueue {
                 Err(PostError::TooManySges { sges: sges.len(), max: self.capacity.send_sges })
             }
             Data::Memory(sges) => Ok((list_bytes(sges), false)),
-            Data::Inline(_) if matches!(request.operation, Operation::Read(_) | Operation::Atomic(_)) => {
+            Data::Inline(_)
+                if matches!(request.operation, Operation::Read(_) | Operation::Atomic(_) | Operation::Local) =>
+            {
                 Err(PostError::Unsupported)
             }
             Data::Inline(bytes) if bytes.len() > self.capacity.inline_bytes => {
@@ -147,12 +159,30 @@ impl SendQueue {
         self.completed
     }
 
-    /// The first that has not completed completes.
+    /// The first that has not completed completes; if well, so do the local operations behind it
+    /// that were carried out: nobody answers those.
     pub(crate) fn complete(&mut self, status: Status) {
         debug_assert!(self.completed < self.posted);
         let slot = self.slot(self.completed);
         self.entries[slot].iter_mut().for_each(|entry| entry.status = status);
         self.completed += 1;
+        while status == Status::Success && self.is_done(self.completed) {
+            self.completed += 1;
+        }
+    }
+
+    /// A local operation was carried out: it completes once all before it have.
+    pub(crate) fn carried_out(&mut self, index: u64) {
+        if index == self.completed {
+            return self.complete(Status::Success);
+        }
+        let slot = self.slot(index);
+        self.entries[slot].iter_mut().for_each(|entry| entry.is_done = true);
+    }
+
+    /// Whether the entry of that index is a local operation that was carried out.
+    pub(crate) fn is_done(&self, index: u64) -> bool {
+        self.entry(index).is_some_and(|entry| entry.is_done)
     }
 
     /// All that has not completed is flushed.
@@ -237,6 +267,7 @@ impl Entry {
             Operation::Write(..) => Completed::Write,
             Operation::Read(_) => Completed::Read,
             Operation::Atomic(_) => Completed::Atomic,
+            Operation::Local => Completed::Local,
         };
         let is_good = self.status == Status::Success;
         Completion {

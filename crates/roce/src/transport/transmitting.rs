@@ -5,8 +5,8 @@ use crate::transport::outgoing::Outgoing;
 use crate::transport::queue_pair::{Mode, QueuePair, State};
 use crate::transport::read_replies::{Part, Reply};
 use crate::transport::responder::NO_ACCESS;
-use crate::wire::{Bth, Rc, ReadPart, Route, Segment, Syndrome, seal, write_head};
-use crate::work::Operation;
+use crate::wire::{Bth, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
+use crate::work::{Operation, Status};
 
 /// A datagram in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,18 +82,17 @@ impl QueuePair {
 
     /// The next packet of a request; the bytes without their checksum.
     fn write_request(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
+        self.carry_out_local(memory);
         if self.state != State::Open {
             return None;
         }
-        let (route, outgoing) = self.next_request()?;
-        if self.is_held(outgoing.index) || self.unreadable.is_some_and(|index| outgoing.index >= index) {
-            return None;
-        }
+        let Some((route, outgoing)) = self.next_request().filter(|(_, outgoing)| self.may_begin(outgoing.index)) else {
+            return self.write_keep_alive(out);
+        };
         let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);
         let payload = &mut out[head..head + outgoing.payload];
         if self.sends.gather(outgoing.index, self.owner, memory, outgoing.offset, payload).is_err() {
-            self.unreadable = Some(outgoing.index);
-            self.fail_unreadable();
+            self.fail_when_first(outgoing.index, Status::LocalProtection);
             return None;
         }
         match &mut self.mode {
@@ -107,6 +106,53 @@ impl QueuePair {
             _ => {}
         }
         Some((route, head + outgoing.payload))
+    }
+
+    /// Asks a silent peer whether it is there: see [`keep_alive`](crate::transport::keep_alive).
+    fn write_keep_alive(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
+        let (Mode::Rc(peer, _, Some(requester)), Some(keep_alive)) = (&self.mode, &mut self.keep_alive) else {
+            return None;
+        };
+        if !std::mem::take(&mut keep_alive.asks) || requester.is_waiting() {
+            return None;
+        }
+        let bth = Bth { ack_request: true, ..Bth::new(peer.qpn, requester.acknowledged()) };
+        let nothing = Reth { addr: 0, rkey: 0, len: 0 };
+        let segment = Segment::Rc(Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) });
+        Some((peer.route, write_head(&bth, &segment, 0, out)))
+    }
+
+    /// Carries out the local operations that come next: what is sent behind them finds it done.
+    fn carry_out_local(&mut self, memory: &mut impl Memory) {
+        while self.state == State::Open {
+            let due = match &mut self.mode {
+                Mode::Rc(_, _, Some(requester)) => requester.due_local(&self.sends),
+                Mode::Uc(_, _, Some(sender)) => sender.due_local(&self.sends),
+                _ => None,
+            };
+            let Some((index, id)) = due.and_then(|index| Some((index, self.sends.entry(index)?.id))) else { return };
+            if !self.may_begin(index) {
+                return;
+            }
+            match memory.carry_out(self.owner, id) {
+                Ok(()) => self.sends.carried_out(index),
+                Err(_) => return self.fail_when_first(index, Status::LocalRefused),
+            }
+            if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
+                requester.cursor_index = index + 1;
+            }
+        }
+    }
+
+    /// Neither it nor one before it is held or failing.
+    fn may_begin(&self, index: u64) -> bool {
+        !self.is_held(index) && self.failing.is_none_or(|(failing, _)| index < failing)
+    }
+
+    /// It can't be carried out: it fails, now or once all before it are done.
+    fn fail_when_first(&mut self, index: u64, status: Status) {
+        self.failing = Some((index, status));
+        self.fail_failing();
     }
 
     fn next_request(&self) -> Option<(Route, Outgoing)> {

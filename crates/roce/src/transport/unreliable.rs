@@ -52,6 +52,11 @@ impl UnreliableSender {
         Some(Outgoing { bth, segment, index: sends.front(), offset, payload, packets: 1 })
     }
 
+    /// The local operation that is next.
+    pub(crate) fn due_local(&self, sends: &SendQueue) -> Option<u64> {
+        sends.entry(sends.front()).filter(|entry| entry.is_local()).map(|_| sends.front())
+    }
+
     /// It was sent. Its message completes with its last packet.
     pub(crate) fn sent(&mut self, sends: &mut SendQueue) {
         self.sent += 1;
@@ -78,7 +83,7 @@ fn part(entry: &Entry, own: Qpn, peer: Qpn, is_first: bool, is_last: bool) -> Op
             };
             (to.qpn, Segment::Ud(Deth { qkey: to.qkey, source: own }, immediate))
         }
-        Operation::Read(_) | Operation::Atomic(_) => return None,
+        Operation::Read(_) | Operation::Atomic(_) | Operation::Local => return None,
     })
 }
 

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use verbline_roce::cm::{
-    Accept, CmDiscard, Connect, ConnectionId, Event, Limits, MAD_BYTES, Mad, Manager, Message, Outgoing, Refused,
-    Rejected, Request, reason, service_of_port,
+    Accept, Addressee, CmDiscard, Connect, ConnectionId, Event, Limits, MAD_BYTES, Mad, Manager, Message, Outgoing,
+    PortSpace, Refused, Rejected, Request, reason,
 };
 use verbline_roce::transport::{Mtu, ack_timeout_ns};
 use verbline_roce::wire::{Psn, Qpn};
@@ -41,7 +41,7 @@ struct Two {
 
 fn two() -> Two {
     let mut two = Two { client: Manager::new(LIMITS), server: Manager::new(LIMITS) };
-    two.server.listen(service_of_port(PORT));
+    two.server.listen(PortSpace::Reliable.service_of_port(PORT));
     two
 }
 
@@ -107,17 +107,77 @@ fn a_connection_is_made_and_ended() {
     }
 }
 
+/// Whom each message is for, where several managers share an address.
+#[test]
+fn messages_name_the_service_or_the_connection_that_they_are_for() {
+    let mut two = two();
+    two.client.number_after(3, 5);
+    two.server.number_after(31, 5);
+    let service = PortSpace::Reliable.service_of_port(PORT);
+    assert!(two.server.listens(service) && !two.client.listens(service));
+    let first = |addressee| match addressee {
+        Addressee::Connection(number) => number >> (32 - 5),
+        Addressee::Service(_) => panic!("a connection's"),
+    };
+    let id = two.client.connect(0, u32::MAX, &connect(1, 2)).expect("room");
+    let request = two.client.transmit().expect("a request");
+    assert_eq!(message(&request).addressee(), Addressee::Service(service));
+    two.bring_server(&request).expect("taken");
+    let Some(Event::Requested(incoming, _)) = two.server.poll() else { panic!() };
+    assert!(two.server.has_undecided());
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    assert!(!two.server.has_undecided());
+    let reply = two.server.transmit().expect("a reply");
+    assert_eq!(first(message(&reply).addressee()), 3);
+    two.bring_client(&reply).expect("taken");
+    assert!(two.client.poll().is_some());
+    two.client.establish(0, id).expect("replied");
+    let ready = two.client.transmit().expect("ready");
+    assert_eq!(first(message(&ready).addressee()), 31);
+    two.bring_server(&ready).expect("taken");
+    two.client.disconnect(0, id).expect("established");
+    let disconnect = two.client.transmit().expect("the end");
+    assert_eq!(first(message(&disconnect).addressee()), 31);
+}
+
 #[test]
 fn requests_and_replies_carry_what_programs_say() {
     let mut two = two();
     let (_, incoming, request) = two.requested();
     assert_eq!((request.qpn, request.starting_psn, request.mtu), (QPNS[0], Psn::new(1), Mtu::B1024));
-    assert_eq!((request.port(), &request.user_data()[..6]), (Some(PORT), &b"hello\0"[..]));
+    assert_eq!((request.port(), &request.user_data()[..6]), (Some((PortSpace::Reliable, PORT)), &b"hello\0"[..]));
     two.server.accept(0, incoming, &accept()).expect("requested");
     let reply = two.server.transmit().expect("a reply");
     two.bring_client(&reply).expect("taken");
     let Some(Event::Replied(_, reply)) = two.client.poll() else { panic!() };
     assert_eq!((reply.qpn, reply.starting_psn, &reply.data[..8]), (QPNS[1], Psn::new(2), &b"welcome\0"[..]));
+}
+
+/// Each kind of connection has ports of its own, and a request says which kind it is for twice.
+#[test]
+fn a_port_is_for_one_kind_of_connection() {
+    let (reliable, unreliable) = (connect(1, 2), connect(1, 2).in_space(PortSpace::Unreliable));
+    assert_eq!((unreliable.request.port(), unreliable.request.service_type), (Some((PortSpace::Unreliable, PORT)), 1));
+    let disagrees = |service_type| {
+        let mut connect = if service_type == 1 { reliable } else { unreliable };
+        connect.request.service_type = service_type;
+        connect
+    };
+    for (space, asked, refused) in [
+        (PortSpace::Reliable, reliable, None),
+        (PortSpace::Unreliable, unreliable, None),
+        (PortSpace::Reliable, unreliable, Some(reason::INVALID_SERVICE)),
+        (PortSpace::Unreliable, reliable, Some(reason::INVALID_SERVICE)),
+        (PortSpace::Reliable, disagrees(1), Some(reason::UNSUPPORTED)),
+        (PortSpace::Unreliable, disagrees(0), Some(reason::UNSUPPORTED)),
+    ] {
+        let mut two = Two { client: Manager::new(LIMITS), server: Manager::new(LIMITS) };
+        two.server.listen(space.service_of_port(PORT));
+        two.client.connect(0, 77, &asked).expect("room");
+        let sent = two.client.transmit().expect("a request");
+        assert_eq!(two.bring_server(&sent).err(), refused.map(CmDiscard::Rejected), "{space:?} {asked:?}");
+        assert_eq!(two.server.poll().is_some(), refused.is_none());
+    }
 }
 
 #[test]
@@ -152,7 +212,7 @@ fn a_request_is_rejected_with_a_reason() {
 #[test]
 fn nobody_listens_or_there_is_no_room() {
     let mut two = two();
-    two.server.stop_listening(service_of_port(PORT));
+    two.server.stop_listening(PortSpace::Reliable.service_of_port(PORT));
     two.client.connect(0, 1, &connect(1, 2)).expect("room");
     let sent = two.client.transmit().expect("a request");
     assert_eq!(two.bring_server(&sent), Err(CmDiscard::Rejected(reason::INVALID_SERVICE)));
@@ -160,7 +220,7 @@ fn nobody_listens_or_there_is_no_room() {
     two.bring_client(&reject).expect("taken");
     assert!(matches!(two.client.poll(), Some(Event::Rejected(_, said)) if said.reason == reason::INVALID_SERVICE));
     // As many as there are places, and as one address may have.
-    two.server.listen(service_of_port(PORT));
+    two.server.listen(PortSpace::Reliable.service_of_port(PORT));
     let mut results = Vec::new();
     for from in [1, 1, 1, 3, 4, 5] {
         let mut asker = Manager::new(LIMITS);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use fastrand::Rng;
-use verbline_roce::cm::{Accept, Connect, ConnectionId, Event, Limits, Mad, Manager, Message, reason, service_of_port};
+use verbline_roce::cm::{Accept, Connect, ConnectionId, Event, Limits, Mad, Manager, Message, PortSpace, reason};
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Psn, Qpn, Route};
 
@@ -52,7 +52,7 @@ impl World {
         let mut chance = |most: u32| if rng.bool() { 0 } else { rng.u32(..=most) };
         let faults = Faults { lost: chance(200), doubled: chance(200), changed: 0, late: chance(300) };
         let mut managers = [Manager::new(LIMITS), Manager::new(LIMITS)];
-        managers.iter_mut().for_each(|manager| manager.listen(service_of_port(1)));
+        managers.iter_mut().for_each(|manager| manager.listen(PortSpace::Reliable.service_of_port(1)));
         let network = Network::new(faults);
         World {
             to_ask: rng.usize(1..40),
@@ -202,7 +202,7 @@ fn any_messages_leave_nothing_behind() {
     for_seeds(300, |seed| {
         let mut rng = Rng::with_seed(seed);
         let mut manager = Manager::new(LIMITS);
-        manager.listen(service_of_port(1));
+        manager.listen(PortSpace::Reliable.service_of_port(1));
         let [from, to] = [0, 1].map(|host| address(host).into());
         let mut recorded: Vec<[u8; 256]> = Vec::new();
         for step in 0..300_u64 {

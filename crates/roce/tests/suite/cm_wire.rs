@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use verbline_roce::cm::{
-    Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, Ready, Reject, Rejected,
-    Reply, Request, Wait, service_of_port, write_datagram,
+    Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace, Ready, Reject,
+    Rejected, Reply, Request, Wait, write_datagram,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Deth, HEADERS_MAX_BYTES, Psn, Qpn, Route, Segment};
@@ -149,8 +149,8 @@ fn a_request_has_its_fields_where_the_kernel_has_them() {
     let bytes = mad.to_bytes();
     assert_eq!(bytes[..24], [1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0x10, 0, 0, 0, 0, 0, 0]);
     let body = &bytes[24..];
-    assert_eq!(body[8..16], service_of_port(4420).to_be_bytes());
-    assert_eq!(service_of_port(4420), 0x0106_1144);
+    assert_eq!(body[8..16], PortSpace::Reliable.service_of_port(4420).to_be_bytes());
+    assert_eq!(PortSpace::Reliable.service_of_port(4420), 0x0106_1144);
     assert_eq!(body[32..36], [0x12, 0x34, 0x56, 16]);
     assert_eq!(body[44..52], [0x65, 0x43, 0x21, 7, 0xFF, 0xFF, 3 << 4 | 7, 0]);
     assert_eq!(body[56..72], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1]);

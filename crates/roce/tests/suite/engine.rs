@@ -4,7 +4,7 @@ use verbline_roce::transport::{Discard, Receives, Receiving, Retries, Sending, S
 use verbline_roce::wire::{Qpn, SendEnd};
 use verbline_roce::{CreateError, Data, Engine, Operation, Received, SendRequest, Status};
 
-use crate::pair::{Half, PSNS, QPNS, RIGHTS};
+use crate::pair::{Half, PSNS, Pair, QPNS, RIGHTS};
 use crate::sim::memory::Regions;
 use verbline_roce::transport::{Arrival, Capacity, Icrc, QueuePair};
 use verbline_roce::wire::HEADERS_MAX_BYTES;
@@ -76,6 +76,57 @@ fn each_deadline_comes_in_its_time() {
     let told: std::collections::HashSet<_> = std::iter::from_fn(|| engine.take_failed()).collect();
     assert_eq!(told.len(), COUNT as usize);
     assert!(told.iter().all(|(_, fault)| fault.is_none()) && engine.take_failed().is_none());
+    // And what went wrong with it.
+    let noted: std::collections::HashMap<_, _> = std::iter::from_fn(|| engine.take_noted()).collect();
+    assert_eq!((noted.len(), engine.incidents().timeouts), (COUNT as usize, COUNT.into()));
+    assert!(noted.values().all(|all| all.timeouts == 1 && all.retransmitted == 0), "{noted:?}");
+}
+
+#[test]
+fn the_first_that_a_queue_pair_takes_in_is_told() {
+    let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+    (0..3).for_each(|id| b.receive(id, 64));
+    let (mut engine, qpn) = (Engine::new(), b.qp.qpn());
+    engine.add(b.qp).expect("a free number");
+    (0..3).for_each(|id| a.send(id, Operation::Send(SendEnd::Plain), 64));
+    let sent = a.all(0);
+    let memory = &mut b.memory;
+    let mut take = |at: usize| {
+        let datagram = &sent[at];
+        let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+        engine.receive(0, arrival, &datagram.bytes, memory)
+    };
+    // One that is discarded is not taken in.
+    assert_eq!(take(1), Received::Discarded(Discard::OutOfOrder));
+    let told = (0..3).map(take).collect::<Vec<_>>();
+    let taken = |is_first| Received::Taken { qpn, is_first };
+    assert_eq!(told, [taken(true), taken(false), taken(false)]);
+}
+
+#[test]
+fn what_is_for_a_number_of_others_is_told_and_what_is_for_nobody_is_counted() {
+    let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+    let (mut engine, qpn) = (Engine::new(), b.qp.qpn());
+    a.send(0, Operation::Send(SendEnd::Plain), 64);
+    let datagram = a.next(0).expect("sent");
+    let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+    let mut take = |engine: &mut Engine| match engine.receive(0, arrival, &datagram.bytes, &mut b.memory) {
+        Received::Elsewhere(to) => Err(to),
+        Received::Discarded(why) => Ok(why),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(take(&mut engine), Ok(Discard::NoQueuePair), "all numbers are its own");
+    engine.own_numbers(0..qpn.number());
+    assert_eq!(take(&mut engine), Err(qpn));
+    assert_eq!(engine.incidents().discarded(Discard::NoQueuePair), 1, "whose it is, is not known yet");
+    engine.discard_of_nobody();
+    assert_eq!(engine.take_new_incidents().map(|all| all.discarded(Discard::NoQueuePair)), Some(2));
+    engine.own_numbers(qpn.number()..qpn.number() + 1);
+    assert_eq!(take(&mut engine), Ok(Discard::NoQueuePair));
+    // One that is there is found, whatever its number.
+    engine.own_numbers(0..1);
+    engine.add(b.qp).expect("a free number");
+    assert_eq!(take(&mut engine), Ok(Discard::NoReceive));
 }
 
 #[test]
@@ -97,7 +148,7 @@ fn a_number_is_one_queue_pairs_until_it_is_removed() {
     assert_eq!((engine.deadline_ns(), engine.poll()), (None, None));
     assert!(engine.queue_pair(Qpn::new(1001)).is_none() && engine.remove(Qpn::new(1001)).is_none());
     // One that was not told whom to receive from takes nothing.
-    let mut other = crate::pair::Pair::rc(Retries::default(), RIGHTS).b;
+    let mut other = Pair::rc(Retries::default(), RIGHTS).b;
     other.send(1, Operation::Send(SendEnd::Plain), 1);
     let datagram = other.next(0).expect("sent");
     let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };

@@ -7,6 +7,8 @@ mod cm_tshark;
 mod cm_wire;
 mod engine;
 mod hostile;
+mod keep_alive;
+mod local;
 mod lossy;
 mod pair;
 mod posting;

@@ -27,10 +27,11 @@ fn a_queue_pair_posts_what_its_transport_has() {
         (Operation::Atomic(atomic), [true, false, false]),
         (Operation::Datagram(to, WriteEnd::Plain), [false, false, true]),
         (Operation::Datagram(to, WriteEnd::Immediate(1)), [false, false, true]),
+        (Operation::Local, [true, true, false]),
     ];
     for (operation, expected) in rows {
         for (mut pair, is_there) in [pair(), Pair::uc(), Pair::ud()].into_iter().zip(expected) {
-            let sges = [pair.a.sge(8)];
+            let sges = [pair.a.sge(if operation == Operation::Local { 0 } else { 8 })];
             let data = Data::Memory(&sges);
             let request = SendRequest { id: 1, operation, data, signaled: true, solicited: false, fence: false };
             let posted = pair.a.qp.post_send(&request);
@@ -58,6 +59,9 @@ fn what_does_not_fit_is_not_posted() {
     let atomic = AtomicExtension { addr: 0, rkey: 0, op: AtomicOp::FetchAdd(1) };
     let atomic = SendRequest { operation: Operation::Atomic(atomic), ..request(Data::Memory(&sges[..1])) };
     assert_eq!(post(&mut pair, &atomic), Err(PostError::Length { bytes: 1, max: 8 }));
+    let local = |data| SendRequest { operation: Operation::Local, ..request(data) };
+    assert_eq!(post(&mut pair, &local(Data::Memory(&sges[..1]))), Err(PostError::Length { bytes: 1, max: 0 }));
+    assert_eq!(post(&mut pair, &local(Data::Inline(&[]))), Err(PostError::Unsupported));
     for _ in 0..DEPTH {
         post(&mut pair, &request(Data::Inline(b"ok"))).expect("room");
         pair.b.receive(1, 10);

@@ -26,7 +26,7 @@ pub(crate) fn create(
         return Err(libc::EOPNOTSUPP);
     }
     let mut control = fabric::control();
-    let qpn = control.reserve().ok_or(libc::ENOMEM)?;
+    let qpn = control.reserve(parts.domain.context().device.index).ok_or(libc::ENOMEM)?;
     // SAFETY: integers, pointers and optional functions, for all of which zero is a value.
     let mut raw: ibv_qp_ex = unsafe { std::mem::zeroed() };
     let base = &mut raw.qp_base;

@@ -2,4 +2,5 @@
 //! stop it, to start a peer.
 
 pub(crate) mod create;
+pub(crate) mod membership;
 pub(crate) mod modify;

@@ -7,6 +7,7 @@
 
 use crate::data_path::carrier;
 use crate::data_path::flush;
+use crate::data_path::migration;
 use crate::data_path::progress;
 use crate::data_path::psn;
 use crate::key_table;
@@ -45,13 +46,22 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
         let goal = if mask.contains(AttrMask::STATE) { to } else { assumed };
         let refused = qp_table::check(this.transport, assumed, goal, mask).is_err()
             || (from != to && qp_table::transition(from, to).is_none())
-            || !is_valid(this.device(), attr, mask);
+            || !is_valid(this, attr, mask)
+            || (mask.contains(AttrMask::AV) && is_unreachable(this, &attr.ah_attr, &control));
         if refused {
             return Err(libc::EINVAL);
         }
         // A data path may have moved it to an error state since: then look again.
         if this.leave_for(from, to) {
+            let asks_for = |state| mask.contains(AttrMask::PATH_MIG_STATE) && attr.path_mig_state == state;
+            // Of a connection that is not armed nothing happens.
+            if asks_for(ibv_mig_state::IBV_MIG_MIGRATED) {
+                migration::migrate(this, control.pinned());
+            }
             store(this, attr, mask);
+            if asks_for(ibv_mig_state::IBV_MIG_REARM) {
+                migration::arm(this, control.pinned());
+            }
             if let Some(carrier) = carrier::of_qp(this) {
                 carrier.change(this);
             }
@@ -63,7 +73,8 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
 }
 
 /// Whether the values of the masked attributes can be.
-fn is_valid(device: &Device, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
+fn is_valid(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
+    let device = qp.device();
     let ok = |bit: AttrMask, holds: bool| !mask.contains(bit) || holds;
     let rights = key_table::LOCAL_WRITE
         | key_table::REMOTE_WRITE
@@ -84,13 +95,39 @@ fn is_valid(device: &Device, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
         && ok(AttrMask::MIN_RNR_TIMER, attr.min_rnr_timer < 32)
         && ok(AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic <= RD_ATOMIC_MAX)
         && ok(AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic <= RD_ATOMIC_MAX)
-        // No automatic path migration (`IBV_DEVICE_AUTO_PATH_MIG` isn't reported).
-        && ok(AttrMask::ALT_PATH, false)
-        && ok(AttrMask::PATH_MIG_STATE, attr.path_mig_state == ibv_mig_state::IBV_MIG_MIGRATED)
+        && ok(AttrMask::ALT_PATH, is_valid_alternate(device, attr))
+        && ok(AttrMask::PATH_MIG_STATE, is_valid_migration(qp, attr, mask))
+}
+
+fn is_valid_alternate(device: &Device, attr: &ibv_qp_attr) -> bool {
+    device.migrates_paths()
+        && attr.alt_port_num == device::PORT
+        && attr.alt_pkey_index == 0
+        && attr.alt_timeout < 32
+        && is_valid_path(device, &attr.alt_ah_attr)
+}
+
+/// ARMED is the device's to reach, from REARM; REARM needs an alternate path.
+fn is_valid_migration(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
+    match attr.path_mig_state {
+        ibv_mig_state::IBV_MIG_MIGRATED => true,
+        ibv_mig_state::IBV_MIG_REARM => {
+            qp.device().migrates_paths()
+                && (mask.contains(AttrMask::ALT_PATH) || migration::has_alternate(&qp.attributes().0))
+        }
+        _ => false,
+    }
 }
 
 fn is_valid_path(device: &Device, path: &ibv_ah_attr) -> bool {
     path.port_num == device::PORT && (path.is_global == 0 || device.gid(usize::from(path.grh.sgid_index)).is_some())
+}
+
+/// Whether the path begins at the device's address, which the queue pair is older than: nothing
+/// would come back.
+fn is_unreachable(qp: &Qp, path: &ibv_ah_attr, control: &fabric::Control) -> bool {
+    let is_by_address = path.is_global != 0 && usize::from(path.grh.sgid_index) == device::ADDRESS_GID;
+    is_by_address && !control.is_of_slice(qp.device().index, qp.qpn)
 }
 
 /// Keeps the masked attributes, and puts them where the data path reads them.
@@ -109,6 +146,7 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
         PORT: port_num;
         QKEY: qkey;
         AV: ah_attr;
+        ALT_PATH: alt_ah_attr, alt_port_num, alt_pkey_index, alt_timeout;
         PATH_MTU: path_mtu;
         TIMEOUT: timeout;
         RETRY_CNT: retry_cnt;
@@ -139,10 +177,8 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
 /// What the transition does, the state being `to` already.
 fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     match (from, to) {
-        (State::Init, State::Rtr) if carrier::connect(qp) => {
-            // Release, as in `receive`. No queue pair of this process expects this word.
-            qp.inbound.accept.store(NOT_ESTABLISHED, Ordering::Release);
-        }
+        // What carries it lets messages in.
+        (State::Init, State::Rtr) if carrier::connect(qp) => {}
         (_, State::Reset) => reset(qp),
         (_, State::Err) => flush::everything(qp, control.pinned()),
         (State::Init, State::Rtr) => receive(qp, control),
@@ -182,6 +218,7 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
 fn receive(qp: &Qp, control: &mut fabric::Control) {
     let destination = qp.attributes().0.dest_qp_num;
     let accept = if qp.is_datagram() {
+        carrier::hear(qp);
         ACCEPT_DATAGRAMS
     } else {
         qp.sq.connect(destination, path(qp) | psn::where_compared(qp.transport, SENDS_FIRST));
@@ -208,13 +245,7 @@ fn reroute(qp: &Qp) {
 
 /// What the peer's `Inbound::accept` must be if the path leads to it.
 fn path(qp: &Qp) -> u32 {
-    let path = qp.attributes().0.ah_attr;
-    // SAFETY: any sixteen bytes are a GID.
-    let gid = unsafe { path.grh.dgid.raw };
-    let device = if path.is_global != 0 { device::by_gid(&gid) } else { device::by_lid(path.dlid) };
-    // An address that nobody has: no number of a queue pair matches.
-    let device = device.map_or(device::DEVICES, |device| device.index);
-    accept_from(qp.qpn, device)
+    migration::expected_by(qp, &qp.attributes().0.ah_attr)
 }
 
 /// RTS to SQD: what was begun is finished, the rest is held.

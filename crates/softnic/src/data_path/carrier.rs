@@ -11,11 +11,14 @@ use crate::objects::device::{DEVICES, Device};
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::queues::wr::SendWr;
+use std::ffi::c_int;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 /// What carries a device's packets to other processes.
 pub(crate) trait Carrier: Sync {
-    /// INIT to RTR: false if the queue pair's path doesn't lead there.
+    /// INIT to RTR: false if the queue pair's path doesn't lead there. Before anything is taken in
+    /// for it, it is marked as one that is not established (`arrival::establish`).
     fn connect(&self, qp: &Qp) -> bool;
 
     /// RTR to RTS.
@@ -40,11 +43,41 @@ pub(crate) trait Carrier: Sync {
     /// Posts the list.
     fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>>;
 
+    /// Sends a datagram of UD, whose way may lead elsewhere: at once, or with those that follow
+    /// until [`send_datagrams`](Self::send_datagrams).
+    fn add_datagram(&self, datagram: &Outgoing<'_>);
+
+    /// Sends those that were added.
+    fn send_datagrams(&self);
+
+    /// What others send to a group is to come in, once more; an `errno` if it can't.
+    fn join(&self, gid: &[u8; 16]) -> Result<(), c_int>;
+
+    /// Once less.
+    fn leave(&self, gid: &[u8; 16]);
+
     /// The owner of a completion queue polls.
     fn poll(&self, pinned: Pinned<'_>, errors: &mut Errors);
 
     /// The owner of a completion queue has armed it, and may sleep after one more poll.
     fn owner_armed(&self);
+}
+
+/// A datagram of UD on its way to other processes.
+pub(crate) struct Outgoing<'a> {
+    /// The sender's number.
+    pub(crate) from: u32,
+    /// The receiver's, or that of all members of a group.
+    pub(crate) to: u32,
+    pub(crate) qkey: u32,
+    /// Host order.
+    pub(crate) immediate: Option<u32>,
+    pub(crate) solicited: bool,
+    /// Where to, and by which of the device's own GIDs.
+    pub(crate) gid: [u8; 16],
+    pub(crate) source_gid: [u8; 16],
+    pub(crate) traffic_class: u8,
+    pub(crate) payload: &'a [u8],
 }
 
 static CARRIERS: [OnceLock<&'static dyn Carrier>; DEVICES] = [const { OnceLock::new() }; DEVICES];
@@ -73,8 +106,26 @@ pub(crate) fn connect(qp: &Qp) -> bool {
     is_carried
 }
 
+/// What a queue pair of UD sends may leave by, if its device has one.
+pub(crate) fn of_datagrams(qp: &Qp) -> Option<&'static dyn Carrier> {
+    of(qp.device())
+}
+
+/// A queue pair of UD, INIT to RTR: what comes for it from elsewhere is looked for by who polls.
+pub(crate) fn hear(qp: &Qp) {
+    if of(qp.device()).is_some() {
+        // Relaxed: changed under the control lock.
+        qp.hears_carrier.store(true, Ordering::Relaxed);
+        count_queues(qp, true);
+    }
+}
+
 /// To RESET, or destroyed.
 pub(crate) fn disconnect(qp: &Qp) {
+    // Relaxed: as in `hear`.
+    if qp.hears_carrier.swap(false, Ordering::Relaxed) {
+        count_queues(qp, false);
+    }
     if let Some(carrier) = of_qp(qp) {
         carrier.remove(qp);
         count(qp, false);
@@ -83,6 +134,10 @@ pub(crate) fn disconnect(qp: &Qp) {
 
 fn count(qp: &Qp, is_carried: bool) {
     qp.sq.set_carried(is_carried);
+    count_queues(qp, is_carried);
+}
+
+fn count_queues(qp: &Qp, is_carried: bool) {
     qp.send_cq().stalled.count_carried(is_carried);
     qp.recv_cq().stalled.count_carried(is_carried);
 }

@@ -7,14 +7,17 @@
 //! sender's own included.
 
 use crate::data_path::arrival::{self, Arrival};
+use crate::data_path::carrier::{self, Outgoing};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
 use crate::data_path::message;
 use crate::data_path::sge_list::{Sources, Targets, move_bytes};
 use crate::objects::Object;
 use crate::objects::ah::{Ah, Route};
+use crate::objects::device::{Device, MTU_BYTES};
 use crate::objects::fabric::{self, QPN_MASK, QPN_MULTICAST};
 use crate::objects::guards::Pinned;
+use crate::objects::mcast::Group;
 use crate::objects::qp::Qp;
 use crate::queues::inbound_filter::ACCEPT_DATAGRAMS;
 use crate::queues::outcome::Outcome;
@@ -47,19 +50,45 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     let own = qp.inbound.qkey.load(Ordering::Relaxed);
     let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
     let (imm, flags) = arrival::extra(wr);
-    let grh_flag = if ah.attr.is_global != 0 { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
+    let solicited = wr.is_solicited();
+    // The address of a device may be another process's as well.
+    let is_within = matches!(ah.route, Route::Device(device) if fabric::is_here(device, ud.remote_qpn));
+    if !is_within
+        && ah.attr.is_global != 0
+        && let Some(carrier) = carrier::of_datagrams(qp)
+    {
+        let mut payload = [0; MTU_BYTES as usize];
+        let payload = &mut payload[..bytes as usize];
+        let mut whole = Targets::new(pinned);
+        whole.add_own(payload);
+        move_bytes(&whole, &source, bytes);
+        carrier.add_datagram(&Outgoing {
+            from: qp.qpn,
+            to: ud.remote_qpn & QPN_MASK,
+            qkey,
+            immediate: (flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0).then(|| u32::from_be(imm)),
+            solicited,
+            // SAFETY: any sixteen bytes are a GID.
+            gid: unsafe { ah.attr.grh.dgid.raw },
+            source_gid: ah.source_gid,
+            traffic_class: ah.attr.grh.traffic_class,
+            payload,
+        });
+    }
+    let grh = grh_of(ah, bytes);
+    let grh_flag = if grh.is_some() { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
     let datagram = Datagram {
         pinned,
         source: &source,
         bytes,
         qkey,
-        ah,
+        grh,
         arrival: Arrival {
             opcode: completion::RECV,
             bytes: bytes + GRH_BYTES,
             imm,
             flags: flags | grh_flag,
-            solicited: wr.is_solicited(),
+            solicited,
         },
         from: u64::from(qp.qpn) | u64::from(ah.source_lid) << 32,
     };
@@ -78,13 +107,75 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     Outcome::Done(bytes)
 }
 
+/// Whom a datagram from another process is for.
+pub(crate) enum Receiver {
+    /// The queue pair of that number.
+    QueuePair(u32),
+    /// Who is in the group.
+    Group(&'static Group),
+}
+
+/// A datagram that came from another process.
+pub(crate) struct Incoming<'a> {
+    pub(crate) to: Receiver,
+    /// The sender's number.
+    pub(crate) from: u32,
+    pub(crate) qkey: u32,
+    /// Host order.
+    pub(crate) immediate: Option<u32>,
+    pub(crate) solicited: bool,
+    /// The address that it came to, or the group, and the sender's.
+    pub(crate) gid: [u8; 16],
+    pub(crate) source_gid: [u8; 16],
+    pub(crate) payload: &'a [u8],
+}
+
+/// Delivers one that came for a queue pair of the device, or for those that are in a group; false
+/// if there is no such queue pair.
+pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, errors: &mut Errors) -> bool {
+    let mut source = Sources::new(pinned);
+    source.add_own(came.payload);
+    let bytes = came.payload.len() as u64;
+    let (imm, flags) = came.immediate.map_or((0, 0), |imm| (imm.to_be(), ibv_wc_flags::IBV_WC_WITH_IMM.0));
+    let datagram = Datagram {
+        pinned,
+        source: &source,
+        bytes,
+        qkey: came.qkey,
+        grh: Some(grh(bytes, came.source_gid, came.gid, 0, 0)),
+        arrival: Arrival {
+            opcode: completion::RECV,
+            bytes: bytes + GRH_BYTES,
+            imm,
+            flags: flags | ibv_wc_flags::IBV_WC_GRH.0,
+            solicited: came.solicited,
+        },
+        from: came.from.into(),
+    };
+    let is_of_device = |target: &&Qp| std::ptr::eq(target.device(), device);
+    match came.to {
+        Receiver::QueuePair(qpn) => {
+            let target = fabric::lookup(pinned, qpn).filter(|target| target.is_datagram()).filter(is_of_device);
+            if let Some(target) = target {
+                datagram.deliver(target, errors);
+            }
+            target.is_some()
+        }
+        Receiver::Group(group) => {
+            group.members(pinned).filter(is_of_device).for_each(|member| datagram.deliver(member, errors));
+            true
+        }
+    }
+}
+
 /// A datagram on its way.
 struct Datagram<'a> {
     pinned: Pinned<'a>,
     source: &'a Sources<'a>,
     bytes: u64,
     qkey: u32,
-    ah: &'a Ah,
+    /// What lies before it. Without a global address that is undefined, and left alone.
+    grh: Option<[u8; GRH_BYTES as usize]>,
     arrival: Arrival,
     /// The sender's number and LID.
     from: u64,
@@ -125,28 +216,35 @@ impl Datagram<'_> {
 
     /// Fills the first 40 bytes of the receive, whose length was checked.
     fn write_grh(&self, target: &Qp, index: u64) {
-        let attr = &self.ah.attr;
-        // Without a global address the bytes are undefined; they are left alone.
-        if attr.is_global == 0 {
-            return;
-        }
-        let version = 6 << 28 | u32::from(attr.grh.traffic_class) << 20 | (attr.grh.flow_label & 0xf_ffff);
-        let grh = ibv_grh {
-            version_tclass_flow: version.to_be(),
-            paylen: (self.bytes as u16).to_be(),
-            next_hdr: NEXT_HEADER_BTH,
-            hop_limit: attr.grh.hop_limit,
-            sgid: ibv_gid { raw: self.ah.source_gid },
-            dgid: attr.grh.dgid,
-        };
-        // SAFETY: forty bytes without padding (asserted above).
-        let grh = unsafe { std::mem::transmute::<ibv_grh, [u8; GRH_BYTES as usize]>(grh) };
+        let Some(grh) = &self.grh else { return };
         let (mut front, mut source) = (Targets::new(self.pinned), Sources::new(self.pinned));
-        source.add_own(&grh);
+        source.add_own(grh);
         if front.add_wqe(target.receives_pd(), target.receives().wqe(index), 0, GRH_BYTES).is_ok() {
             move_bytes(&front, &source, GRH_BYTES);
         }
     }
+}
+
+/// What lies before a datagram that goes by an address handle, if that has a global address.
+fn grh_of(ah: &Ah, bytes: u64) -> Option<[u8; GRH_BYTES as usize]> {
+    let to = &ah.attr.grh;
+    let flow = u32::from(to.traffic_class) << 20 | (to.flow_label & 0xf_ffff);
+    // SAFETY: any sixteen bytes are a GID.
+    let gid = unsafe { to.dgid.raw };
+    (ah.attr.is_global != 0).then(|| grh(bytes, ah.source_gid, gid, flow, to.hop_limit))
+}
+
+fn grh(bytes: u64, sgid: [u8; 16], dgid: [u8; 16], flow: u32, hop_limit: u8) -> [u8; GRH_BYTES as usize] {
+    let grh = ibv_grh {
+        version_tclass_flow: (6 << 28 | flow).to_be(),
+        paylen: (bytes as u16).to_be(),
+        next_hdr: NEXT_HEADER_BTH,
+        hop_limit,
+        sgid: ibv_gid { raw: sgid },
+        dgid: ibv_gid { raw: dgid },
+    };
+    // SAFETY: forty bytes without padding (asserted above).
+    unsafe { std::mem::transmute::<ibv_grh, [u8; GRH_BYTES as usize]>(grh) }
 }
 
 /// Takes a receive of a datagram queue pair, whose lock is held.

@@ -5,11 +5,10 @@
 //! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one
 //!   that has to wait: `progress`.
 //! - Keys that stand for others, and block signatures: `signature`.
-//! - Queue pairs whose peer is in another process: `carrier`.
+//! - Queue pairs whose peer is in another process: `carrier`. Paths that fail: `migration`.
 //! - Completing and polling: `completion`, `poll`.
 //! - Failing: `errors` notes it at once, `flush` does the rest after the guard was left.
 
-pub(crate) mod access;
 pub(crate) mod arrival;
 pub(crate) mod bind;
 pub(crate) mod carrier;
@@ -22,6 +21,7 @@ pub(crate) mod fast_send_copy;
 pub(crate) mod fast_send_inline;
 pub(crate) mod flush;
 pub(crate) mod message;
+pub(crate) mod migration;
 pub(crate) mod one_sided;
 pub(crate) mod orphan_completions;
 pub(crate) mod payload;
@@ -31,5 +31,6 @@ pub(crate) mod post_send;
 pub(crate) mod poster;
 pub(crate) mod progress;
 pub(crate) mod psn;
+pub(crate) mod qp_access;
 pub(crate) mod sge_list;
 pub(crate) mod signature;

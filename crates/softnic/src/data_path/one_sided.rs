@@ -6,10 +6,10 @@
 //! peer to ERR, as the specification has it for a responder's class C errors (IB specification,
 //! vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
-use crate::data_path::access;
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
+use crate::data_path::qp_access;
 use crate::data_path::sge_list::{Sources, Targets, move_all, move_bytes};
 use crate::data_path::signature::indirect;
 use crate::key_table;
@@ -27,8 +27,8 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, err
         return indirect::write(qp, pinned, wr, errors);
     }
     let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
-    if !access::lets_in(peer, Targets::REMOTE) {
-        return access::refuse_request(qp, peer, errors);
+    if !qp_access::lets_in(peer, Targets::REMOTE) {
+        return qp_access::refuse_request(qp, peer, errors);
     }
     let remote = wr.rdma();
     let Ok(region) = target.add_remote(peer, remote.rkey, remote.remote_addr, bytes) else {
@@ -56,7 +56,7 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
         Err(ibv_wc_status::IBV_WC_LOC_PROT_ERR) => return indirect::read(qp, pinned, wr, errors),
         Err(status) => return Outcome::Failed(status),
     }
-    let peer = match access::reading_peer(qp, pinned, Sources::REMOTE, errors) {
+    let peer = match qp_access::reading_peer(qp, pinned, Sources::REMOTE, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
@@ -83,17 +83,17 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
         return Outcome::Failed(status);
     }
     let need = key_table::REMOTE_ATOMIC;
-    let peer = match access::reading_peer(qp, pinned, need, errors) {
+    let peer = match qp_access::reading_peer(qp, pinned, need, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     // SAFETY: integers, in whichever arm they were written.
     let remote = unsafe { wr.wr.atomic };
     let Ok((at, _)) = key_table::check_remote(peer.pd, peer.qpn, remote.rkey, remote.remote_addr, 8, need) else {
-        return access::refuse_access(qp, peer, errors);
+        return qp_access::refuse_access(qp, peer, errors);
     };
     if !at.cast::<u64>().is_aligned() {
-        return access::refuse_request(qp, peer, errors);
+        return qp_access::refuse_request(qp, peer, errors);
     }
     // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach
     // them with atomics, or race as they would with a device.

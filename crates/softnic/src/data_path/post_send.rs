@@ -7,6 +7,7 @@
 //! kept in order. `bad_wr` is the first that was refused, and it and what follows it have no
 //! effect.
 
+use crate::data_path::carrier;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
 use crate::data_path::fast_rdma;
@@ -38,7 +39,13 @@ pub(crate) unsafe extern "C" fn post_send(
         let inside = qp.sq.guard.enter();
         // SAFETY: ibv_post_send(3): the list can be read, and one thread at a time posts.
         let (poster, list) = unsafe { (Poster::new(qp, &inside), SendWr::list(wr)) };
-        post_all(poster, list, &mut errors)
+        let refused = post_all(poster, list, &mut errors);
+        if qp.is_datagram()
+            && let Some(carrier) = carrier::of_datagrams(qp)
+        {
+            carrier.send_datagrams();
+        }
+        refused
     };
     flush::finish(errors);
     match refused {

@@ -12,6 +12,7 @@ use crate::data_path::carrier;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
 use crate::data_path::flush;
+use crate::data_path::migration;
 use crate::data_path::poster::{Poster, Refused};
 use crate::data_path::signature::cancel;
 use crate::data_path::signature::configure;
@@ -143,6 +144,11 @@ fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool 
             Outcome::Wait(why) => {
                 if let Some(look_again) = wait_for(qp, pinned, &mut pending, why) {
                     return look_again;
+                }
+                if why == Why::NoPeer && migration::migrate(qp, pinned) {
+                    // It is waited for as long again by the other path.
+                    pending.why = None;
+                    continue;
                 }
                 let status = match why {
                     Why::NoReceive(_) => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,

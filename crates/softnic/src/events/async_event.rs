@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     QpAccessErr = 3,
     CommEst = 4,
     SqDrained = 5,
+    PathMig = 6,
+    PathMigErr = 7,
     DeviceFatal = 8,
     SrqLimitReached = 15,
     QpLastWqeReached = 16,
@@ -95,8 +97,16 @@ impl AsyncEvents {
 pub(crate) unsafe fn acknowledge(element: ibv_async_event_element_t, kind: c_uint) {
     const CQ_ERR: c_uint = Kind::CqErr as c_uint;
     const SRQ_LIMIT: c_uint = Kind::SrqLimitReached as c_uint;
-    const QP_KINDS: [Kind; 6] =
-        [Kind::QpFatal, Kind::QpReqErr, Kind::QpAccessErr, Kind::CommEst, Kind::SqDrained, Kind::QpLastWqeReached];
+    const QP_KINDS: [Kind; 8] = [
+        Kind::QpFatal,
+        Kind::QpReqErr,
+        Kind::QpAccessErr,
+        Kind::CommEst,
+        Kind::SqDrained,
+        Kind::PathMig,
+        Kind::PathMigErr,
+        Kind::QpLastWqeReached,
+    ];
     // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for
     // this call (`forget`).
     let fields = unsafe {

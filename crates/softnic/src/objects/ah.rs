@@ -80,8 +80,15 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
         // SAFETY: any sixteen bytes are a GID.
         let local = unsafe { grh.dgid.raw };
         let index = (0..source.gids()).find(|index| source.gid(*index) == Some(local));
-        // A multicast datagram is answered from the first GID.
-        let index = index.or_else(|| mcast::is_multicast(&local).then_some(0)).ok_or(libc::EINVAL)?;
+        // SAFETY: any sixteen bytes are a GID.
+        let sender = unsafe { grh.sgid.raw };
+        let own = source.gid(device::ADDRESS_GID);
+        // Or of another process that shares the address.
+        let is_elsewhere = device::by_gid(&sender).is_none() || own == Some(sender);
+        // A multicast datagram is answered from the first GID, or from the one that leads out of
+        // the process.
+        let first = if is_elsewhere && own.is_some() { device::ADDRESS_GID } else { 0 };
+        let index = index.or_else(|| mcast::is_multicast(&local).then_some(first)).ok_or(libc::EINVAL)?;
         out.is_global = 1;
         out.grh.dgid = grh.sgid;
         out.grh.sgid_index = index as u8;

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Queue pairs that may exist at a time.
-pub(crate) const QPS_MAX: usize = 1 << 20;
+pub(crate) const QPS_MAX: usize = 1 << 18;
 /// How many devices there are.
 pub(crate) const DEVICES: usize = 2;
 const NAMES: [&str; DEVICES] = ["soft0", "soft1"];
@@ -94,6 +94,11 @@ impl Device {
         GIDS + usize::from(self.address.get().is_some())
     }
 
+    /// Whether connections of it may have an alternate path: not by a wire, which has none.
+    pub(crate) fn migrates_paths(&self) -> bool {
+        self.address.get().is_none()
+    }
+
     /// The local identifier of its port: 1 for soft0, 2 for soft1.
     pub(crate) fn lid(&self) -> u16 {
         self.index as u16 + 1
@@ -129,6 +134,7 @@ impl Device {
             | cap::IBV_DEVICE_MEM_WINDOW
             | cap::IBV_DEVICE_MEM_MGT_EXTENSIONS
             | cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+        let flags = if self.migrates_paths() { flags | cap::IBV_DEVICE_AUTO_PATH_MIG } else { flags };
         ibv_device_attr {
             fw_ver: text(env!("CARGO_PKG_VERSION")),
             node_guid: self.guid(),

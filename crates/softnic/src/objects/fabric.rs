@@ -2,17 +2,19 @@
 //! be on that way.
 //!
 //! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again
-//! before tens of thousands of others were. What [`lookup`] gives is alive for as long as its
-//! [`Pinned`].
+//! before tens of thousands of others were. Those of a device with an address are of the slice that
+//! this process has of the address's numbers; slice 0 is of devices without. What [`lookup`] gives
+//! is alive for as long as its [`Pinned`].
 //!
 //! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths
 //! never do.
 
-use crate::objects::device::QPS_MAX;
+use crate::objects::device::{DEVICES, Device, QPS_MAX};
 use crate::objects::guards::{self, Pinned};
 use crate::objects::qp::Qp;
+use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use verbline_sync::guard::Guard;
 
@@ -24,6 +26,11 @@ const QPN_FIRST: u32 = 0x100;
 /// Numbers are given out below this one, for as long as at most half of them are in use at a time.
 /// So the table of a process that makes and destroys queue pairs for ever stays at half a megabyte.
 const QPN_LIMIT_MIN: u32 = 1 << 16;
+/// The high bits of a number are its slice's.
+pub(crate) const SLICE_BITS: u32 = 5;
+const SLICE_SHIFT: u32 = 24 - SLICE_BITS;
+/// Numbers of a slice are below this one: the last of the last slice is multicast's.
+const QPN_LIMIT_MAX: u32 = (1 << SLICE_SHIFT) - 1;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -36,31 +43,33 @@ static TABLE: [AtomicPtr<Chunk>; 1 << (24 - CHUNK_BITS)] = [const { AtomicPtr::n
 /// What the control path keeps under its lock.
 #[derive(Debug)]
 pub(crate) struct Control {
-    numbers: Numbers,
+    /// Of each device.
+    numbers: [Numbers; DEVICES],
     qps: usize,
 }
 
-/// Which queue-pair number comes next: in a circle, which grows with the queue pairs that there
-/// are.
+/// Which queue-pair number of a slice comes next: in a circle, which grows with the queue pairs
+/// that there are.
 #[derive(Debug)]
 struct Numbers {
+    slice: u32,
     next: u32,
     limit: u32,
 }
 
 impl Numbers {
     const fn new() -> Numbers {
-        Numbers { next: QPN_FIRST, limit: QPN_LIMIT_MIN }
+        Numbers { slice: 0, next: QPN_FIRST, limit: QPN_LIMIT_MIN }
     }
 
     /// A number that is not taken, where `in_use` are.
     fn take(&mut self, in_use: usize, is_taken: impl Fn(u32) -> bool) -> u32 {
         if in_use >= (self.limit / 2) as usize {
-            self.limit = (self.limit * 2).min(QPN_MULTICAST);
+            self.limit = (self.limit * 2).min(QPN_LIMIT_MAX);
         }
         loop {
-            let qpn = self.next;
-            self.next = if qpn + 1 >= self.limit { QPN_FIRST } else { qpn + 1 };
+            let qpn = self.slice << SLICE_SHIFT | self.next;
+            self.next = if self.next + 1 >= self.limit { QPN_FIRST } else { self.next + 1 };
             if !is_taken(qpn) {
                 return qpn;
             }
@@ -68,13 +77,33 @@ impl Numbers {
     }
 }
 
-static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: Numbers::new(), qps: 0 });
+static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: [const { Numbers::new() }; DEVICES], qps: 0 });
+/// Of each device.
+static SLICES: [AtomicU32; DEVICES] = [const { AtomicU32::new(0) }; DEVICES];
+
+/// The slice that has a number.
+pub(crate) fn slice_of(qpn: u32) -> u32 {
+    (qpn & QPN_MASK) >> SLICE_SHIFT
+}
+
+/// The numbers of a slice.
+pub(crate) fn numbers_of(slice: u32) -> Range<u32> {
+    slice << SLICE_SHIFT..(slice + 1) << SLICE_SHIFT
+}
+
+/// Whether the number, at the device's addresses, is one of this process: others may share the
+/// address, but none has slice 0.
+pub(crate) fn is_here(device: &Device, qpn: u32) -> bool {
+    // Relaxed: a device's slice is there before a queue pair that is of it.
+    let slice = slice_of(qpn);
+    slice == 0 || slice == SLICES[device.index].load(Ordering::Relaxed)
+}
 
 /// The control path's lock. Never taken inside a guard: its holder waits for the threads inside
 /// guards.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn control() -> MutexGuard<'static, Control> {
-    verbline_sync::presence::may_wait("the control path's lock");
+    verbline_sync::lock_order::may_wait("the control path's lock");
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -117,19 +146,30 @@ impl Control {
         &GUARD
     }
 
-    /// The next numbers are those behind some number, which strangers are not to guess.
-    pub(crate) fn begin_numbers_at(&mut self, random: u32) {
-        self.numbers.next = QPN_FIRST + random % (self.numbers.limit - QPN_FIRST);
+    /// The next numbers of a device are those of its slice behind some number, which strangers are
+    /// not to guess.
+    pub(crate) fn own_slice(&mut self, device: usize, slice: u32, random: u32) {
+        let numbers = &mut self.numbers[device];
+        (numbers.slice, numbers.next) = (slice, QPN_FIRST + random % (numbers.limit - QPN_FIRST));
+        // Relaxed: as in `is_here`.
+        SLICES[device].store(slice, Ordering::Relaxed);
     }
 
-    /// A number that no queue pair has. `None` when there are as many queue pairs as there may be.
-    pub(crate) fn reserve(&mut self) -> Option<u32> {
+    /// Whether it is a number of the slice that the device has now: one that was made before the
+    /// device had its address isn't, and nothing that comes for it finds this process.
+    pub(crate) fn is_of_slice(&self, device: usize, qpn: u32) -> bool {
+        self.numbers[device].slice == slice_of(qpn)
+    }
+
+    /// A number for a queue pair of the device, that no other has. `None` when there are as many
+    /// queue pairs as there may be.
+    pub(crate) fn reserve(&mut self, device: usize) -> Option<u32> {
         if self.qps >= QPS_MAX {
             return None;
         }
         // Relaxed: changed under this lock only.
         let is_taken = |qpn| entry(qpn).is_some_and(|entry| !entry.load(Ordering::Relaxed).is_null());
-        let qpn = self.numbers.take(self.qps, is_taken);
+        let qpn = self.numbers[device].take(self.qps, is_taken);
         self.qps += 1;
         Some(qpn)
     }
@@ -172,6 +212,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::device;
     use std::collections::{HashSet, VecDeque};
 
     /// Makes a million queue pairs, of which at most `living` are there at a time; says how far
@@ -203,6 +244,16 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_not_the_multicast_one() {
-        assert!(QPS_MAX < (QPN_MULTICAST / 2) as usize, "the circle never has to be fuller than half");
+        assert!(QPS_MAX <= QPN_LIMIT_MAX.div_ceil(2) as usize, "the circle never has to be fuller than half");
+        let slices = 1 << SLICE_BITS;
+        assert!((0..slices).all(|slice| slice_of(numbers_of(slice).start + QPN_LIMIT_MAX - 1) == slice));
+        assert_eq!(numbers_of(slices - 1).start + QPN_LIMIT_MAX, QPN_MULTICAST);
+    }
+
+    #[test]
+    fn a_device_without_an_address_has_no_slice_but_the_first() {
+        let [first, second] = device::devices();
+        assert!([first, second].iter().all(|device| is_here(device, QPN_FIRST)));
+        assert!((1..1 << SLICE_BITS).all(|slice| !is_here(first, numbers_of(slice).start + QPN_FIRST)));
     }
 }

@@ -68,14 +68,14 @@ pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
     })
 }
 
-/// `ibv_attach_mcast(3)`. Attaching twice is attaching once. `EINVAL` unless a UD queue pair and a
-/// group's GID.
-pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
+/// `ibv_attach_mcast(3)`. Attaching twice is attaching once: whether it was the first time.
+/// `EINVAL` unless a UD queue pair and a group's GID.
+pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<bool, c_int> {
     let group = group_for(qp, gid)?;
     let _control = fabric::control();
     let mut members = group.current();
     if members.iter().any(|member| std::ptr::eq(*member, qp)) {
-        return Ok(());
+        return Ok(false);
     }
     if members.len() >= MCAST_ATTACH_MAX {
         return Err(libc::ENOMEM);
@@ -84,7 +84,7 @@ pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
     group.replace(members);
     // Relaxed: under the control lock.
     qp.mcast_groups.fetch_add(1, Ordering::Relaxed);
-    Ok(())
+    Ok(true)
 }
 
 /// `ibv_detach_mcast(3)`. `EINVAL` if it isn't attached there.

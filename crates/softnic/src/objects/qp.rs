@@ -23,7 +23,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use verbline_sync::credit::Attention;
 use verbline_sync::guard::Guard;
@@ -82,6 +82,8 @@ pub(crate) struct Qp {
     async_handed_out: HandedOut,
     /// Multicast groups that it is attached to. Under the control lock.
     pub(crate) mcast_groups: AtomicU32,
+    /// Of UD, whether what comes for it from other processes is looked for.
+    pub(crate) hears_carrier: AtomicBool,
     /// Where messages are counted that found no receive, if anybody wants to know.
     pub(crate) out_of_buffer: OnceLock<Arc<AtomicU64>>,
     attributes: Mutex<Attributes>,
@@ -195,6 +197,7 @@ impl Qp {
             rq: Rq::new(&cap),
             async_handed_out: HandedOut::default(),
             mcast_groups: AtomicU32::new(0),
+            hears_carrier: AtomicBool::new(false),
             out_of_buffer: OnceLock::new(),
             attributes: Mutex::default(),
         };

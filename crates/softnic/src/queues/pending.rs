@@ -101,6 +101,26 @@ impl Pending {
         self.tail = position + 1;
     }
 
+    /// Keeps a copy of one without elements, of a queue pair that goes by a carrier: the carrier
+    /// carries the others out without this.
+    pub(crate) fn keep_alone(&mut self, wr: SendWr<'_>, position: u64) {
+        let slot = position as usize & (self.wrs.len() - 1);
+        self.wrs[slot].write(wr.copied(std::ptr::null_mut(), 0));
+    }
+
+    /// What was kept alone at that position.
+    ///
+    /// # Safety
+    /// `keep_alone` was given that position, and that work request has not completed; during `'a`
+    /// this value is alive and nothing else is kept at its place, which is free only once it has
+    /// completed.
+    pub(crate) unsafe fn kept_alone<'a>(&self, position: u64) -> Option<SendWr<'a>> {
+        let slot = position as usize & (self.wrs.len() - 1);
+        // SAFETY: `keep_alone` wrote it, without a list; what it names is alive by ibv_post_send(3)
+        // until it has completed.
+        unsafe { SendWr::list(self.wrs[slot].as_ptr()) }
+    }
+
     /// The first, its position, and the bytes of its list.
     pub(crate) fn first(&self) -> Option<(SendWr<'_>, u64, u64)> {
         // SAFETY: this value, which is borrowed, stays as it is.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use verbline_sync::credit::{Attention, Posted};
 use verbline_sync::guard::Guard;
 use verbline_sync::lock::SpinLock;
-use verbline_sync::presence::Rank;
+use verbline_sync::lock_order::Rank;
 
 /// See the [module](self).
 #[repr(C)]

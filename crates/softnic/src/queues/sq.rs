@@ -10,7 +10,7 @@ use rdma_sys::ibv_qp_cap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use verbline_sync::guard::Guard;
 use verbline_sync::lock::SpinLock;
-use verbline_sync::presence::Rank;
+use verbline_sync::lock_order::Rank;
 use verbline_sync::turn::Turn;
 
 /// In `gate`: the state isn't RTS.

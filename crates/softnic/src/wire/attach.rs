@@ -4,8 +4,9 @@ use crate::data_path::carrier;
 use crate::objects::device;
 use crate::objects::fabric;
 use crate::wire::device_wire::Wire;
+use crate::wire::gid::gid_of;
 use crate::wire::management;
-use crate::wire::queue_pair;
+use crate::wire::neighbours;
 use crate::wire::socket::Link;
 use crate::wire::thread;
 use std::io;
@@ -51,14 +52,19 @@ pub enum AttachError {
     },
     /// Somebody else has the port.
     #[error(
-        "UDP port {} of {} is taken: by another process with that address, or by the kernel's rxe in this network \
-         namespace (`ss -ulnp`, `rdma link`); each process needs an address of its own (on one host for instance \
-         127.0.0.1 and 127.0.0.2)",
+        "UDP port {} of {} is taken: by another user's process or another program, or by the kernel's rxe in this \
+         network namespace (`ss -ulnp`, `rdma link`); take another address (on one host for instance 127.0.0.2)",
         .at.port(), .at.ip()
     )]
     Taken {
         /// The address and the port.
         at: SocketAddr,
+    },
+    /// As many processes as can share it have it.
+    #[error("{address} is shared by 31 processes already, as many as can; take another address")]
+    Full {
+        /// What was asked for.
+        address: IpAddr,
     },
     /// The kernel refused otherwise.
     #[error("no socket for RoCE at {at}: {source}")]
@@ -74,7 +80,8 @@ pub enum AttachError {
 static WIRES: [OnceLock<&'static Wire>; device::DEVICES] = [const { OnceLock::new() }; device::DEVICES];
 
 /// Gives a software device an address, by which other processes and hosts reach it, for as long as
-/// this process. Once more with the same address changes nothing.
+/// this process. Once more with the same address changes nothing. Queue pairs that the device has
+/// already don't go by it.
 pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachError> {
     let found = device::devices().iter().find(|one| one.name() == device);
     let found = found.ok_or_else(|| AttachError::NoDevice { device: device.to_owned() })?;
@@ -90,18 +97,23 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
         return if has == address { Ok(wire) } else { Err(other()) };
     }
     let at = SocketAddr::new(address, ROCE_PORT);
+    let refused = |source| AttachError::Io { at, source };
+    // Before the socket: what the kernel gives to this one may be for others from the start, and
+    // what it gives to others is for this one.
+    let slice = neighbours::claim_slice(address, management::random()).map_err(refused)?;
+    let slice = slice.ok_or(AttachError::Full { address })?;
+    let number = slice.number;
     let link = Arc::new(Link::open(at).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => AttachError::Taken { at },
         io::ErrorKind::AddrNotAvailable => AttachError::NotLocal { address },
         _ => AttachError::Io { at, source },
     })?);
-    let refused = |source| AttachError::Io { at, source };
-    let wire: &'static Wire = Box::leak(Box::new(Wire::new(found, link).map_err(refused)?));
-    fabric::control().begin_numbers_at(management::random());
+    let wire: &'static Wire = Box::leak(Box::new(Wire::new(found, link, slice).map_err(refused)?));
+    fabric::control().own_slice(found.index, number, management::random());
     thread::start(wire).map_err(refused)?;
     carrier::register(found, wire);
     let _ = WIRES[found.index].set(wire);
-    found.set_address(queue_pair::gid_of(address));
+    found.set_address(gid_of(address));
     Ok(wire)
 }
 

@@ -4,8 +4,9 @@
 use crate::queues::timer;
 use crate::wire::device_wire::Wire;
 use crate::wire::management::{News, Requested, Terms};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use verbline_roce::cm::{ConnectionId, Refused};
+use verbline_roce::cm::{ConnectionId, PortSpace, Refused};
 
 /// One end of a connection. Dropping it ends the connection, in whatever state it is.
 #[derive(Debug)]
@@ -30,16 +31,16 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Listening {
     wire: &'static Wire,
-    port: u16,
+    port: (PortSpace, u16),
 }
 
 impl Wire {
-    /// Asks for a connection. `tell` is called as things happen, under a lock: it is short, and
-    /// calls nothing of this module.
+    /// Asks for a connection of that kind at an address. `tell` is called as things happen, under a
+    /// lock: it is short, and calls nothing of this module.
     pub fn ask(
         &'static self,
         source_port: u16,
-        to: SocketAddr,
+        to: (PortSpace, SocketAddr),
         terms: &Terms,
         tell: impl FnMut(News) + Send + 'static,
     ) -> Result<Exchange, Refused> {
@@ -53,19 +54,26 @@ impl Wire {
     }
 
     /// Takes requests to a port: `take` gives back one for which it has no room. It is called under
-    /// a lock: it is short, and calls nothing of this module. `None` if the port is taken.
+    /// a lock: it is short, and calls nothing of this module. `AddrInUse` if the port is taken, by
+    /// this process or another that shares the address.
     pub fn listen(
         &'static self,
-        port: u16,
+        port: (PortSpace, u16),
         mut take: impl FnMut(Asked) -> Result<(), Asked> + Send + 'static,
-    ) -> Option<Listening> {
+    ) -> io::Result<Listening> {
         let take = move |requested: Requested| {
             let Requested { id, peer, called, terms } = requested;
             let refused = take(Asked { exchange: Exchange { wire: self, id }, peer, called, terms }).err();
             // The lock is held, and the connection's answer is the caller's.
             refused.map(|asked| std::mem::forget(asked.exchange)).is_none()
         };
-        self.lock().management.listen(port, Box::new(take)).then_some(Listening { wire: self, port })
+        let mut inner = self.lock();
+        inner.neighbours.listen(service_of(port))?;
+        if inner.management.listen(port, Box::new(take)) {
+            Ok(Listening { wire: self, port })
+        } else {
+            Err(io::ErrorKind::AddrInUse.into())
+        }
     }
 }
 
@@ -99,8 +107,13 @@ impl Exchange {
     /// The queue pair is ready for the one that accepted. False: the connection is gone.
     pub fn establish(&self) -> bool {
         let mut inner = self.wire.lock();
-        let is_there = inner.management.establish(timer::now_ns(), self.id);
+        let now_ns = timer::now_ns();
+        let is_there = inner.management.establish(now_ns, self.id);
+        inner.keep_alive(now_ns);
         inner.say();
+        drop(inner);
+        // A new deadline.
+        self.wire.doorbell.ring();
         is_there
     }
 }
@@ -115,9 +128,16 @@ impl Drop for Exchange {
     }
 }
 
+fn service_of((space, port): (PortSpace, u16)) -> u64 {
+    space.service_of_port(port)
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
-        let take = self.wire.lock().management.stop_listening(self.port);
+        let mut inner = self.wire.lock();
+        let take = inner.management.stop_listening(self.port);
+        inner.neighbours.stop_listening(service_of(self.port));
+        drop(inner);
         // Requests that wait in it end now, which takes the lock.
         drop(take);
     }

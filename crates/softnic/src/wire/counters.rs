@@ -3,6 +3,7 @@
 //! One thread at a time counts: who holds the wire's lock. So counting is a load and a store of a
 //! cache line that this thread has anyway. Any thread reads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_roce::transport::Incidents;
 
@@ -48,6 +49,14 @@ link_counters! {
     refused,
     /// Datagrams that were lost for another reason.
     failed,
+    /// Datagrams that came and were passed on: another process of the address has them.
+    passed_on,
+    /// Datagrams that another process of the address passed on to this one.
+    taken_over,
+    /// Datagrams that were not passed on, since the other process lags behind.
+    neighbour_full,
+    /// Processes of other users that wanted to pass something on, and were refused.
+    foreign,
 }
 
 /// One count: written by one thread at a time.
@@ -71,7 +80,19 @@ impl Tally {
     }
 }
 
-/// What went wrong with the queue pairs of a wire, as it was published last.
+/// What goes wrong with one queue pair of a wire, for readers that take no lock. It keeps what it
+/// had when the queue pair ended.
+#[derive(Clone, Debug)]
+pub struct QpIncidents(pub(super) Arc<Published>);
+
+impl QpIncidents {
+    /// All of it so far.
+    pub fn values(&self) -> Incidents {
+        self.0.values()
+    }
+}
+
+/// What went wrong with queue pairs, as it was published last.
 #[derive(Debug)]
 pub(super) struct Published([Tally; Incidents::VALUES]);
 

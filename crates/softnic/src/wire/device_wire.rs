@@ -1,9 +1,11 @@
 //! A device's wire: its socket, and what one thread at a time works with.
 
 use crate::objects::device::{self, Device};
-use crate::wire::counters::LinkCounters;
+use crate::objects::fabric;
+use crate::wire::counters::{LinkCounters, QpIncidents};
 use crate::wire::doorbell::Doorbell;
-use crate::wire::inner::Inner;
+use crate::wire::neighbours::Slice;
+use crate::wire::poll_turn::Inner;
 use crate::wire::socket::Link;
 use std::fmt;
 use std::io;
@@ -16,6 +18,7 @@ use verbline_roce::transport::{Counters, Incidents};
 pub struct Wire {
     device: &'static Device,
     pub(super) link: Arc<Link>,
+    pub(super) slice: u32,
     pub(super) inner: Mutex<Inner>,
     pub(super) doorbell: Doorbell,
     /// Whether queue pairs of this device reach each other by it, too.
@@ -29,9 +32,10 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    pub(super) fn new(device: &'static Device, link: Arc<Link>) -> io::Result<Wire> {
-        let (inner, doorbell) = (Mutex::new(Inner::new(&link)), Doorbell::new()?);
-        Ok(Wire { device, link, inner, doorbell, carries_own: AtomicBool::new(false) })
+    pub(super) fn new(device: &'static Device, link: Arc<Link>, slice: Slice) -> io::Result<Wire> {
+        let slice_number = slice.number;
+        let (inner, doorbell) = (Mutex::new(Inner::new(device, &link, slice)?), Doorbell::new()?);
+        Ok(Wire { device, link, slice: slice_number, inner, doorbell, carries_own: AtomicBool::new(false) })
     }
 
     /// Its address and UDP port.
@@ -63,11 +67,13 @@ impl Wire {
         self.carries_own.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it leads to a device of this process, which needs no wire.
-    pub(super) fn is_within(&self, gid: &[u8; 16]) -> bool {
+    /// Whether it leads to a queue pair of this process, which needs no wire.
+    pub(super) fn is_within(&self, gid: &[u8; 16], qpn: u32) -> bool {
         // Relaxed: as in `carry_own`.
         let carries_own = self.carries_own.load(Ordering::Relaxed);
-        device::by_gid(gid).is_some_and(|found| !carries_own || found.index != self.device.index)
+        let found = device::by_gid(gid).filter(|found| !carries_own || found.index != self.device.index);
+        // The address may be another process's as well.
+        found.is_some_and(|found| fabric::is_here(found, qpn))
     }
 
     /// What its socket counted. Takes no lock.
@@ -83,7 +89,13 @@ impl Wire {
 
     /// What a queue pair's transport counted; `None` if its packets don't go by this wire.
     pub fn counters(&self, qpn: u32) -> Option<Counters> {
-        self.lock().counters(qpn)
+        self.lock().queue_pairs.counters(qpn)
+    }
+
+    /// What goes wrong with a queue pair, to be read at any time without a lock; `None` if its
+    /// packets don't go by this wire.
+    pub fn qp_incidents(&self, qpn: u32) -> Option<QpIncidents> {
+        self.lock().queue_pairs.incidents(qpn)
     }
 
     /// Its holder waits for nobody, and is done after one turn.

@@ -5,14 +5,15 @@
 //! that it gave. The functions are called under the wire's lock, by whichever thread took the
 //! message in: they are short, and call nothing of a wire.
 
+use crate::objects::fabric::SLICE_BITS;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use verbline_roce::cm::{
-    Accept, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, MANAGEMENT_QKEY, Manager, Refused,
-    Request, reason, service_of_port, write_datagram,
+    Accept, Addressee, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, MANAGEMENT_QKEY, Mad, Manager,
+    PortSpace, Refused, Request, reason, write_datagram,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{Addresses, Psn, Qpn, Route};
@@ -79,11 +80,28 @@ pub(crate) type Take = Box<dyn FnMut(Requested) -> bool + Send>;
 /// Tells what happens to a connection.
 pub(crate) type Tell = Box<dyn FnMut(News) + Send>;
 
+/// Whose a connection is.
+struct Owner {
+    /// Its queue pair.
+    qpn: u32,
+    tell: Tell,
+}
+
+/// Whose a message is: this process's, or, if there is one, another's.
+pub(super) enum Whose {
+    Own,
+    Slice(u32),
+    Listener(u64),
+}
+
 pub(crate) struct Management {
     own: SocketAddr,
+    slice: u32,
     manager: Manager,
-    listeners: HashMap<u16, Take>,
-    owners: HashMap<ConnectionId, Tell>,
+    listeners: HashMap<(PortSpace, u16), Take>,
+    owners: HashMap<ConnectionId, Owner>,
+    /// Queue pairs whose connections were established since they were asked for.
+    established: Vec<u32>,
     /// The number of queue pair 1's next packet.
     psn: Psn,
 }
@@ -100,32 +118,36 @@ pub(crate) fn random() -> u32 {
 }
 
 impl Management {
-    pub(super) fn new(own: SocketAddr) -> Management {
+    pub(super) fn new(own: SocketAddr, slice: u32) -> Management {
         let limits =
             Limits { connections: CONNECTIONS_MAX, half_open_per_source: CONNECTIONS_MAX / 4, ..Limits::default() };
+        let mut manager = Manager::new(limits);
+        manager.number_after(slice, SLICE_BITS);
         Management {
             own,
-            manager: Manager::new(limits),
+            slice,
+            manager,
             listeners: HashMap::new(),
             owners: HashMap::new(),
+            established: Vec::new(),
             psn: Psn::new(random()),
         }
     }
 
     /// Requests to that port go to `take`; false if they go to another already.
-    pub(super) fn listen(&mut self, port: u16, take: Take) -> bool {
-        if self.listeners.contains_key(&port) {
+    pub(super) fn listen(&mut self, (space, port): (PortSpace, u16), take: Take) -> bool {
+        if self.listeners.contains_key(&(space, port)) {
             return false;
         }
-        self.manager.listen(service_of_port(port));
-        self.listeners.insert(port, take);
+        self.manager.listen(space.service_of_port(port));
+        self.listeners.insert((space, port), take);
         true
     }
 
     /// Gives back what took the requests, to be dropped outside the lock.
-    pub(super) fn stop_listening(&mut self, port: u16) -> Option<Take> {
-        self.manager.stop_listening(service_of_port(port));
-        self.listeners.remove(&port)
+    pub(super) fn stop_listening(&mut self, (space, port): (PortSpace, u16)) -> Option<Take> {
+        self.manager.stop_listening(space.service_of_port(port));
+        self.listeners.remove(&(space, port))
     }
 
     /// Asks for a connection.
@@ -133,13 +155,14 @@ impl Management {
         &mut self,
         now_ns: u64,
         source_port: u16,
-        to: SocketAddr,
+        (space, to): (PortSpace, SocketAddr),
         terms: &Terms,
         tell: Tell,
     ) -> Result<ConnectionId, Refused> {
         let mtu = Mtu::of_code(terms.mtu).unwrap_or(Mtu::B256);
         let (qpn, psn) = (Qpn::new(terms.qpn), Psn::new(terms.psn));
-        let mut connect = Connect::new(self.own.ip(), to.ip(), to.port(), qpn, psn, mtu, &terms.private_data)?;
+        let connect = Connect::new(self.own.ip(), to.ip(), to.port(), qpn, psn, mtu, &terms.private_data)?;
+        let mut connect = connect.in_space(space);
         let header = IpHeader::new(self.own.ip(), source_port, to.ip()).ok_or(Refused::Families)?;
         connect.request.data[..IP_HEADER_BYTES].copy_from_slice(&header.to_bytes());
         let request = &mut connect.request;
@@ -148,7 +171,7 @@ impl Management {
         request.shared_receives = terms.srq;
         request.path.traffic_class = terms.traffic_class;
         let id = self.manager.connect(now_ns, random(), &connect)?;
-        self.owners.insert(id, tell);
+        self.owners.insert(id, Owner { qpn: terms.qpn, tell });
         Ok(id)
     }
 
@@ -160,7 +183,7 @@ impl Management {
         (reply.rnr_retry, reply.shared_receives) = (terms.rnr_retry, terms.srq);
         let is_there = self.manager.accept(now_ns, id, &accept).is_ok();
         if is_there {
-            self.owners.insert(id, tell);
+            self.owners.insert(id, Owner { qpn: terms.qpn, tell });
         }
         is_there
     }
@@ -173,7 +196,20 @@ impl Management {
 
     /// Tells the other end that this one is ready; false if the connection is gone.
     pub(super) fn establish(&mut self, now_ns: u64, id: ConnectionId) -> bool {
-        self.manager.establish(now_ns, id).is_ok()
+        let is_there = self.manager.establish(now_ns, id).is_ok();
+        if is_there {
+            self.note_established(id);
+        }
+        is_there
+    }
+
+    fn note_established(&mut self, id: ConnectionId) {
+        self.established.extend(self.owners.get(&id).map(|owner| owner.qpn));
+    }
+
+    /// The next queue pair whose connection was established.
+    pub(super) fn next_established(&mut self) -> Option<u32> {
+        self.established.pop()
     }
 
     /// The owner is gone: the connection ends, in whatever state it is.
@@ -182,6 +218,24 @@ impl Management {
         if self.manager.disconnect(now_ns, id).is_err() {
             self.manager.forget(id);
         }
+    }
+
+    /// Whose a message is, of the processes that share the address.
+    pub(super) fn whose(&self, message: &verbline_roce::Management<'_>) -> Whose {
+        let addressee = Mad::read(message.payload).ok().filter(|_| message.qkey == MANAGEMENT_QKEY);
+        match addressee.map(|mad| mad.message.addressee()) {
+            Some(Addressee::Service(service)) if !self.manager.listens(service) => Whose::Listener(service),
+            Some(Addressee::Connection(number)) => match number >> (u32::BITS - SLICE_BITS) {
+                slice if slice == self.slice || slice == 0 => Whose::Own,
+                slice => Whose::Slice(slice),
+            },
+            Some(Addressee::Service(_)) | None => Whose::Own,
+        }
+    }
+
+    /// Whether a program has a request that it has neither accepted nor rejected.
+    pub(super) fn has_undecided(&self) -> bool {
+        self.manager.has_undecided()
     }
 
     /// Takes in a message.
@@ -239,15 +293,18 @@ impl Management {
                     };
                     (id, News::Accepted(terms), false)
                 }
-                Event::Established(id) => (id, News::Established, false),
+                Event::Established(id) => {
+                    self.note_established(id);
+                    (id, News::Established, false)
+                }
                 Event::Rejected(id, reject) => {
                     (id, News::Rejected { reason: reject.reason, private_data: reject.data.to_vec() }, true)
                 }
                 Event::Unanswered(id) => (id, News::Unanswered, true),
                 Event::Disconnected(id) => (id, News::Disconnected, true),
             };
-            if let Some(tell) = self.owners.get_mut(&id) {
-                tell(news);
+            if let Some(owner) = self.owners.get_mut(&id) {
+                (owner.tell)(news);
             }
             if is_last {
                 self.owners.remove(&id);
@@ -262,6 +319,9 @@ impl Management {
         let Some((peer, called)) = said else {
             return self.reject(now_ns, id, reason::UNSUPPORTED, b"another sender's address");
         };
+        let Some((space, port)) = request.port() else {
+            return self.reject(now_ns, id, reason::INVALID_SERVICE, &[]);
+        };
         let terms = Terms {
             qpn: request.qpn.number(),
             psn: request.starting_psn.number(),
@@ -274,7 +334,7 @@ impl Management {
             srq: request.shared_receives,
             private_data: request.user_data().to_vec(),
         };
-        let take = request.port().and_then(|port| self.listeners.get_mut(&port));
+        let take = self.listeners.get_mut(&(space, port));
         let is_taken = take.is_some_and(|take| take(Requested { id, peer, called, terms }));
         if !is_taken {
             self.reject(now_ns, id, reason::NO_RESOURCES, &[]);

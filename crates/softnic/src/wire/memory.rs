@@ -10,7 +10,9 @@ use crate::key_table::{self, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRI
 use crate::objects::device::SGE_MAX;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
+use crate::queues::outcome::Outcome;
 use crate::queues::wr::sge_bytes;
+use rdma_sys::ibv_wr_opcode::{IBV_WR_BIND_MW, IBV_WR_LOCAL_INV};
 use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_roce::wire::AtomicOp;
 use verbline_roce::{Denied, Memory, Owner, Place, Receive, Right, Sge};
@@ -76,6 +78,20 @@ impl Memory for Keys<'_> {
     fn invalidate(&mut self, owner: Owner, rkey: u32) -> Result<(), Denied> {
         let qp = fabric::lookup(self.0, owner.qpn.number()).ok_or(Denied)?;
         if bind::invalidate(qp, self.0, rkey) { Ok(()) } else { Err(Denied) }
+    }
+
+    fn carry_out(&mut self, owner: Owner, id: u64) -> Result<(), Denied> {
+        let qp = fabric::lookup(self.0, owner.qpn.number()).ok_or(Denied)?;
+        // SAFETY: `queue_pair::post` kept it at that position, which is the transport's number for
+        // it, and the transport asks once, before it has completed. The queue pair lives as long as
+        // the guard of this value.
+        let wr = unsafe { qp.sq.pending.lock().kept_alone(id) }.ok_or(Denied)?;
+        let outcome = match wr.opcode {
+            IBV_WR_BIND_MW => bind::bind(qp, wr),
+            IBV_WR_LOCAL_INV => bind::invalidate_locally(qp, self.0, wr),
+            _ => return Err(Denied),
+        };
+        if let Outcome::Done(_) = outcome { Ok(()) } else { Err(Denied) }
     }
 
     /// The receives stay where the device has them: `queue` is the queue pair's number.

@@ -15,30 +15,40 @@
 //! - One thread at a time works for a wire (`Wire::lock`). A turn is bounded; who polls and finds
 //!   another at it, leaves it to that one.
 //! - All access to memory is checked like any other (`memory`).
+//! - Processes of one user share an address; each gets what is its own (`neighbours`).
 //!
 //! # What is not, yet
-//! Datagrams (UD), binds and local invalidation in the order of the send queue, keys that sign, and
-//! shared receive queues of another protection domain than the queue pair's. The hop limit and the
-//! service level of a path aren't put on packets: the host's route and the socket's priority say
-//! them. One process has an address: a second one needs another.
+//! Multicast by IPv6, binds and local invalidation in the order of the send queue, keys that sign,
+//! and shared receive queues of another protection domain than the queue pair's. The hop limit and
+//! the service level of a path aren't put on packets: the host's route and the socket's priority
+//! say them.
 
+mod arrivals;
 mod attach;
-mod carried;
+mod carrier_impl;
 mod connection;
 mod counters;
 mod device_wire;
 mod doorbell;
-mod inner;
+mod epoll;
+mod gid;
+mod groups;
+mod intake;
 mod management;
 mod memory;
+mod neighbours;
 mod outbox;
+mod poll_turn;
 mod queue_pair;
+mod seat;
 mod socket;
 mod thread;
+mod transports;
 
 pub use attach::{AttachError, all, attach, of_device, random_psn};
 pub use connection::{Asked, Exchange, Listening};
-pub use counters::LinkCounters;
+pub use counters::{LinkCounters, QpIncidents};
 pub use device_wire::Wire;
 pub use management::{News, Terms};
+pub use verbline_roce::cm::PortSpace;
 pub use verbline_roce::transport::{Counters, Discard, Incidents};

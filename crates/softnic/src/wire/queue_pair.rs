@@ -11,10 +11,10 @@ use crate::objects::qp::Qp;
 use crate::objects::qp_table::{State, Transport};
 use crate::queues::wr::{SendWr, sge_bytes};
 use crate::wire::device_wire::Wire;
+use crate::wire::gid::address_of;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 use verbline_roce::transport::{
     Capacity, Changes, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
@@ -30,29 +30,16 @@ const COMPLETIONS: usize = 16;
 /// READs and atomics under way at once, at most.
 const READS_MAX: u8 = 16;
 
-/// An address as its GID has it.
-fn address_of(gid: [u8; 16]) -> IpAddr {
-    let v6 = Ipv6Addr::from(gid);
-    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
-}
-
-/// A GID as an address has it.
-pub(super) fn gid_of(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
-}
-
 /// Where the queue pair's path leads, if over the wire of its device.
 pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
-    let path = qp.attributes().0.ah_attr;
+    let known = qp.attributes().copied();
+    let path = known.ah_attr;
     if path.is_global == 0 || qp.is_datagram() || usize::from(path.grh.sgid_index) != wire.gid_index() {
         return None;
     }
     // SAFETY: any sixteen bytes are a GID.
     let gid = unsafe { path.grh.dgid.raw };
-    if wire.is_within(&gid) {
+    if wire.is_within(&gid, known.dest_qp_num) {
         return None;
     }
     Addresses::new(wire.address().ip(), address_of(gid))
@@ -141,7 +128,7 @@ pub(super) fn post<'a>(
     let mut posted = Ok(());
     while let Some(wr) = next {
         let taken = post_one(poster, wr, |request, opcode| {
-            match inner.post(qp.qpn, request, wr.wr_id, opcode) {
+            match inner.queue_pairs.post(qp.qpn, request, wr.wr_id, opcode) {
                 // It failed before it sent for the first time.
                 Err(PostError::NotReady) if qp.state() == State::Err => {
                     execute::flush(qp, wr, request.id, errors);
@@ -201,6 +188,10 @@ fn post_one(
         PostError::Full { .. } => libc::ENOMEM,
         _ => libc::EINVAL,
     })?;
+    if operation == Operation::Local {
+        // The wire's lock is held: nobody carries it out before it is kept.
+        qp.sq.pending.lock().keep_alone(wr, position);
+    }
     qp.sq.advance(position + 1);
     Ok(())
 }
@@ -236,7 +227,8 @@ fn operation(qp: &Qp, wr: SendWr<'_>) -> Result<Operation, c_int> {
             };
             Operation::Atomic(AtomicExtension { addr: atomic.remote_addr, rkey: atomic.rkey, op })
         }
-        // Binds, local invalidation and keys that sign have no place in the transport's order yet.
+        IBV_WR_BIND_MW | IBV_WR_LOCAL_INV => Operation::Local,
+        // Keys that sign are read where the transport has no place for them yet.
         _ => return Err(libc::EOPNOTSUPP),
     })
 }

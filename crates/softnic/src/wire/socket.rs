@@ -1,17 +1,19 @@
-//! The link: a UDP socket of one address, sent to and received from in batches.
+//! The link: a UDP socket of one address, and sending by it in batches.
 //!
 //! What it guarantees: nothing blocks. What the kernel doesn't take is counted and lost, as on a
 //! network: the transport sends it again. Datagrams of one length to one address leave by one
-//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on.
+//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on. What came by
+//! one such call, or was put together by the network interface, is given out together (GRO).
 //!
 //! Written upon libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
 use crate::wire::counters::{LinkTallies, Published, Tally};
+use crate::wire::epoll::Epoll;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::HEADERS_MAX_BYTES;
 
@@ -19,23 +21,25 @@ use verbline_roce::wire::HEADERS_MAX_BYTES;
 pub(crate) const DATAGRAM_BYTES_MAX: usize = Mtu::B4096.bytes() as usize + HEADERS_MAX_BYTES;
 /// The room that the kernel is asked for, for what comes and for what leaves. It gives what
 /// `net.core.rmem_max` and `wmem_max` allow.
-const BUFFER_BYTES: libc::c_int = 4 << 20;
+pub(super) const BUFFER_BYTES: libc::c_int = 4 << 20;
 
 /// The socket.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: UdpSocket,
     own: SocketAddr,
+    /// Readable when a socket of it is: that one, or a group's.
+    any: Epoll,
     pub(super) counters: LinkTallies,
     /// Of the queue pairs that send and receive by it.
     pub(super) incidents: Published,
 }
 
 impl Link {
-    /// Opens it. Datagrams that leave are never cut, and their IPv4 identification is known.
+    /// Opens it, beside those that other processes of this user have of the address. Datagrams that
+    /// leave are never cut, and their IPv4 identification is known.
     pub(crate) fn open(own: SocketAddr) -> io::Result<Link> {
-        let socket = UdpSocket::bind(own)?;
-        socket.set_nonblocking(true)?;
+        let socket = bound(own, libc::SO_REUSEPORT)?;
         let (level, name, value) = match own {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
@@ -43,7 +47,27 @@ impl Link {
         set(&socket, level, name, value)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
-        Ok(Link { socket, own, counters: LinkTallies::default(), incidents: Published::new() })
+        // A kernel that doesn't know it gives the segments out one by one.
+        let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        if let IpAddr::V4(own) = own.ip() {
+            // To a group from here, and not from where a route to it leads.
+            let own = libc::in_addr { s_addr: u32::from_ne_bytes(own.octets()) };
+            set_to(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &own)?;
+        }
+        let link =
+            Link { socket, own, any: Epoll::new()?, counters: LinkTallies::default(), incidents: Published::new() };
+        link.watch(&link.socket)?;
+        Ok(link)
+    }
+
+    /// Who waits for the link waits for this too, until it is closed.
+    pub(super) fn watch(&self, fd: &impl AsFd) -> io::Result<()> {
+        self.any.add(fd)
+    }
+
+    /// What comes to its own address.
+    pub(super) fn own_socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Its address and port.
@@ -70,15 +94,58 @@ impl Link {
 const UDP_HEADER_BYTES: libc::c_int = 8;
 
 impl AsFd for Link {
+    /// Readable when something has come, to its own address or to a group.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.any.as_fd()
     }
 }
 
+/// The socket of a multicast group, which only receives.
+pub(super) struct GroupSocket(UdpSocket);
+
+impl GroupSocket {
+    /// Of a group that is heard by the interface with that address. Others may have the same one.
+    pub(super) fn open(group: SocketAddrV4, interface: Ipv4Addr) -> io::Result<GroupSocket> {
+        let socket = bound(group.into(), libc::SO_REUSEADDR)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
+        // Only what comes by an interface where it was joined (ip(7)).
+        set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+        socket.join_multicast_v4(group.ip(), &interface)?;
+        Ok(GroupSocket(socket))
+    }
+}
+
+impl AsFd for GroupSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A socket of that address, which doesn't block; `shared` says with whom it may be shared.
+fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
+    let family = if own.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: no pointer is passed.
+    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was made just now, and nobody else has it.
+    let socket = unsafe { UdpSocket::from_raw_fd(fd) };
+    set(&socket, libc::SOL_SOCKET, shared, 1)?;
+    let (name, name_bytes) = Name::new(own);
+    // SAFETY: a socket's address of a local, and its length.
+    let ret = unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), name_bytes) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}
+
 fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option is an integer's bytes, of a local.
-    let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    set_to(socket, level, name, &value)
+}
+
+fn set_to<T: Copy>(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let (value, bytes) = (std::ptr::from_ref(value), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the option's bytes are those of a borrowed value; the kernel judges their length.
+    let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes) };
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -89,86 +156,12 @@ fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Datagrams that are received by one system call at most.
-const RECEIVED_MAX: usize = 32;
-
-/// Room for what comes.
-pub(crate) struct Arrivals {
-    bytes: Box<[u8]>,
-    names: Box<[Name]>,
-    /// Each leads to its part of `bytes`.
-    vectors: Box<[libc::iovec]>,
-    /// Each leads to its name and its vector.
-    headers: Box<[libc::mmsghdr]>,
-}
-
-// SAFETY: the pointers lead to the boxes beside them, which move with them.
-unsafe impl Send for Arrivals {}
-
 /// An address of either family.
 #[derive(Clone, Copy)]
 #[repr(C)]
-union Name {
+pub(super) union Name {
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
-}
-
-impl Arrivals {
-    pub(crate) fn new() -> Arrivals {
-        let mut bytes: Box<[u8]> = vec![0; RECEIVED_MAX * DATAGRAM_BYTES_MAX].into();
-        // SAFETY: integers, for which zero is a value.
-        let mut names: Box<[Name]> = vec![unsafe { zeroed() }; RECEIVED_MAX].into();
-        let mut vectors: Box<[libc::iovec]> = (bytes.chunks_mut(DATAGRAM_BYTES_MAX))
-            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() })
-            .collect();
-        let headers = (names.iter_mut().zip(vectors.iter_mut()))
-            .map(|(name, vector)| {
-                // SAFETY: integers and pointers, for which zero is a value.
-                let mut header: libc::mmsghdr = unsafe { zeroed() };
-                header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
-                header.msg_hdr.msg_iov = vector;
-                header.msg_hdr.msg_iovlen = 1;
-                header
-            })
-            .collect();
-        Arrivals { bytes, names, vectors, headers }
-    }
-
-    /// Takes what has come, as far as there is room; gives how many datagrams that are.
-    pub(crate) fn receive(&mut self, link: &Link) -> usize {
-        for header in &mut self.headers {
-            header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
-        }
-        debug_assert_eq!(self.vectors.len(), RECEIVED_MAX);
-        // SAFETY: every header leads to a name and a vector, and that to bytes, which are this
-        // value's: borrowed alone, and as long as the headers say (`new`).
-        let count = unsafe {
-            libc::recvmmsg(
-                link.socket.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                RECEIVED_MAX as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-                std::ptr::null_mut(),
-            )
-        };
-        // An error is that nothing has come, or that one of before found nobody.
-        let count = usize::try_from(count).unwrap_or(0);
-        if count > 0 {
-            link.counters.receive_calls.add(1);
-            link.counters.received.add(count as u64);
-        }
-        count
-    }
-
-    /// A datagram that was received by the last call, and who sent it; `None` if it was too long.
-    pub(crate) fn datagram(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
-        let header = &self.headers[index];
-        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
-            return None;
-        }
-        let from = self.names[index].address()?;
-        Some((from, &self.bytes[index * DATAGRAM_BYTES_MAX..][..header.msg_len as usize]))
-    }
 }
 
 impl Name {
@@ -198,7 +191,8 @@ impl Name {
         }
     }
 
-    fn address(&self) -> Option<SocketAddr> {
+    /// The address, if a socket wrote one.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
         // SAFETY: integers, of which any bytes are a value; the family is first in both.
         let (v4, v6) = unsafe { (self.v4, self.v6) };
         match libc::c_int::from(v4.sin_family) {
@@ -231,7 +225,7 @@ pub(crate) struct Run<'a> {
 /// A control message, and what it says, filled up to the alignment of the next.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Control {
+pub(super) struct Control {
     header: libc::cmsghdr,
     value: [u8; 8],
 }
@@ -246,8 +240,15 @@ impl Control {
         Control { header: libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind }, value }
     }
 
+    /// The length of segments that are given out together, if it says that.
+    pub(super) fn segment_bytes(&self) -> Option<usize> {
+        let is_told = self.header.cmsg_level == libc::SOL_UDP && self.header.cmsg_type == libc::UDP_GRO;
+        let bytes = libc::c_int::from_ne_bytes([self.value[0], self.value[1], self.value[2], self.value[3]]);
+        usize::try_from(bytes).ok().filter(|bytes| is_told && *bytes > 0)
+    }
+
     /// The length of the segments.
-    fn segments(bytes: usize) -> Control {
+    pub(super) fn segments(bytes: usize) -> Control {
         Control::new(libc::SOL_UDP, libc::UDP_SEGMENT, (bytes as u16).to_ne_bytes())
     }
 
@@ -305,31 +306,19 @@ impl LinkTallies {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn pair() -> [Link; 2] {
-        // Addresses of this process alone: its number is in them.
-        let pid = std::process::id();
-        let own = |last: u8| Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last);
-        [1, 2].map(|last| Link::open((own(last), 4791).into()).expect("a free port"))
+    /// Two ends, with addresses of this process alone: its number is in them, and what the test
+    /// says.
+    pub(in crate::wire) fn pair(lasts: [u8; 2]) -> [Link; 2] {
+        lasts.map(|last| Link::open(address(last)).expect("a free port"))
     }
 
-    #[test]
-    fn runs_arrive_as_datagrams_and_name_their_sender() {
-        let [a, b] = pair();
-        let mut arrivals = Arrivals::new();
-        let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
-        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 1000 });
-        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..7], segment_bytes: 7 });
-        assert_eq!(arrivals.receive(&b), 4);
-        let got: Vec<_> = (0..4).map(|index| arrivals.datagram(index).expect("whole")).collect();
-        assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
-        assert_eq!((got[3].1, got[3].0), (&bytes[..7], a.own()));
-        let (sent, received) = (a.counters.values(), b.counters.values());
-        assert_eq!((sent.sent, received.received, sent.send_calls), (4, 4, 2));
-        assert_eq!(arrivals.receive(&b), 0);
-        assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
+    /// One of them.
+    pub(in crate::wire) fn address(last: u8) -> SocketAddr {
+        let pid = std::process::id();
+        (Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last), 4791).into()
     }
 
     /// The next datagram's length and the traffic class of its IP header.
@@ -359,28 +348,19 @@ mod tests {
             let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
             Link::open(free).expect("just freed")
         };
-        for [a, b] in [pair(), [v6(), v6()]] {
+        for [a, b] in [pair([3, 4]), [v6(), v6()]] {
             let (level, kind) = match b.own {
                 SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
                 SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
             };
             set(&b.socket, level, kind, 1).expect("an option of ip(7)");
+            // Each datagram by itself.
+            set(&b.socket, libc::SOL_UDP, libc::UDP_GRO, 0).expect("an option of udp(7)");
             a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 });
             a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 });
             a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 });
             let got: Vec<_> = (0..4).map(|_| next_class(&b)).collect();
             assert_eq!(got, [(1000, 104), (500, 104), (30, 0), (40, 0xb9)]);
         }
-    }
-
-    #[test]
-    fn what_is_too_long_is_not_given_out() {
-        let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
-        let link = Link::open(free).expect("just freed");
-        let sender = UdpSocket::bind("[::1]:0").expect("a socket");
-        sender.send_to(&vec![0; DATAGRAM_BYTES_MAX + 1], link.own()).expect("sent");
-        let mut arrivals = Arrivals::new();
-        assert_eq!(arrivals.receive(&link), 1);
-        assert!(arrivals.datagram(0).is_none());
     }
 }

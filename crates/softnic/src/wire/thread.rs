@@ -1,13 +1,8 @@
 //! The wire's own thread: takes turns while nobody polls, so that peers are answered, lost packets
 //! are sent again and sleepers are woken.
 //!
-//! It serves, or it stands by. While it serves it sleeps until a datagram comes, a deadline passes,
-//! or the doorbell rings. While it stands by, it looks now and then whether anybody polls.
-//! - It serves from the start, and once nobody has polled for a [`TICK`]: a program may spin on
-//!   memory that a peer writes, or compute.
-//! - It serves at once when the doorbell rings: an owner has armed its completion queue and may
-//!   sleep after one more poll.
-//! - It stands by when owners have polled [`POLLS`] times since it began to serve.
+//! [`Standby`] says when it serves. While it does, it sleeps until a datagram comes, a deadline
+//! passes, or the doorbell rings; while it stands by, it looks now and then whether anybody polls.
 //!
 //! Guarantees: who works is decided by the wire's lock alone, so that both at once is slower and
 //! never wrong. Nothing is lost between them: what has come lies in the socket, which this thread
@@ -22,6 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use verbline_sync::guard::Guard;
+use verbline_sync::standby::{Standby, Work};
 
 /// How often it looks whether anybody polls, while somebody does.
 const TICK: Duration = Duration::from_millis(4);
@@ -37,46 +33,46 @@ pub(super) fn start(wire: &'static Wire) -> io::Result<()> {
 }
 
 fn run(wire: &Wire, guard: &Guard) {
-    // Since how many polls it serves; `None` while it stands by.
-    let mut serving = Some(0);
-    let mut polls_before = 0;
+    let (mut standby, mut work) = (Standby::new(POLLS), WireWork { wire, guard });
     loop {
-        match serving {
-            Some(since) => {
-                let (polls, deadline_ns) = turn(wire, guard);
-                if polls.saturating_sub(since) > POLLS {
-                    (serving, polls_before) = (None, polls);
-                    continue;
-                }
-                let timeout = deadline_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
-                wait(&[wire.doorbell.as_fd(), wire.link.as_fd()], timeout);
-                if wire.doorbell.was_rung() {
-                    serving = Some(polls);
-                }
-            }
-            None => {
-                wait(&[wire.doorbell.as_fd()], Some(TICK));
-                let polls = wire.lock().polls;
-                if wire.doorbell.was_rung() || polls == polls_before {
-                    serving = Some(polls);
-                }
-                polls_before = polls;
-            }
-        }
+        standby.step(&mut work);
     }
 }
 
-/// Takes one turn; gives how often owners have polled so far, and when the next turn is due.
-fn turn(wire: &Wire, guard: &Guard) -> (u64, Option<u64>) {
-    let mut errors = Errors::new();
-    let state = {
-        let inside = guard.enter();
-        let mut inner = wire.lock();
-        inner.turn(Pinned::inside(&inside), &mut errors);
-        (inner.polls, inner.deadline_ns())
-    };
-    flush::finish(errors);
-    state
+struct WireWork<'a> {
+    wire: &'a Wire,
+    guard: &'a Guard,
+}
+
+impl Work for WireWork<'_> {
+    fn turn(&mut self) -> (u64, Option<u64>) {
+        let mut errors = Errors::new();
+        let state = {
+            let inside = self.guard.enter();
+            let mut inner = self.wire.lock();
+            inner.turn(Pinned::inside(&inside), &mut errors);
+            (inner.polls, inner.deadline_ns())
+        };
+        flush::finish(errors);
+        state
+    }
+
+    fn polls(&mut self) -> u64 {
+        self.wire.lock().polls
+    }
+
+    fn wait_for_work(&mut self, due_ns: Option<u64>) {
+        let timeout = due_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
+        wait(&[self.wire.doorbell.as_fd(), self.wire.link.as_fd()], timeout);
+    }
+
+    fn wait_for_bell(&mut self) {
+        wait(&[self.wire.doorbell.as_fd()], Some(TICK));
+    }
+
+    fn was_rung(&mut self) -> bool {
+        self.wire.doorbell.was_rung()
+    }
 }
 
 /// Waits until one of them is readable, or the time is over.

@@ -63,6 +63,7 @@ fn valid_attr(to: u32, from: u32, qp: &Qp, lid: u16) -> ibv_qp_attr {
     attr.path_mtu = ibv_mtu::IBV_MTU_1024;
     attr.ah_attr.dlid = lid;
     attr.ah_attr.port_num = 1;
+    (attr.alt_ah_attr.dlid, attr.alt_ah_attr.port_num, attr.alt_port_num) = (lid, 1, 1);
     attr.dest_qp_num = qp.num();
     attr
 }
@@ -80,7 +81,7 @@ fn what_the_table_says_is_what_modify_does() {
             for to in State::ALL {
                 let row = verbline_softnic::qp_table::transition(from, to).map(|row| row.attributes(transport));
                 let required = row.map_or(AttrMask::NONE, |row| row.required);
-                let all = row.map_or(AttrMask::NONE, |row| row.required | row.optional).without(AttrMask::ALT_PATH);
+                let all = row.map_or(AttrMask::NONE, |row| row.required | row.optional);
                 let mut masks = vec![required, all, all | AttrMask::CAP, required | AttrMask::CUR_STATE];
                 masks.extend((0..32).map(|bit| required.without(AttrMask(1 << bit))));
                 for mask in masks {

@@ -39,10 +39,14 @@ pub trait App {
     }
 
     /// The plan was read again while the run goes on, since the user asked for it (SIGUSR1). Takes
-    /// of it what can be taken, and says what that was, or why there is nothing.
+    /// of it what is the app's and can be taken, and says what that was, or nothing. The ports have
+    /// taken the attributes of their queue pairs by then ([`Running::change_ports`]).
+    ///
+    /// # Errors
+    /// Why the app takes nothing.
     fn reload(&self, plan: &Plan) -> Result<String, String> {
         let _ = plan;
-        Err("nothing of a plan of this app can be taken while it runs".to_owned())
+        Ok(String::new())
     }
 
     /// What it has to say about a run that has ended, beside the engine's report. No lcore runs any

@@ -7,7 +7,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::args_capture::CaptureOptions;
-use super::args_operate::{PsOptions, SocketOptions, StatsOptions, TopOptions};
+use super::args_operate::{LogOptions, PsOptions, SocketOptions, StatsOptions, TopOptions};
+use super::args_trace::TraceOptions;
 use super::times::duration;
 
 const EXIT_CODES: &str = "\
@@ -22,8 +23,8 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
     let run = format!(
         "Ctrl-C, SIGTERM and SIGHUP end a run: it drains, reports and exits with 0; a\n\
          second Ctrl-C or SIGTERM aborts. SIGUSR1 has the plan read again, for what\n\
-         the app takes of it meanwhile. What has not ended ten seconds behind the\n\
-         drain is named, and the command exits with 1.\n\nExamples:\n  \
+         ports and the app take of it meanwhile. What has not ended ten seconds behind\n\
+         the drain is named, and the command exits with 1.\n\nExamples:\n  \
          {name} run plan.toml --for 3s\n  \
          {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
     );
@@ -43,12 +44,27 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
          {name} stats --every 1s\n  \
          {name} stats tick-to-trade --every 5s --deltas --json >> day.jsonl\n\n{EXIT_CODES}"
     );
+    let log = format!(
+        "The run goes on. What it logs, it logs where it did before: its standard error, or\n\
+         the journal. `trace` and `debug` of all parts cost lcores time.\n\nExamples:\n  \
+         {name} log\n  \
+         {name} log kv --set warn,verbline_engine::connection=debug\n\n{EXIT_CODES}"
+    );
     let capture = format!(
         "A message is one frame, made up from its queue pair: Ethernet, IP, UDP to port\n\
          4791, BTH. One-sided operations are not captured. The run waits for nobody: what\n\
          comes faster than it can be written is lost to the capture, and counted.\n\nExamples:\n  \
          {name} capture -w run.pcapng --for 10s\n  \
          {name} capture --port out -w - --for 1s | tshark -r -\n\n{EXIT_CODES}"
+    );
+    let trace = format!(
+        "Follows each packet from where it comes into the graph to where it ends, counts\n\
+         the ways, and says what the lcores did while the slowest packets waited. The run\n\
+         waits for nobody: turns that come faster than they can be taken are lost to the\n\
+         trace, and counted.\n\nExamples:\n  \
+         {name} trace --at stage.book\n  \
+         {name} trace --above 2ms --for 1m\n  \
+         {name} trace --chrome trace.json\n\n{EXIT_CODES}"
     );
     Arguments::command()
         .name(name)
@@ -65,7 +81,9 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
         .mut_subcommand("ps", |command| command.after_help(EXIT_CODES))
         .mut_subcommand("stats", |command| command.after_help(stats))
         .mut_subcommand("top", |command| command.after_help(EXIT_CODES))
+        .mut_subcommand("log", |command| command.after_help(log))
         .mut_subcommand("capture", |command| command.after_help(capture))
+        .mut_subcommand("trace", |command| command.after_help(trace))
 }
 
 /// The whole command line.
@@ -95,8 +113,12 @@ pub(super) enum Command {
     Stats(StatsOptions),
     /// Watch a run on the whole screen, with its last minutes
     Top(TopOptions),
+    /// Show or change how much a run logs
+    Log(LogOptions),
     /// Write what passes a run's ports to a file for tshark and Wireshark
     Capture(CaptureOptions),
+    /// Show which ways packets take, how long each step does, and why some are slow
+    Trace(TraceOptions),
 }
 
 /// A plan, and what changes in it.

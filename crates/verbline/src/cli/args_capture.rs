@@ -60,7 +60,8 @@ impl CaptureOptions {
     }
 }
 
-fn filter(text: &str) -> Result<FilterAsk, String> {
+/// `OFFSET=HEX`.
+pub(super) fn filter(text: &str) -> Result<FilterAsk, String> {
     let parts = text.split_once('=').and_then(|(offset, hex)| Some((offset.parse().ok()?, hex)));
     match parts {
         Some((offset, hex)) => Ok(FilterAsk { offset, hex: hex.to_owned() }),

@@ -57,6 +57,17 @@ pub(super) struct StatsOptions {
     pub(super) json: bool,
 }
 
+/// Options of `log`.
+#[derive(Args, Debug)]
+pub(super) struct LogOptions {
+    /// The run: its name, its process, or the path of its socket; may be left out if there is one
+    pub(super) name: Option<String>,
+    /// What it logs from now on: a level, or levels by part, e.g. debug or
+    /// warn,verbline_engine=debug
+    #[arg(long, value_name = "FILTER")]
+    pub(super) set: Option<String>,
+}
+
 /// Options of `top`.
 #[derive(Args, Debug)]
 pub(super) struct TopOptions {

@@ -2,12 +2,9 @@
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use verbline_operate::capture::blocks::{BlockKind, Blocks};
 use verbline_operate::client::open;
 
@@ -16,6 +13,7 @@ use super::capture_files::CaptureFiles;
 use super::figures::count;
 use super::output::message;
 use super::run::fail;
+use super::signals::caught;
 
 /// How soon a signal is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -25,7 +23,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Captures until the count or the time is reached, a signal comes, or the run is over.
 pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
-    let asked = match signals() {
+    let asked = match caught() {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals can't be caught: {error}")),
     };
@@ -59,14 +57,6 @@ pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
         }
         Err(Fault::Run(why)) => fail(&format!("{why}; {} packets were captured", taking.packets)),
     }
-}
-
-fn signals() -> io::Result<Arc<AtomicBool>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register(signal, Arc::clone(&asked))?;
-    }
-    Ok(asked)
 }
 
 enum Fault {

@@ -101,7 +101,8 @@ impl CaptureFiles {
     }
 }
 
-fn created(path: &Path, force: bool) -> io::Result<File> {
+/// Makes one file.
+pub(super) fn created(path: &Path, force: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(MODE).create_new(!force).create(force).truncate(force);
     let file = options.open(path)?;

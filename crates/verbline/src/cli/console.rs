@@ -17,6 +17,7 @@ use rustix::termios::tcgetwinsize;
 use super::figures::count;
 use super::line::Line;
 use super::rate;
+use super::said::{self, Out, journal};
 
 /// Texts that may wait.
 const TEXTS_MAX: usize = 1024;
@@ -41,7 +42,7 @@ struct Console {
 }
 
 enum Text {
-    Words(String),
+    Out(Out),
     /// The live line has changed.
     Look,
 }
@@ -80,12 +81,26 @@ pub(super) fn start() {
     }
 }
 
-/// Has `text` written. Never waits.
+/// Has `text` written, in the form of the log. Never waits.
 pub(super) fn say(text: String) {
+    put(said::formed(text));
+}
+
+/// Has this written as it is. Never waits.
+pub(super) fn put(out: Out) {
     match CONSOLE.get() {
-        Some(console) => console.give(Text::Words(text)),
+        Some(console) => console.give(Text::Out(out)),
         // If that can't be written there is nobody left to tell.
-        None => _ = io::stderr().write_all(text.as_bytes()),
+        None => _ = io::stderr().write_all(words_of(out).as_bytes()),
+    }
+}
+
+/// What goes to standard error of this: nothing, where the journal takes it.
+fn words_of(out: Out) -> String {
+    match out {
+        Out::Words(words) => words,
+        Out::Entry { bytes, .. } if journal::send(&bytes) => String::new(),
+        Out::Entry { words, .. } => words,
     }
 }
 
@@ -103,7 +118,7 @@ pub(super) fn show(line: Option<Line>) {
 /// again.
 pub(super) fn flush(patience: Option<Duration>) {
     let Some(console) = CONSOLE.get() else { return };
-    rate::left_out(true).into_iter().for_each(say);
+    rate::left_out(true).into_iter().for_each(put);
     let (mut pieces, mut since) = (0, Instant::now());
     while !console.state.is_done() {
         let now = console.state.pieces.load(Ordering::Relaxed);
@@ -157,7 +172,7 @@ fn write_texts(queue: &Receiver<Text>, state: &State) {
     let mut screen = Screen { drawn: String::new() };
     loop {
         let (given, mut words) = match queue.recv_timeout(LOOK_EVERY) {
-            Ok(Text::Words(words)) => (1, words),
+            Ok(Text::Out(out)) => (1, words_of(out)),
             Ok(Text::Look) => {
                 state.is_asked_to_look.store(false, Ordering::Relaxed);
                 (1, String::new())
@@ -165,10 +180,11 @@ fn write_texts(queue: &Receiver<Text>, state: &State) {
             Err(RecvTimeoutError::Timeout) => (0, String::new()),
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        words.extend(rate::left_out(false));
+        words.extend(rate::left_out(false).into_iter().map(words_of));
         let untold = state.left_out_untold.swap(0, Ordering::Relaxed);
         if untold > 0 {
-            words += &format!("warning: {} texts were left out here, as nothing was taken\n", count(untold));
+            let told = format!("warning: {} texts were left out here, as nothing was taken\n", count(untold));
+            words += &words_of(said::formed(told));
         }
         let line = state.line().clone();
         screen.show(&words, line.as_ref(), &state.pieces);

@@ -1,19 +1,23 @@
-//! What [`tracing`] tells, on standard error.
+//! The log: what [`tracing`] is told, on standard error or in the journal, and how much of it.
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io;
+use std::sync::OnceLock;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use super::console;
 use super::output::{is_coloured, message};
 use super::rate::RateLimit;
-use super::visible::visible;
+use super::records::{Entries, Lines};
+use super::said::Form;
 
 const LOG: &str = "VERBLINE_LOG";
+
+/// The filter of this process's log, which may be changed while it runs.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// What was logged is written when this is dropped, unless standard error takes nothing for two
 /// seconds.
@@ -28,7 +32,8 @@ impl Drop for LogGuard {
 }
 
 /// Has the engine's warnings (a fallback taken, a port that is down) written to standard error;
-/// `VERBLINE_LOG=debug` shows more.
+/// `VERBLINE_LOG=debug` shows more. `VERBLINE_LOG_FORMAT` is `text`, `json` or `journald`; a
+/// service of systemd's, whose standard error is the journal, has `journald` without being asked.
 ///
 /// [`main`](super::main) does it for every app. The engine tells by [`tracing`] what happens while
 /// a run lasts, and nobody hears it where no subscriber is installed: an embedder calls this, or
@@ -39,18 +44,47 @@ impl Drop for LogGuard {
 /// place in the code at most ten warnings a second are written, and the rest is told as a count.
 pub fn log_to_stderr() -> LogGuard {
     console::start();
-    let filter = log_filter(std::env::var_os(LOG).as_deref());
+    let (form, fault) = Form::choose();
+    if let Some(fault) = fault {
+        message(&format!("warning: {fault}"));
+    }
+    let (filter, handle) = reload::Layer::new(usual_filter(std::env::var_os(LOG).as_deref()));
     let coloured = is_coloured(&io::stderr());
     let lines =
-        tracing_subscriber::fmt::layer().with_writer(Records { coloured }).with_ansi(coloured).with_target(false);
+        || tracing_subscriber::fmt::layer().with_writer(Lines { coloured }).with_ansi(coloured).with_target(false);
+    let records = match form {
+        Form::Text => lines().boxed(),
+        Form::Json => lines().json().flatten_event(true).with_ansi(false).boxed(),
+        Form::Journal => Entries.boxed(),
+    };
     // It fails on a second call, and where an embedder has a subscriber of its own: the first one
     // is kept.
-    let _ = tracing_subscriber::registry().with(lines).with(RateLimit).with(filter).try_init();
+    if tracing_subscriber::registry().with(filter).with(records).with(RateLimit).try_init().is_ok() {
+        // The first is the only one.
+        let _ = FILTER.set(handle);
+    }
     LogGuard(())
 }
 
+/// What is logged now, as `VERBLINE_LOG` would say it; with `wanted`, from now on.
+///
+/// # Errors
+/// `wanted` is no filter, or the log is not this library's.
+pub(super) fn filter(wanted: Option<&str>) -> Result<String, String> {
+    let handle = FILTER.get().ok_or("the log of this process is its own program's")?;
+    if let Some(wanted) = wanted {
+        let filter = EnvFilter::try_new(wanted).map_err(|error| {
+            format!("{wanted:?} is no filter of a log: {error}; write e.g. `debug` or `warn,verbline_engine=debug`")
+        })?;
+        let said = filter.to_string();
+        handle.reload(filter).map_err(|error| error.to_string())?;
+        tracing::info!(filter = said, "the log has another filter");
+    }
+    handle.with_current(EnvFilter::to_string).map_err(|error| error.to_string())
+}
+
 /// What is logged: warnings, unless the environment says otherwise in words that can be understood.
-fn log_filter(said: Option<&OsStr>) -> EnvFilter {
+fn usual_filter(said: Option<&OsStr>) -> EnvFilter {
     let usual = || EnvFilter::new("warn");
     let Some(said) = said else { return usual() };
     let parsed = said.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
@@ -59,29 +93,4 @@ fn log_filter(said: Option<&OsStr>) -> EnvFilter {
         message(&format!("warning: {LOG}={} is ignored: {error}; write e.g. `debug`", said.display()));
         usual()
     })
-}
-
-/// Gives records to the thread that writes them.
-#[derive(Clone, Copy, Debug)]
-struct Records {
-    coloured: bool,
-}
-
-impl Write for Records {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        console::say(visible(&String::from_utf8_lossy(bytes), self.coloured).into_owned());
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Records {
-    type Writer = Records;
-
-    fn make_writer(&self) -> Records {
-        *self
-    }
 }

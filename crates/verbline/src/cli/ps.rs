@@ -7,8 +7,8 @@ use indicatif::FormattedDuration;
 use serde_json::{Value, json};
 use verbline_operate::change::Change;
 use verbline_operate::client::{Client, ClientError, Found, find};
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::{Hello, State};
-use verbline_operate::seen::Seen;
 
 use super::args_operate::PsOptions;
 use super::figures::rate;
@@ -90,7 +90,7 @@ fn look(open: Vec<(Hello, Client)>) -> Vec<Listed> {
 
 fn rates(first: &Seen, second: &Seen) -> [f64; 2] {
     let change = Change::between(first, second);
-    let sum = |of: fn(&verbline_operate::seen::Port) -> u64| change.counts().ports.iter().map(of).sum();
+    let sum = |of: fn(&verbline_operate::client_report::Port) -> u64| change.counts().ports.iter().map(of).sum();
     [sum(|port| port.rx_packets), sum(|port| port.tx_packets)].map(|packets| change.per_second(packets))
 }
 

@@ -12,11 +12,10 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::Context;
 
 use super::figures::count;
+use super::said::{self, Out};
 use super::visible::visible;
 
 /// Records of one place in the code in one second.
@@ -56,7 +55,7 @@ impl<S: Subscriber> Layer<S> for RateLimit {
 }
 
 /// What was left out in seconds that are over, a line for each place; `all`: in this second too.
-pub(super) fn left_out(all: bool) -> Vec<String> {
+pub(super) fn left_out(all: bool) -> Vec<Out> {
     let places = PLACES.all.read().unwrap_or_else(PoisonError::into_inner);
     let second = PLACES.since.elapsed().as_secs();
     let is_over = |place: &&Arc<Place>| all || place.untold_since.load(Ordering::Relaxed) < second;
@@ -100,17 +99,15 @@ impl Place {
     }
 
     /// A line about what was left out since it was last told; `None`: nothing.
-    fn tell(&self) -> Option<String> {
+    fn tell(&self) -> Option<Out> {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out == 0 {
             return None;
         }
-        let mut line = String::new();
-        // Writing into a string doesn't fail.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut line));
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        line += &format!(" {:>5} {} more were left out: {}\n", self.level, count(left_out), visible(&words, false));
-        Some(line)
+        let words = format!("{} more were left out: {}\n", count(left_out), visible(&words, false));
+        let line = if said::is_text() { format!("{} {:>5} {words}", said::now(), self.level) } else { words };
+        Some(said::with_level(self.level, line))
     }
 }
 

@@ -7,14 +7,15 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use verbline_engine::{Ended, EngineError, Registry, Report, Running, Runtime};
-use verbline_operate::{MetricsSettings, Operate, OperateError, Options};
+use verbline_engine::{ChangeOutcome, ChangedPort, Ended, EngineError, Registry, Report, Running, Runtime};
+use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options};
 use verbline_plan::{Diagnostics, Plan};
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
 use super::figures::{count, percent};
 use super::live::{LiveLine, PERIOD};
+use super::log;
 use super::output::{COLUMNS, alarming, document, is_coloured, labelled, message, result, wrapped};
 use super::signals::StopRequest;
 use super::{App, console, json, text};
@@ -70,9 +71,13 @@ fn serve(
     options: &RunOptions,
     metrics: Option<MetricsSettings>,
 ) -> Result<Operate, OperateError> {
-    let operate = Operate::start(plan, app.name(), Options { socket: options.socket.choice(), metrics })?;
+    let log = Some(LogControl(log::filter));
+    let operate = Operate::start(plan, app.name(), Options { socket: options.socket.choice(), metrics, log })?;
     if let Some(why) = operate.no_place() {
         tracing::info!("`ps` and `stats` won't see this run: {why}");
+    }
+    if let Some(address) = operate.metrics().filter(|_| !options.quiet) {
+        message(&format!("this run is shown at http://{address}/, and its metrics at /metrics"));
     }
     Ok(operate)
 }
@@ -95,7 +100,7 @@ fn watch(
     let length = options.length.0;
     while !stop.asked() {
         if stop.takes_reload() {
-            reload(app, registry, options);
+            reload(app, registry, running, options);
         }
         let left = length.map(|length| length.checked_sub(started.elapsed()));
         let Some(left) = left.unwrap_or(Some(PERIOD)) else { return };
@@ -106,12 +111,35 @@ fn watch(
     }
 }
 
-/// Reads the plan again, for what the app takes of it. The run goes on whatever is wrong with it.
-fn reload(app: &dyn App, registry: &Registry, options: &RunOptions) {
-    match load(registry, &options.plan).map(|plan| app.reload(&plan)) {
-        Ok(Ok(done)) => message(&format!("{}: read again: {done}", options.plan.plan.display())),
-        Ok(Err(why)) => message(&format!("{}: not taken: {why}", options.plan.plan.display())),
-        Err(diagnostics) => show(&diagnostics),
+/// Reads the plan again, for what the ports and the app take of it. The run goes on whatever is
+/// wrong with it.
+fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOptions) {
+    let read = load(registry, &options.plan).and_then(|plan| Ok((running.change_ports(&plan)?, plan)));
+    let (ports, plan) = match read {
+        Ok(read) => read,
+        Err(diagnostics) => return show(&diagnostics),
+    };
+    let file = options.plan.plan.display();
+    ports.iter().for_each(|changed| message(&format!("{file}: {}", change(changed))));
+    match app.reload(&plan) {
+        Ok(done) if !done.is_empty() => message(&format!("{file}: read again: {done}")),
+        Ok(_) if ports.is_empty() => message(&format!("{file}: read again: nothing that can change now differs")),
+        Ok(_) => {}
+        Err(why) => message(&format!("{file}: not taken: {why}")),
+    }
+}
+
+/// What became of another value of a port's keys.
+fn change(ChangedPort { port, keys, outcome }: &ChangedPort) -> String {
+    let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let keys = if keys.is_empty() { "where it sends to".to_owned() } else { keys.join(", ") };
+    match outcome {
+        ChangeOutcome::Taken { held } if held.is_zero() => format!("port.{port}: {keys}"),
+        ChangeOutcome::Taken { held } => format!("port.{port}: {keys}; its sends waited for {held:.1?}"),
+        ChangeOutcome::NextConnection => format!("port.{port}: {keys}, from its next connection on"),
+        ChangeOutcome::Draining => format!("port.{port}: {keys}, as soon as its sends before are done"),
+        ChangeOutcome::Refused(why) => format!("port.{port}: not taken: {keys}: {why}"),
+        _ => format!("port.{port}: {keys}"),
     }
 }
 
@@ -180,11 +208,11 @@ fn conclude(
 }
 
 /// Says on standard error what was done to the run from outside (of the machine, and not of the
-/// run, which is why it isn't in the report's text), and which ports nobody could reach. What else
-/// there is to warn of has its lines in the text.
+/// run, which is why it isn't in the report's text), which ports nobody could reach, and whose path
+/// has failed. What else there is to warn of has its lines in the text.
 fn warn(report: &Report) {
     const HELP: &str = "  = help: ";
-    let told = ["stolen-time", "lcore-moved", "not-connected"];
+    let told = ["stolen-time", "lcore-moved", "not-connected", "path-migrated"];
     for warning in report.warnings().iter().filter(|warning| told.contains(&warning.code)) {
         let head = format!("warning[{}]: ", warning.code);
         message(&format!("{head}{}", wrapped(&warning.message, COLUMNS, head.len())));

@@ -13,6 +13,15 @@ use signal_hook::low_level::signal_name;
 /// The shell's convention for a process that ended on SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
+/// Set by a signal that ends a command which looks at a run: it still says what it has found.
+pub(super) fn caught() -> io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&asked))?;
+    }
+    Ok(asked)
+}
+
 /// What the user asks of the run.
 pub(super) struct StopRequest {
     stop: Arc<AtomicBool>,

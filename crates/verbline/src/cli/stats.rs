@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use verbline_operate::change::Change;
 use verbline_operate::client::{Client, ClientError, open};
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::Hello;
-use verbline_operate::seen::Seen;
 
 use super::args_operate::StatsOptions;
 use super::output::{message, part};

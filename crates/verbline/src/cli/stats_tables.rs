@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use verbline_operate::awake::{Shares, why_awake};
 use verbline_operate::change::Change;
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::Hello;
-use verbline_operate::seen::Seen;
 
 use super::figures::{count, duration, percent, rate};
 use super::output::labelled;
@@ -90,7 +90,7 @@ fn lcores(shown: &Shown<'_>, counts: &Seen) -> String {
 }
 
 fn stages(shown: &Shown<'_>, counts: &Seen) -> Option<String> {
-    let header = ["stage", "lcore", &shown.head("in"), &shown.head("out"), "batch", "ns/pkt", "of lcore"];
+    let header = ["stage", "lcore", &shown.head("in"), &shown.head("out"), "batch", "ns/pkt", "call p99", "of lcore"];
     let rows = counts.stages.iter().map(|stage| {
         let packets = stage.packets_in.max(stage.packets_out);
         let share = counts.elapsed_ns as f64;
@@ -102,6 +102,7 @@ fn stages(shown: &Shown<'_>, counts: &Seen) -> Option<String> {
             shown.of(stage.packets_out),
             mean(stage.packets_in, stage.calls),
             known(mean(stage.busy_ns, packets)),
+            stage.call_times.quantile_ns(0.99).map_or_else(|| "-".to_owned(), duration),
             known(percent(if share == 0.0 { 0.0 } else { stage.busy_ns as f64 / share })),
         ]
     });

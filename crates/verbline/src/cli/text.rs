@@ -28,9 +28,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
-    if let Some(table) = tables::operations(&report.ports) {
-        let _ = writeln!(text, "{table}\n");
-    }
+    text.extend(tables::operations(&report.ports).map(|table| table + "\n\n"));
     text.push_str(&port_errors(&report.ports));
     text.extend(tables::many_connections(&report.ports).map(|table| table + "\n\n"));
     text.push_str(&refused(&report.ports));
@@ -38,6 +36,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         let _ = writeln!(text, "{}\n", tables::connections(&report.connections));
     }
     text.push_str(&lost(&report.connections));
+    text.push_str(&super::wire_text::connections(&report.connections));
     text.push_str(&super::wire_text::wires(&report.wires));
     if !report.rings.is_empty() {
         let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
@@ -144,8 +143,8 @@ fn events(events: &[EventReport]) -> String {
 mod tests {
     use verbline_engine::{
         ConnectionReport, ConnectionState, ConnectionsReport, CounterReport, DropReport, FailureReport, HolderReport,
-        LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport, RingReport, StatusReport,
-        WakeReport,
+        IncidentsReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport,
+        RingReport, StatusReport, WakeReport,
     };
 
     use super::*;
@@ -236,6 +235,7 @@ mod tests {
             address: "[2001:db8:7:8::1234:5678]:44200".into(),
             peer_address: "[2001:db8:7:8::1234:5678]:44200".into(),
             link: "udp",
+            wire: Some(IncidentsReport { retransmitted: 4_711, timeouts: 12, ..IncidentsReport::default() }),
             state: ConnectionState::Reconnecting,
             reason: Some("the peer disconnected".into()),
             attempts: 1_024,

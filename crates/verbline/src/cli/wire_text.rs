@@ -1,6 +1,8 @@
 //! What a report says of the network of software devices.
 
-use verbline_engine::{DatagramsReport, WireReport};
+use std::fmt::Write as _;
+
+use verbline_engine::{ConnectionReport, DatagramsReport, IncidentsReport, WireReport};
 
 use super::figures::count;
 use super::output::labelled;
@@ -13,28 +15,49 @@ pub(super) fn wires(wires: &[WireReport]) -> String {
 fn line(wire: &WireReport) -> String {
     let WireReport { device, address, datagrams_sent, datagrams_received, .. } = wire;
     let [sent, received] = [*datagrams_sent, *datagrams_received].map(count);
-    let incidents = [
-        ("packets sent again", wire.retransmitted),
-        ("time-outs", wire.timeouts),
-        ("out of order", wire.out_of_order),
-        ("duplicates", wire.duplicates),
-        ("sequence NAKs sent", wire.sequence_naks_sent),
-        ("sequence NAKs received", wire.sequence_naks_received),
-        ("RNR NAKs sent", wire.rnr_naks_sent),
-        ("RNR NAKs received", wire.rnr_naks_received),
-        ("fatal NAKs sent", wire.fatal_naks_sent),
-        ("fatal NAKs received", wire.fatal_naks_received),
-    ];
     let of_reasons = |what: &str, all: &[DatagramsReport]| {
         let one = |one: &DatagramsReport| format!("{what} ({}) {}", one.reason, count(one.datagrams));
         all.iter().map(one).collect::<Vec<_>>()
     };
-    let said = incidents.into_iter().filter(|(_, happened)| *happened > 0);
-    let said = said.map(|(what, happened)| format!("{what} {}", count(happened)));
-    let all: Vec<_> =
-        (said.chain(of_reasons("not sent", &wire.unsent))).chain(of_reasons("discarded", &wire.discarded)).collect();
+    let reasons = of_reasons("not sent", &wire.unsent).into_iter().chain(of_reasons("discarded", &wire.discarded));
+    let all: Vec<_> = said(&wire.incidents).chain(reasons).collect();
     let rest = if all.is_empty() { "nothing was lost".to_owned() } else { all.join(", ") };
-    format!("{device} at {address}: {sent} datagrams sent, {received} received; {rest}")
+    // Where processes share the address.
+    let shared = [(wire.datagrams_passed_on, "passed on"), (wire.datagrams_taken_over, "taken over")];
+    let shared = shared.into_iter().filter(|(datagrams, _)| *datagrams > 0);
+    let shared: String = shared.map(|(datagrams, what)| format!(", {} {what}", count(datagrams))).collect();
+    format!("{device} at {address}: {sent} datagrams sent, {received} received{shared}; {rest}")
+}
+
+/// A line a connection with which something went wrong.
+pub(super) fn connections(connections: &[ConnectionReport]) -> String {
+    let mut text = String::new();
+    for one in connections {
+        let all: Vec<_> = one.wire.iter().flat_map(said).collect();
+        if !all.is_empty() {
+            let line = format!("port {} and {}: {}", one.port, one.peer_address, all.join(", "));
+            let _ = writeln!(text, "{}", labelled("wire", &line));
+        }
+    }
+    text
+}
+
+/// What happened, each with how often.
+fn said(all: &IncidentsReport) -> impl Iterator<Item = String> {
+    let incidents = [
+        ("packets sent again", all.retransmitted),
+        ("time-outs", all.timeouts),
+        ("out of order", all.out_of_order),
+        ("duplicates", all.duplicates),
+        ("sequence NAKs sent", all.sequence_naks_sent),
+        ("sequence NAKs received", all.sequence_naks_received),
+        ("RNR NAKs sent", all.rnr_naks_sent),
+        ("RNR NAKs received", all.rnr_naks_received),
+        ("fatal NAKs sent", all.fatal_naks_sent),
+        ("fatal NAKs received", all.fatal_naks_received),
+    ];
+    let happened = incidents.into_iter().filter(|(_, happened)| *happened > 0);
+    happened.map(|(what, happened)| format!("{what} {}", count(happened)))
 }
 
 #[cfg(test)]
@@ -51,10 +74,13 @@ mod tests {
             ..WireReport::default()
         };
         assert_eq!(line(&quiet), "soft0 at 127.0.0.1: 1,234 datagrams sent, 1,200 received; nothing was lost");
+        let shared = WireReport { datagrams_passed_on: 1_100, datagrams_taken_over: 7, ..quiet.clone() };
+        let says = "1,200 received, 1,100 passed on, 7 taken over; nothing was lost";
+        assert!(line(&shared).ends_with(says), "{}", line(&shared));
+        let happened = IncidentsReport { retransmitted: 12, rnr_naks_received: 3, ..IncidentsReport::default() };
         let reason = |reason, datagrams| vec![DatagramsReport { reason, datagrams }];
         let busy = WireReport {
-            retransmitted: 12,
-            rnr_naks_received: 3,
+            incidents: happened.clone(),
             unsent: reason("full", 4),
             discarded: reason("icrc", 5),
             ..quiet
@@ -63,5 +89,14 @@ mod tests {
         assert!(line(&busy).ends_with(says), "{}", line(&busy));
         assert!(wires(&[busy]).lines().all(|line| line.len() <= 80));
         assert_eq!(wires(&[]), "");
+        let connection = |wire| ConnectionReport {
+            port: "orders".into(),
+            peer_address: "10.0.0.7:4420".into(),
+            wire,
+            ..ConnectionReport::default()
+        };
+        let three = [connection(None), connection(Some(IncidentsReport::default())), connection(Some(happened))];
+        let line = "wire     port orders and 10.0.0.7:4420: packets sent again 12, RNR NAKs received\n         3\n";
+        assert_eq!(connections(&three), line);
     }
 }

@@ -5,7 +5,7 @@ use verbline_verbs::connection::Connection;
 use verbline_verbs::{
     Access, Completion, CompletionQueue, Completions, Device, ProtectionDomain, Provider, QpSpec, QueuePair,
     SendOptions, Transport, WrKind,
-    rdma::{PeerMr, PeerSlice, Remote},
+    rdma::{KeepSpec, KeptRegion, Operation, Part, PeerMr, PeerSlice, Remote, Work, WorkList},
 };
 
 use crate::Outcome;
@@ -33,8 +33,10 @@ pub(crate) struct Side {
     size_bytes: u32,
     incoming: PeerMr,
     outgoing: PeerMr,
-    /// All of `outgoing`, for the next write: made while the last one is under way.
+    /// All of `outgoing`, for the next write that goes inline: made while the last is under way.
     next: Option<PeerSlice>,
+    /// What a write that does not go inline is posted from.
+    works: WorkList,
 }
 
 impl Side {
@@ -43,7 +45,7 @@ impl Side {
         let context = Device::find(provider, device)?.open()?;
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(2 * DEPTH_WR, None)?;
-        let qp = pd.create_qp(&QpSpec {
+        let mut qp = pd.create_qp(&QpSpec {
             tx_depth_wr: DEPTH_WR,
             rx_depth_wr: DEPTH_WR,
             max_inline_bytes: INLINE_BYTES,
@@ -55,6 +57,7 @@ impl Side {
         let pool = Pool::new(memory("messages", Pool::required_bytes(&spec))?, spec)?;
         pd.register_pool(&pool)?;
         let outgoing = shared(&pd, "outgoing", size_bytes, Access::LOCAL_WRITE)?;
+        qp.keep_memory(&KeepSpec { regions: vec![Some(outgoing.clone())], ..KeepSpec::default() })?;
         Ok(Side {
             qp,
             cq,
@@ -67,6 +70,7 @@ impl Side {
             incoming: shared(&pd, "incoming", size_bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             next: outgoing.slice(0, size_bytes),
             outgoing,
+            works: WorkList::with_capacity(1),
         })
     }
 
@@ -111,15 +115,16 @@ impl Side {
     /// Writes `number` to the end of the peer's memory, with what lies before it.
     pub(crate) fn write(&mut self, number: u64, to: Remote) -> Outcome<()> {
         self.outgoing.store_u64(self.last(), number)?;
-        let slice = self.next.take().ok_or("the region is shorter than a message")?;
         if self.size_bytes <= self.qp.max_inline_bytes() {
+            let slice = self.next.take().ok_or("the region is shorter than a message")?;
             self.qp.rc()?.write_inline(slice, to, SendOptions::default())?;
-        } else {
-            let posted = self.qp.rc()?.write_list([(&slice, to)], SendOptions::default());
-            posted.stop.map_or(Ok(()), Err)?;
+            self.next = self.outgoing.slice(0, self.size_bytes);
+            return Ok(());
         }
-        self.next = self.outgoing.slice(0, self.size_bytes);
-        Ok(())
+        let all = Part { region: KeptRegion(0), span: (0..self.size_bytes).into() };
+        let write = Work::plain(Operation::write(all.into(), to));
+        self.works.push(write).map_err(|_| "the last write was not posted")?;
+        self.qp.rc()?.post_works(&mut self.works).stop.map_or(Ok(()), |stop| Err(stop.into()))
     }
 
     /// Looks at the own memory until `number` is there. Devices place a message's bytes in order,

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener, Request, resolve};
-use verbline_verbs::{Access, InitSpec, Provider, SendOptions};
+use verbline_verbs::{Access, Context, Device, InitSpec, Provider, SendOptions};
 
 use side::{Advert, Event, Side};
 
@@ -57,6 +57,9 @@ struct Options {
         value_parser = clap::value_parser!(u32).range(MIN_PING_BYTES as i64..=MAX_PING_BYTES as i64)
     )]
     size: u32,
+    /// Speaks RoCE v2 over UDP from this address of the host, with no RDMA device of the kernel's
+    #[arg(short, long, value_name = "ADDRESS")]
+    wire: Option<IpAddr>,
     /// Prints each ping
     #[arg(short, long)]
     verbose: bool,
@@ -74,15 +77,7 @@ struct Role {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let address = SocketAddr::new(options.address, options.port);
-    let done = match options.role.server {
-        true => Listener::bind(Provider::Kernel, address, 1)
-            .map_err(Into::into)
-            .and_then(|mut listener| serve(Provider::Kernel, &mut listener, &options)),
-        false => ping(Provider::Kernel, address, &options),
-    };
-    match done {
+    match run(&Options::parse()) {
         Ok(pings) => {
             println!("{pings} pings");
             ExitCode::SUCCESS
@@ -92,6 +87,25 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(options: &Options) -> Outcome<u32> {
+    let address = SocketAddr::new(options.address, options.port);
+    // A software device has its address for as long as it is open.
+    let wire = options.wire.map(software_device).transpose()?;
+    let provider = if wire.is_some() { Provider::Soft } else { Provider::Kernel };
+    if options.role.server {
+        serve(provider, &mut Listener::bind(provider, address, 1)?, options)
+    } else {
+        ping(provider, address, options)
+    }
+}
+
+/// The software device, with an address in the network.
+fn software_device(address: IpAddr) -> Outcome<Context> {
+    let device = Device::find(Provider::Soft, "soft0")?.open()?;
+    device.set_address(address)?;
+    Ok(device)
 }
 
 /// The client: as many pings as told. Gives how many there were.

@@ -7,6 +7,7 @@ use crate::device::attr::Mtu;
 use crate::device::provider::Provider;
 use crate::errno::VerbError;
 use crate::qp::QpError;
+use crate::transport::Transport;
 
 /// Why a connection did not come about.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -98,6 +99,16 @@ pub enum ConnectionError {
         qp: String,
         /// The route's.
         route: String,
+    },
+    /// The QP can't be the end of such a connection.
+    #[error("the QP is {qp}, the connection at {address} is {connection}; make a QP of that transport")]
+    WrongTransport {
+        /// The QP's.
+        qp: Transport,
+        /// The connection's.
+        connection: Transport,
+        /// The address of the listener, or of the peer that asks.
+        address: SocketAddr,
     },
     /// The peer went away, or said something that does not belong here.
     #[error("{what} ended with {event}")]

@@ -8,7 +8,7 @@
 mod address;
 mod id;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
@@ -17,7 +17,7 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
 use super::options::OwnAttr;
-use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
@@ -33,7 +33,7 @@ impl Route {
     pub(super) fn resolve(
         to: SocketAddr,
         from: Option<SocketAddr>,
-        traffic_class: Option<u8>,
+        options: &ConnectOptions,
         deadline: Deadline,
     ) -> Result<Route, ConnectionError> {
         let unreachable = |error| match error {
@@ -41,12 +41,12 @@ impl Route {
             other => other,
         };
         let mut id = loop {
-            match resolve_address(to, from, deadline) {
+            match resolve_address(to, from, options.transport, deadline) {
                 Err(ConnectionError::TimedOut { .. }) if !deadline.left().is_zero() => {}
                 resolved => break resolved.map_err(unreachable)?,
             }
         };
-        id.resolve_route(traffic_class, deadline.left_ms())?;
+        id.resolve_route(options.traffic_class, deadline.left_ms())?;
         id.expect(event_type::RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", deadline).map_err(unreachable)?;
         let device_name = id.device_name()?;
         Ok(Route { id, device_name })
@@ -73,25 +73,46 @@ impl Route {
 
 /// Tries for a second at most. The kernel may miss the answer to its ARP request when it comes at
 /// once, and then looks again only when the time is over: short tries find it.
-fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline) -> Result<CmId, ConnectionError> {
+fn resolve_address(
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    transport: CmTransport,
+    deadline: Deadline,
+) -> Result<CmId, ConnectionError> {
     const TRY_MS: i32 = 1_000;
-    let mut id = CmId::create()?;
-    let (mut to_raw, mut from_raw) = (RawAddress::new(to), from.map(RawAddress::new));
-    let from_ptr = from_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_ptr);
-    let try_ms = deadline.left_ms().min(TRY_MS);
-    // SAFETY: the id is alive; both addresses are read during the call.
-    let ret = unsafe { rdma_sys::rdma_resolve_addr(id.as_ptr(), from_ptr, to_raw.as_ptr(), try_ms) };
-    if let Err(error) = check("rdma_resolve_addr", ret, || to.to_string()) {
+    let refused = |error: VerbError| {
         if let Some(address) = from.filter(|from| is_taken(*from, &error)) {
-            return Err(ConnectionError::AddressInUse { address });
+            return ConnectionError::AddressInUse { address };
         }
         // What the kernel says when no route or no RDMA device leads there.
         let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EADDRNOTAVAIL];
         let unreachable = ConnectionError::Unreachable { provider: Provider::Kernel, address: to };
-        return Err(if nowhere.contains(&error.errno.raw()) { unreachable } else { error.into() });
-    }
+        if nowhere.contains(&error.errno.raw()) { unreachable } else { error.into() }
+    };
+    let (mut to_raw, mut from_raw) = (RawAddress::new(to), from.map(RawAddress::new));
+    let try_ms = deadline.left_ms().min(TRY_MS);
+    let channel = Channel::create()?;
+    let (mut id, from_ptr) = match transport {
+        CmTransport::Rc => (CmId::create(channel)?, from_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_ptr)),
+        // Bound already.
+        CmTransport::Uc => {
+            let from = from.unwrap_or_else(|| any_address_like(to));
+            (CmId::create_bound(channel, from, transport).map_err(refused)?, ptr::null_mut())
+        }
+    };
+    // SAFETY: the id is alive; the addresses are read during the call.
+    let ret = unsafe { rdma_sys::rdma_resolve_addr(id.as_ptr(), from_ptr, to_raw.as_ptr(), try_ms) };
+    check("rdma_resolve_addr", ret, || to.to_string()).map_err(refused)?;
     id.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", deadline)?;
     Ok(id)
+}
+
+/// The unspecified address of the same family, and a port that the kernel picks.
+fn any_address_like(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
 }
 
 /// Whether an address could not be bound because somebody has its port. EADDRINUSE says so when
@@ -106,9 +127,7 @@ fn is_taken(address: SocketAddr, error: &VerbError) -> bool {
 }
 
 fn can_bind(address: SocketAddr) -> bool {
-    let mut raw = RawAddress::new(address);
-    // SAFETY: the id is alive; the address is read during the call.
-    CmId::create().is_ok_and(|id| unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), raw.as_ptr()) } == 0)
+    Channel::create().and_then(|channel| CmId::create_bound(channel, address, CmTransport::Rc)).is_ok()
 }
 
 #[derive(Debug)]
@@ -142,12 +161,9 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
-        let id = CmId::create()?;
-        let mut raw = RawAddress::new(address);
-        // SAFETY: the id is alive; the address is read during the call.
-        let ret = unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), raw.as_ptr()) };
-        check("rdma_bind_addr", ret, || address.to_string()).map_err(|error| match error.errno.raw() {
+    pub(super) fn bind(address: SocketAddr, transport: CmTransport, backlog: u32) -> Result<Listener, ConnectionError> {
+        let channel = Channel::create()?;
+        let id = CmId::create_bound(channel, address, transport).map_err(|error| match error.errno.raw() {
             _ if is_taken(address, &error) => ConnectionError::AddressInUse { address },
             libc::ENODEV | libc::EADDRNOTAVAIL => ConnectionError::Unreachable { provider: Provider::Kernel, address },
             _ => error.into(),
@@ -195,12 +211,8 @@ pub(super) struct Request {
 impl Request {
     /// Gives the new id a channel of its own.
     fn take(id: NonNull<rdma_cm_id>, event: Event) -> Result<Request, VerbError> {
-        let channel = Channel::create()?;
-        // SAFETY: the id is new and ours; its only event, the request, is acknowledged, so that
-        // this does not wait.
-        let ret = unsafe { rdma_sys::rdma_migrate_id(id.as_ptr(), channel.0.as_ptr()) };
-        let id = CmId { id, channel };
-        check("rdma_migrate_id", ret, || "a connection request".to_owned())?;
+        // Its only event, the request, is acknowledged.
+        let id = CmId::migrate(id, Channel::create()?)?;
         let device_name = id
             .device_name()
             .map_err(|_| VerbError::new("rdma_get_cm_event", "a connection request", Errno::new(libc::ENODEV)))?;

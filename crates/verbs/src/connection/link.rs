@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub use verbline_softnic::wire::QpIncidents;
+
 use super::{Connection, ConnectionKind};
 
 /// By what the packets of a connection go.
@@ -39,6 +41,15 @@ impl Connection {
             ConnectionKind::Kernel(_) => ConnectionLink::Network,
             ConnectionKind::Soft(_) => ConnectionLink::Process,
             ConnectionKind::Wire(_) => ConnectionLink::Udp,
+        }
+    }
+
+    /// What goes wrong with its packets, to be read at any time, also after its end; of one over
+    /// UDP.
+    pub fn incidents(&self) -> Option<QpIncidents> {
+        match &self.0 {
+            ConnectionKind::Wire(connection) => connection.incidents().cloned(),
+            ConnectionKind::Kernel(_) | ConnectionKind::Soft(_) => None,
         }
     }
 }

@@ -14,6 +14,7 @@
 
 mod deadline;
 mod error;
+mod established;
 mod kernel;
 mod link;
 mod options;
@@ -26,9 +27,13 @@ use std::time::Duration;
 
 use deadline::Deadline;
 pub use error::ConnectionError;
-pub use link::ConnectionLink;
+pub use established::Connection;
+use established::ConnectionKind;
+pub use link::{ConnectionLink, QpIncidents};
 use options::check_private;
-pub use options::{ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES};
+pub use options::{
+    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, CmTransport, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES,
+};
 
 use crate::device::provider::Provider;
 use crate::qp::QueuePair;
@@ -44,8 +49,8 @@ pub fn resolve(
     resolve_for(provider, to, from, &ConnectOptions::default(), time_limit)
 }
 
-/// Like [`resolve`], for a connection with these options: a kernel device takes their traffic class
-/// into the path.
+/// Like [`resolve`], for a connection with these options: it has their transport, and a kernel
+/// device takes their traffic class into the path.
 pub fn resolve_for(
     provider: Provider,
     to: SocketAddr,
@@ -54,20 +59,25 @@ pub fn resolve_for(
     time_limit: Duration,
 ) -> Result<Route, ConnectionError> {
     let deadline = Deadline::after(time_limit);
-    Ok(Route(match provider {
-        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, options.traffic_class, deadline)?),
-        Provider::Soft => match soft::is_here(to.ip())? {
+    let kind = match provider {
+        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, options, deadline)?),
+        Provider::Soft => match soft::is_here(to)? {
             true => RouteKind::Soft(soft::Route::resolve(to, from)?),
             false => RouteKind::Wire(
                 wire::Route::resolve(to, from)?.ok_or(ConnectionError::Unreachable { provider, address: to })?,
             ),
         },
-    }))
+    };
+    Ok(Route { kind, to, transport: options.transport })
 }
 
 /// A path to an address. Make a QP on [`Route::device_name`] and connect it.
 #[derive(Debug)]
-pub struct Route(RouteKind);
+pub struct Route {
+    kind: RouteKind,
+    to: SocketAddr,
+    transport: CmTransport,
+}
 
 #[derive(Debug)]
 enum RouteKind {
@@ -79,7 +89,7 @@ enum RouteKind {
 impl Route {
     /// The local device that the path leads over.
     pub fn device_name(&self) -> &str {
-        match &self.0 {
+        match &self.kind {
             RouteKind::Kernel(route) => route.device_name(),
             RouteKind::Soft(route) => route.device_name(),
             RouteKind::Wire(route) => route.device_name(),
@@ -88,21 +98,22 @@ impl Route {
 
     /// The local port of that device.
     pub fn port(&self) -> u8 {
-        match &self.0 {
+        match &self.kind {
             RouteKind::Kernel(route) => route.port(),
             RouteKind::Soft(_) | RouteKind::Wire(_) => soft::PORT,
         }
     }
 
-    /// Asks the listener there. The QP is in RESET or INIT and goes to INIT, so that receives can
-    /// be posted before it is finished.
+    /// Asks the listener there. The QP has the transport that was resolved for; it is in RESET or
+    /// INIT and goes to INIT, so that receives can be posted before it is finished.
     pub fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         check_private("a request", &options.private_data, CONNECT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
-        Ok(Connecting(match self.0 {
+        check_transport(qp, self.transport, self.to)?;
+        Ok(Connecting(match self.kind {
             RouteKind::Kernel(route) => ConnectingKind::Kernel(route.connect(qp, options)?),
-            RouteKind::Soft(route) => ConnectingKind::Soft(route.connect(qp, options)?),
-            RouteKind::Wire(route) => ConnectingKind::Wire(route.connect(qp, options)?),
+            RouteKind::Soft(route) => ConnectingKind::Soft(route.connect(qp, self.transport, options)?),
+            RouteKind::Wire(route) => ConnectingKind::Wire(route.connect(qp, self.transport, options)?),
         }))
     }
 }
@@ -143,7 +154,10 @@ impl AsFd for Connecting {
 
 /// Takes connection requests at an address.
 #[derive(Debug)]
-pub struct Listener(ListenerKind);
+pub struct Listener {
+    kind: ListenerKind,
+    transport: CmTransport,
+}
 
 #[derive(Debug)]
 enum ListenerKind {
@@ -157,15 +171,28 @@ impl Listener {
     /// every address or, with the unspecified address, on any is [`ConnectionError::AddressInUse`].
     /// Requests beyond `backlog` that nobody took are refused.
     pub fn bind(provider: Provider, address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
-        Ok(Listener(match provider {
-            Provider::Kernel => ListenerKind::Kernel(kernel::Listener::bind(address, backlog)?),
-            Provider::Soft => ListenerKind::Soft(soft::Listener::bind(address, backlog)?),
-        }))
+        Listener::bind_for(provider, address, CmTransport::Rc, backlog)
+    }
+
+    /// Like [`Listener::bind`], for connections of this transport: who asks for another finds
+    /// nobody. On kernel devices each transport has ports of its own, on the software RNIC they
+    /// share them.
+    pub fn bind_for(
+        provider: Provider,
+        address: SocketAddr,
+        transport: CmTransport,
+        backlog: u32,
+    ) -> Result<Listener, ConnectionError> {
+        let kind = match provider {
+            Provider::Kernel => ListenerKind::Kernel(kernel::Listener::bind(address, transport, backlog)?),
+            Provider::Soft => ListenerKind::Soft(soft::Listener::bind(address, transport, backlog)?),
+        };
+        Ok(Listener { kind, transport })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
-        match &self.0 {
+        match &self.kind {
             ListenerKind::Kernel(listener) => listener.local_addr(),
             ListenerKind::Soft(listener) => listener.local_addr(),
         }
@@ -174,24 +201,21 @@ impl Listener {
     /// The next request; `None` when none came in time.
     pub fn next(&mut self, time_limit: Duration) -> Result<Option<Request>, ConnectionError> {
         let deadline = Deadline::after(time_limit);
-        Ok(match &mut self.0 {
-            ListenerKind::Kernel(listener) => {
-                listener.next(deadline)?.map(|request| Request(RequestKind::Kernel(request)))
-            }
+        let kind = match &mut self.kind {
+            ListenerKind::Kernel(listener) => listener.next(deadline)?.map(RequestKind::Kernel),
             ListenerKind::Soft(listener) => listener.next(deadline)?.map(|caller| match caller {
-                soft::Caller::Here(request) => Request(RequestKind::Soft(request)),
-                soft::Caller::Elsewhere(asked, port) => {
-                    Request(RequestKind::Wire(Box::new(wire::Request::new(asked, port))))
-                }
+                soft::Caller::Here(request) => RequestKind::Soft(request),
+                soft::Caller::Elsewhere(asked, port) => RequestKind::Wire(Box::new(wire::Request::new(asked, port))),
             }),
-        })
+        };
+        Ok(kind.map(|kind| Request { kind, transport: self.transport }))
     }
 }
 
 impl AsFd for Listener {
     /// Readable when there is a request.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
+        match &self.kind {
             ListenerKind::Kernel(listener) => listener.as_fd(),
             ListenerKind::Soft(listener) => listener.as_fd(),
         }
@@ -200,7 +224,10 @@ impl AsFd for Listener {
 
 /// A peer that wants to connect. Dropping it rejects it without a reason.
 #[derive(Debug)]
-pub struct Request(RequestKind);
+pub struct Request {
+    kind: RequestKind,
+    transport: CmTransport,
+}
 
 #[derive(Debug)]
 enum RequestKind {
@@ -212,7 +239,7 @@ enum RequestKind {
 impl Request {
     /// What the peer gave with it; may be followed by zeros.
     pub fn private_data(&self) -> &[u8] {
-        match &self.0 {
+        match &self.kind {
             RequestKind::Kernel(request) => request.private_data(),
             RequestKind::Soft(request) => request.private_data(),
             RequestKind::Wire(request) => request.private_data(),
@@ -221,7 +248,7 @@ impl Request {
 
     /// The address that the peer asks from.
     pub fn peer_addr(&self) -> SocketAddr {
-        match &self.0 {
+        match &self.kind {
             RequestKind::Kernel(request) => request.peer_addr(),
             RequestKind::Soft(request) => request.peer_addr(),
             RequestKind::Wire(request) => request.peer_addr(),
@@ -230,7 +257,7 @@ impl Request {
 
     /// The local device that it came in by; the QP to accept with is made there.
     pub fn device_name(&self) -> &str {
-        match &self.0 {
+        match &self.kind {
             RequestKind::Kernel(request) => request.device_name(),
             RequestKind::Soft(request) => request.device_name(),
             RequestKind::Wire(request) => request.device_name(),
@@ -239,7 +266,7 @@ impl Request {
 
     /// The local port of that device.
     pub fn port(&self) -> u8 {
-        match &self.0 {
+        match &self.kind {
             RequestKind::Kernel(request) => request.port(),
             RequestKind::Soft(_) | RequestKind::Wire(_) => soft::PORT,
         }
@@ -247,20 +274,26 @@ impl Request {
 
     /// What else the peer said of itself.
     pub fn param(&self) -> ConnParam {
-        match &self.0 {
+        match &self.kind {
             RequestKind::Kernel(request) => request.param(),
             RequestKind::Soft(request) => request.param(),
             RequestKind::Wire(request) => request.param(),
         }
     }
 
-    /// Accepts with a QP in RESET or INIT, which goes to RTS. Post receives before calling this
-    /// with a QP that was brought to INIT, or as soon as it returns: the peer may send once it has
-    /// the answer.
+    /// The transport that it asks for, which is its listener's.
+    pub fn transport(&self) -> CmTransport {
+        self.transport
+    }
+
+    /// Accepts with a QP of that transport in RESET or INIT, which goes to RTS. Post receives
+    /// before calling this with a QP that was brought to INIT, or as soon as it returns: the peer
+    /// may send once it has the answer.
     pub fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
-        Ok(Connection(match self.0 {
+        check_transport(qp, self.transport, self.peer_addr())?;
+        Ok(Connection(match self.kind {
             RequestKind::Kernel(request) => ConnectionKind::Kernel(request.accept(qp, options)?),
             RequestKind::Soft(request) => ConnectionKind::Soft(request.accept(qp, options)?),
             RequestKind::Wire(request) => ConnectionKind::Wire(request.accept(qp, options)?),
@@ -270,7 +303,7 @@ impl Request {
     /// Says no, and why.
     pub fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
         check_private("a rejection", reason, REJECT_PRIVATE_BYTES)?;
-        match self.0 {
+        match self.kind {
             RequestKind::Kernel(request) => request.reject(reason),
             RequestKind::Soft(request) => {
                 request.reject(reason);
@@ -284,110 +317,17 @@ impl Request {
     }
 }
 
-/// Two connected QPs, seen from one side. Dropping it disconnects; the QP is the caller's to drain
-/// and drop.
-#[derive(Debug)]
-pub struct Connection(ConnectionKind);
-
-#[derive(Debug)]
-enum ConnectionKind {
-    Kernel(kernel::Connection),
-    Soft(soft::Connection),
-    Wire(wire::Connection),
-}
-
-impl Connection {
-    /// What the peer gave with its acceptance (on the connecting side) or its request; may be
-    /// followed by zeros.
-    pub fn private_data(&self) -> &[u8] {
-        match &self.0 {
-            ConnectionKind::Kernel(connection) => connection.private_data(),
-            ConnectionKind::Soft(connection) => connection.private_data(),
-            ConnectionKind::Wire(connection) => connection.private_data(),
-        }
-    }
-
-    /// The address of the other end.
-    pub fn peer_addr(&self) -> SocketAddr {
-        match &self.0 {
-            ConnectionKind::Kernel(connection) => connection.peer_addr(),
-            ConnectionKind::Soft(connection) => connection.peer_addr(),
-            ConnectionKind::Wire(connection) => connection.peer_addr(),
-        }
-    }
-
-    /// The address of this side: of a listener on every address, the one that the peer called.
-    pub fn local_addr(&self) -> SocketAddr {
-        match &self.0 {
-            ConnectionKind::Kernel(connection) => connection.local_addr(),
-            ConnectionKind::Soft(connection) => connection.local_addr(),
-            ConnectionKind::Wire(connection) => connection.local_addr(),
-        }
-    }
-
-    /// Waits until the peer is ready too. The connecting side is at once; the accepting side is
-    /// when the peer has finished.
-    pub fn wait_established(&mut self, time_limit: Duration) -> Result<(), ConnectionError> {
-        let deadline = Deadline::after(time_limit);
-        match &mut self.0 {
-            ConnectionKind::Kernel(connection) => connection.wait_established(deadline),
-            ConnectionKind::Soft(connection) => connection.wait_established(deadline),
-            ConnectionKind::Wire(connection) => connection.wait_established(deadline),
-        }
-    }
-
-    /// Waits until the peer disconnects; false when it did not in time.
-    pub fn wait_disconnected(&mut self, time_limit: Duration) -> Result<bool, ConnectionError> {
-        let deadline = Deadline::after(time_limit);
-        match &mut self.0 {
-            ConnectionKind::Kernel(connection) => connection.wait_disconnected(deadline),
-            ConnectionKind::Soft(connection) => connection.wait_disconnected(deadline),
-            ConnectionKind::Wire(connection) => connection.wait_disconnected(deadline),
-        }
-    }
-
-    /// Why it is over, once [`Connection::wait_disconnected`] has said so.
-    pub fn end_reason(&self) -> Option<&'static str> {
-        match &self.0 {
-            ConnectionKind::Kernel(connection) => connection.end_reason(),
-            ConnectionKind::Soft(connection) => connection.end_reason(),
-            ConnectionKind::Wire(connection) => connection.end_reason(),
-        }
-    }
-
-    /// Disconnects: the QP goes to ERR, which flushes what is posted, and the peer is told.
-    pub fn disconnect(self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
-        qp.to_err()?;
-        match self.0 {
-            ConnectionKind::Kernel(connection) => connection.disconnect(),
-            // Telling the peer is what dropping does.
-            ConnectionKind::Soft(connection) => {
-                drop(connection);
-                Ok(())
-            }
-            ConnectionKind::Wire(connection) => {
-                drop(connection);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl AsFd for Connection {
-    /// Readable when the connection's state changed: established, disconnected.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
-            ConnectionKind::Kernel(connection) => connection.as_fd(),
-            ConnectionKind::Soft(connection) => connection.as_fd(),
-            ConnectionKind::Wire(connection) => connection.as_fd(),
-        }
-    }
-}
-
 fn check_device(qp: &QueuePair, route: &str) -> Result<(), ConnectionError> {
     let context = qp.context();
     match context.name() {
         name if name == route => Ok(()),
         name => Err(ConnectionError::WrongDevice { qp: name.to_owned(), route: route.to_owned() }),
+    }
+}
+
+fn check_transport(qp: &QueuePair, connection: CmTransport, address: SocketAddr) -> Result<(), ConnectionError> {
+    match (qp.transport(), connection.into()) {
+        (own, connection) if own == connection => Ok(()),
+        (qp, connection) => Err(ConnectionError::WrongTransport { qp, connection, address }),
     }
 }

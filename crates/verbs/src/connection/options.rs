@@ -4,6 +4,7 @@
 use super::error::ConnectionError;
 use crate::memory::mr::Access;
 use crate::qp::attr::RtrSpec;
+use crate::transport::Transport;
 
 /// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
 pub const CONNECT_PRIVATE_BYTES: usize = 56;
@@ -12,9 +13,31 @@ pub const ACCEPT_PRIVATE_BYTES: usize = 196;
 /// Room for private data in a rejection (rdma_reject(3)).
 pub const REJECT_PRIVATE_BYTES: usize = 148;
 
+/// The transports that connections by address have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CmTransport {
+    /// RC. The ports of its addresses are those of `RDMA_PS_TCP`.
+    #[default]
+    Rc,
+    /// UC. rdma_cm has ports of their own for it, those of `RDMA_PS_IB`. Nothing is sent again and
+    /// nothing acknowledged: a peer that is gone without a word is not missed.
+    Uc,
+}
+
+impl From<CmTransport> for Transport {
+    fn from(transport: CmTransport) -> Transport {
+        match transport {
+            CmTransport::Rc => Transport::Rc,
+            CmTransport::Uc => Transport::Uc,
+        }
+    }
+}
+
 /// What one side brings to a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
+    /// Of the side that asks: what it asks for. The side that is asked has that of its listener.
+    pub transport: CmTransport,
     /// Given to the peer with the request or the acceptance; may arrive followed by zeros.
     pub private_data: Vec<u8>,
     /// READs and atomics of the peer that this side serves at once.
@@ -62,6 +85,7 @@ impl ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> ConnectOptions {
         ConnectOptions {
+            transport: CmTransport::default(),
             private_data: Vec::new(),
             responder_resources: 1,
             initiator_depth: 1,

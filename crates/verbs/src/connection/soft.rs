@@ -8,11 +8,12 @@ mod home;
 mod mailbox;
 mod ports;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
-use verbline_softnic::wire::{self as softnic, Asked, Listening, Wire};
+use verbline_softnic::wire::{self as softnic, Asked, Listening, PortSpace, Wire};
 
 pub(super) use self::bell::Bell;
 pub(super) use self::home::Home;
@@ -21,11 +22,14 @@ use self::home::homes;
 use self::mailbox::{End, Mailbox, Offer, Side, State, Waiting};
 pub(super) use self::mailbox::{Hall, PORTS, lock};
 pub(super) use self::ports::Port;
-use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
+use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
 use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 
+/// Ports that are picked for a listener, one after another, while other processes have them.
+const PICKS_MAX: usize = 256;
 /// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer
 /// reject").
 const CONSUMER_REJECT: i32 = 28;
@@ -57,9 +61,15 @@ impl Route {
         &self.from.device
     }
 
-    pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
+    pub(super) fn connect(
+        self,
+        qp: &mut QueuePair,
+        transport: CmTransport,
+        options: &ConnectOptions,
+    ) -> Result<Connecting, ConnectionError> {
         let address = self.to;
-        let hall = PORTS.listener_at(address).ok_or(ConnectionError::Refused { address })?;
+        let hall = PORTS.listener_at(address).filter(|hall| hall.transport == transport);
+        let hall = hall.ok_or(ConnectionError::Refused { address })?;
         bring_to_init(qp, &self.from, options)?;
         let to = homes()?.into_iter().find(|home| home.address == address.ip());
         let to = to.ok_or(ConnectionError::Unreachable { provider: Provider::Soft, address })?;
@@ -83,9 +93,20 @@ impl Route {
     }
 }
 
-/// Whether a soft device of this process has the address.
-pub(super) fn is_here(address: IpAddr) -> Result<bool, ConnectionError> {
-    Ok(homes()?.iter().any(|home| home.address == address))
+/// The ports of a transport's connections, to other processes.
+pub(super) fn space_of(transport: CmTransport) -> PortSpace {
+    match transport {
+        CmTransport::Rc => PortSpace::Reliable,
+        CmTransport::Uc => PortSpace::Unreliable,
+    }
+}
+
+/// Whether the way to an address stays in this process: a soft device has it, and, if other
+/// processes may share it, somebody here listens there.
+pub(super) fn is_here(to: SocketAddr) -> Result<bool, ConnectionError> {
+    let is_own = homes()?.iter().any(|home| home.address == to.ip());
+    let is_shared = || softnic::all().any(|wire| wire.address().ip() == to.ip());
+    Ok(is_own && (!is_shared() || PORTS.listener_at(to).is_some()))
 }
 
 /// To INIT, again if the caller brought it there to post receives.
@@ -173,18 +194,37 @@ pub(super) enum Caller {
 }
 
 impl Listener {
-    pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
+    pub(super) fn bind(address: SocketAddr, transport: CmTransport, backlog: u32) -> Result<Listener, ConnectionError> {
         let known = address.ip().is_unspecified() || homes()?.iter().any(|home| home.address == address.ip());
         if !known {
             return Err(ConnectionError::Unreachable { provider: Provider::Soft, address });
         }
-        let hall = Arc::new(Hall { waiting: Mutex::default(), backlog: backlog.max(1) as usize, bell: Bell::new()? });
+        for _ in 0..PICKS_MAX {
+            match Listener::claim(address, transport, backlog) {
+                // Picked here, and taken by another process that shares the address: the next.
+                Err(ConnectionError::AddressInUse { .. }) if address.port() == 0 => {}
+                done => return done,
+            }
+        }
+        Err(ConnectionError::AddressInUse { address })
+    }
+
+    fn claim(address: SocketAddr, transport: CmTransport, backlog: u32) -> Result<Listener, ConnectionError> {
+        let (waiting, backlog) = (Mutex::default(), backlog.max(1) as usize);
+        let hall = Arc::new(Hall { transport, waiting, backlog, bell: Bell::new()? });
         let port = PORTS.claim(address, Arc::downgrade(&hall))?;
         let hears = |wire: &&Wire| address.ip().is_unspecified() || wire.address().ip() == address.ip();
-        let taken = || ConnectionError::AddressInUse { address };
+        let refused = |wire: &Wire, error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => ConnectionError::AddressInUse { address },
+            _ => {
+                let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
+                VerbError::new("listen", format!("a local socket for {}", wire.address().ip()), errno).into()
+            }
+        };
         let listen = |wire: &'static Wire| {
             let hall = hall.clone();
-            wire.listen(port.address().port(), move |asked| hall.take_in(asked)).ok_or_else(taken)
+            let at = (space_of(transport), port.address().port());
+            wire.listen(at, move |asked| hall.take_in(asked)).map_err(|error| refused(wire, error))
         };
         let listening = softnic::all().filter(hears).map(listen).collect::<Result<_, _>>()?;
         Ok(Listener { port, _listening: listening, hall })

@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use verbline_softnic::wire::{self, Asked, Exchange, News, Terms, Wire};
+use verbline_softnic::wire::{self, Asked, Exchange, News, QpIncidents, Terms, Wire};
 
-use super::soft::{Bell, Hall, Home, PORTS, Port, bring_to_init, lock};
-use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use super::soft::{Bell, Hall, Home, PORTS, Port, bring_to_init, lock, space_of};
+use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::attr::Mtu;
 use crate::device::gid::{Endpoint, Gid};
 use crate::errno::{Errno, VerbError};
@@ -174,11 +174,17 @@ impl Route {
         self.wire.device_name()
     }
 
-    pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
+    pub(super) fn connect(
+        self,
+        qp: &mut QueuePair,
+        transport: CmTransport,
+        options: &ConnectOptions,
+    ) -> Result<Connecting, ConnectionError> {
         bring_to_init(qp, &home_of(self.wire), options)?;
         let (progress, psn) = (Progress::new()?, wire::random_psn());
         let terms = terms(qp, psn, self.mtu, options);
-        let exchange = self.wire.ask(self.port.address().port(), self.to, &terms, progress.note());
+        let to = (space_of(transport), self.to);
+        let exchange = self.wire.ask(self.port.address().port(), to, &terms, progress.note());
         let exchange = exchange.map_err(|refused| ConnectionError::Ended {
             what: "a request for a connection",
             event: refused.to_string(),
@@ -235,8 +241,9 @@ impl Connecting {
         }
         drop(state);
         let Connecting { exchange, progress, port, .. } = self;
-        let private_data = theirs.private_data;
-        Ok(Connection { _exchange: exchange, progress, peer: address, local, private_data, _port: Some(port) })
+        let (private_data, incidents) = (theirs.private_data, self.wire.qp_incidents(qp.qpn()));
+        let (peer, _exchange, _port) = (address, exchange, Some(port));
+        Ok(Connection { _exchange, progress, incidents, peer, local, private_data, _port })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -307,8 +314,10 @@ impl Request {
             what: "accepting a connection",
             event: "the peer gone".to_owned(),
         })?;
-        let private_data = std::mem::take(&mut self.terms.private_data);
-        Ok(Connection { _exchange: exchange, progress, peer: self.peer, local: self.local, private_data, _port: None })
+        let (private_data, incidents) =
+            (std::mem::take(&mut self.terms.private_data), self.wire.qp_incidents(qp.qpn()));
+        let (peer, local, _exchange) = (self.peer, self.local, exchange);
+        Ok(Connection { _exchange, progress, incidents, peer, local, private_data, _port: None })
     }
 
     pub(super) fn reject(mut self, reason: &[u8]) {
@@ -333,6 +342,7 @@ impl Drop for Request {
 pub(super) struct Connection {
     _exchange: Exchange,
     progress: Arc<Progress>,
+    incidents: Option<QpIncidents>,
     peer: SocketAddr,
     local: SocketAddr,
     private_data: Vec<u8>,
@@ -343,6 +353,10 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn private_data(&self) -> &[u8] {
         &self.private_data
+    }
+
+    pub(super) fn incidents(&self) -> Option<&QpIncidents> {
+        self.incidents.as_ref()
     }
 
     pub(super) fn peer_addr(&self) -> SocketAddr {

@@ -25,7 +25,8 @@ pub enum AddressError {
 impl Context {
     /// Gives a software device an address of this host, for as long as this process: other
     /// processes and hosts reach it there by RoCE v2, and it reaches them. It is one more entry of
-    /// the GID table, whose index this gives.
+    /// the GID table, whose index this gives. Queue pairs that the device has already don't go by
+    /// it. Other processes of the user may have the same address.
     pub fn set_address(&self, address: IpAddr) -> Result<u8, AddressError> {
         if self.provider() == Provider::Kernel {
             return Err(AddressError::Kernel { device: self.name().to_owned() });

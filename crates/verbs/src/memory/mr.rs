@@ -415,9 +415,9 @@ mod tests {
 
     #[test]
     fn a_device_without_on_demand_paging_is_not_asked_for_it() {
-        let context = crate::fake::soft_with(|table| table.query_device_ex = None);
+        let context = crate::fake_device::soft_with(|table| table.query_device_ex = None);
         assert!(!context.query_device().unwrap().on_demand.supported, "only ibv_query_device_ex tells");
-        let pool = crate::fake::unregistered_pool(1);
+        let pool = crate::fake_device::unregistered_pool(1);
         let options = MrOptions { on_demand: true, ..MrOptions::default() };
         let error = context.alloc_pd().unwrap().register_pool_with(&pool, options).unwrap_err();
         let MrError::Lacking(lacking) = &error else { panic!("{error}") };

@@ -185,8 +185,8 @@ impl PeerMr {
         (self.inner.addr(), self.inner.region.len_bytes() as u64)
     }
 
-    pub(crate) fn pd_id(&self) -> u64 {
-        self.inner.mr.pd().id
+    pub(crate) fn pd(&self) -> &PdInner {
+        self.inner.mr.pd()
     }
 
     /// A part of it for a work request: `None` when it leaves the region.
@@ -269,12 +269,6 @@ impl PeerSlice {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
-    }
-
-    /// Whether both are of one region.
-    #[inline]
-    pub(crate) fn is_of_region_of(&self, other: &PeerSlice) -> bool {
-        Arc::ptr_eq(&self.mr, &other.mr)
     }
 
     #[inline]

@@ -19,7 +19,9 @@ use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey, Strip};
 use crate::transport::Transport;
 use crate::wr::connected::OnRc;
-use crate::wr::operation::{KeyPart, Local, Operation};
+use crate::wr::kept::{KeepSpec, KeptKey, KeptRegion};
+use crate::wr::local::{self, KeyPart, Local};
+use crate::wr::operation::Operation;
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::wr_queue::{Work, WorkList};
 use crate::wr_id::WrKind;
@@ -170,16 +172,16 @@ fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
 
 /// Two configurations with transfers around them, as one list.
 fn list_of_works(rig: &mut Rig) -> WorkList {
-    let region = rig.qp.keep_region(&rig.mr).unwrap();
-    let keys = rig.qp.keep_keys(2).unwrap();
-    let part = |offset, len| crate::wr::operation::Part { region, span: (offset..offset + len).into() };
+    let regions = vec![Some(rig.mr.clone())];
+    rig.qp.keep_memory(&KeepSpec { regions, windows: 0, keys: 2 }).unwrap();
+    let part = |offset, len| local::Part { region: KeptRegion(0), span: (offset..offset + len).into() };
     let blocks = BlockSignature::in_memory(DIF);
     let mut works = WorkList::with_capacity(16);
     let mut push = |operation| assert!(works.push(Work::plain(operation)).is_ok());
     let there = rig.mr.remote(8192);
     push(Operation::write(Local::Part(part(0, 8)), there));
     push(Operation::read(Local::Part(part(16, 8)), there));
-    for key in keys {
+    for key in [0, 1].map(KeptKey) {
         push(Operation::Sign { key, blocks, part: part(4096, 520), on: OnRc });
         push(Operation::write(Local::Key(KeyPart { key, offset: 0, len: 512 }, OnRc), there));
     }

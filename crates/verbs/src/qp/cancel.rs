@@ -6,12 +6,8 @@ use super::{QpError, QueuePair};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::attr::{AttrMask, QpState};
-use crate::signature::SignatureKey;
-use crate::signature::{BlockFault, KeyConfig};
-use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::operation::KeptKey;
-use crate::wr::post::{PostStop, SendOptions};
-use crate::wr::send::RefusedKey;
+use crate::signature::BlockFault;
+use crate::wr::kept::KeptKey;
 use crate::wr_id::{WrKind, WrNumber};
 
 impl QueuePair {
@@ -91,28 +87,5 @@ impl QueuePair {
             each(KeptKey(place as u16), &fault);
         }
         Ok(gone)
-    }
-
-    pub(crate) fn configure_key(
-        &mut self,
-        key: &mut SignatureKey,
-        config: KeyConfig,
-        options: SendOptions,
-    ) -> Result<(), RefusedKey> {
-        if !self.may_send() {
-            return Err(RefusedKey { config, reason: PostStop::NotReady(self.state) });
-        }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let posted = unsafe { self.send.configure_key(self.post_send, key, config, options) };
-        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
-    }
-
-    pub(crate) fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
-        if !self.may_send() {
-            return Err(Refused { buffer: Buffer::Empty, reason: PostStop::NotReady(self.state) });
-        }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let posted = unsafe { self.send.invalidate_key(self.post_send, key, options) };
-        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 }

@@ -1,68 +1,41 @@
 //! Sends and operations as one list over a connection, the memory that operations name by a number,
 //! and their completions.
 
-use verbline_mem::{Batch, Packet};
+use verbline_mem::Batch;
 
 use super::{QpError, QueuePair};
 use crate::cq::completion::{Completion, Stale};
-use crate::memory::pd::ProtectionDomain;
-use crate::memory::peer::{PeerMr, Remote};
+use crate::memory::peer::Remote;
 use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::signature::{KeptSignatureKey, KeySpec};
+use crate::transport::Transport;
 use crate::wr::connected::Connected;
-use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
+use crate::wr::kept::{KeepSpec, KeptWindow};
+use crate::wr::local::WorkMemory;
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::wr_queue::{WorkList, WorksDone};
 use crate::wr_id::WrKind;
 
-/// Keys that a QP keeps at most: as many as [`KeptKey`] has numbers.
-const MAX_KEYS: usize = 1 << 16;
-
 impl QueuePair {
-    /// Keeps the region registered and mapped for as long as the QP, so that operations name parts
-    /// of it without a count. Refused on another PD than the QP's.
-    pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
-        let (region_pd, qp_pd) = (region.pd_id(), self.send.pd_id);
-        if region_pd != qp_pd {
-            return Err(PostStop::NotRegistered { packet_pd: region_pd, qp_pd });
+    /// Keeps regions registered and mapped, and makes windows and signature keys, for as long as
+    /// the QP lives: operations name them by numbers, which go on from those of what it keeps
+    /// already. Refused of regions of another PD than the QP's; on devices without signature
+    /// offload keys are `EOPNOTSUPP`.
+    pub fn keep_memory(&mut self, spec: &KeepSpec) -> Result<(), QpError> {
+        let pd = self.pd();
+        if let Some(region) = spec.regions.iter().flatten().find(|region| region.pd().id != pd.inner.id) {
+            let (theirs, ours) = (region.pd().describe(), pd.inner.describe());
+            return Err(QpError::Foreign { what: "region", theirs, ours });
         }
-        let regions = &mut self.keep_mut().memory.regions;
-        let place = u16::try_from(regions.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 regions"))?;
-        regions.push(region.clone());
-        Ok(KeptRegion(place))
-    }
-
-    /// Keeps a window, of type 2, to be bound by operations. Refused on another PD than the QP's.
-    pub fn keep_window(&mut self, window: MemoryWindow) -> Result<KeptWindow, PostStop> {
-        let (window_pd, qp_pd) = (window.inner.pd.id, self.send.pd_id);
-        if window_pd != qp_pd {
-            return Err(PostStop::NotRegistered { packet_pd: window_pd, qp_pd });
-        }
-        if window.kind() != WindowKind::Type2 {
-            return Err(PostStop::NotKept("windows in lists are of type 2"));
-        }
-        let windows = &mut self.keep_mut().memory.windows;
-        let place = u16::try_from(windows.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
-        windows.push(window);
-        Ok(KeptWindow(place))
-    }
-
-    /// Makes `count` signature keys of the QP's PD, to be named in lists of work requests; each
-    /// stands for one part of a region at a time. A QP keeps 65,536 at most. `EOPNOTSUPP` as
-    /// [`QpError`] on devices without.
-    pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, QpError> {
-        let pd = ProtectionDomain { inner: self.keep().pd.clone() };
-        let spec = KeySpec { max_entries: 1, ..KeySpec::default() };
-        let kept = self.keep().memory.keys.len();
-        if count > MAX_KEYS - kept {
-            return Err(QpError::Keys { qpn: self.qpn(), kept, asked: count, max: MAX_KEYS });
-        }
-        // All of them or none: those that nobody was told of would be kept for nothing.
-        let keys = (0..count).map(|_| pd.create_signature_key(&spec).map(KeptSignatureKey::new));
+        let windows = (0..spec.windows).map(|_| pd.alloc_mw(WindowKind::Type2)).collect::<Result<Vec<_>, _>>()?;
+        let one_entry = KeySpec { max_entries: 1, ..KeySpec::default() };
+        let keys = (0..spec.keys).map(|_| pd.create_signature_key(&one_entry).map(KeptSignatureKey::new));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        self.keep_mut().memory.keys.extend(keys);
-        // No more than `MAX_KEYS`, so that no number is cut short.
-        Ok((kept..kept + count).map(|place| KeptKey(place as u16)).collect())
+        let memory = &mut self.keep_mut().memory;
+        memory.regions.extend_from_slice(&spec.regions);
+        memory.windows.extend(windows);
+        memory.keys.extend(keys);
+        Ok(())
     }
 
     /// What to tell a peer of a window, once the completion of its last bind has come; `None`
@@ -72,15 +45,16 @@ impl QueuePair {
     }
 
     /// Takes the completion of a listed work request: `each` is told of the operations that are
-    /// done by it, oldest first. It is called with a number of operations that had no packet, or
-    /// with 1 and the operation's packet; and with whether the completion is of this operation: the
-    /// others succeeded. The packets of sends go to `freed`, or to their pools when it is full.
+    /// done by it, oldest first. It is called with a number of operations that had no memory to
+    /// give back, or with 1 and the operation's; and with whether the completion is of this
+    /// operation: the others succeeded. The packets of sends go to `freed`, or to their pools when
+    /// it is full.
     #[inline]
     pub fn works_done(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        each: impl FnMut(u32, Option<Packet>, bool),
+        each: impl FnMut(u32, Option<WorkMemory>, bool),
     ) -> Result<WorksDone, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete_works(completion, freed, each),
@@ -89,7 +63,24 @@ impl QueuePair {
         done.inspect_err(|_| self.counters.stale += 1)
     }
 
-    /// Posts a list that is of the QP's transport.
+    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
+    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
+    /// its pool when it was a send that went inline. A QP of UC refuses what it does not carry;
+    /// lists for [`UcQp`](crate::rdma::UcQp) have none of it.
+    ///
+    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
+    /// are [`QueuePair::works_done`]'s.
+    #[inline]
+    pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
+        match self.transport() {
+            Transport::Rc | Transport::Uc => self.post_list(works),
+            other => {
+                SendOutcome { stop: Some(PostStop::NotOn(other, "lists of work requests")), ..SendOutcome::default() }
+            }
+        }
+    }
+
+    /// Posts a list over a connection.
     #[inline]
     pub(super) fn post_list<T: Connected>(&mut self, works: &mut WorkList<T>) -> SendOutcome {
         if !self.may_send() {

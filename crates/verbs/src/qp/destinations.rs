@@ -27,15 +27,57 @@ impl QueuePair {
     /// long as the QP: a posted send may still use one. [`crate::datagram::MULTICAST_QPN`] is the
     /// QP number of a group.
     pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
+        self.check_destination(ah)?;
+        let id = u16::try_from(self.send.destinations.len())
+            .map_err(|_| QpError::Destinations { qpn: self.qpn(), max: self.send.destinations.len() })?;
+        self.send.destinations.push(Destination { ah: ah.clone(), qpn, qkey });
+        Ok(DestinationId(id))
+    }
+
+    /// Makes room for so many more destinations, and for as many address handles that are replaced
+    /// and may still be used: adding and replacing them allocates nothing.
+    pub fn reserve_destinations(&mut self, more: usize) {
+        self.send.reserve_destinations(more);
+    }
+
+    /// Puts another address in the place of a destination, for those who keep a bounded number of
+    /// them. The one that was there stays until no posted send uses it:
+    /// [`QueuePair::take_replaced`]. Refused if there is no such destination.
+    pub fn replace_destination(
+        &mut self,
+        id: DestinationId,
+        ah: &AddressHandle,
+        qpn: u32,
+        qkey: u32,
+    ) -> Result<(), QpError> {
+        self.check_destination(ah)?;
+        let (ours, has) = (self.qpn(), self.send.destinations.len());
+        let place = self.send.destinations.get_mut(usize::from(id.0));
+        let place = place.ok_or(QpError::NoDestination { qpn: ours, has, asked: id.0 })?;
+        let before = std::mem::replace(place, Destination { ah: ah.clone(), qpn, qkey });
+        self.send.replace(before.ah);
+        Ok(())
+    }
+
+    /// How many address handles were replaced and not taken back: a send is known to be done by a
+    /// completion only, its own or a later one.
+    pub fn replaced(&self) -> usize {
+        self.send.replaced.len()
+    }
+
+    /// An address handle that was replaced and that no posted send uses any more. Dropping the last
+    /// of its clones destroys it, which on kernel devices is a system call.
+    pub fn take_replaced(&mut self) -> Option<AddressHandle> {
+        self.send.take_replaced()
+    }
+
+    fn check_destination(&self, ah: &AddressHandle) -> Result<(), QpError> {
         self.check_transport(Transport::Ud)?;
         if ah.inner.pd.id != self.keep.pd.id {
             let (theirs, ours) = (ah.inner.pd.describe(), self.keep.pd.describe());
             return Err(QpError::Foreign { what: "address handle", theirs, ours });
         }
-        let id = u16::try_from(self.send.destinations.len())
-            .map_err(|_| QpError::Destinations { qpn: self.qpn(), max: self.send.destinations.len() })?;
-        self.send.destinations.push(Destination { ah: ah.clone(), qpn, qkey });
-        Ok(DestinationId(id))
+        Ok(())
     }
 
     /// The path back to the sender of the message that this completion is of: [`AhSpec::reply`],

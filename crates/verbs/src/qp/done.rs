@@ -5,6 +5,7 @@ use verbline_mem::{Batch, Packet};
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
 use crate::wr::buffer::OpDone;
+use crate::wr::sg_list::SgList;
 use crate::wr_id::WrKind;
 
 impl QueuePair {
@@ -41,6 +42,18 @@ impl QueuePair {
     #[inline(always)]
     pub fn recv_one(&mut self, completion: &Completion) -> Option<Packet> {
         self.recv.complete_one(completion)
+    }
+
+    /// The list that a receive completion filled: its packets are as long as what came into them,
+    /// all empty when the receive failed or an RDMA WRITE with immediate put its bytes elsewhere.
+    /// [`Completion::byte_len`] is the message's whole length.
+    pub fn recv_scatter_done(&mut self, completion: &Completion) -> Result<SgList, Stale> {
+        let done = match &mut *self.recv_scatter {
+            // The number of another kind of work request is none of the queue's.
+            Some(lists) => lists.complete(completion),
+            None => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.inspect_err(|_| self.counters.stale += 1)
     }
 
     /// Takes a send's completion: the packets of all sends up to it go to `freed`, or to their

@@ -105,18 +105,6 @@ pub enum QpError {
         /// What the QP is.
         qp: Transport,
     },
-    /// More signature keys than a QP keeps.
-    #[error("QP {qpn:#x} keeps {kept} signature keys and can't keep {asked} more: a QP keeps {max} at most")]
-    Keys {
-        /// The QP.
-        qpn: u32,
-        /// What it keeps.
-        kept: usize,
-        /// What was asked.
-        asked: usize,
-        /// The limit.
-        max: usize,
-    },
     /// More destinations than the table holds.
     #[error("QP {qpn:#x} has {max} destinations already")]
     Destinations {
@@ -124,6 +112,16 @@ pub enum QpError {
         qpn: u32,
         /// The limit.
         max: usize,
+    },
+    /// A destination that the table does not have.
+    #[error("QP {qpn:#x} has {has} destinations, and no number {asked}; add_destination makes more")]
+    NoDestination {
+        /// The QP.
+        qpn: u32,
+        /// How many it has.
+        has: usize,
+        /// What was asked.
+        asked: u16,
     },
 }
 

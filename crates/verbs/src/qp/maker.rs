@@ -10,13 +10,10 @@ use crate::cq::CompletionQueue;
 use crate::device::context::Context;
 use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
-use crate::memory::peer::PeerMr;
-use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::qp::srq::SrqInner;
 use crate::signature::QpSignature;
 use crate::transport::Transport;
-use crate::wr::operation::{KeptKey, KeptMemory, KeptRegion, KeptWindow};
-use crate::wr::post::PostStop;
+use crate::wr::kept::KeepSpec;
 
 /// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. The owners of the
 /// CQs and the SRQ go on to poll and to post: a maker only says where its QPs complete, and where
@@ -41,10 +38,7 @@ pub struct QpMaker {
     thread_domain: bool,
     signature: QpSignature,
     destroy_timeout: Duration,
-    /// What they keep.
-    regions: Vec<PeerMr>,
-    windows: usize,
-    keys: usize,
+    keep: KeepSpec,
     /// Where the software RNIC counts for all of them.
     out_of_buffer: Arc<AtomicU64>,
 }
@@ -75,9 +69,7 @@ impl QpMaker {
             thread_domain: spec.thread_domain,
             signature: spec.signature,
             destroy_timeout: spec.destroy_timeout,
-            regions: Vec::new(),
-            windows: 0,
-            keys: 0,
+            keep: KeepSpec::default(),
             out_of_buffer: Arc::default(),
         }
     }
@@ -86,8 +78,7 @@ impl QpMaker {
     /// and as many windows, bound to nothing, and signature keys; and count with it
     /// ([`QueuePair::out_of_buffer`]).
     pub fn keep_like(&mut self, qp: &QueuePair) {
-        let KeptMemory { keys, regions, windows } = &qp.keep().memory;
-        (self.regions, self.windows, self.keys) = (regions.clone(), windows.len(), keys.len());
+        self.keep = qp.keep().memory.spec();
         self.out_of_buffer = qp.keep().out_of_buffer.clone();
     }
 
@@ -96,32 +87,9 @@ impl QpMaker {
         OutOfBuffer::new(&Context { inner: self.pd.context.clone() }, port, &self.out_of_buffer)
     }
 
-    /// QPs that are made from now on keep this region, under the number that is given
-    /// ([`QueuePair::keep_region`]). Refused on another PD than theirs.
-    pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
-        let (region_pd, qp_pd) = (region.pd_id(), self.pd.id);
-        if region_pd != qp_pd {
-            return Err(PostStop::NotRegistered { packet_pd: region_pd, qp_pd });
-        }
-        let place = u16::try_from(self.regions.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 regions"))?;
-        self.regions.push(region.clone());
-        Ok(KeptRegion(place))
-    }
-
-    /// QPs that are made from now on keep `count` windows, of type 2 and bound to nothing, by these
-    /// numbers ([`QueuePair::keep_window`]).
-    pub fn keep_windows(&mut self, count: usize) -> Result<Vec<KeptWindow>, PostStop> {
-        let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
-        self.windows = count;
-        Ok((0..places).map(KeptWindow).collect())
-    }
-
-    /// QPs that are made from now on keep `count` signature keys, by these numbers
-    /// ([`QueuePair::keep_keys`]).
-    pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, PostStop> {
-        let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 keys"))?;
-        self.keys = count;
-        Ok((0..places).map(KeptKey).collect())
+    /// QPs that are made from now on keep this ([`QueuePair::keep_memory`]).
+    pub fn keep_memory(&mut self, spec: KeepSpec) {
+        self.keep = spec;
     }
 
     /// Another QP of the spec, in RESET. Its completions carry the spec's tag. Those of several
@@ -147,14 +115,7 @@ impl QpMaker {
             destroy_timeout: self.destroy_timeout,
         };
         let mut qp = QueuePair::create(&self.pd, &spec, self.srq.as_ref(), self.out_of_buffer.clone())?;
-        let memory = &mut qp.keep_mut().memory;
-        memory.regions.clone_from(&self.regions);
-        for _ in 0..self.windows {
-            memory.windows.push(MemoryWindow::alloc(&self.pd, WindowKind::Type2)?);
-        }
-        if self.keys > 0 {
-            qp.keep_keys(self.keys)?;
-        }
+        qp.keep_memory(&self.keep)?;
         Ok(qp)
     }
 }

@@ -12,6 +12,7 @@
 
 pub(crate) mod attr;
 mod cancel;
+pub(crate) mod capability_check;
 pub(crate) mod connected;
 mod destinations;
 mod destroy;
@@ -19,11 +20,9 @@ mod done;
 mod error;
 mod maker;
 pub(crate) mod multicast;
-pub(crate) mod offered;
 pub(crate) mod one_sided;
 mod out_of_buffer;
 mod posting;
-mod scatter;
 mod spec;
 pub(crate) mod srq;
 pub(crate) mod state;
@@ -59,7 +58,7 @@ use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
 use crate::signature::QpSignature;
 use crate::transport::Transport;
-use crate::wr::operation::KeptMemory;
+use crate::wr::kept::KeptMemory;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::send::{SendQueue, SendQueueSpec};
@@ -245,6 +244,11 @@ impl QueuePair {
     /// The longest message, bytes: on UD, the port's MTU. Known from INIT on.
     pub fn max_message_bytes(&self) -> u32 {
         self.send.max_message_bytes()
+    }
+
+    /// The most parts with bytes that a list may have that is sent, written from or read into.
+    pub fn max_send_sge(&self) -> u32 {
+        self.send.max_sge()
     }
 
     /// Sends that can be posted now.

@@ -8,19 +8,24 @@
 //! slice, or a list of them ([`SgList`](crate::expert::SgList)): a message gathered from several
 //! places, or what a READ brings scattered over them, without a copy.
 
+use std::ffi::c_int;
+
+use rdma_sys::{bind_mw_t, ibv_bind_mw, ibv_mw_bind, ibv_qp, ibv_send_wr};
 use verbline_mem::{Batch, Packet};
 
 use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
-use crate::memory::window::MemoryWindow;
-use crate::signature::{KeyConfig, SignatureKey};
+use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
+use crate::signature::{KeyConfig, PostedConfiguration, SignatureKey};
 use crate::transport::Transport;
-use crate::wr::buffer::{Addressed, Buffer, Given, Refused};
+use crate::wr::buffer::{Addressed, Buffer, Given, Refused, RefusedKey};
 use crate::wr::connected::{OnRc, OnUc, OnUd};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
-use crate::wr::send::{Direction, Op, RefusedKey};
+use crate::wr::post_verb::PostSend;
+use crate::wr::request::Request;
+use crate::wr::send::Kept;
 use crate::wr::wr_queue::WorkList;
 
 /// An RC QP: everything.
@@ -62,45 +67,115 @@ impl QueuePair {
         Ok(UdQp { qp: self })
     }
 
-    fn post_op(&mut self, op: Op, given: Given, options: &SendOptions) -> Result<(), Refused> {
+    fn post_op(
+        &mut self,
+        request: Request,
+        given: Given,
+        options: &SendOptions,
+        kept: impl FnOnce(Buffer) -> Kept,
+    ) -> Result<(), Refused> {
+        self.post_op_by(self.post_send, request, given, options, kept)
+    }
+
+    /// Posts one work request by a function of the device's; its slot keeps what `kept` makes of
+    /// its memory.
+    fn post_op_by(
+        &mut self,
+        post: PostSend,
+        request: Request,
+        given: Given,
+        options: &SendOptions,
+        kept: impl FnOnce(Buffer) -> Kept,
+    ) -> Result<(), Refused> {
         if !self.may_send() {
             return Err(Refused { buffer: given.into_buffer(), reason: PostStop::NotReady(self.state) });
         }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let posted = unsafe { self.send.post_op(self.post_send, op, given, options) };
-        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
-    }
-
-    #[inline]
-    fn post_transfers<'a>(
-        &mut self,
-        direction: Direction,
-        options: &SendOptions,
-        transfers: impl Iterator<Item = (&'a PeerSlice, Remote)>,
-    ) -> SendOutcome {
-        if !self.may_send() {
-            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        // SAFETY: the QP is live until drop, `send` is its send queue, and `post` posts to it. What
+        // it uses goes into the slot.
+        match unsafe { self.send.post_op(post, request, &given, options) } {
+            Ok(slot) => {
+                self.send.keep_op(slot, kept(given.into_buffer()));
+                Ok(())
+            }
+            Err(reason) => {
+                self.count_refusal(Some(reason));
+                Err(Refused { buffer: given.into_buffer(), reason })
+            }
         }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let outcome = unsafe { self.send.post_transfers(self.post_send, direction, options, transfers) };
-        self.count_refusal(outcome.stop);
-        outcome
     }
 
+    /// Whether anything can be posted, that uses an object of this PD.
+    fn may_use(&self, pd_id: u64) -> Result<(), PostStop> {
+        match self.send.pd_id {
+            _ if !self.may_send() => Err(PostStop::NotReady(self.state)),
+            qp_pd if qp_pd != pd_id => Err(PostStop::NotRegistered { packet_pd: pd_id, qp_pd }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was
+    /// bound to before.
     fn bind_window(
         &mut self,
         window: &mut MemoryWindow,
         slice: PeerSlice,
         access: Access,
-        options: SendOptions,
+        options: &SendOptions,
     ) -> Result<(), Refused> {
-        if !self.may_send() {
-            return Err(Refused { buffer: slice.into(), reason: PostStop::NotReady(self.state) });
+        if let Err(reason) = self.may_use(window.inner.pd.id) {
+            return Err(Refused { buffer: slice.into(), reason });
         }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let posted = unsafe { self.send.bind_window(self.post_send, window, slice, access, options) };
-        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+        let replaces = window.settle();
+        let (mw, rkey) = (window.inner.as_ptr(), window.next_rkey());
+        let bind = Request::Bind(bind_mw_t { mw, rkey, bind_info: bind_info(&slice, access) });
+        let post = match window.kind() {
+            WindowKind::Type1 => PostSend::by(self.raw.as_ptr(), bind_type_1),
+            WindowKind::Type2 => self.post_send,
+        };
+        let posted = slice.clone();
+        let kept = |buffer| Kept::Bind(window.posted(posted, replaces), buffer);
+        self.post_op_by(post, bind, Given::Used(slice.into()), options, kept)
     }
+
+    /// Configures a key. The slot keeps it until the completion.
+    fn configure_key(
+        &mut self,
+        key: &mut SignatureKey,
+        config: KeyConfig,
+        options: &SendOptions,
+    ) -> Result<(), RefusedKey> {
+        if let Err(reason) = self.may_use(key.inner.pd.id) {
+            return Err(RefusedKey { config, reason });
+        }
+        let words = match key.build(&config) {
+            Ok(words) => Given::Words(words),
+            Err(reason) => return Err(RefusedKey { config, reason: PostStop::of_key(reason) }),
+        };
+        let mut config = Some(config);
+        let kept = |_| Kept::Configuration(key.posted(config.take().unwrap_or_default()));
+        self.post_op(Request::Configure, words, options, kept).map_err(|refused| {
+            key.refused();
+            RefusedKey { config: config.take().unwrap_or_default(), reason: refused.reason }
+        })
+    }
+}
+
+/// Windows of type 1 have a verb of their own, which posts the work request itself.
+///
+/// # Safety
+/// That of `ibv_post_send` for one work request that binds a window, of which QP and region are
+/// alive and of one PD.
+unsafe extern "C" fn bind_type_1(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: by the contract above, `wr` is a work request that binds.
+    let (wr_id, send_flags, bind) = unsafe { ((*wr).wr_id, (*wr).send_flags, (*wr).bind_mw_tso_union.bind_mw) };
+    let mut asked = ibv_mw_bind { wr_id, send_flags, bind_info: bind.bind_info };
+    // SAFETY: QP, window and region are alive and of one PD.
+    let ret = unsafe { ibv_bind_mw(qp, bind.mw, &raw mut asked) };
+    if ret != 0 {
+        // SAFETY: by the contract of `ibv_post_send`, `bad` may be written.
+        unsafe { *bad = wr };
+    }
+    ret
 }
 
 macro_rules! sends {
@@ -109,7 +184,7 @@ macro_rules! sends {
             /// Sends the bytes, a list's one part after the other, as one message; `options.imm`
             /// makes it a SEND with immediate data.
             pub fn send(&mut self, local: impl Into<$memory>, options: SendOptions<$on>) -> Result<(), Refused> {
-                self.transfer(Transfer::send(options.imm), Given::used(local.into().into()), options)
+                self.transfer(Transfer::send(options.imm), Given::Used(local.into().into()), options)
             }
 
             /// As `send`, with the bytes copied during the call.
@@ -122,7 +197,7 @@ macro_rules! sends {
             }
 
             fn transfer(&mut self, transfer: Transfer, given: Given, options: SendOptions<$on>) -> Result<(), Refused> {
-                self.qp.post_op(Op::Transfer(transfer), given, &options.on_rc())
+                self.qp.post_op(Request::Transfer(transfer), given, &options.on_rc(), Kept::Memory)
             }
         }
     };
@@ -131,12 +206,7 @@ macro_rules! sends {
 macro_rules! writes {
     ($handle:ident, $on:ident) => {
         impl $handle<'_> {
-            /// Posts from the front of the list, in order, as linked lists, until the queue is full
-            /// or one is refused: that one is at the front then. What was posted has moved into the
-            /// QP, or back to its pool when it was a send that went inline.
-            ///
-            /// The last of each call completes, and every `signal_every_wr`-th; all of these
-            /// completions are [`QueuePair::works_done`]'s.
+            /// As [`QueuePair::post_works`], of a list that has only what the transport carries.
             #[inline]
             pub fn post_works(&mut self, works: &mut WorkList<$on>) -> SendOutcome {
                 self.qp.post_list(works)
@@ -151,7 +221,7 @@ macro_rules! writes {
                 to: Remote,
                 options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.transfer(Transfer::write(to, options.imm), Given::used(local.into()), options)
+                self.transfer(Transfer::write(to, options.imm), Given::Used(local.into()), options)
             }
 
             /// As `write`, with the bytes copied during the call.
@@ -164,21 +234,6 @@ macro_rules! writes {
                 self.transfer(Transfer::write(to, options.imm), Given::copied(local.into()), options)
             }
 
-            /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every
-            /// `signal_every_wr`-th completes, or all with `options.signaled`; a completion stands
-            /// for all before it. `options.imm` is not sent.
-            ///
-            /// What was not posted is `transfers` without its first `posted`. The regions stay
-            /// registered until the work requests are done.
-            #[inline]
-            pub fn write_list<'a>(
-                &mut self,
-                transfers: impl IntoIterator<Item = (&'a PeerSlice, Remote)>,
-                options: SendOptions<$on>,
-            ) -> SendOutcome {
-                self.qp.post_transfers(Direction::Write, &options.on_rc(), transfers.into_iter())
-            }
-
             /// A send that also invalidates an R_Key of the receiver; its completion names the key.
             /// `options.imm` is not sent: both use the same field.
             pub fn send_with_invalidate(
@@ -187,12 +242,13 @@ macro_rules! writes {
                 rkey: u32,
                 options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.transfer(Transfer::SendWithInvalidate { rkey }, Given::used(local.into()), options)
+                self.transfer(Transfer::SendWithInvalidate { rkey }, Given::Used(local.into()), options)
             }
 
             /// Invalidates an R_Key of this side.
             pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions<$on>) -> Result<(), Refused> {
-                self.qp.post_op(Op::LocalInvalidate { rkey }, Given::used(Buffer::Empty), &options.on_rc())
+                let request = Request::LocalInvalidate { rkey };
+                self.qp.post_op(request, Given::Used(Buffer::Empty), &options.on_rc(), Kept::Memory)
             }
 
             /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
@@ -206,7 +262,7 @@ macro_rules! writes {
                 access: Access,
                 options: SendOptions<$on>,
             ) -> Result<(), Refused> {
-                self.qp.bind_window(window, slice, access, options.on_rc())
+                self.qp.bind_window(window, slice, access, &options.on_rc())
             }
         }
     };
@@ -227,7 +283,7 @@ impl RcQp<'_> {
         batch: &mut Batch,
         options: impl FnMut(usize, &Packet) -> SendOptions,
     ) -> SendOutcome {
-        self.qp.post_send_as(batch, options)
+        self.qp.post_send_any(batch, Some(options))
     }
 
     /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP made for it
@@ -242,29 +298,19 @@ impl RcQp<'_> {
         config: KeyConfig,
         options: SendOptions,
     ) -> Result<(), RefusedKey> {
-        self.qp.configure_key(key, config, options)
+        self.qp.configure_key(key, config, &options)
     }
 
     /// Invalidates a signature key of this side: it stands for nothing until it is configured.
     pub fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
-        self.qp.invalidate_key(key, options)
+        let kept = |_| Kept::Configuration(PostedConfiguration::of_invalidation(&key.inner));
+        self.qp.post_op(Request::LocalInvalidate { rkey: key.lkey() }, Given::Used(Buffer::Empty), &options, kept)
     }
 
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
-        self.transfer(Transfer::Read { from, on: OnRc }, Given::used(local.into()), options)
-    }
-
-    /// RDMA READs into the slices, as one list: completions and what is left as with
-    /// [`RcQp::write_list`].
-    #[inline]
-    pub fn read_list<'a>(
-        &mut self,
-        transfers: impl IntoIterator<Item = (&'a PeerSlice, Remote)>,
-        options: SendOptions,
-    ) -> SendOutcome {
-        self.qp.post_transfers(Direction::Read, &options, transfers.into_iter())
+        self.transfer(Transfer::Read { from, on: OnRc }, Given::Used(local.into()), options)
     }
 
     /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
@@ -294,6 +340,6 @@ impl RcQp<'_> {
     }
 
     fn atomic(&mut self, atomic: Atomic, into: Addressed, options: &SendOptions) -> Result<(), Refused> {
-        self.qp.post_op(Op::Atomic(atomic), Given::used(into.into()), options)
+        self.qp.post_op(Request::Atomic(atomic), Given::Used(into.into()), options, Kept::Memory)
     }
 }

@@ -1,11 +1,16 @@
-//! Packets posted: batches, and packets alone.
+//! Packets posted: batches, packets alone, and lists of them to be received into.
 
 use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
 use crate::qp::attr::QpState;
+use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::connected::{Carrier, OnAny};
 use crate::wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
+use crate::wr::sg_list::SgList;
+
+/// Options of packets that have none.
+const NO_OPTIONS: Option<fn(usize, &Packet) -> SendOptions> = None;
 
 impl QueuePair {
     /// Posts packets from the front of the batch, in order, as one list; more than 64 as several.
@@ -14,16 +19,25 @@ impl QueuePair {
     #[inline(always)]
     pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
         match batch.as_slice() {
-            // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
-            [packet] if self.send.takes_one(packet) => match unsafe { self.send.post_only(self.post_send, batch) } {
-                (taken, None) => SendOutcome { posted: taken, inlined: taken, stop: None },
-                (taken, stop) => {
-                    self.count_refusal(stop);
-                    SendOutcome { posted: taken, inlined: taken, stop }
+            [packet] if self.send.takes_one(packet) => {
+                // Of one packet there is a last.
+                let Some(packet) = batch.pop() else { return SendOutcome::default() };
+                // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
+                match unsafe { self.send.post_one(self.post_send, packet) } {
+                    Ok(()) => SendOutcome { posted: 1, inlined: 1, stop: None },
+                    Err(unposted) => self.refused_only(batch, unposted),
                 }
-            },
+            }
             _ => self.post_send_list(batch),
         }
+    }
+
+    /// It came from the batch, so there is room.
+    #[cold]
+    fn refused_only(&mut self, batch: &mut Batch, unposted: Unposted) -> SendOutcome {
+        let Unposted { packet, stop } = self.refused(unposted);
+        let taken = 1 - batch.push_iter(packet);
+        SendOutcome { posted: taken, inlined: taken, stop: Some(stop) }
     }
 
     /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it
@@ -34,7 +48,7 @@ impl QueuePair {
             // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
             unsafe { self.send.post_one(self.post_send, packet) }.map_err(|unposted| self.refused(unposted))
         } else {
-            self.post_single(packet, |qp, batch| qp.post_send_any(batch).stop)
+            self.post_single(packet, |qp, batch| qp.post_send_any(batch, NO_OPTIONS).stop)
         }
     }
 
@@ -68,17 +82,21 @@ impl QueuePair {
                 let stop = self.stop_of(ret);
                 SendOutcome { posted: taken as usize, inlined: taken as usize, stop }
             }
-            None => self.post_send_any(batch),
+            None => self.post_send_any(batch, NO_OPTIONS),
         }
     }
 
-    #[inline(never)]
-    fn post_send_any(&mut self, batch: &mut Batch) -> SendOutcome {
+    #[inline]
+    pub(super) fn post_send_any<T: Carrier>(
+        &mut self,
+        batch: &mut Batch,
+        options: Option<impl FnMut(usize, &Packet) -> SendOptions<T>>,
+    ) -> SendOutcome {
         if !self.may_send() {
             return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
         }
         // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let outcome = unsafe { self.send.post_batch(self.post_send, batch) };
+        let outcome = unsafe { self.send.post_batch(self.post_send, batch, options) };
         self.count_refusal(outcome.stop);
         outcome
     }
@@ -92,22 +110,7 @@ impl QueuePair {
         batch: &mut Batch,
         options: impl FnMut(usize, &Packet) -> SendOptions<OnAny>,
     ) -> SendOutcome {
-        self.post_send_as(batch, options)
-    }
-
-    #[inline]
-    pub(super) fn post_send_as<T: Carrier>(
-        &mut self,
-        batch: &mut Batch,
-        options: impl FnMut(usize, &Packet) -> SendOptions<T>,
-    ) -> SendOutcome {
-        if !self.may_send() {
-            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
-        }
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let outcome = unsafe { self.send.post_batch_with(self.post_send, batch, options) };
-        self.count_refusal(outcome.stop);
-        outcome
+        self.post_send_any(batch, Some(options))
     }
 
     /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held
@@ -166,6 +169,27 @@ impl QueuePair {
         let outcome = unsafe { self.recv.post_batch(batch, |wr, bad| verb.call(wr, bad)) };
         self.count_refusal(outcome.stop);
         outcome
+    }
+
+    /// Posts a list for receiving, on a QP that was made for lists
+    /// ([`QpSpec::max_recv_sge`](super::QpSpec) above 1): a message fills its parts one after the
+    /// other, each packet up to its `len()`. On UD the first 40 bytes are the GRH's
+    /// ([`crate::datagram::Grh`]). A list that is not posted comes back.
+    pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
+        let refused = |list, reason| Err(Refused { buffer: Buffer::List(list), reason });
+        if self.state == QpState::Reset {
+            return refused(list, PostStop::NotReady(self.state));
+        }
+        if self.uses_srq() {
+            return refused(list, PostStop::UsesSrq);
+        }
+        let verb = self.post_recv;
+        let Some(lists) = &mut *self.recv_scatter else {
+            return refused(list, PostStop::OtherReceives { lists: false });
+        };
+        // SAFETY: the QP is live until drop, and `lists` is its receive queue.
+        let posted = unsafe { lists.post(list, |wr, bad| verb.call(wr, bad)) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 
     /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it

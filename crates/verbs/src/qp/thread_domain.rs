@@ -156,7 +156,7 @@ mod tests {
 
     /// A context of the software RNIC whose thread domains are the fake driver's, or nobody's.
     fn open(fake: bool) -> Context {
-        crate::fake::soft_with(|table| {
+        crate::fake_device::soft_with(|table| {
             table.alloc_td = fake.then_some(alloc_td as _);
             table.dealloc_td = fake.then_some(dealloc_td as _);
             table.alloc_parent_domain = fake.then_some(alloc_parent as _);

@@ -62,7 +62,7 @@ pub use configuring::KeyConfig;
 pub use key::{BadBlock, BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
 pub use layout::{KeyLayout, Strip};
 
-pub use crate::wr::send::RefusedKey;
+pub use crate::wr::buffer::RefusedKey;
 pub use crate::wr_id::WrNumber;
 
 pub(crate) use configuring::{NotBuilt, PostedConfiguration};

@@ -5,7 +5,7 @@ use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
 
 use crate::memory::peer::PeerSlice;
-use crate::signature::{KeyLayout, KeyRange};
+use crate::signature::{KeyConfig, KeyLayout, KeyRange};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::{SgList, packet_sge};
 
@@ -46,40 +46,39 @@ pub enum Addressed {
 /// What comes back with the completion of a work request that was posted by itself.
 #[derive(Debug)]
 pub enum OpDone {
-    /// The memory that it used. Of a list of transfers, [`Buffer::Empty`] or one of its slices.
+    /// The memory that it used.
     Memory(Buffer),
     /// Of the configuration of a signature key: the layout that it replaced.
     Layout(KeyLayout),
 }
 
-/// The memory of a work request that is to be posted, and whether the post copies it: that is so
-/// only of what has addresses.
-pub(crate) struct Given {
-    buffer: Buffer,
-    is_inline: bool,
+/// The memory of a work request that is to be posted.
+pub(crate) enum Given {
+    /// What the device uses until the work request is done.
+    Used(Buffer),
+    /// What the post copies, which has addresses.
+    Copied(Buffer),
+    /// What the post copies and a configuration of a signature key consists of.
+    Words(ibv_sge),
 }
 
 impl Given {
-    /// What the device uses until the work request is done.
-    pub(crate) fn used(buffer: Buffer) -> Given {
-        Given { buffer, is_inline: false }
-    }
-
-    /// What the post copies.
     pub(crate) fn copied(memory: Addressed) -> Given {
-        Given { buffer: memory.into(), is_inline: true }
+        Given::Copied(memory.into())
     }
 
-    pub(crate) fn is_inline(&self) -> bool {
-        self.is_inline
-    }
-
-    pub(crate) fn buffer(&self) -> &Buffer {
-        &self.buffer
+    pub(crate) fn buffer(&self) -> Option<&Buffer> {
+        match self {
+            Given::Used(buffer) | Given::Copied(buffer) => Some(buffer),
+            Given::Words(_) => None,
+        }
     }
 
     pub(crate) fn into_buffer(self) -> Buffer {
-        self.buffer
+        match self {
+            Given::Used(buffer) | Given::Copied(buffer) => buffer,
+            Given::Words(_) => Buffer::Empty,
+        }
     }
 }
 
@@ -193,6 +192,16 @@ from!(Addressed: Packet(Packet), Peer(PeerSlice), List(SgList));
 pub struct Refused {
     /// What was to be posted.
     pub buffer: Buffer,
+    /// Why it was not.
+    pub reason: PostStop,
+}
+
+/// A configuration that was not posted; it comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct RefusedKey {
+    /// What was to be configured.
+    pub config: KeyConfig,
     /// Why it was not.
     pub reason: PostStop,
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod buffer;
 pub(crate) mod connected;
+pub(crate) mod kept;
+pub(crate) mod local;
 pub(crate) mod operation;
 pub(crate) mod post;
 pub(crate) mod post_verb;

@@ -6,14 +6,13 @@
 //! [`Part`], which stays with the QP. What RC alone carries can't be written for UC
 //! ([`crate::rdma::Connected`]).
 
-use verbline_mem::Packet;
-
 use crate::memory::mr::Access;
-use crate::memory::peer::{PeerMr, Remote};
-use crate::memory::span::Span;
-use crate::memory::window::MemoryWindow;
-use crate::signature::{BlockSignature, KeptSignatureKey};
-use crate::wr::connected::{Connected, NoFence, OnRc, OnUc};
+use crate::memory::peer::Remote;
+use crate::signature::BlockSignature;
+use crate::wr::connected::{Connected, OnRc};
+use crate::wr::kept::{KeptKey, KeptWindow};
+use crate::wr::local::{Local, Part, Word, WorkMemory};
+use crate::wr::sg_list::SgList;
 
 /// What a list of work requests carries out over a connection.
 #[derive(Debug)]
@@ -109,20 +108,6 @@ pub enum Transfer<T: Connected = OnRc> {
     },
 }
 
-impl Transfer {
-    /// The same on UC, if UC carries it.
-    fn on_uc(self) -> Option<Transfer<OnUc>> {
-        Some(match self {
-            Transfer::Send => Transfer::Send,
-            Transfer::SendWithImm { imm } => Transfer::SendWithImm { imm },
-            Transfer::SendWithInvalidate { rkey } => Transfer::SendWithInvalidate { rkey },
-            Transfer::Write { to } => Transfer::Write { to },
-            Transfer::WriteWithImm { to, imm } => Transfer::WriteWithImm { to, imm },
-            Transfer::Read { .. } => return None,
-        })
-    }
-}
-
 /// A work request that changes eight bytes of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
@@ -149,23 +134,6 @@ impl Operation {
     pub fn read(local: Local, from: Remote) -> Operation {
         Operation::Transfer { transfer: Transfer::Read { from, on: OnRc }, local }
     }
-
-    /// The same on UC; it comes back if UC does not carry it.
-    pub(crate) fn on_uc(self) -> Result<Operation<OnUc>, Operation> {
-        match self {
-            Operation::Transfer { transfer, local } => match (transfer.on_uc(), local) {
-                (Some(transfer), Local::Empty) => Ok(Operation::Transfer { transfer, local: Local::Empty }),
-                (Some(transfer), Local::Packet(packet)) => {
-                    Ok(Operation::Transfer { transfer, local: Local::Packet(packet) })
-                }
-                (Some(transfer), Local::Part(part)) => Ok(Operation::Transfer { transfer, local: Local::Part(part) }),
-                (_, local) => Err(Operation::Transfer { transfer, local }),
-            },
-            Operation::LocalInvalidate { rkey } => Ok(Operation::LocalInvalidate { rkey }),
-            Operation::Bind { window, part, access } => Ok(Operation::Bind { window, part, access }),
-            reliable @ (Operation::Atomic { .. } | Operation::Respond { .. } | Operation::Sign { .. }) => Err(reliable),
-        }
-    }
 }
 
 impl<T: Connected> Operation<T> {
@@ -179,12 +147,38 @@ impl<T: Connected> Operation<T> {
         Operation::Transfer { transfer: Transfer::Write { to }, local }
     }
 
-    /// The packet that it uses, if it uses one.
-    pub fn into_packet(self) -> Option<Packet> {
+    /// Whether UC carries it.
+    #[inline]
+    pub fn is_on_uc(&self) -> bool {
+        match self {
+            Operation::Transfer { transfer: Transfer::Read { .. }, .. }
+            | Operation::Transfer { local: Local::Key(..), .. } => false,
+            Operation::Transfer {
+                local: Local::Empty | Local::Packet(_) | Local::Part(_) | Local::List(_), ..
+            } => true,
+            Operation::LocalInvalidate { .. } | Operation::Bind { .. } => true,
+            Operation::Atomic { .. } | Operation::Respond { .. } | Operation::Sign { .. } => false,
+        }
+    }
+
+    /// The scatter/gather list that it uses, if it uses one.
+    #[inline]
+    pub(crate) fn list(&self) -> Option<&SgList> {
+        match self {
+            Operation::Transfer { local: Local::List(list), .. }
+            | Operation::Respond { local: Local::List(list), .. } => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The memory that it uses and that comes back with its completion.
+    pub fn into_memory(self) -> Option<WorkMemory> {
         match self {
             Operation::Transfer { local: Local::Packet(packet), .. }
             | Operation::Respond { local: Local::Packet(packet), .. }
-            | Operation::Atomic { into: Word::Packet(packet), .. } => Some(packet),
+            | Operation::Atomic { into: Word::Packet(packet), .. } => Some(WorkMemory::Packet(packet)),
+            Operation::Transfer { local: Local::List(list), .. }
+            | Operation::Respond { local: Local::List(list), .. } => Some(WorkMemory::List(list)),
             Operation::Transfer { .. }
             | Operation::Respond { .. }
             | Operation::Atomic { .. }
@@ -240,77 +234,4 @@ pub struct WorkOptions<T: Connected = OnRc> {
     pub fence: T::Fence,
     /// Ask for a completion, whatever the QP's `signal_every_wr` says.
     pub signaled: bool,
-}
-
-impl WorkOptions {
-    /// The same on UC, unless it waits for what UC has not.
-    pub(crate) fn on_uc(self) -> Option<WorkOptions<OnUc>> {
-        let WorkOptions { solicited, fence, signaled } = self;
-        (!fence).then_some(WorkOptions { solicited, fence: NoFence, signaled })
-    }
-}
-
-/// A region that a QP keeps, by its place among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptRegion(pub(crate) u16);
-
-/// A window that a QP keeps, by its place among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptWindow(pub(crate) u16);
-
-/// A signature key that a QP keeps, by its place among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptKey(pub(crate) u16);
-
-/// Data that a signature key stands for, as [`SignatureKey::range`](crate::signature::SignatureKey)
-/// counts it: without protection information, in whole blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyPart {
-    /// Which key.
-    pub key: KeptKey,
-    /// Where it starts, bytes.
-    pub offset: u32,
-    /// How long it is, bytes.
-    pub len: u32,
-}
-
-/// A part of a region that the QP keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
-    /// Which region.
-    pub region: KeptRegion,
-    /// Where in it.
-    pub span: Span,
-}
-
-/// Local memory whose bytes move.
-#[derive(Debug, Default)]
-pub enum Local<T: Connected = OnRc> {
-    /// No bytes.
-    #[default]
-    Empty,
-    /// A packet's data: `len()` bytes of it.
-    Packet(Packet),
-    /// A part of a region that the QP keeps.
-    Part(Part),
-    /// What a signature key that the QP keeps stands for: on RC.
-    Key(KeyPart, T::Reliable),
-}
-
-/// Eight bytes of this side, where an atomic puts what it found, in this machine's byte order.
-#[derive(Debug)]
-pub enum Word {
-    /// A packet's data, eight bytes long.
-    Packet(Packet),
-    /// A part of a region that the QP keeps, eight bytes long.
-    Part(Part),
-}
-
-/// What the QP was given for good, so that operations name it by a number. Keys go before what they
-/// stand for.
-#[derive(Debug, Default)]
-pub(crate) struct KeptMemory {
-    pub(crate) keys: Vec<KeptSignatureKey>,
-    pub(crate) regions: Vec<PeerMr>,
-    pub(crate) windows: Vec<MemoryWindow>,
 }

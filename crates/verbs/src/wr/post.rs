@@ -27,14 +27,17 @@ pub struct SendOptions<T: Carrier = OnRc> {
     pub signaled: bool,
     /// Where to (UD).
     pub destination: DestinationId,
+    /// The packet stays with the queue until it completes, which gives it back: it does not go
+    /// inline, however short it is.
+    pub comes_back: bool,
 }
 
 impl<T: Carrier> SendOptions<T> {
     /// The same on RC, which has all.
     #[inline]
     pub(crate) fn on_rc(self) -> SendOptions {
-        let SendOptions { imm, solicited, fence, signaled, destination } = self;
-        SendOptions { imm, solicited, fence: fence.into(), signaled, destination }
+        let SendOptions { imm, solicited, fence, signaled, destination, comes_back } = self;
+        SendOptions { imm, solicited, fence: fence.into(), signaled, destination, comes_back }
     }
 }
 

@@ -7,18 +7,17 @@
 //! was taken says which work request it is, so no table is kept of them.
 
 mod batch;
-mod binds;
 mod done;
-mod form;
 mod inline;
-mod keys;
+mod listed_wr;
+mod named;
 mod op;
 mod post_queue;
 mod signal;
-mod signed;
 #[cfg(test)]
 mod tests;
-mod transfers;
+
+use std::collections::VecDeque;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
@@ -29,13 +28,10 @@ use crate::signature::PostedConfiguration;
 use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
+use crate::wr::sg_list::SgList;
 use crate::wr::slots::Slots;
 use crate::wr::wr_list::LONGEST;
-use crate::wr_id::{Sequence, WrKind};
-
-pub use keys::RefusedKey;
-pub(crate) use op::Op;
-pub(crate) use transfers::Direction;
+use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -58,9 +54,11 @@ impl Destination {
 }
 
 /// What a slot of the SQ keeps for a work request that is not a packet of a batch.
-enum Kept {
+pub(crate) enum Kept {
     /// Memory, which goes back to the user.
     Memory(Buffer),
+    /// The scatter/gather list of a listed operation, which does so too.
+    List(Box<SgList>),
     /// A bind: the window and what it was bound to before, and memory that goes back to the user.
     Bind(PostedBind, Buffer),
     /// A configuration, or an invalidation, of a signature key.
@@ -84,6 +82,7 @@ pub(crate) struct SendQueue {
     /// where all is solicited.
     one_inline_bytes: u32,
     pub(crate) inline_bytes: u32,
+    max_sge: u32,
     max_message_bytes: u32,
     /// How many of `packets` are taken.
     packets_kept: u32,
@@ -100,12 +99,15 @@ pub(crate) struct SendQueue {
     packets: Slots,
     /// What one-sided work requests read or write, in the same slots.
     ops: Box<[Option<Kept>]>,
-    /// Which of these slots have an operation of a list. Its packet is in `packets`, and only of a
-    /// bind is there something in `ops`.
+    /// Which of these slots have an operation of a list. Its packet is in `packets`; only of a bind
+    /// and of a scatter/gather list is there something in `ops`.
     listed: Box<[bool]>,
-    /// Room for the entries of a work request that has a scatter/gather list, used during its post.
+    /// Room for the entries of work requests that have scatter/gather lists, used during their
+    /// post: as many as one may have at least.
     sges: Box<[ibv_sge]>,
     pub(crate) destinations: Vec<Destination>,
+    /// Addresses that were replaced, oldest first, each with the last work request that may use it.
+    pub(crate) replaced: VecDeque<(u64, AddressHandle)>,
 }
 
 pub(crate) struct SendQueueSpec {
@@ -129,9 +131,11 @@ impl SendQueue {
         // One more for the marker that a drain posts behind a full queue.
         let packets = Slots::new(spec.depth + 1);
         let signal_every = spec.signal_every.clamp(1, spec.depth.max(1));
+        let sges = if spec.max_sge > 1 { (spec.max_sge as usize).max(LONGEST) } else { 1 };
         let mut queue = SendQueue {
             ops: std::iter::repeat_with(|| None).take(packets.len() as usize).collect(),
-            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; spec.max_sge as usize].into(),
+            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; sges].into(),
+            max_sge: spec.max_sge,
             listed: vec![false; packets.len() as usize].into(),
             packets,
             packets_kept: 0,
@@ -153,6 +157,7 @@ impl SendQueue {
             signal_every,
             until_signal: signal_every,
             destinations: Vec::new(),
+            replaced: VecDeque::new(),
         };
         // Until the port is known. The specification's limit (ibv_post_send(3)).
         queue.set_max_message_bytes(1 << 31);
@@ -169,7 +174,7 @@ impl SendQueue {
     }
 
     pub(crate) fn max_sge(&self) -> u32 {
-        self.sges.len() as u32
+        self.max_sge
     }
 
     pub(crate) fn set_max_message_bytes(&mut self, bytes: u32) {
@@ -188,6 +193,24 @@ impl SendQueue {
     /// the last; at most as many as are outstanding.
     pub(crate) fn taken(&self, ago: u32) -> u64 {
         self.sequence.taken(ago)
+    }
+
+    pub(crate) fn reserve_destinations(&mut self, more: usize) {
+        self.destinations.reserve(more);
+        self.replaced.reserve(more);
+    }
+
+    /// An address that is no destination any more; what is posted may use it still.
+    pub(crate) fn replace(&mut self, ah: AddressHandle) {
+        let last = if self.outstanding > 0 { self.taken(1) } else { NO_WR_ID };
+        self.replaced.push_back((last, ah));
+    }
+
+    /// The oldest that was replaced, once nothing that is posted can use it.
+    pub(crate) fn take_replaced(&mut self) -> Option<AddressHandle> {
+        let (last, _) = self.replaced.front()?;
+        let is_used = self.sequence.age(*last, self.outstanding).is_some();
+        if is_used { None } else { self.replaced.pop_front().map(|(_, ah)| ah) }
     }
 
     /// Work requests that fit now.

@@ -183,6 +183,11 @@ impl SgList {
         self.entries.capacity()
     }
 
+    /// How many of its parts are packets.
+    pub fn packets(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.as_packet().is_some()).count()
+    }
+
     /// The length of all parts together, bytes.
     pub fn len_bytes(&self) -> usize {
         self.entries.iter().map(SgEntry::len_bytes).sum()

@@ -9,7 +9,8 @@
 //!
 //! Sends of which all go inline have work requests of their own ([`WrList::inline_of_thread`]),
 //! whose flags and keys are so between posts that an address, a length and a number make a send of
-//! one.
+//! one. So have those that are written for each post, whatever was there
+//! ([`WrList::written_of_thread`]).
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -84,6 +85,7 @@ pub(crate) struct Lists {
     recv: Entries<ibv_recv_wr>,
     send: Entries<ibv_send_wr>,
     inline: Entries<ibv_send_wr>,
+    written: Entries<ibv_send_wr>,
 }
 
 thread_local! {
@@ -116,6 +118,7 @@ fn make() -> NonNull<Lists> {
     let lists = unsafe { NonNull::new_unchecked(lists) };
     for_each_usual(WrList { entries: ibv_send_wr::entries(lists) }, |_| ());
     for_each_usual(WrList { entries: inline_entries(lists) }, |wr| wr.send_flags = ibv_send_flags::IBV_SEND_INLINE.0);
+    for_each_usual(WrList { entries: written_entries(lists) }, |_| ());
     for_each_usual(WrList { entries: ibv_recv_wr::entries(lists) }, |_| ());
     HERE.set(lists.as_ptr());
     // Where the thread is ending already, they are leaked.
@@ -140,7 +143,24 @@ fn inline_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
     unsafe { &raw mut (*lists.as_ptr()).inline }
 }
 
+#[inline]
+fn written_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
+    // SAFETY: the address of a field of a live allocation.
+    unsafe { &raw mut (*lists.as_ptr()).written }
+}
+
 impl WrList<ibv_send_wr> {
+    /// The work requests of which whoever posts writes all that the opcode reads. Each of the list
+    /// keeps its link and its one SGE; whoever points one at other entries calls
+    /// [`WrList::altered`] behind the post.
+    ///
+    /// # Safety
+    /// The contract of [`WrList::of_thread`], for these.
+    #[inline]
+    pub(crate) unsafe fn written_of_thread() -> WrList<ibv_send_wr> {
+        WrList { entries: written_entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
+    }
+
     /// The work requests for sends that all go inline. Between posts their flags are INLINE alone
     /// and their keys 0; code that sets another flag takes it back behind the post.
     ///

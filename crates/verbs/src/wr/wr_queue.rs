@@ -1,22 +1,32 @@
 //! Work requests of any kind in one list, waiting to be posted in order.
 //!
 //! A [`WorkList`] is a bounded queue, made once, for RC or for UC.
-//! [`crate::rdma::RcQp::post_works`] posts from its front, sends and one-sided operations in the
-//! order in which they were put in, as linked lists. The memory of an operation is a packet, which
-//! moves in, or a part of a region that the QP was given for good
-//! ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no count is kept, since
+//! [`crate::QueuePair::post_works`] posts from its front, sends and one-sided operations in the
+//! order in which they were put in, as linked lists. The memory of an operation is a packet or a
+//! scatter/gather list, which moves in, or a part of a region that the QP was given for good
+//! ([`crate::QueuePair::keep_memory`]): a number and two offsets, of which no count is kept, since
 //! the QP keeps the region.
 
 use verbline_mem::Packet;
 
-use crate::wr::connected::{Connected, OnRc, OnUc};
-use crate::wr::operation::{Local, Operation, WorkOptions};
+use crate::wr::connected::{Connected, OnRc};
+use crate::wr::local::Local;
+use crate::wr::operation::{Operation, WorkOptions};
+use crate::wr::post::SendOptions;
+use crate::wr::sg_list::SgList;
 
 /// A work request that waits.
 #[derive(Debug)]
 pub enum Work<T: Connected = OnRc> {
     /// A packet to be sent like [`crate::QueuePair::post_send`] does: inline if it fits.
     Send(Packet),
+    /// The same with options.
+    SendWith {
+        /// What is sent.
+        packet: Packet,
+        /// How.
+        options: SendOptions<T>,
+    },
     /// An operation, whose memory comes back with its completion.
     Operation {
         /// What it does, and its memory.
@@ -26,27 +36,48 @@ pub enum Work<T: Connected = OnRc> {
     },
 }
 
-impl Work {
-    /// The same on UC; it comes back if UC does not carry it. For those who learn while they run
-    /// which transport it is.
-    pub fn on_uc(self) -> Result<Work<OnUc>, Work> {
-        match self {
-            Work::Send(packet) => Ok(Work::Send(packet)),
-            Work::Operation { operation, options } => match options.on_uc() {
-                None => Err(Work::Operation { operation, options }),
-                Some(on_uc) => match operation.on_uc() {
-                    Ok(operation) => Ok(Work::Operation { operation, options: on_uc }),
-                    Err(operation) => Err(Work::Operation { operation, options }),
-                },
-            },
-        }
-    }
-}
-
 impl<T: Connected> Work<T> {
     /// An operation without options.
     pub fn plain(operation: Operation<T>) -> Work<T> {
         Work::Operation { operation, options: WorkOptions::default() }
+    }
+
+    /// Whether UC carries it: neither READs, atomics and fences nor what uses a signature key.
+    #[inline]
+    pub fn is_on_uc(&self) -> bool {
+        match self {
+            Work::Send(_) => true,
+            Work::SendWith { options, .. } => !options.fence.into(),
+            Work::Operation { operation, options } => operation.is_on_uc() && !options.fence.into(),
+        }
+    }
+
+    /// The packet that it sends; `None`: it is an operation.
+    #[inline]
+    fn sends(&self) -> Option<&Packet> {
+        match self {
+            Work::Send(packet) | Work::SendWith { packet, .. } => Some(packet),
+            Work::Operation { .. } => None,
+        }
+    }
+
+    /// Whether a completion is asked for.
+    #[inline]
+    pub(crate) fn is_signaled(&self) -> bool {
+        match self {
+            Work::Send(_) => false,
+            Work::SendWith { options, .. } => options.signaled,
+            Work::Operation { options, .. } => options.signaled,
+        }
+    }
+
+    /// The scatter/gather list of an operation that has one.
+    #[inline]
+    pub(crate) fn list(&self) -> Option<&SgList> {
+        match self {
+            Work::Operation { operation, .. } => operation.list(),
+            Work::Send(_) | Work::SendWith { .. } => None,
+        }
     }
 
     /// Whether it is a transfer of a part of a region, or of nothing.
@@ -59,8 +90,8 @@ impl<T: Connected> Work<T> {
 /// Work requests that wait to be posted, in order. It never grows.
 #[derive(Debug)]
 pub struct WorkList<T: Connected = OnRc> {
-    /// Those from `head` to `tail` wait, and the others are empty. Twice the capacity, so that the
-    /// list moves back to the front once in as many pushes at most.
+    /// Those from `head` to `tail` wait; the others are empty, or left over and without a packet.
+    /// Twice the capacity, so that the list moves back to the front once in as many pushes at most.
     places: Box<[Option<Work<T>>]>,
     head: usize,
     tail: usize,
@@ -117,13 +148,13 @@ impl<T: Connected> WorkList<T> {
         if self.tail == self.places.len() {
             self.move_to_front();
         }
-        if let Work::Send(packet) = &work {
+        if let Some(packet) = work.sends() {
             self.sends += 1;
             self.send_bytes += packet.len() as u64;
         }
-        // Forgotten rather than dropped: an empty place needs no look.
+        // Forgotten rather than dropped: nothing is in it that needs a drop.
         let before = self.places[self.tail].replace(work);
-        debug_assert!(before.is_none());
+        debug_assert!(before.as_ref().is_none_or(Work::is_without_packet));
         std::mem::forget(before);
         self.tail += 1;
         Ok(())
@@ -134,7 +165,7 @@ impl<T: Connected> WorkList<T> {
     pub fn pop(&mut self) -> Option<Work<T>> {
         let work = self.places.get_mut(self.head)?.take()?;
         self.head += 1;
-        if let Work::Send(packet) = &work {
+        if let Some(packet) = work.sends() {
             self.sends -= 1;
             self.send_bytes -= packet.len() as u64;
         }
@@ -148,12 +179,7 @@ impl<T: Connected> WorkList<T> {
     #[inline]
     pub(crate) fn forget(&mut self, count: usize) {
         let end = self.tail.min(self.head + count);
-        for place in &mut self.places[self.head..end] {
-            let work = place.take();
-            debug_assert!(work.as_ref().is_some_and(Work::is_without_packet));
-            // Nothing is in it that needs a drop.
-            std::mem::forget(work);
-        }
+        debug_assert!(self.places[self.head..end].iter().flatten().all(Work::is_without_packet));
         self.head = end;
         if self.is_empty() {
             (self.head, self.tail) = (0, 0);

@@ -24,7 +24,6 @@ fn atomic_into_a_key(key: KeyPart, at: Remote) -> Operation {
 /// No listed work request says where a datagram goes.
 fn list_of_datagrams(qp: &mut QueuePair, works: &mut WorkList) {
     let _ = qp.ud().unwrap().post_works(works);
-    let _ = qp.post_works(works);
 }
 
 fn main() {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Options, PATIENCE, Side, device, hand_back, init_spec, only_soft, open, provider, spec};
 use verbline_mem::Batch;
 use verbline_verbs::connection::{
-    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, ConnectionError, Listener,
+    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, CmTransport, ConnParam, ConnectOptions, ConnectionError, Listener,
     REJECT_PRIVATE_BYTES, Route, resolve, resolve_for,
 };
 use verbline_verbs::{Access, InitSpec, Provider, QpState, Status, Transport, expert::AttrMask};
@@ -15,7 +15,11 @@ const SOON: Duration = Duration::from_millis(20);
 
 /// A side whose QP is in RESET.
 fn fresh(device: &'static str) -> Side {
-    let options = Options::new(Transport::Rc);
+    fresh_of(Transport::Rc, device)
+}
+
+fn fresh_of(transport: Transport, device: &'static str) -> Side {
+    let options = Options::new(transport);
     let mut side = Side::build(open(device), &options, 0, false);
     side.qp = side.pd.create_qp(&spec(&options, &side.cq, 0)).unwrap();
     side
@@ -102,6 +106,47 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     side.drain();
     side.assert_all_free();
     client.join().unwrap();
+}
+
+#[test]
+fn two_sides_of_uc_meet_at_an_address_where_rc_finds_nobody() {
+    let uc = ConnectOptions { transport: CmTransport::Uc, ..with(b"hello") };
+    let mut listener = Listener::bind_for(provider(), "0.0.0.0:0".parse().unwrap(), CmTransport::Uc, 4).unwrap();
+    let address = to(&listener, "10.9.9.2");
+    let from = Some("10.9.9.1:0".parse().unwrap());
+    let (mut a, mut b) = (fresh_of(Transport::Uc, "soft0"), fresh_of(Transport::Uc, "soft1"));
+
+    let mut reliable = fresh("soft0");
+    let asked = route(address).unwrap().connect(&mut reliable.qp, &with(b""));
+    let error = asked.and_then(|connecting| connecting.finish(&mut reliable.qp, PATIENCE)).unwrap_err();
+    assert!(matches!(error, ConnectionError::Refused { address: at } if at == address), "{error}");
+    let route = || resolve_for(provider(), address, from, &uc, PATIENCE).unwrap();
+    reliable.qp.to_reset().unwrap();
+    let error = route().connect(&mut reliable.qp, &uc).unwrap_err();
+    let words = format!("the QP is RC, the connection at {address} is UC; make a QP of that transport");
+    assert_eq!(error.to_string(), words);
+
+    let connecting = route().connect(&mut a.qp, &uc).unwrap();
+    assert_eq!(a.post_recvs(2), 2);
+    let request = listener.next(PATIENCE).unwrap().unwrap();
+    assert_eq!((request.transport(), request.param().qp_num), (CmTransport::Uc, a.qp.qpn()));
+    b.qp.to_init(&init_spec()).unwrap();
+    assert_eq!(b.post_recvs(2), 2);
+    let mut accepted = request.accept(&mut b.qp, &with(b"welcome")).unwrap();
+    let mut connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
+    accepted.wait_established(PATIENCE).unwrap();
+    assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
+    a.send(b"question");
+    assert_eq!(b.receive(1)[0].data(), b"question");
+    b.send(b"answer");
+    assert_eq!(a.receive(1)[0].data(), b"answer");
+    accepted.disconnect(&mut b.qp).unwrap();
+    assert!(connected.wait_disconnected(PATIENCE).unwrap());
+    for side in [&mut a, &mut b] {
+        side.qp.start_drain().unwrap();
+        side.drain();
+        side.assert_all_free();
+    }
 }
 
 #[test]

@@ -7,6 +7,73 @@ use verbline_verbs::{
     datagram::{AhSpec, DestinationId, Grh, MULTICAST_QPN, ReplyError},
 };
 
+/// Each way in which a UD QP sends takes immediate data (ibv_post_send(3), table of opcodes).
+#[test]
+fn a_datagram_carries_immediate_data_however_it_is_posted() {
+    let options = Options::new(Transport::Ud);
+    let (mut a, mut b) = pair(&options);
+    assert_eq!(b.post_recvs(3), 3);
+    let with_imm = |imm| SendOptions { imm: Some(imm), ..SendOptions::default() };
+    let [alone, copied] = [&b"alone"[..], &b"copied"[..]].map(|bytes| a.packet(bytes));
+    a.qp.ud().unwrap().send(alone, with_imm(1)).unwrap();
+    a.qp.ud().unwrap().send_inline(copied, with_imm(2)).unwrap();
+    let outcome =
+        a.qp.post_send_with(&mut a.batch([&b"batch"[..]]), |_, _| SendOptions { imm: Some(3), ..Default::default() });
+    assert_eq!((outcome.posted, outcome.stop), (1, None));
+    let mut came = Vec::new();
+    while came.len() < 3 {
+        b.poll(|qp, _, completion| came.push((completion.imm(), qp.recv_done(completion).unwrap().data().to_vec())));
+    }
+    let expected = [(1, &b"alone"[..]), (2, b"copied"), (3, b"batch")].map(|(imm, text)| (Some(imm), text.to_vec()));
+    assert_eq!(came, expected);
+}
+
+/// What replaces a destination gets what is sent there from then on; the address that was there is
+/// given back once the last send that may use it is done, and not before.
+#[test]
+fn a_destination_is_replaced_and_its_address_stays_while_it_is_used() {
+    let options = Options { signal_every_wr: 1, ..Options::new(Transport::Ud) };
+    let (mut a, mut b) = pair(&options);
+    let mut c = Side::new("soft1", &options, 0xc);
+    crate::common::bring_up(&mut c, &a.qp.endpoint(), &options);
+    let [ah, other] =
+        [b.qp.endpoint(), c.qp.endpoint()].map(|to| a.pd.create_ah(&crate::common::to_gid(to.gid)).unwrap());
+    let (to_b, to_c) = (b.qp.endpoint(), c.qp.endpoint());
+    let id = a.qp.add_destination(&ah, to_b.qpn, to_b.qkey).unwrap();
+    drop(ah);
+    let send = |a: &mut Side, text: &'static [u8]| {
+        let mut batch = a.batch([text]);
+        let outcome = a.qp.post_send_with(&mut batch, |_, _| SendOptions { destination: id, ..SendOptions::default() });
+        assert_eq!((outcome.posted, outcome.stop), (1, None));
+    };
+    assert_eq!((b.post_recvs(1), c.post_recvs(1)), (1, 1));
+    send(&mut a, b"to b");
+    a.qp.replace_destination(id, &other, to_c.qpn, to_c.qkey).unwrap();
+    send(&mut a, b"to c");
+    assert!(a.qp.take_replaced().is_none(), "a send that is not known to be done may use it");
+    assert_eq!(a.qp.replaced(), 1);
+    assert_eq!((b.receive(1)[0].data(), c.receive(1)[0].data()), (&b"to b"[..], &b"to c"[..]));
+    while a.qp.sends_outstanding() > 0 {
+        a.poll(crate::common::hand_back);
+    }
+    assert!(a.qp.take_replaced().is_some() && a.qp.take_replaced().is_none());
+    assert_eq!(a.qp.replaced(), 0);
+    // With nothing posted it is free at once.
+    a.qp.replace_destination(id, &other, to_c.qpn, to_c.qkey).unwrap();
+    assert!(a.qp.take_replaced().is_some());
+    let (mut stranger, _) = pair(&options);
+    let far = (0..300)
+        .map(|_| {
+            stranger
+                .qp
+                .add_destination(&stranger.pd.create_ah(&crate::common::to_gid(to_c.gid)).unwrap(), 1, 1)
+                .unwrap()
+        })
+        .last()
+        .unwrap();
+    assert!(a.qp.replace_destination(far, &other, 1, 1).is_err(), "it has no such destination");
+}
+
 #[test]
 fn one_ud_qp_talks_to_many_and_replies_to_whoever_sent() {
     let options = Options::new(Transport::Ud);

@@ -1,17 +1,18 @@
-//! RDMA WRITEs and READs posted as lists.
+//! RDMA WRITEs and READs of parts of a region, posted as lists.
 
-use crate::common::{Options, Side, hand_back, pair, provider};
-use verbline_verbs::{
-    Access, MrError, PostStop, Provider, SendOptions, SendOutcome, Transport, WrKind,
-    rdma::{PeerMr, PeerSlice, Remote},
-};
+use crate::common::{Options, Side, hand_back, pair};
+use verbline_verbs::rdma::{Connected, KeepSpec, KeptRegion, Operation, Part, PeerMr, Remote, Work, WorkList};
+use verbline_verbs::{Access, PostStop, SendOptions, SendOutcome, Transport, WrKind};
 
 fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
-fn signaled() -> SendOptions {
-    SendOptions { signaled: true, ..SendOptions::default() }
+/// A region of a side that its queue pair keeps as its only one.
+fn kept(side: &mut Side) -> PeerMr {
+    let region = side.peer_region(4096, all());
+    side.qp.keep_memory(&KeepSpec { regions: vec![Some(region.clone())], ..KeepSpec::default() }).unwrap();
+    region
 }
 
 /// Polls until everything posted is done; gives how many completions came.
@@ -30,16 +31,25 @@ fn finish(side: &mut Side) -> usize {
 
 /// `count` parts of 16 bytes, each beside the peer's part of the same number, from the last to the
 /// first.
-fn crosswise(local: &PeerMr, remote: &PeerMr, count: usize) -> Vec<(PeerSlice, Remote)> {
-    let parts = (0..count).map(|part| {
-        let there = remote.remote(16 * (count - 1 - part) as u64);
-        (local.slice(16 * part, 16).unwrap(), there)
-    });
-    parts.collect()
+fn crosswise(remote: &PeerMr, count: u32) -> Vec<(Part, Remote)> {
+    let part = |at| Part { region: KeptRegion(0), span: (16 * at..16 * at + 16).into() };
+    (0..count).map(|at| (part(at), remote.remote(16 * u64::from(count - 1 - at)))).collect()
 }
 
-fn borrowed(list: &[(PeerSlice, Remote)]) -> impl Iterator<Item = (&PeerSlice, Remote)> {
-    list.iter().map(|(slice, remote)| (slice, *remote))
+fn list<T: Connected>(parts: &[(Part, Remote)], operation: fn(Part, Remote) -> Operation<T>) -> WorkList<T> {
+    let mut works = WorkList::with_capacity(parts.len());
+    for &(part, remote) in parts {
+        assert!(works.push(Work::plain(operation(part, remote))).is_ok());
+    }
+    works
+}
+
+fn write<T: Connected>(part: Part, to: Remote) -> Operation<T> {
+    Operation::write(part.into(), to)
+}
+
+fn read(part: Part, from: Remote) -> Operation {
+    Operation::read(part.into(), from)
 }
 
 fn numbered(count: usize, seed: u8) -> Vec<u8> {
@@ -53,29 +63,28 @@ fn bytes(mr: &PeerMr, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_list_moves_all_its_parts_and_one_in_signal_every_completes() {
+fn a_list_moves_all_its_parts_and_its_last_and_one_in_signal_every_complete() {
     for transport in [Transport::Rc, Transport::Uc] {
         let (mut a, b) = pair(&Options::new(transport));
-        let (near, far) = (a.peer_region(4096, all()), b.peer_region(4096, all()));
-        let data = numbered(12, 0x40);
+        let (near, far) = (kept(&mut a), b.peer_region(4096, all()));
+        let data = numbered(13, 0x40);
         near.write_from(0, &data).unwrap();
-        let list = crosswise(&near, &far, 12);
+        let parts = crosswise(&far, 13);
         let outcome = match transport {
-            Transport::Rc => a.qp.rc().unwrap().write_list(borrowed(&list), SendOptions::default()),
-            _ => a.qp.uc().unwrap().write_list(borrowed(&list), SendOptions::default()),
+            Transport::Rc => a.qp.rc().unwrap().post_works(&mut list(&parts, write)),
+            _ => a.qp.uc().unwrap().post_works(&mut list(&parts, write)),
         };
-        assert_eq!(outcome, SendOutcome { posted: 12, ..SendOutcome::default() });
-        assert_eq!(finish(&mut a), 3, "every fourth is signaled");
+        assert_eq!(outcome, SendOutcome { posted: 13, ..SendOutcome::default() });
+        assert_eq!(finish(&mut a), 4, "every fourth is signaled, and the last");
         let reversed: Vec<u8> = data.chunks(16).rev().flatten().copied().collect();
         assert_eq!(bytes(&far, data.len()), reversed);
 
         if transport == Transport::Rc {
-            let back = a.peer_region(4096, all());
-            let list = crosswise(&back, &far, 12);
-            let outcome = a.qp.rc().unwrap().read_list(borrowed(&list), signaled());
-            assert_eq!((outcome.posted, outcome.stop), (12, None));
-            assert_eq!(finish(&mut a), 12, "all were asked for");
-            assert_eq!(bytes(&back, data.len()), data);
+            near.write_from(0, &vec![0; data.len()]).unwrap();
+            let outcome = a.qp.rc().unwrap().post_works(&mut list(&parts, read));
+            assert_eq!((outcome.posted, outcome.stop), (13, None));
+            finish(&mut a);
+            assert_eq!(bytes(&near, data.len()), data);
         }
     }
 }
@@ -83,37 +92,35 @@ fn a_list_moves_all_its_parts_and_one_in_signal_every_completes() {
 #[test]
 fn what_does_not_fit_is_told_and_can_follow() {
     let (mut a, b) = pair(&Options::new(Transport::Rc));
-    let (near, far) = (a.peer_region(4096, all()), b.peer_region(4096, all()));
+    let (near, far) = (kept(&mut a), b.peer_region(4096, all()));
     let data = numbered(40, 0x15);
     near.write_from(0, &data).unwrap();
-    let list = crosswise(&near, &far, 40);
-    let mut done = 0;
-    while done < list.len() {
-        let outcome = a.qp.rc().unwrap().write_list(borrowed(&list[done..]), SendOptions::default());
-        let room = 16.min(list.len() - done);
-        let stop = (done + room < list.len()).then_some(PostStop::Full);
+    let mut works = list(&crosswise(&far, 40), write);
+    while !works.is_empty() {
+        let room = 16.min(works.len());
+        let stop = (room < works.len()).then_some(PostStop::Full);
+        let outcome = a.qp.rc().unwrap().post_works(&mut works);
         assert_eq!((outcome.posted, outcome.stop), (room, stop));
-        done += room;
         finish(&mut a);
     }
     assert_eq!(bytes(&far, data.len()), data.chunks(16).rev().flatten().copied().collect::<Vec<u8>>());
-    let none = a.qp.rc().unwrap().read_list([], SendOptions::default());
+    let none = a.qp.rc().unwrap().post_works(&mut works);
     assert_eq!(none, SendOutcome::default());
 }
 
 #[test]
 fn sends_writes_and_lists_share_a_queue() {
     let (mut a, mut b) = pair(&Options::new(Transport::Rc));
-    let (near, far) = (a.peer_region(4096, all()), b.peer_region(4096, all()));
+    let (near, far) = (kept(&mut a), b.peer_region(4096, all()));
     assert_eq!(b.post_recvs(4), 4);
     near.write_from(0, &numbered(3, 9)).unwrap();
-    let list = crosswise(&near, &far, 3);
+    let parts = crosswise(&far, 3);
     a.send(&[7; 500]);
-    let _ = a.qp.rc().unwrap().write_list(borrowed(&list), SendOptions::default());
+    let _ = a.qp.rc().unwrap().post_works(&mut list(&parts, write));
     a.qp.rc().unwrap().write(a.cache.get().unwrap(), far.remote(2048), SendOptions::default()).unwrap();
-    let _ = a.qp.rc().unwrap().read_list(borrowed(&list[..2]), signaled());
+    let _ = a.qp.rc().unwrap().post_works(&mut list(&parts[..2], read));
     a.send(&[8; 500]);
-    let _ = a.qp.rc().unwrap().write_list(borrowed(&list), signaled());
+    let _ = a.qp.rc().unwrap().post_works(&mut list(&parts, write));
     assert_eq!(a.qp.sends_outstanding(), 11);
     finish(&mut a);
     let came: Vec<u8> = b.receive(2).iter().map(|packet| packet.data()[0]).collect();
@@ -125,51 +132,12 @@ fn sends_writes_and_lists_share_a_queue() {
 }
 
 #[test]
-fn a_list_keeps_its_regions_until_it_is_done() {
-    let (mut a, b) = pair(&Options::new(Transport::Rc));
-    let far = b.peer_region(4096, all());
-    let mut regions = [a.peer_region(4096, all()), a.peer_region(4096, all())];
-    // Three runs of one region each: a, b, a.
-    let order = [0, 0, 1, 1, 1, 0];
-    let list: Vec<_> = order.iter().map(|&which| (regions[which].slice(0, 64).unwrap(), far.remote(0))).collect();
-    let outcome = a.qp.rc().unwrap().read_list(borrowed(&list), signaled());
-    assert_eq!((outcome.posted, outcome.stop), (6, None));
-    drop(list);
-    for region in &mut regions {
-        assert!(matches!(region.set_access(Access::LOCAL_WRITE), Err(MrError::Shared { .. })), "work requests hold it");
-    }
-    finish(&mut a);
-    for region in &mut regions {
-        // What the device then says is its own affair: rdma_rxe of Linux 6.1 has no ibv_rereg_mr.
-        match region.set_access(Access::LOCAL_WRITE) {
-            Err(MrError::Shared { .. }) => panic!("nobody holds it any more"),
-            Err(error) => assert_eq!(provider(), Provider::Kernel, "{error}"),
-            Ok(()) => {}
-        }
-    }
-}
-
-#[test]
-fn the_part_that_cannot_be_posted_ends_the_list() {
-    let (mut a, b) = pair(&Options::new(Transport::Rc));
-    let (near, far) = (a.peer_region(4096, all()), b.peer_region(4096, all()));
-    // The peer's own region is no local memory of this side.
-    let foreign = far.slice(0, 16).unwrap();
-    let mut list = crosswise(&near, &far, 3);
-    list.insert(2, (foreign, far.remote(0)));
-    let outcome = a.qp.rc().unwrap().write_list(borrowed(&list), signaled());
-    assert_eq!(outcome.posted, 2);
-    assert!(matches!(outcome.stop, Some(PostStop::NotRegistered { .. })), "{outcome:?}");
-    assert_eq!(finish(&mut a), 2);
-}
-
-#[test]
 fn a_refused_access_fails_its_part_and_flushes_the_rest() {
-    let (mut a, b) = pair(&Options::new(Transport::Rc));
-    let (near, far) = (a.peer_region(4096, all()), b.peer_region(4096, all()));
-    let mut list = crosswise(&near, &far, 4);
-    list[2].1 = far.remote(4096);
-    let outcome = a.qp.rc().unwrap().read_list(borrowed(&list), signaled());
+    let (mut a, b) = pair(&Options { signal_every_wr: 1, ..Options::new(Transport::Rc) });
+    let (_near, far) = (kept(&mut a), b.peer_region(4096, all()));
+    let mut parts = crosswise(&far, 4);
+    parts[2].1 = far.remote(4096);
+    let outcome = a.qp.rc().unwrap().post_works(&mut list(&parts, read));
     assert_eq!(outcome.posted, 4);
     let mut statuses = Vec::new();
     let deadline = std::time::Instant::now() + crate::common::PATIENCE;

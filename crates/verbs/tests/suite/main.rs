@@ -16,6 +16,7 @@ mod granted_ranges;
 mod leaks;
 mod lifecycle;
 mod lists;
+mod migration;
 mod multicast;
 mod one_sided;
 mod oracle;

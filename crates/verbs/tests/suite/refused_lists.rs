@@ -3,11 +3,11 @@
 
 use crate::common::{pool, region};
 use verbline_mem::{Batch, Packet, PeerRegion, PoolCache};
-use verbline_verbs::expert::WindowKind;
+use verbline_verbs::expert::SgEntry;
 use verbline_verbs::rdma::{
-    Atomic, KeptKey, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList,
+    Atomic, KeepSpec, KeptKey, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList,
 };
-use verbline_verbs::script::Script;
+use verbline_verbs::scripted_device::Script;
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, QpSignature, Seed};
 use verbline_verbs::{
     Access, CompletionQueue, Completions, Context, InitSpec, PostStop, ProtectionDomain, QpSpec, QueuePair, RtrSpec,
@@ -25,9 +25,10 @@ enum Kind {
     /// Sends: inline, and not.
     Short,
     Long,
-    /// A WRITE of a part of a region, and of a packet; an atomic.
+    /// A WRITE of a part of a region, of a packet, and of two; an atomic.
     Part,
     Packet,
+    List,
     Atomic,
     /// What names no memory of this side, a window, and a signature key.
     Invalidate,
@@ -37,11 +38,12 @@ enum Kind {
     Respond,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Short,
     Kind::Long,
     Kind::Part,
     Kind::Packet,
+    Kind::List,
     Kind::Atomic,
     Kind::Invalidate,
     Kind::Bind,
@@ -54,9 +56,18 @@ impl Kind {
         matches!(self, Kind::Short | Kind::Long)
     }
 
-    /// Whether its packet stays with the QP until it is done.
-    fn keeps_packet(self) -> bool {
-        matches!(self, Kind::Long | Kind::Packet | Kind::Atomic | Kind::Respond)
+    /// Whether memory stays with the QP until it is done.
+    fn keeps_memory(self) -> bool {
+        self.packets() > 0 && self != Kind::Short
+    }
+
+    /// How many packets it has.
+    fn packets(self) -> usize {
+        match self {
+            Kind::List => 2,
+            Kind::Short | Kind::Long | Kind::Packet | Kind::Atomic | Kind::Respond => 1,
+            Kind::Part | Kind::Invalidate | Kind::Bind | Kind::Sign => 0,
+        }
     }
 }
 
@@ -68,9 +79,6 @@ struct Rig {
     script: Script,
     cache: PoolCache,
     pool: verbline_mem::Pool,
-    region: KeptRegion,
-    window: KeptWindow,
-    key: KeptKey,
     _pd: ProtectionDomain,
     _context: Context,
 }
@@ -84,6 +92,7 @@ impl Rig {
             max_inline_bytes: INLINE_BYTES,
             signal_every_wr,
             tx_depth_wr: 16,
+            max_send_sge: 2,
             ..QpSpec::new(Transport::Rc, &cq)
         };
         let mut qp = pd.create_qp(&spec).unwrap();
@@ -94,9 +103,7 @@ impl Rig {
         pd.register_pool(&pool).unwrap();
         let memory = PeerRegion::new(region("lists", 4096));
         let memory = pd.register_peer_region(memory, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
-        let region = qp.keep_region(&memory).unwrap();
-        let window = qp.keep_window(pd.alloc_mw(WindowKind::Type2).unwrap()).unwrap();
-        let key = qp.keep_keys(1).unwrap()[0];
+        qp.keep_memory(&KeepSpec { regions: vec![Some(memory)], windows: 1, keys: 1 }).unwrap();
         Rig {
             qp,
             cq,
@@ -105,9 +112,6 @@ impl Rig {
             script,
             cache: pool.cache(0),
             pool,
-            region,
-            window,
-            key,
             _pd: pd,
             _context: context,
         }
@@ -120,7 +124,7 @@ impl Rig {
     }
 
     fn work(&self, kind: Kind) -> Work {
-        let part = Part { region: self.region, span: Span::from(0..64) };
+        let part = Part { region: KeptRegion(0), span: Span::from(0..64) };
         let blocks =
             BlockSignature::on_the_wire(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
         Work::plain(match kind {
@@ -128,19 +132,26 @@ impl Rig {
             Kind::Long => return Work::Send(self.packet(100)),
             Kind::Part => Operation::write(Local::Part(part), PEER),
             Kind::Packet => Operation::write(Local::Packet(self.packet(100)), PEER),
+            Kind::List => {
+                let parts = [self.packet(20), self.packet(100)].map(SgEntry::from);
+                Operation::write(Local::List(Box::new(parts.into_iter().collect())), PEER)
+            }
             Kind::Atomic => Operation::Atomic {
                 atomic: Atomic::FetchAdd { at: PEER, add: 1 },
                 into: Word::Packet(self.packet(8)),
                 on: OnRc,
             },
             Kind::Invalidate => Operation::LocalInvalidate { rkey: 9 },
-            Kind::Bind => Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE },
+            Kind::Bind => Operation::Bind { window: KeptWindow(0), part, access: Access::REMOTE_WRITE },
             Kind::Sign => {
-                Operation::Sign { key: self.key, part: Part { span: Span::from(0..512), ..part }, blocks, on: OnRc }
+                Operation::Sign { key: KeptKey(0), part: Part { span: Span::from(0..512), ..part }, blocks, on: OnRc }
             }
-            Kind::Respond => {
-                Operation::Respond { key: self.key, invalidate: None, local: Local::Packet(self.packet(100)), on: OnRc }
-            }
+            Kind::Respond => Operation::Respond {
+                key: KeptKey(0),
+                invalidate: None,
+                local: Local::Packet(self.packet(100)),
+                on: OnRc,
+            },
         })
     }
 
@@ -168,9 +179,9 @@ impl Rig {
         }
         assert_eq!(self.qp.sends_outstanding(), expected, "{what}");
         // Those with the queue pair, and those that wait.
-        let held = kinds[..expected].iter().filter(|kind| kind.keeps_packet()).count();
-        let waiting = kinds[expected..].iter().filter(|kind| kind.keeps_packet() || kind.is_send()).count();
-        assert_eq!(self.pool.account().held as usize, held + waiting, "{what}");
+        let held = kinds[..expected].iter().filter(|kind| kind.keeps_memory()).chain(&kinds[expected..]);
+        let held: usize = held.map(|kind| kind.packets()).sum();
+        assert_eq!(self.pool.account().held as usize, held, "{what}");
         self.script.queues().take_all();
         self.end(&kinds[..expected], &what);
         // Once those have ended the rest goes: what was refused has left nothing behind.
@@ -186,7 +197,7 @@ impl Rig {
         assert_eq!((self.pool.account().held, self.qp.sends_outstanding()), (0, 0), "{what}");
     }
 
-    /// The device is done with them: each ends once, in order, with its packet.
+    /// The device is done with them: each ends once, in order, with its memory.
     fn end(&mut self, kinds: &[Kind], what: &str) {
         let (mut ended, mut count) = (Vec::new(), 0);
         self.hear(&mut ended, &mut count);
@@ -198,7 +209,7 @@ impl Rig {
             self.hear(&mut ended, &mut count);
         }
         let operations: Vec<bool> =
-            kinds.iter().filter(|kind| !kind.is_send()).map(|kind| kind.keeps_packet()).collect();
+            kinds.iter().filter(|kind| !kind.is_send()).map(|kind| kind.keeps_memory()).collect();
         assert_eq!((ended, count), (operations, kinds.len() + usize::from(left > 0)), "{what}: each ends once");
     }
 
@@ -206,8 +217,8 @@ impl Rig {
         while self.script.queues().end_send(self.qp.qpn(), Status::SUCCESS).is_some() {}
         while self.cq.poll(&mut self.completions) > 0 {
             for completion in &self.completions {
-                let done = self.qp.works_done(completion, &mut self.freed, |count, packet, _| {
-                    ended.extend(std::iter::repeat_n(packet.is_some(), count as usize));
+                let done = self.qp.works_done(completion, &mut self.freed, |count, memory, _| {
+                    ended.extend(std::iter::repeat_n(memory.is_some(), count as usize));
                 });
                 *count += done.unwrap().count;
             }
@@ -242,7 +253,7 @@ fn what_a_device_took_of_a_list_is_the_queue_pairs_and_the_rest_the_callers() {
         }
     }
     // Every list of one, two and three, refused after every prefix.
-    assert_eq!(runs, 3 * (9 * 2 + 81 * 3 + 729 * 4));
+    assert_eq!(runs, 3 * (10 * 2 + 100 * 3 + 1000 * 4));
 }
 
 /// A batch of packets to be sent, of which some go inline: empty, short and long ones.

@@ -1,6 +1,7 @@
 //! Scatter/gather lists: what is sent and written from several places, what a READ brings to
 //! several, and what is refused.
 
+mod listed;
 mod oracle;
 mod receives;
 

@@ -2,8 +2,11 @@
 
 use crate::common::{Options, only_soft, pair};
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
-use verbline_verbs::expert::{MrOptions, WindowKind};
-use verbline_verbs::rdma::{Atomic, KeptRegion, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList};
+use verbline_verbs::expert::MrOptions;
+use verbline_verbs::rdma::{
+    Atomic, KeepSpec, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList,
+    WorkOptions,
+};
 use verbline_verbs::{Access, PostStop, Transport};
 
 const REGION_BYTES: u64 = 4096;
@@ -27,8 +30,15 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
     let (mut a, b) = pair(&Options::new(Transport::Rc));
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let (near, far) = (a.peer_region(REGION_BYTES as usize, access), b.peer_region(REGION_BYTES as usize, access));
-    let region = a.qp.keep_region(&near).unwrap();
-    let there: Remote = far.remote(0);
+    a.qp.keep_memory(&KeepSpec { regions: vec![None, Some(near)], ..KeepSpec::default() }).unwrap();
+    let (region, there) = (KeptRegion(1), far.remote(0));
+    // A number that names nothing, and one that is not given.
+    for region in [KeptRegion(0), KeptRegion(2)] {
+        let mut works = WorkList::with_capacity(1);
+        works.push(Work::plain(Operation::write(Part { region, span: Span::from(0..8) }.into(), there))).unwrap();
+        let outcome = a.qp.rc().unwrap().post_works(&mut works);
+        assert!(outcome.posted == 0 && matches!(outcome.stop, Some(PostStop::NotKept(_))), "{outcome:?}");
+    }
     // Of the eight bytes one, all, and infinitely many are behind the end.
     for offset in [REGION_BYTES - 7, REGION_BYTES, u64::from(u32::MAX) - 3, Span::MAX] {
         for operation in operations(region, offset, there) {
@@ -59,10 +69,9 @@ fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     let memory = PeerRegion::new(Region::map(&spec).unwrap());
     let options = MrOptions { on_demand: true, ..MrOptions::default() };
     let near = a.pd.register_peer_region_with(memory, Access::LOCAL_WRITE | Access::MW_BIND, options).unwrap();
-    let region = a.qp.keep_region(&near).unwrap();
-    let window = a.pd.alloc_mw(WindowKind::Type2).unwrap();
-    let window = a.qp.keep_window(window).unwrap();
     let there = near.remote(0);
+    a.qp.keep_memory(&KeepSpec { regions: vec![Some(near)], windows: 1, keys: 0 }).unwrap();
+    let (region, window) = (KeptRegion(0), KeptWindow(0));
     let mut refused = |span| {
         let mut works = WorkList::with_capacity(1);
         works.push(Work::plain(Operation::write(Local::Part(Part { region, span }), there))).unwrap();
@@ -81,17 +90,28 @@ fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     assert!(a.qp.window_remote(window).is_some());
 }
 
-/// They would have got the numbers of others.
+/// For those who learn which transport it is while they run.
 #[test]
-fn a_queue_pair_keeps_as_many_signature_keys_as_have_numbers_and_makes_no_more() {
-    only_soft!("of kernel devices only mlx5 cards have signature offload");
-    let (mut a, _b) = pair(&Options::new(Transport::Rc));
-    let first = a.qp.keep_keys(2).unwrap();
-    assert_ne!(first[0], first[1]);
-    for asked in [65_535, 65_536, usize::MAX] {
-        let error = a.qp.keep_keys(asked).unwrap_err().to_string();
-        assert!(error.contains("keeps 2 signature keys") && error.contains("65536 at most"), "{error}");
+fn a_queue_pair_of_uc_posts_what_it_carries_and_stops_at_the_rest() {
+    let (mut a, b) = pair(&Options::new(Transport::Uc));
+    let (near, far) = (a.peer_region(64, Access::LOCAL_WRITE), b.peer_region(64, Access::LOCAL_WRITE));
+    a.qp.keep_memory(&KeepSpec { regions: vec![Some(near)], ..KeepSpec::default() }).unwrap();
+    let (part, there) = (Part { region: KeptRegion(0), span: Span::from(0..8) }, far.remote(0));
+    let fenced = WorkOptions { fence: true, ..WorkOptions::default() };
+    let add = Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 1 }, into: part.into(), on: OnRc };
+    for refused in [
+        Work::plain(Operation::read(part.into(), there)),
+        Work::plain(add),
+        Work::Operation { operation: Operation::send(Local::Empty), options: fenced },
+    ] {
+        let mut works = WorkList::with_capacity(3);
+        works.push(Work::plain(Operation::write(part.into(), there))).unwrap();
+        works.push(refused).unwrap();
+        let outcome = a.qp.post_works(&mut works);
+        assert_eq!((outcome.posted, works.len()), (1, 1));
+        assert!(matches!(outcome.stop, Some(PostStop::NotOn(Transport::Uc, _))), "{outcome:?}");
     }
-    let later = a.qp.keep_keys(1).unwrap();
-    assert!(!first.contains(&later[0]), "those that were refused took no numbers");
+    let (mut ud, _) = pair(&Options::new(Transport::Ud));
+    let stop = ud.qp.post_works(&mut WorkList::with_capacity(1)).stop;
+    assert!(matches!(stop, Some(PostStop::NotOn(Transport::Ud, _))), "{stop:?}");
 }

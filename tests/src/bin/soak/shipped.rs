@@ -80,6 +80,7 @@ pub(crate) fn shipped() -> Vec<Shipped> {
         of_time("nvme-target", "nvme-target", "commands", blocks),
         of_time("pingpong", "pingpong", "exchanges", exchanges),
         of_time("pingpong-by-address", "pingpong", "exchanges", exchanges),
+        of_time("pingpong-two-paths", "pingpong", "exchanges", exchanges),
         Shipped { name: "moex-replay", app: "tick-to-trade", rate: Rate::Recorded { unit: "ticks" }, values: recorded },
     ]
 }

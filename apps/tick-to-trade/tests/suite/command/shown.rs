@@ -11,7 +11,7 @@ const PLANS: [&str; 2] = ["tick-to-trade", "moex-replay"];
 
 #[test]
 fn help() {
-    for command in ["", "run", "check", "graph", "keys", "devices", "ps", "stats", "top", "capture"] {
+    for command in ["", "run", "check", "graph", "keys", "devices", "ps", "stats", "top", "capture", "trace"] {
         let arguments = [command, "--help"];
         let shown = app().with(arguments.into_iter().filter(|part| !part.is_empty())).run().exited(0);
         assert_eq!(shown.stderr, "", "{shown}");

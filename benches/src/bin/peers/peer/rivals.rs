@@ -3,7 +3,7 @@
 //!
 //! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of
 //! the tests. `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool
-//! test takes an hour.
+//! test takes an hour. `rivals/udp.c` calls sockets as Rust's standard library can't.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,6 +19,7 @@ use crate::ours::{Books, feed_file};
 use crate::process::Line;
 
 const CARGO: &[Needs] = &[Needs { program: "cargo", package: "cargo" }, Needs { program: "cc", package: "gcc" }];
+const CC: &[Needs] = &[Needs { program: "cc", package: "gcc" }];
 const DPDK: &[Needs] = &[
     Needs { program: "/usr/include/dpdk/rte_mempool.h", package: "libdpdk-dev" },
     Needs { program: "pkg-config", package: "pkg-config" },
@@ -68,6 +69,25 @@ pub(crate) fn dpdk(name: &'static str, subject: &'static str) -> Contender {
     let commands = vec![format!("rivals-dpdk {} -- {subject}", super::dpdk_test::eal())];
     let run = move || dpdk_figures(subject);
     Contender { name, commands, needs: DPDK, hugepages: true, run: Box::new(run) }
+}
+
+/// `rivals/udp.c` with these arguments: figures of UDP sockets alone.
+pub(crate) fn udp(name: &'static str, arguments: &str) -> Contender {
+    let commands = vec![format!("rivals-udp {arguments}")];
+    let arguments = arguments.to_owned();
+    let run = move || figures(&Line::new("").args([udp_program()?]).args(arguments.split_whitespace()), LIMIT);
+    Contender { name, commands, needs: CC, hugepages: false, run: Box::new(run) }
+}
+
+fn udp_program() -> Result<String, RunError> {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    if let Some(built) = BUILT.get() {
+        return Ok(built.clone());
+    }
+    let program = machine::work_dir()?.join("rivals-udp");
+    let line = Line::new("cc -O3 -Wall -Wextra -Werror -o");
+    line.args([path(&program), path(&sources().join("udp.c"))]).run(BUILD_LIMIT)?;
+    Ok(BUILT.get_or_init(|| path(&program)).clone())
 }
 
 fn dpdk_figures(subject: &str) -> Result<Figures, RunError> {

@@ -5,7 +5,7 @@ use crate::api::stage::PortChange;
 use crate::errors::guarded::Guarded;
 use crate::ports::sink::SinkStats;
 use crate::rig::Rig;
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 
 /// Answers its polls so.
 struct Answers(Next);
@@ -58,13 +58,13 @@ fn an_event_has_a_stage_polled_soon_unless_it_is_done_or_held_back() {
         [(Next::At(1_000), later, Polling::EACH_LOOP), (Next::Done, Polling::DONE, Polling::DONE)]
     {
         let (mut node, mut lcore) = node(next);
-        node.poll(&mut lcore);
+        node.poll::<false>(&mut lcore);
         assert_eq!(node.polling(), before);
         node.port_event(EVENT, &mut lcore);
         assert_eq!(node.polling(), behind);
     }
     let (mut node, mut lcore) = node(Next::At(1_000));
-    node.poll(&mut lcore);
+    node.poll::<false>(&mut lcore);
     node.hold(true);
     node.port_event(EVENT, &mut lcore);
     assert!(!node.polling().is_due(&lcore.ctx.time), "it is held back");

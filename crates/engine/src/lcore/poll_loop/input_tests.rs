@@ -13,10 +13,10 @@ use crate::api::stage::Stage;
 use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::lcore::rings::{PollOrder, RingConsumer};
-use crate::ports::receiving::Receiving;
+use crate::ports::rx_half::Receiving;
 use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port};
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 
 /// The most that a turn takes of a ring.
 const BURST: usize = 4;

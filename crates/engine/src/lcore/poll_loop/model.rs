@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use verbline_verbs::QueuePair;
-use verbline_verbs::connection::{ConnectionError, ConnectionLink};
+use verbline_verbs::connection::{ConnectionError, ConnectionLink, QpIncidents};
 
 use self::world::{Ending, Shape, World};
 use crate::connection::connector::Failure;
@@ -120,6 +120,10 @@ impl Supervised for Call {
 
     fn link(&self) -> ConnectionLink {
         ConnectionLink::Process
+    }
+
+    fn incidents(&self) -> Option<QpIncidents> {
+        None
     }
 
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError> {

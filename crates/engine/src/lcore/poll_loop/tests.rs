@@ -18,11 +18,11 @@ use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::idle::sleep::SAFETY_TIMEOUT_NS;
 use crate::lcore::rings::{PollOrder, RingConsumer};
-use crate::ports::receiving::Receiving;
+use crate::ports::rx_half::Receiving;
 use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::Tick;
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 use crate::stats::wakes::WakeCause;
 
 /// What several look at.
@@ -227,7 +227,7 @@ proptest! {
             let expected = [0, 1].map(|port| PortEvent { port, change });
             prop_assert_eq!(take(&told), &expected[..if up == is_up { 0 } else { 2 }]);
             is_up = up;
-            let link_down = |port: &crate::ports::port::Port| port.stats.link_down.value();
+            let link_down = |port: &crate::ports::single_port::Port| port.stats.link_down.value();
             prop_assert!(lcore.ports.iter().all(|port| link_down(port) == u64::from(!up)));
         }
     }

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use verbline_mem::{Batch, Packet};
 use verbline_plan::IdlePolicy;
 use verbline_ring::{Consumer, Quiet};
-use verbline_verbs::script::Queues;
+use verbline_verbs::scripted_device::Queues;
 use verbline_verbs::{Status, Transport};
 
 use crate::api::outputs::{OutId, Output, Outputs};
@@ -27,11 +27,11 @@ use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
 use crate::lcore::waits::WaitsFor;
-use crate::ports::receiving::Receiving;
-use crate::ports::sending::Sending;
+use crate::ports::rx_half::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::tx_half::Sending;
 use crate::rig::{Depths, Parts, Rig, port};
-use crate::stats::count::{Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::RingProducerStats;
 use crate::stats::drop_reason::DropReason;
 

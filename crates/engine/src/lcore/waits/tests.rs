@@ -20,7 +20,7 @@ use crate::operations::operation::Operation;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::{Rig, operation_queue};
-use crate::stats::count::{Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::StageStats;
 use crate::waiting::fds::{FdInterest, FdNext, FdReady};
 
@@ -29,7 +29,7 @@ use crate::waiting::fds::{FdInterest, FdNext, FdReady};
 struct Seen {
     calls: Vec<&'static str>,
     /// Its answers to its polls.
-    answers: VecDeque<Next>,
+    answers: std::collections::VecDeque<Next>,
     /// Whether it takes the operations that are done.
     takes: bool,
     /// In its next call it arms a timer.
@@ -170,7 +170,7 @@ impl World {
         self.lcore.ctx.time.begin(false, true);
         let mut busy = false;
         if self.node.polling().is_due(&self.lcore.ctx.time) {
-            busy = self.node.poll(&mut self.lcore);
+            busy = self.node.poll::<false>(&mut self.lcore);
         }
         ((busy, self.node.polling()), std::mem::take(&mut self.seen.lock().unwrap().calls))
     }

@@ -1,14 +1,12 @@
-//! Validates operations, converts them to work requests, and lines them up to be posted.
+//! Validates operations, and lines them up to be posted.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
-use verbline_verbs::rdma::{self, KeptKey, KeptRegion, KeyPart, Local, OnRc, Part, Work, WorkOptions};
+use verbline_verbs::rdma::{self, Local, Part, Word, Work};
 
-use super::{Named, OperationQueue, UnderWay, Waiting, access};
+use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::operations::lanes::Held;
-use crate::operations::operation::{Accepted, DeclineReason, Declined, Memory, Operation, Verb, Word};
-use crate::operations::region::Range;
-use crate::operations::signature::SignatureKey;
+use crate::operations::operation::{Accepted, DeclineReason, Declined, Operation};
 use crate::stats::counters::StageStats;
 
 impl OperationQueue {
@@ -20,14 +18,10 @@ impl OperationQueue {
         sends: usize,
         operations: [Operation; N],
     ) -> Result<(), Declined<[Operation; N]>> {
-        let user = self.user(stage);
-        let reason = match user {
-            None => Some(DeclineReason::NoPort),
-            Some(_) if self.is_down => Some(DeclineReason::PortDown),
-            Some(_) => self.declines(&operations),
-        };
-        let (Some(user), None) = (user, reason) else {
-            return Err(self.decline(operations, reason.unwrap_or(DeclineReason::NoPort)));
+        let admitted = self.user(stage).and_then(|user| self.admit(&operations, self.room()).map(|()| user));
+        let user = match admitted {
+            Ok(user) => user,
+            Err(reason) => return Err(self.decline(operations, reason)),
         };
         for operation in operations {
             self.enter(operation, user, sends);
@@ -48,46 +42,48 @@ impl OperationQueue {
         /// What was taken so far. It is counted also if `next` panics, which the stage may catch.
         struct Taken<'a> {
             queue: &'a mut OperationQueue,
-            user: Option<usize>,
+            user: usize,
             count: usize,
         }
         impl Drop for Taken<'_> {
             #[inline]
             fn drop(&mut self) {
-                if let Some(user) = self.user.filter(|_| self.count > 0) {
-                    self.queue.under_way -= self.count;
-                    self.queue.entered(user, self.count);
+                if self.count > 0 {
+                    self.queue.entered(self.user, self.count);
                 }
             }
         }
-        let (user, n) = (self.user(stage), n.min(self.room()));
-        let (mut taken, mut declined) = (Taken { queue: self, user, count: 0 }, None);
+        let n = n.min(self.room());
+        let user = match self.user(stage) {
+            Ok(user) => user,
+            Err(_) if n == 0 => return Accepted { count: 0, declined: None },
+            Err(reason) => return Accepted { count: 0, declined: Some(self.decline_one(next(0), reason)) },
+        };
+        let mut taken = Taken { queue: self, user, count: 0 };
         while taken.count < n {
             let operation = next(taken.count);
-            let queue = &mut *taken.queue;
-            let reason = match user {
-                None => Some(DeclineReason::NoPort),
-                Some(_) if queue.is_down => Some(DeclineReason::PortDown),
-                Some(_) => queue.declines(std::slice::from_ref(&operation)),
-            };
-            let (Some(user), None) = (user, reason) else {
-                let Declined { operation: [operation], reason } =
-                    queue.decline([operation], reason.unwrap_or(DeclineReason::NoPort));
-                declined = Some(Declined { operation, reason });
-                break;
-            };
-            queue.enter(operation, user, sends);
-            // Counted at once: `declines` asks for the room.
-            queue.under_way += 1;
+            // There is room for one, being counted when all are in.
+            if let Err(reason) = taken.queue.admit(std::slice::from_ref(&operation), 1) {
+                return Accepted { count: taken.count, declined: Some(taken.queue.decline_one(operation, reason)) };
+            }
+            taken.queue.enter(operation, user, sends);
             taken.count += 1;
         }
-        Accepted { count: taken.count, declined }
+        Accepted { count: taken.count, declined: None }
     }
 
-    /// The stage's number among those that lead here.
+    /// The stage's number among those that lead here, if the port takes something.
     #[inline]
-    fn user(&self, stage: &CachePadded<StageStats>) -> Option<usize> {
-        self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage))
+    fn user(&self, stage: &CachePadded<StageStats>) -> Result<usize, DeclineReason> {
+        let user = self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage));
+        let user = user.ok_or(DeclineReason::NoPort)?;
+        if self.is_down { Err(DeclineReason::PortDown) } else { Ok(user) }
+    }
+
+    #[cold]
+    fn decline_one(&self, operation: Operation, reason: DeclineReason) -> Declined {
+        let Declined { operation: [operation], reason } = self.decline([operation], reason);
+        Declined { operation, reason }
     }
 
     #[cold]
@@ -101,9 +97,12 @@ impl OperationQueue {
 
     #[inline]
     fn enter(&mut self, operation: Operation, user: usize, sends: usize) {
-        let what = self.what(&operation, user as u16);
-        let work = self.work(operation).expect("`declines` has seen that the queue pair has what it names");
-        self.lanes[what.lane()].accepted += 1;
+        let what = UnderWay::of(&operation, user);
+        let Operation { work: operation, options, .. } = operation;
+        let work = Work::Operation { operation, options };
+        if self.has_many {
+            self.lanes[what.lane()].accepted += 1;
+        }
         // There is a place, since there was room.
         if let Ok(held) = self.accepted.hold(what) {
             self.line_up(work, held, what.connection, sends);
@@ -131,124 +130,74 @@ impl OperationQueue {
         self.waiting.push_back(Waiting { work, behind, connection, held });
     }
 
-    /// Why the port does not take these together, if it does not.
+    /// Whether the port takes these together, where it has room for so many.
     #[inline]
-    fn declines(&self, operations: &[Operation]) -> Option<DeclineReason> {
-        let mut full = self.room() < operations.len();
+    fn admit(&self, operations: &[Operation], room: usize) -> Result<(), DeclineReason> {
+        let mut full = room < operations.len();
         for operation in operations {
-            let Some(lane) = self.lane(operation.connection) else { return Some(DeclineReason::NoConnection) };
+            let lane = self.lane(operation.connection).ok_or(DeclineReason::NoConnection)?;
             if self.has_many {
                 let same = operations.iter().filter(|other| other.connection == operation.connection).count();
                 full |= self.lanes[lane].accepted + same > self.lane_depth;
             }
         }
         if full {
-            return Some(DeclineReason::Full);
+            return Err(DeclineReason::Full);
         }
-        if !self.works.carry(operations) {
-            return Some(DeclineReason::NotCarried);
+        if self.is_uc && !operations.iter().all(Operation::is_on_uc) {
+            return Err(DeclineReason::NotCarried);
         }
-        (!operations.iter().all(|operation| self.knows(operation))).then_some(DeclineReason::ForeignRegion)
+        let knows_all = operations.iter().all(|operation| self.knows(operation));
+        if knows_all { Ok(()) } else { Err(DeclineReason::ForeignRegion) }
     }
 
     /// Whether the queue pair has what the operation names.
     #[inline]
     fn knows(&self, operation: &Operation) -> bool {
-        match &operation.verb {
-            Verb::Transfer { memory, .. } => self.knows_memory(memory),
-            Verb::Atomic { into: Word::Range(range), .. } => self.region(range).is_some(),
-            Verb::Atomic { into: Word::Packet(_), .. } | Verb::Invalidate { .. } => true,
-            Verb::Respond { key, memory, .. } => self.knows_key(*key) && self.knows_memory(memory),
-            Verb::Bind { window, part, .. } => {
-                usize::from(window.0) < self.windows.len() && self.region(part).is_some()
-            }
-            Verb::Sign { key, part, .. } => self.knows_key(*key) && self.region(part).is_some(),
+        match &operation.work {
+            rdma::Operation::Transfer { local, .. } => self.knows_local(local),
+            rdma::Operation::Atomic { into: Word::Part(part), .. } => self.knows_region(*part),
+            rdma::Operation::Atomic { into: Word::Packet(_), .. } | rdma::Operation::LocalInvalidate { .. } => true,
+            rdma::Operation::Respond { key, local, .. } => key.0 < self.keys && self.knows_local(local),
+            rdma::Operation::Bind { window, part, .. } => window.0 < self.windows && self.knows_region(*part),
+            rdma::Operation::Sign { key, part, .. } => key.0 < self.keys && self.knows_region(*part),
         }
     }
 
-    fn knows_key(&self, key: SignatureKey) -> bool {
-        usize::from(key.0) < self.keys.len()
-    }
-
     #[inline]
-    fn knows_memory(&self, memory: &Memory) -> bool {
-        match memory {
-            Memory::Range(range) => self.region(range).is_some(),
-            Memory::Blocks(blocks) => self.knows_key(blocks.key),
-            Memory::Empty | Memory::Packet(_) => true,
+    fn knows_local(&self, local: &Local) -> bool {
+        match local {
+            Local::Part(part) => self.knows_region(*part),
+            Local::Key(part, _) => part.key.0 < self.keys,
+            // Of a list the queue pair looks at each part.
+            Local::Empty | Local::Packet(_) | Local::List(_) => true,
         }
     }
 
-    /// What the queue pair calls the region of the range.
     #[inline]
-    fn region(&self, range: &Range) -> Option<KeptRegion> {
-        self.regions.get(usize::from(range.region)).copied().flatten()
+    fn knows_region(&self, part: Part) -> bool {
+        self.regions.get(usize::from(part.region.0)) == Some(&true)
     }
+}
 
+impl UnderWay {
     #[inline]
-    fn what(&self, operation: &Operation, user: u16) -> UnderWay {
-        let named = match operation.verb {
-            Verb::Bind { window, .. } => Named::Window(self.windows[usize::from(window.0)]),
-            Verb::Respond { key, .. } => Named::Key(self.keys[usize::from(key.0)]),
-            Verb::Transfer { .. } | Verb::Atomic { .. } | Verb::Invalidate { .. } | Verb::Sign { .. } => Named::Nothing,
+    fn of(operation: &Operation, user: usize) -> UnderWay {
+        let named = match operation.work {
+            rdma::Operation::Bind { window, .. } => Named::Window(window),
+            rdma::Operation::Respond { key, .. } => Named::Key(key),
+            _ => Named::Nothing,
         };
+        let (len_bytes, packets) = operation.memory();
         UnderWay {
             tag: operation.tag,
-            user,
+            user: user as u16,
             kind: operation.kind(),
-            has_packet: operation.has_packet(),
-            bytes: u32::try_from(operation.len_bytes()).unwrap_or(u32::MAX),
+            // A list has no more parts than a device's work request.
+            packets: packets as u16,
+            bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX),
             named,
             connection: operation.connection,
         }
-    }
-
-    /// The operation in the words of verbs; `None` if it names what the queue pair has not.
-    #[inline]
-    fn work(&self, operation: Operation) -> Option<Work> {
-        let Operation { verb, fence, solicited, signaled, .. } = operation;
-        let operation = match verb {
-            Verb::Transfer { transfer, memory } => rdma::Operation::Transfer { transfer, local: self.local(memory)? },
-            Verb::Atomic { atomic, into } => {
-                let into = match into {
-                    Word::Packet(packet) => rdma::Word::Packet(packet),
-                    Word::Range(range) => rdma::Word::Part(self.part(&range)?),
-                };
-                rdma::Operation::Atomic { atomic, into, on: OnRc }
-            }
-            Verb::Respond { key, invalidate, memory } => {
-                rdma::Operation::Respond { key: self.key(key)?, invalidate, local: self.local(memory)?, on: OnRc }
-            }
-            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
-            Verb::Bind { window, part, rights } => {
-                let window = *self.windows.get(usize::from(window.0))?;
-                rdma::Operation::Bind { window, part: self.part(&part)?, access: access(rights) }
-            }
-            Verb::Sign { key, part, blocks } => {
-                rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks, on: OnRc }
-            }
-        };
-        Some(Work::Operation { operation, options: WorkOptions { fence, solicited, signaled } })
-    }
-
-    #[inline]
-    fn local(&self, memory: Memory) -> Option<Local> {
-        Some(match memory {
-            Memory::Empty => Local::Empty,
-            Memory::Packet(packet) => Local::Packet(packet),
-            Memory::Range(range) => Local::Part(self.part(&range)?),
-            Memory::Blocks(blocks) => {
-                Local::Key(KeyPart { key: self.key(blocks.key)?, offset: 0, len: blocks.data_bytes }, OnRc)
-            }
-        })
-    }
-
-    #[inline]
-    fn part(&self, range: &Range) -> Option<Part> {
-        Some(Part { region: self.region(range)?, span: range.span })
-    }
-
-    fn key(&self, key: SignatureKey) -> Option<KeptKey> {
-        self.keys.get(usize::from(key.0)).copied()
     }
 }

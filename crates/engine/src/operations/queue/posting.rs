@@ -2,14 +2,16 @@
 //! it.
 
 use verbline_mem::{Batch, ConnectionId, Packet};
-use verbline_verbs::rdma::{KeptWindow, Remote, Work};
+use verbline_plan::OperationKind;
+use verbline_verbs::rdma::{KeptWindow, Remote, Work, WorkMemory};
 use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 
-use super::works::Taken;
+use super::sends::{memory_of, reason_of, refusal};
 use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::operations::lanes::Held;
-use crate::operations::operation::{Done, OperationError, OperationKind};
+use crate::operations::operation::{Done, OperationError};
 use crate::stats::drop_reason::DropReason;
+use crate::stats::operations::OperationStats;
 
 /// Whose a completion of listed work requests was.
 #[derive(Debug)]
@@ -68,8 +70,8 @@ impl OperationQueue {
                 break;
             }
             match self.take_next(batch) {
-                Some((Work::Send(packet), _)) if is_over => {
-                    drop(packet);
+                Some((Work::Send(packet) | Work::SendWith { packet, .. }, _)) if is_over => {
+                    self.refuse_send(packet, DropReason::TxFull);
                     dropped += 1;
                 }
                 Some((work, held)) => {
@@ -105,16 +107,16 @@ impl OperationQueue {
         }
         let packet = batch.take_first()?;
         self.sends_taken += 1;
-        Some((Work::Send(packet), None))
+        Some((self.send_of(packet), None))
     }
 
     /// Puts one behind the others that are posted next; the caller has seen that there is room.
     #[inline]
     pub(super) fn list(&mut self, work: Work, held: Option<Held>) {
-        let is_listed = self.works.push(work);
-        debug_assert!(is_listed, "there is room, and `declines` has seen that the transport carries it");
+        let is_listed = self.works.push(work).is_ok();
+        debug_assert!(is_listed, "there is room");
         if let Some(held) = held.filter(|_| is_listed) {
-            self.accepted.push(self.listed(), held);
+            self.accepted.list(held);
         }
     }
 
@@ -158,12 +160,18 @@ impl OperationQueue {
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
     fn post_once(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
         let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
-        let outcome = self.works.post(qp);
+        let outcome = qp.post_works(&mut self.works);
         if outcome.posted > 0 {
             let sent = sends - self.works.sends();
-            let kinds = &self.stats.kinds;
-            let posted = |what: &UnderWay| kinds[what.kind as usize].posted.add(1);
-            self.accepted.shift(self.lanes.len(), lane, outcome.posted - sent, posted);
+            let (mut kind, mut run) = (OperationKind::Write, 0);
+            let count = |kind: OperationKind, run| self.stats.kinds[kind as usize].posted.add(run);
+            self.accepted.post(lane, outcome.posted - sent, |what| {
+                if kind != what.kind {
+                    count(std::mem::replace(&mut kind, what.kind), std::mem::take(&mut run));
+                }
+                run += 1;
+            });
+            count(kind, run);
             self.port.tx_posts.add(1);
             self.port.tx_packets.add(sent as u64);
             self.port.tx_bytes.add(bytes - self.works.send_bytes());
@@ -174,12 +182,14 @@ impl OperationQueue {
     /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
     fn refuse_first(&mut self, error: OperationError) -> bool {
         match self.works.pop() {
-            Some(Taken::Operation(packet)) => {
-                self.finish_oldest(self.listed(), Err(error), packet, &|_| None);
+            Some(Work::Operation { operation, .. }) => {
+                if let Some(what) = self.accepted.pop_listed() {
+                    self.finish(what, Err(error), operation.into_memory(), &|_| None);
+                }
                 false
             }
-            Some(Taken::Send(packet)) => {
-                drop(packet);
+            Some(Work::Send(packet) | Work::SendWith { packet, .. }) => {
+                self.refuse_send(packet, reason_of(error));
                 true
             }
             None => false,
@@ -196,86 +206,81 @@ impl OperationQueue {
         freed: &mut Batch,
     ) -> Result<ListDone, Stale> {
         // The one that the completion is of waits until the queue pair can be asked.
-        let (mut own, mut operations, mut run) = (None, 0, Run::default());
-        let done = qp.works_done(completion, freed, |count, packet, is_own| {
+        let (mut own, mut operations, mut run) = (None, 0, Run::of(OperationKind::Write));
+        let done = qp.works_done(completion, freed, |count, memory, is_own| {
             operations += count as usize;
             match is_own {
-                true => own = Some(packet),
-                false => self.carried_out(lane, count, packet, &mut run),
+                true => own = Some(memory),
+                false => self.carried_out(lane, count, memory, &mut run),
             }
         })?;
-        self.count(lane, run);
-        if let Some(packet) = own {
+        run.count(&self.stats);
+        if let Some(memory) = own
+            && let Some(what) = self.accepted.pop(lane)
+        {
             let result = if completion.is_ok() { Ok(()) } else { Err(OperationError::Status(completion.status())) };
-            self.finish_oldest(lane, result, packet, &|window| qp.window_remote(window));
+            self.finish(what, result, memory, &|window| qp.window_remote(window));
         }
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
     }
 
     /// The oldest operations of a lane are done, and more by the same completion: each run of one
-    /// kind is counted at once. `packet`: of the operation, where it is one.
+    /// kind is counted at once. `memory`: of the operation, where it is one.
     #[inline]
-    fn carried_out(&mut self, lane: usize, count: u32, mut packet: Option<Packet>, run: &mut Run) {
-        for _ in 0..count {
-            let (Some(what), packet) = (self.accepted.pop(lane), packet.take()) else { return };
-            if run.kind != what.kind {
-                self.count(lane, std::mem::take(run));
-                if what.kind == OperationKind::Respond {
-                    // It may have been cancelled.
-                    self.finish(what, Ok(()), packet, &|_| None);
-                    continue;
-                }
-                run.kind = what.kind;
-            }
-            run.operations += 1;
-            run.bytes += u64::from(what.bytes);
-            let UnderWay { tag, user, kind, bytes, connection, .. } = what;
-            let done = &mut self.users[usize::from(user)].done;
-            done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
+    fn carried_out(&mut self, lane: usize, count: u32, memory: Option<WorkMemory>, run: &mut Run) {
+        match memory {
+            // Apart, so that what brings no memory back asks for none.
+            None => self.take_carried_out(lane, count, run, || None),
+            mut memory => self.take_carried_out(lane, count, run, || memory.take()),
         }
     }
 
-    /// Operations of a lane that were carried out are no longer under way there.
-    #[inline]
-    fn count(&mut self, lane: usize, run: Run) {
-        self.lanes[lane].accepted -= run.operations;
-        let counts = &self.stats.kinds[run.kind as usize];
-        counts.completed.add(run.operations as u64);
-        counts.bytes.add(run.bytes);
-    }
-
-    /// The oldest operation of a lane is done, with this packet.
-    #[inline]
-    fn finish_oldest(
+    #[inline(always)]
+    fn take_carried_out(
         &mut self,
         lane: usize,
-        result: Result<(), OperationError>,
-        packet: Option<Packet>,
-        key: KeyOf<'_>,
+        count: u32,
+        run: &mut Run,
+        mut memory: impl FnMut() -> Option<WorkMemory>,
     ) {
-        let Some(what) = self.accepted.pop(lane) else { return };
-        self.finish(what, result, packet, key);
+        let taken = self.accepted.take_posted(lane, count as usize, |what| {
+            if run.kind != what.kind {
+                std::mem::replace(run, Run::of(what.kind)).count(&self.stats);
+            }
+            // A response that waited for blocks may have been cancelled.
+            let bad = if let Named::Bad(bad) = what.named { Some(bad) } else { None };
+            run.add(what.bytes, bad.is_none());
+            let UnderWay { tag, user, kind, bytes, connection, .. } = what;
+            let result = bad.map_or(Ok(()), |bad| Err(OperationError::BadBlock(bad)));
+            let done = Done { tag, kind, result, bytes, memory: memory(), key: None, connection };
+            self.users[usize::from(user)].done.push(done);
+        });
+        if self.has_many {
+            self.lanes[lane].accepted -= taken;
+        }
     }
 
     #[inline]
-    fn finish(&mut self, what: UnderWay, result: Result<(), OperationError>, packet: Option<Packet>, key: KeyOf<'_>) {
+    fn finish(
+        &mut self,
+        what: UnderWay,
+        result: Result<(), OperationError>,
+        memory: Option<WorkMemory>,
+        key: KeyOf<'_>,
+    ) {
         let UnderWay { tag, user, kind, bytes, named, connection, .. } = what;
-        self.lanes[what.lane()].accepted -= 1;
+        if self.has_many {
+            self.lanes[what.lane()].accepted -= 1;
+        }
         let (result, key) = match named {
             Named::Nothing | Named::Key(_) => (result, None),
             Named::Window(window) => (result, if result.is_ok() { key(window) } else { None }),
             Named::Bad(bad) => (Err(OperationError::BadBlock(bad)), None),
         };
-        let counts = &self.stats.kinds[kind as usize];
-        match result {
-            Ok(()) => {
-                counts.completed.add(1);
-                counts.bytes.add(bytes.into());
-            }
-            Err(_) => counts.failed.add(1),
-        }
-        let user = &mut self.users[usize::from(user)];
-        user.done.push_back(Done { tag, kind, result, bytes, packet, key, connection });
+        let mut run = Run::of(kind);
+        run.add(bytes, result.is_ok());
+        run.count(&self.stats);
+        self.users[usize::from(user)].done.push(Done { tag, kind, result, bytes, memory, key, connection });
     }
 
     /// What is on its way to a queue pair comes back with this, and its packets to be sent are
@@ -295,7 +300,7 @@ impl OperationQueue {
         let dropped = self.refuse_listed(OperationError::PortDown);
         while let Some(Waiting { work, held, .. }) = self.waiting.pop_front() {
             let Some(what) = self.accepted.take(held) else { continue };
-            self.finish(what, Err(OperationError::PortDown), packet_of(work), &|_| None);
+            self.finish(what, Err(OperationError::PortDown), memory_of(work), &|_| None);
         }
         dropped
     }
@@ -310,10 +315,10 @@ impl OperationQueue {
     /// The run ends: what is under way is nobody's any more. Gives how many packets were.
     pub(crate) fn abandon(&mut self) -> usize {
         // Those of posted ones are still in the queue pair, and go back with it.
-        let mut packets = self.fail_waiting() + self.accepted.iter().filter(|what| what.has_packet).count();
+        let mut packets = self.fail_waiting() + self.accepted.sum(|what| usize::from(what.packets));
         (0..self.lanes.len()).for_each(|lane| self.lose_posted(lane));
         for user in &mut self.users {
-            packets += user.done.drain(..).filter(|done| done.packet.is_some()).count();
+            packets += user.done.drain(..).map(|done| done.packets()).sum::<usize>();
             user.under_way = 0;
         }
         self.under_way = 0;
@@ -322,30 +327,34 @@ impl OperationQueue {
     }
 }
 
-/// Operations of one kind that were carried out.
+/// Operations of one kind that have ended one behind the other, to be counted at once.
 struct Run {
     kind: OperationKind,
-    operations: usize,
+    completed: u64,
+    failed: u64,
     bytes: u64,
 }
 
-impl Default for Run {
-    fn default() -> Run {
-        Run { kind: OperationKind::Write, operations: 0, bytes: 0 }
+impl Run {
+    fn of(kind: OperationKind) -> Run {
+        Run { kind, completed: 0, failed: 0, bytes: 0 }
     }
-}
 
-/// Why a packet is dropped that its queue pair refuses for this.
-pub(crate) fn refusal(stop: PostStop) -> DropReason {
-    match stop {
-        PostStop::TooLong { .. } => DropReason::TooLong,
-        _ => DropReason::SendError,
+    #[inline]
+    fn add(&mut self, bytes: u32, is_ok: bool) {
+        if is_ok {
+            self.completed += 1;
+            self.bytes += u64::from(bytes);
+        } else {
+            self.failed += 1;
+        }
     }
-}
 
-fn packet_of(work: Work) -> Option<Packet> {
-    match work {
-        Work::Send(packet) => Some(packet),
-        Work::Operation { operation, .. } => operation.into_packet(),
+    #[inline]
+    fn count(self, stats: &OperationStats) {
+        let counts = &stats.kinds[self.kind as usize];
+        counts.completed.add(self.completed);
+        counts.failed.add(self.failed);
+        counts.bytes.add(self.bytes);
     }
 }

@@ -2,30 +2,26 @@
 
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
-use verbline_verbs::QpSpec;
-use verbline_verbs::rdma::Remote;
-use verbline_verbs::signature::QpSignature;
+use verbline_verbs::rdma::{KeptRegion, KeyPart, Local, Part, Remote};
 
 use super::*;
 use crate::errors::guarded;
-use crate::operations::operation::{DeclineReason, Memory, Operation, Window};
-use crate::operations::region::Range;
-use crate::operations::signature::{Blocks, SignatureKey};
+use crate::operations::operation::{DeclineReason, Operation};
 use crate::rig::Rig;
-use crate::stats::count::shared;
+use crate::stats::counter::shared;
 
 const PEER: Remote = Remote { addr: 4096, rkey: 7 };
 
 fn queue(depth: usize, many: Option<[usize; 2]>) -> (OperationQueue, Shared<StageStats>) {
-    queue_of(Transport::Rc, depth, many, &[])
+    queue_of(Transport::Rc, depth, many, 0)
 }
 
-/// With these signature keys.
+/// With as many signature keys.
 fn queue_of(
     transport: Transport,
     depth: usize,
     many: Option<[usize; 2]>,
-    keys: &[KeptKey],
+    keys: u16,
 ) -> (OperationQueue, Shared<StageStats>) {
     let stage = shared::<StageStats>();
     let mut queue = OperationQueue::new(OperationsSpec {
@@ -35,12 +31,20 @@ fn queue_of(
         sends: 4,
         depth,
         many,
-        regions: Box::new([None]),
-        windows: Box::new([]),
-        keys: keys.into(),
+        regions: Box::new([false]),
+        windows: 0,
+        keys,
     });
     queue.add_user(Shared::clone(&stage));
     (queue, stage)
+}
+
+impl OperationQueue {
+    /// How many operations a connection takes now; 0 if it is not open.
+    pub(crate) fn room_over(&self, connection: ConnectionId) -> usize {
+        let lane = self.lane(Some(connection));
+        lane.map_or(0, |lane| self.room().min(self.lane_depth - self.lanes[lane].accepted))
+    }
 }
 
 fn connection(slot: u16, generation: u32) -> ConnectionId {
@@ -119,20 +123,20 @@ fn a_connection_takes_operations_from_its_opening_to_its_end() {
 #[test]
 fn what_names_memory_that_the_port_has_not_is_declined() {
     let (mut queue, stage) = queue(4, None);
-    let part = |region| Range { region, span: (0..8).into() };
+    let part = |region| Part { region: KeptRegion(region), span: (0..8).into() };
     let why =
         |queue: &mut OperationQueue, operation| queue.accept(&stage, 0, [operation]).err().map(|back| back.reason);
     let foreign = Some(DeclineReason::ForeignRegion);
     assert_eq!(why(&mut queue, Operation::write(part(0), PEER)), foreign, "a region of another port");
     assert_eq!(why(&mut queue, Operation::write(part(1), PEER)), foreign, "no region of the plan");
-    let bind = Operation::bind(Window(0), part(0), Rights::REMOTE_READ);
+    let bind = Operation::bind(KeptWindow(0), part(0), Rights::REMOTE_READ);
     assert_eq!(why(&mut queue, bind), foreign, "no window");
     let rig = Rig::new(1);
     let cache = rig.pool.cache(0);
     let packet = || cache.get().unwrap();
-    let key = SignatureKey(0);
+    let key = KeptKey(0);
     assert_eq!(why(&mut queue, Operation::respond(key, packet(), None)), foreign, "no key");
-    let blocks = Memory::Blocks(Blocks { key, data_bytes: 512 });
+    let blocks = KeyPart { key, offset: 0, len: 512 };
     assert_eq!(why(&mut queue, Operation::write(blocks, PEER)), foreign, "no key that stands for blocks");
     assert_eq!(why(&mut queue, Operation::write(packet(), PEER)), None, "a packet is known wherever it is");
     assert_eq!((queue.stats.declined.value(), queue.room()), (5, 3));
@@ -149,10 +153,7 @@ fn what_uc_does_not_carry_is_declined_and_comes_back() {
         assert!(packet.set_len(8));
         packet
     };
-    let cq = rig.context.create_cq(16, None).unwrap();
-    let spec = QpSpec { signature: QpSignature::Keys, ..QpSpec::new(Transport::Rc, &cq) };
-    let keys = rig.pd.create_qp(&spec).unwrap().keep_keys(1).unwrap();
-    let key = SignatureKey(0);
+    let key = KeptKey(0);
     let operations = || {
         [
             (Operation::send(packet()), true),
@@ -161,7 +162,7 @@ fn what_uc_does_not_carry_is_declined_and_comes_back() {
             (Operation::write(packet(), PEER), true),
             (Operation::write(packet(), PEER).imm(7), true),
             (Operation::invalidate(9), true),
-            (Operation::write(Memory::Blocks(Blocks { key, data_bytes: 512 }), PEER), false),
+            (Operation::write(KeyPart { key, offset: 0, len: 512 }, PEER), false),
             (Operation::read(packet(), PEER), false),
             (Operation::fetch_add(packet(), PEER, 1), false),
             (Operation::compare_swap(packet(), PEER, 1, 2), false),
@@ -169,7 +170,7 @@ fn what_uc_does_not_carry_is_declined_and_comes_back() {
         ]
     };
     for transport in [Transport::Rc, Transport::Uc] {
-        let (mut queue, stage) = queue_of(transport, 32, None, &keys);
+        let (mut queue, stage) = queue_of(transport, 32, None, 1);
         let mut listed = 0;
         for fenced in [false, true] {
             for (operation, is_on_uc) in operations() {
@@ -201,12 +202,11 @@ fn what_takes_nothing_is_no_news_to_the_port() {
 #[test]
 fn what_is_to_wake_the_peer_or_to_come_back_at_once_is_posted_so() {
     let (mut queue, stage) = queue(4, None);
-    let plain = || Operation::write(Memory::Empty, PEER);
+    let plain = || Operation::write(Local::Empty, PEER);
     queue.accept(&stage, 0, [plain(), plain().signaled(), plain().solicited(), plain().fenced()]).unwrap();
-    let Works::Rc(list) = &mut queue.works else { panic!("a list of RC") };
-    let options = std::iter::from_fn(|| list.pop()).map(|work| match work {
+    let options = std::iter::from_fn(|| queue.works.pop()).map(|work| match work {
         Work::Operation { options, .. } => (options.signaled, options.solicited, options.fence),
-        Work::Send(_) => panic!("nothing was sent"),
+        Work::Send(_) | Work::SendWith { .. } => panic!("nothing was sent"),
     });
     let options: Vec<_> = options.collect();
     let (no, yes) = (false, true);

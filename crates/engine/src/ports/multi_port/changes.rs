@@ -1,4 +1,4 @@
-//! Opens and ends connections of a port: the lcore's side of [`crate::connection::many`].
+//! Opens and ends connections of a port: the lcore's side of [`crate::connection::multi_port`].
 
 use std::mem;
 

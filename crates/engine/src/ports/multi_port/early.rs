@@ -4,7 +4,7 @@ use verbline_mem::{ConnectionId, Packet};
 
 use super::MultiPort;
 use crate::ports::context::LcoreContext;
-use crate::ports::receiving::Delivery;
+use crate::ports::rx_half::Delivery;
 use crate::stats::drop_reason::DropReason;
 
 impl MultiPort {
@@ -31,7 +31,7 @@ impl MultiPort {
         let (next, burst) = (receiving.queue.next, receiving.burst);
         let Some(connection) = receiving.opening else { return false };
         let moved = self.take_early(connection, burst, |packet| {
-            if let Delivery::Sink(sink) | Delivery::WithImmediate(sink) = next {
+            if let Delivery::Sink(sink) | Delivery::OneByOne(sink) = next {
                 ctx.sinks[usize::from(sink)].push(packet);
             }
         });

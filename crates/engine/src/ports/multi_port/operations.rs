@@ -34,12 +34,6 @@ impl MultiPort {
         self.sending.as_ref()?.half.operations(sinks).map(|(queue, _)| queue)
     }
 
-    /// How many operations a connection takes now; 0 if it is over.
-    pub(crate) fn operations_room(&self, connection: ConnectionId, sinks: &[Sink]) -> usize {
-        let queue = self.sending.as_ref().and_then(|sending| sinks[sending.half.sink].queue());
-        queue.map_or(0, |queue| queue.room_over(connection))
-    }
-
     /// Posts what waits: packets from the sink and operations, in order. True if there was
     /// something.
     pub(super) fn flush_with_operations(&mut self, ctx: &mut LcoreContext) -> bool {
@@ -119,6 +113,7 @@ impl MultiPort {
             return self.stats.stale.add(1);
         };
         let Some(done) = sending.half.operated(at, qp, completion, sinks, &self.stats) else { return };
+        sending.half.hand_back(sinks);
         sending.changed(done.sends, 0);
         self.gauge_sends();
         if !completion.is_ok() {

@@ -1,17 +1,15 @@
 //! The receive half of a port with many connections: one shared queue, or a queue a connection.
 
-mod filling;
-
 use std::collections::VecDeque;
 
 use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
-use verbline_verbs::{Completion, SharedReceiveQueue, Status};
+use verbline_verbs::{Completion, PostStop, SharedReceiveQueue, Status};
 
 use super::{MultiPort, Slot, State, slot_of};
 use crate::capture::tap::CapturePath;
 use crate::ports::context::LcoreContext;
-use crate::ports::posting::STARVED_RETRY_NS;
-use crate::ports::receiving::{Delivery, Receiving};
+use crate::ports::posting::{self, STARVED_RETRY_NS};
+use crate::ports::rx_half::{Delivery, Filled, Receiving};
 use crate::ports::sink::Sink;
 use crate::stats::counters::LcoreStats;
 use crate::stats::drop_reason::DropReason;
@@ -74,6 +72,53 @@ impl ManyReceiving {
 
     pub(super) fn is_settled(&self) -> bool {
         self.queue.is_settled() && self.hungry.is_empty()
+    }
+
+    /// Posts what is missing.
+    fn fill(&mut self, cache: &PoolCache, slots: &mut [Slot]) -> Filled {
+        let mut filled = match &mut self.srq {
+            Some(srq) => self.queue.fill(cache, |batch| srq.post_recv(batch)),
+            None => Filled::default(),
+        };
+        let mut left = self.hungry.len();
+        while left > 0
+            && let Some(first) = self.hungry.front()
+        {
+            let slot = &mut slots[usize::from(*first)];
+            let Some(qp) = &mut slot.qp else { break };
+            let step = posting::refill(cache, &mut self.queue.refill, slot.missing, |batch| qp.post_recv(batch));
+            slot.missing -= step.posted;
+            self.posted += step.posted;
+            filled.note(step);
+            if step.is_starved {
+                break;
+            }
+            if slot.missing == 0 {
+                slot.is_hungry = false;
+                self.hungry.pop_front();
+            } else if step.stop.is_some() {
+                // The device refuses something of it: it is asked again another time, behind the
+                // others.
+                self.hungry.rotate_left(1);
+            } else {
+                continue;
+            }
+            left -= 1;
+        }
+        filled
+    }
+
+    /// Says, once, that the device refuses receives that it has room for.
+    fn tell_refusal(&mut self, port: &str, refused: Option<PostStop>) {
+        if let Some(stop) = refused
+            && !std::mem::replace(&mut self.is_refusal_told, true)
+        {
+            tracing::error!(
+                %port, %stop,
+                "cannot post receives, which is tried again every millisecond; peers wait as long, or lose what they \
+                 send: if `rx_starved` of the port goes on rising, see the kernel's log of the device, and start again"
+            );
+        }
     }
 }
 
@@ -191,7 +236,10 @@ impl MultiPort {
             return self.receive_failed(at, completion.qp_num(), completion.status(), &mut ctx.sinks);
         }
         if let Some(receiving) = &self.receiving {
-            receiving.queue.stamp(&mut packet, completion, self.index, &ctx.time, &self.stats);
+            receiving.queue.stamp(&mut packet, self.index, &ctx.time, &self.stats);
+            if let Delivery::OneByOne(_) = receiving.queue.next {
+                receiving.queue.note(&mut packet, completion);
+            }
         }
         let known = at.and_then(|at| self.slots[at].connection);
         packet.set_connection(known.or_else(|| self.look_again(completion.qp_num(), &mut ctx.sinks)));

@@ -8,10 +8,11 @@ use verbline_verbs::Completion;
 use super::{MultiPort, State};
 use crate::capture::tap::Tap;
 use crate::connection::port_qp::{PortQp, SendDone};
+use crate::operations::send_with::options_of;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting;
-use crate::ports::sending::Sending;
 use crate::ports::sink::Sink;
+use crate::ports::tx_half::Sending;
 use crate::stats::drop_reason::DropReason;
 
 /// The sending half of a port with many connections.
@@ -68,9 +69,27 @@ impl MultiPort {
     /// something.
     pub(super) fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
-        if sending.half.operates {
-            return self.flush_with_operations(ctx);
+        match &sending.half {
+            half if half.is_plain => self.flush_sends::<false>(ctx),
+            half => {
+                let any = if half.operates { self.flush_with_operations(ctx) } else { self.flush_sends::<true>(ctx) };
+                self.hand_back(&mut ctx.sinks);
+                any
+            }
         }
+    }
+
+    /// Packets that asked to come back do.
+    #[cold]
+    fn hand_back(&mut self, sinks: &mut [Sink]) {
+        if let Some(sending) = &mut self.sending {
+            sending.half.hand_back(sinks);
+        }
+    }
+
+    /// `ASKED`: packets are sent as they ask.
+    fn flush_sends<const ASKED: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
         let pending = &mut ctx.sinks[sending.half.sink].batch;
         if pending.is_empty() {
             return false;
@@ -82,13 +101,13 @@ impl MultiPort {
         for packet in work.drain_front(work.len()) {
             let connection = packet.connection();
             if connection != to && !run.is_empty() {
-                self.send_run(to, &mut run, &mut ctx.tap);
+                self.send_run::<ASKED>(to, &mut run, &mut ctx.tap);
             }
             to = connection;
             // As roomy as `work`.
             run.push_iter([packet]);
         }
-        self.send_run(to, &mut run, &mut ctx.tap);
+        self.send_run::<ASKED>(to, &mut run, &mut ctx.tap);
         if let Some(sending) = &mut self.sending {
             (sending.work, sending.run) = (work, run);
         }
@@ -97,7 +116,7 @@ impl MultiPort {
     }
 
     /// Sends packets to one connection, and leaves none.
-    fn send_run(&mut self, to: Option<ConnectionId>, run: &mut Batch, tap: &mut Option<Box<Tap>>) {
+    fn send_run<const ASKED: bool>(&mut self, to: Option<ConnectionId>, run: &mut Batch, tap: &mut Option<Box<Tap>>) {
         let to = if to.is_none() && self.any { self.next_open() } else { to };
         let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
         let (Some(at), Some(sending)) = (at, &mut self.sending) else {
@@ -107,20 +126,31 @@ impl MultiPort {
         let Some(qp) = &mut slot.qp else { return self.refuse(run, DropReason::NoConnection) };
         let before = qp.sends_outstanding();
         let room = qp.send_room().min(sending.room());
+        let mut returning = sending.half.returning.as_mut().filter(|_| ASKED);
+        let mut end = |packet, reason| match &mut returning {
+            Some(returning) => returning.refuse(packet, reason),
+            None => drop(packet),
+        };
         if run.len() > room {
             self.stats.drops.add(DropReason::TxFull, (run.len() - room) as u64);
+            while ASKED && run.len() > room {
+                run.pop().into_iter().for_each(|packet| end(packet, DropReason::TxFull));
+            }
             run.truncate(room);
         }
         while !run.is_empty() {
             if let Some(tap) = tap {
                 tap.offer(self.index, run.as_slice(), qp);
             }
-            let sent = posting::send(qp, run, sending.half.signal_ends, &self.stats);
+            let sent = match ASKED {
+                false => posting::send(qp, run, sending.half.signal_ends, &self.stats),
+                true => posting::send_with(qp, run, sending.half.signal_ends, &self.stats, options_of),
+            };
             if let Some(tap) = tap {
                 tap.posted(self.index, sent.posted);
             }
             if let Some(stop) = sent.stop {
-                posting::refuse(run, stop, &self.name, &self.stats);
+                posting::refuse_each(run, stop, &self.name, &self.stats, &mut end);
             }
         }
         sending.changed(before, qp.sends_outstanding());
@@ -130,8 +160,11 @@ impl MultiPort {
         self.stats.tx_outstanding.set(self.sending.as_ref().map_or(0, |sending| sending.outstanding) as u64);
     }
 
-    fn refuse(&self, run: &mut Batch, reason: DropReason) {
+    fn refuse(&mut self, run: &mut Batch, reason: DropReason) {
         self.stats.drops.add(reason, run.len() as u64);
+        if let Some(returning) = self.sending.as_mut().and_then(|sending| sending.half.returning.as_mut()) {
+            run.drain_front(run.len()).for_each(|packet| returning.refuse(packet, reason));
+        }
         run.clear();
     }
 
@@ -148,11 +181,12 @@ impl MultiPort {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let slot = &mut self.slots[at];
         let (Some(qp), Some(sending)) = (&mut slot.qp, &mut self.sending) else { return self.stats.stale.add(1) };
-        if sending.half.operates {
-            return self.marker_done(at, completion, sinks);
-        }
         let before = qp.sends_outstanding();
-        let done = qp.sent(completion, &mut sending.half.freed);
+        let done = match &mut sending.half {
+            half if half.is_plain => qp.sent(completion, &mut half.freed),
+            half if half.operates => return self.marker_done(at, completion, sinks),
+            half => half.sent_as_asked(qp, completion, sinks),
+        };
         sending.changed(before, qp.sends_outstanding());
         self.stats.tx_outstanding.set(sending.outstanding as u64);
         match done {

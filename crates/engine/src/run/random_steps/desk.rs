@@ -119,7 +119,7 @@ impl Ledger {
         match asked.number {
             Some(number) => _ = self.stored.insert(asked.peer, number),
             None => {
-                let read = done.packet.as_ref().map(|packet| packet.data().to_vec());
+                let read = done.packet().map(|packet| packet.data().to_vec());
                 assert_eq!(read, Some(u64::from(asked.peer).to_ne_bytes().to_vec()), "it reads another's memory");
             }
         }

@@ -20,7 +20,7 @@ use super::desk::{Desk, MESSAGE_BYTES, Shared, message, read};
 use super::memory::{Lent, all};
 use super::{Kind, Shape, Step};
 use crate::api::registry::Registry;
-use crate::connection::many::host::Host;
+use crate::connection::multi_port::host::Host;
 use crate::connection::supervisor::StopFlags;
 use crate::control::device_events::ByHand;
 use crate::control::event_fd::StopFlag;

@@ -21,7 +21,7 @@ use crate::api::stage::{Next, Stage};
 use crate::errors::error::StageError;
 use crate::setup::assemble::build;
 use crate::stats::clock::Tick;
-use crate::stats::count::Counter;
+use crate::stats::counter::Counter;
 use crate::stats::report::Report;
 
 const OUT: OutId = OutId(0);

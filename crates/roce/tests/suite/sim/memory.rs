@@ -1,5 +1,7 @@
 //! Regions of memory by their keys.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use verbline_roce::wire::AtomicOp;
 use verbline_roce::{Denied, Memory, Owner, Place, Receive, Right};
 
@@ -17,7 +19,11 @@ pub(crate) struct Region {
 pub(crate) struct Regions {
     pub(crate) regions: Vec<Option<Region>>,
     /// Shared receives that wait: the number and where each goes.
-    pub(crate) shared: std::collections::VecDeque<(u64, verbline_roce::Sge)>,
+    pub(crate) shared: VecDeque<(u64, verbline_roce::Sge)>,
+    /// The local operations that were carried out, by queue pair.
+    pub(crate) carried_out: BTreeMap<u32, Vec<u64>>,
+    /// One that is refused.
+    pub(crate) refused: Option<u64>,
 }
 
 impl Regions {
@@ -80,6 +86,16 @@ impl Memory for Regions {
     fn invalidate(&mut self, owner: Owner, rkey: u32) -> Result<(), Denied> {
         let region = self.regions.get_mut(rkey as usize).ok_or(Denied)?;
         region.take_if(|region| region.domain == owner.domain).map(|_| ()).ok_or(Denied)
+    }
+
+    fn carry_out(&mut self, owner: Owner, id: u64) -> Result<(), Denied> {
+        let before = self.carried_out.entry(owner.qpn.number()).or_default();
+        assert!(before.last().is_none_or(|last| *last < id), "{id} behind {before:?}");
+        if self.refused == Some(id) {
+            return Err(Denied);
+        }
+        before.push(id);
+        Ok(())
     }
 
     fn take_shared_receive(&mut self, _: u32, receive: &mut Receive) -> bool {

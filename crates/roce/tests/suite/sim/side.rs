@@ -153,17 +153,22 @@ impl Side {
         let word = |at: u64, op| AtomicExtension { addr: peer.words.1 + at, rkey: peer.words.0, op };
         let (add, swap) = (rng.u64(..), rng.u64(..));
         let immediate = rng.u32(..);
-        let operation = match rng.u8(..8) {
+        let operation = match rng.u8(..9) {
             0 | 1 => Operation::Send(SendEnd::Plain),
             2 => Operation::Send(SendEnd::Immediate(immediate)),
             3 => Operation::Write(place(peer.written), WriteEnd::Plain),
             4 => Operation::Write(place(peer.written), WriteEnd::Immediate(immediate)),
             5 => Operation::Read(place(peer.read)),
             6 => Operation::Atomic(word(0, AtomicOp::FetchAdd(add))),
+            7 => Operation::Local,
             _ => Operation::Atomic(word(8, AtomicOp::CompareSwap { compare: self.swapped, swap })),
         };
-        let len = if matches!(operation, Operation::Atomic(_)) { 8 } else { len };
-        let reads = matches!(operation, Operation::Read(_) | Operation::Atomic(_));
+        let len = match operation {
+            Operation::Atomic(_) => 8,
+            Operation::Local => 0,
+            _ => len,
+        };
+        let reads = matches!(operation, Operation::Read(_) | Operation::Atomic(_) | Operation::Local);
         let payload = random_bytes(rng, len);
         let cut = rng.u32(..=len as u32);
         let sges = [Sge { addr: at, len: cut, key }, Sge { addr: at + u64::from(cut), len: len as u32 - cut, key }];
@@ -249,6 +254,11 @@ impl Side {
         let found = match posted.operation {
             Operation::Write(remote, _) => peer_memory.bytes(remote.rkey, remote.addr, posted.len),
             Operation::Read(_) | Operation::Atomic(_) => memory.bytes(self.local.0, here, posted.len),
+            Operation::Local => {
+                let carried_out = memory.carried_out.get(&self.qpn.number());
+                assert!(carried_out.is_some_and(|ids| ids.contains(&posted.id)), "{posted:?}");
+                return;
+            }
             _ => return,
         };
         assert!(found == posted.bytes, "{posted:?}");

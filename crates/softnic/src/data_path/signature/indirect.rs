@@ -9,12 +9,12 @@
 //! recorded when the queue's completions are polled, and a queue pair for signature pipelining
 //! stops behind it ([`Outcome::Stopped`]).
 
-use crate::data_path::access;
 use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
 use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
 use crate::data_path::psn;
+use crate::data_path::qp_access;
 use crate::data_path::sge_list::Sources;
 use crate::data_path::signature::indirect_sge::{From, To, transfer};
 use crate::key_table::{self, Denied};
@@ -67,12 +67,12 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
-    if !access::lets_in(peer, key_table::REMOTE_WRITE) {
-        return access::refuse_request(qp, peer, errors);
+    if !qp_access::lets_in(peer, key_table::REMOTE_WRITE) {
+        return qp_access::refuse_request(qp, peer, errors);
     }
     let (remote, mut target) = (wr.rdma(), To::new(pinned));
     if target.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
-        return access::refuse_access(qp, peer, errors);
+        return qp_access::refuse_access(qp, peer, errors);
     }
     let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
     let receive = if with_imm { arrival::take(peer) } else { None };
@@ -83,7 +83,7 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
     let mut found = |key: &_, of_target| found_by_requester(qp, key, of_target, &mut stops);
     // SAFETY: both ends are all that was found but what they were looked up by.
     if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
-        return access::refuse_access(qp, peer, errors);
+        return qp_access::refuse_access(qp, peer, errors);
     }
     let Some(index) = receive else { return done(qp, pinned, Outcome::Done(bytes), stops) };
     let (imm, flags) = arrival::extra(wr);
@@ -99,7 +99,7 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     if added.is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
-    let peer = match access::reading_peer(qp, pinned, key_table::REMOTE_READ, errors) {
+    let peer = match qp_access::reading_peer(qp, pinned, key_table::REMOTE_READ, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
@@ -108,7 +108,7 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
-        return access::refuse_access(qp, peer, errors);
+        return qp_access::refuse_access(qp, peer, errors);
     }
     let mut stops = false;
     // What is written to is the requester's own here.

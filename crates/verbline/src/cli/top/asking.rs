@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use verbline_operate::client::{Client, ClientError};
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::Hello;
-use verbline_operate::seen::Seen;
 
 /// What the thread tells.
 #[derive(Debug)]

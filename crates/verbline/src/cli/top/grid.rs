@@ -1,9 +1,9 @@
 //! What a run did in a time, as rows to sort and filter: a grid for each kind of thing.
 
 use verbline_operate::change::Change;
-use verbline_operate::seen::{Port, Seen};
+use verbline_operate::client_report::{Port, Seen};
 
-use super::super::figures::{count, percent, rate};
+use super::super::figures::{count, duration, percent, rate};
 use super::super::visible::visible_name;
 
 /// What the lower part of the screen lists.
@@ -152,11 +152,12 @@ fn stages(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
             a_second(change, stage.packets_out),
             mean(stage.packets_in, stage.calls),
             known(mean(stage.busy_ns, stage.packets_in.max(stage.packets_out))),
+            stage.call_times.quantile_ns(0.99).map_or_else(unknown, |ns| figure(ns as f64, duration(ns))),
             known(figure(share, percent(share))),
             a_second(change, stage.alloc_failed),
         ]
     });
-    let header = vec!["stage", "lcore", "in/s", "out/s", "batch", "ns/pkt", "of lcore", "no pkt/s"];
+    let header = vec!["stage", "lcore", "in/s", "out/s", "batch", "ns/pkt", "call p99", "of lcore", "no pkt/s"];
     Grid { header, rows: rows.collect() }
 }
 
@@ -191,7 +192,7 @@ fn state(port: &Port) -> &'static str {
 }
 
 /// A row for each port with many connections, and one for each connection by address. All of its
-/// counts but the rate are since the start.
+/// counts but the rate are since the start, or since the connection was made the last time.
 fn connections(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> Grid {
     let ports = change.counts().ports.iter().zip(&later.ports).filter(|(port, _)| is_of(&port.lcore));
     let many = ports.filter_map(|(port, in_all)| {
@@ -199,16 +200,20 @@ fn connections(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> G
         let peers = format!("{} of {} open", count(many.open), count(many.max));
         let figures = [in_all.opened, in_all.closed, in_all.failed].map(now);
         let names = [name(&port.name), name(&peers), name(&many.role)];
-        Some(names.into_iter().chain([a_second(change, many.opened)]).chain(figures).collect())
+        let figures = [a_second(change, many.opened)].into_iter().chain(figures);
+        Some(names.into_iter().chain(figures).chain([unknown()]).collect())
     });
     let lcore_of = |port: &str| later.ports.iter().find(|one| one.name == port).map(|port| port.lcore.as_str());
     let by_address = later.connections.iter().filter(|one| lcore_of(&one.port).is_some_and(&is_of));
     let one = by_address.map(|one| {
         let (lost, failed) = (one.times_connected.saturating_sub(1), one.attempts.saturating_sub(one.times_connected));
         let names = [name(&one.port), name(&one.peer_address), name(&one.state)];
-        names.into_iter().chain([unknown()]).chain([one.times_connected, lost, failed].map(now)).collect()
+        // Where its packets go by UDP.
+        let again = one.wire.as_ref().map_or_else(unknown, |wire| now(wire.retransmitted));
+        let figures = [unknown()].into_iter().chain([one.times_connected, lost, failed].map(now));
+        names.into_iter().chain(figures).chain([again]).collect()
     });
-    let header = vec!["port", "peer", "state", "opened/s", "opened", "ended", "failed"];
+    let header = vec!["port", "peer", "state", "opened/s", "opened", "ended", "failed", "again"];
     Grid { header, rows: many.chain(one).collect() }
 }
 

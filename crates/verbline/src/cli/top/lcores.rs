@@ -2,7 +2,7 @@
 
 use ratatui::text::{Line, Span};
 use verbline_operate::awake::{Shares, why_awake};
-use verbline_operate::seen::Lcore;
+use verbline_operate::client_report::Lcore;
 
 use super::super::figures::{percent, rate};
 use super::super::visible::visible_name;

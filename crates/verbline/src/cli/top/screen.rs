@@ -105,7 +105,7 @@ fn body(state: &State, shown: &Shown<'_>, (width, height): (usize, usize), palet
 }
 
 fn failures(shown: &Shown<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
-    let line = |failure: &verbline_operate::seen::Failure| {
+    let line = |failure: &verbline_operate::client_report::Failure| {
         let text = visible_name(&format!("FAILED lcore {}: {}", failure.lcore, failure.message));
         Line::styled(fitted(&text, width), palette.style(Meaning::Alarm))
     };

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use verbline_operate::change::Change;
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::Hello;
-use verbline_operate::seen::Seen;
 
 use super::grid::{Grid, View};
 

@@ -1,18 +1,16 @@
 //! What is on the screen, and what keys do to it: of reports that no machine has a part in.
 
-use std::fs;
-use std::path::Path;
-
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 use verbline_engine::{
-    ConnectionReport, ConnectionsReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport,
-    PoolReport, PortReport, Report, RingReport, StageReport, WakeReport,
+    ConnectionReport, ConnectionsReport, DropReport, FailureReport, HolderReport, IncidentsReport, LcoreReport,
+    PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, TimeBin, TimesReport, WakeReport,
 };
+use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::{Hello, State as RunState};
-use verbline_operate::seen::Seen;
 
+use super::super::screens::assert_shown;
 use super::palette::Palette;
 use super::screen::draw;
 use super::state::{After, Key, State};
@@ -31,6 +29,12 @@ fn hello() -> Hello {
     }
 }
 
+/// This number of times of about one length.
+fn times(count: u64, below_ns: u64) -> TimesReport {
+    let bins = if count == 0 { Vec::new() } else { vec![TimeBin { below_ns, count }] };
+    TimesReport { count, sum_ns: count * below_ns, max_ns: below_ns, bins, ..TimesReport::default() }
+}
+
 fn stage(name: &str, lcore: &str, packets: u64, ns_each: u64) -> StageReport {
     StageReport {
         name: name.into(),
@@ -41,6 +45,7 @@ fn stage(name: &str, lcore: &str, packets: u64, ns_each: u64) -> StageReport {
         packets_out: packets / 2,
         timed: packets / 64,
         busy_ns: packets * ns_each,
+        call_times: times(packets / 16, ns_each * 40),
         ..StageReport::default()
     }
 }
@@ -81,6 +86,7 @@ fn report(seconds: u64) -> Seen {
         asleep_ns: share(99),
         sleeps: 1200 * seconds,
         wakes: vec![WakeReport { cause: "ring", count: 1200 * seconds }],
+        wake_late: times(seconds, 61_000),
         ..LcoreReport::default()
     };
     let mut exchange = port("exchange", "orders", 1200 * seconds);
@@ -91,6 +97,8 @@ fn report(seconds: u64) -> Seen {
         role: "connects",
         address: "10.0.0.7:4791".into(),
         peer_address: "10.0.0.7:4791".into(),
+        link: "udp",
+        wire: Some(IncidentsReport { retransmitted: 12, rnr_naks_received: 3, ..IncidentsReport::default() }),
         attempts: 4,
         times_connected: 2,
         ..ConnectionReport::default()
@@ -186,24 +194,12 @@ fn each_view_has_its_table() {
     insta::assert_snapshot!(screens.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n"));
 }
 
-/// The screens of docs/operate.md are these. `WRITE=1` writes them again.
 #[test]
 fn the_document_shows_what_is_on_the_screen() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate.md");
-    let text = fs::read_to_string(&path).unwrap();
     let mut drilled = ten_seconds();
     press(&mut drilled, [Key::Enter, Key::Enter, Key::Left, Key::Left]);
-    let mut wanted = text.clone();
-    for (name, state) in [("top", ten_seconds()), ("top, an lcore's ports two seconds ago", drilled)] {
-        let (begin, end) = (format!("<!-- screen: {name} -->\n"), "<!-- end of screen -->\n");
-        let from = wanted.find(&begin).unwrap_or_else(|| panic!("no {begin}")) + begin.len();
-        let to = from + wanted[from..].find(end).unwrap();
-        wanted.replace_range(from..to, &format!("```text\n{}```\n", screen(&state)));
-    }
-    if std::env::var_os("WRITE").is_some() {
-        fs::write(&path, &wanted).unwrap();
-    }
-    assert!(text == wanted, "docs/operate.md shows other screens: write them with WRITE=1");
+    let drilled = ("top, an lcore's ports two seconds ago", screen(&drilled));
+    assert_shown(&[("top", screen(&ten_seconds())), drilled]);
 }
 
 #[test]
@@ -329,8 +325,9 @@ fn a_screen_of_any_size_is_drawn_and_the_marked_row_is_on_it() {
 fn many_lcores_leave_room_for_the_rest_and_the_marked_one_says_why() {
     let mut many = report(5);
     let one = many.lcores[0].clone();
-    many.lcores =
-        (0..40).map(|n| verbline_operate::seen::Lcore { name: format!("worker-{n}"), ..one.clone() }).collect();
+    many.lcores = (0..40)
+        .map(|n| verbline_operate::client_report::Lcore { name: format!("worker-{n}"), ..one.clone() })
+        .collect();
     let mut state = State::new(hello());
     state.take(many);
     press(&mut state, [Key::Down; 39]);

@@ -24,6 +24,7 @@ impl AsyncKind {
     pub(crate) const QP_ACCESS_ERR: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_QP_ACCESS_ERR as u32);
     pub(crate) const COMM_EST: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_COMM_EST as u32);
     pub(crate) const SQ_DRAINED: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_SQ_DRAINED as u32);
+    pub(crate) const PATH_MIG: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_PATH_MIG as u32);
     pub(crate) const SRQ_LIMIT_REACHED: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_SRQ_LIMIT_REACHED as u32);
     pub(crate) const QP_LAST_WQE_REACHED: AsyncKind = AsyncKind(raw_kind::IBV_EVENT_QP_LAST_WQE_REACHED as u32);
 }
@@ -37,6 +38,7 @@ impl fmt::Debug for AsyncKind {
             AsyncKind::QP_ACCESS_ERR => f.write_str("QP_ACCESS_ERR"),
             AsyncKind::COMM_EST => f.write_str("COMM_EST"),
             AsyncKind::SQ_DRAINED => f.write_str("SQ_DRAINED"),
+            AsyncKind::PATH_MIG => f.write_str("PATH_MIG"),
             AsyncKind::SRQ_LIMIT_REACHED => f.write_str("SRQ_LIMIT_REACHED"),
             AsyncKind::QP_LAST_WQE_REACHED => f.write_str("QP_LAST_WQE_REACHED"),
             AsyncKind(other) => write!(f, "event {other}"),

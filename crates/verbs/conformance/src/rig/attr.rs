@@ -189,6 +189,18 @@ impl Attr {
         self.and(AttrMask::ALT_PATH)
     }
 
+    /// An alternate path that is told from the primary one by this time-out and this hop limit.
+    pub(crate) fn alternate(mut self, timeout: u8, hop_limit: u8) -> Attr {
+        (self.raw.alt_timeout, self.raw.alt_ah_attr.grh.hop_limit) = (timeout, hop_limit);
+        self.and(AttrMask::ALT_PATH)
+    }
+
+    /// `enum ibv_mig_state`.
+    pub(crate) fn migration(mut self, state: u32) -> Attr {
+        self.raw.path_mig_state = state;
+        self.and(AttrMask::PATH_MIG_STATE)
+    }
+
     /// The primary path by an entry of the GID table that need not exist.
     pub(crate) fn gid_index(mut self, index: u8) -> Attr {
         self.raw.ah_attr.grh.sgid_index = index;

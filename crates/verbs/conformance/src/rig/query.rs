@@ -1,7 +1,7 @@
 //! What `ibv_query_qp(3)` answers, comparable.
 
 use super::attr::State;
-use rdma_sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
+use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
 use std::fmt;
 
 /// `struct ibv_qp_attr` as queried.
@@ -38,9 +38,9 @@ impl Queried {
     fn fields(&self) -> Vec<(&'static str, u64)> {
         let raw = &self.raw;
         let ah = &raw.ah_attr;
-        // SAFETY: the call that filled it initialised all sixteen bytes, or they are zero.
-        let dgid = unsafe { ah.grh.dgid.raw };
-        let dgid_tail = u64::from_be_bytes(dgid[8..].try_into().expect("eight bytes"));
+        // SAFETY: the call that filled them initialised all sixteen bytes, or they are zero.
+        let dgid = |ah: &ibv_ah_attr| unsafe { ah.grh.dgid.raw };
+        let tail = |ah: &ibv_ah_attr| u64::from_be_bytes(dgid(ah)[8..].try_into().expect("eight bytes"));
         vec![
             ("qp_state", raw.qp_state.into()),
             ("path_mtu", raw.path_mtu.into()),
@@ -56,7 +56,7 @@ impl Queried {
             ("cap.max_recv_sge", raw.cap.max_recv_sge.into()),
             ("cap.max_inline_data", raw.cap.max_inline_data.into()),
             ("ah_attr.is_global", ah.is_global.into()),
-            ("ah_attr.grh.dgid (low half)", dgid_tail),
+            ("ah_attr.grh.dgid (low half)", tail(ah)),
             ("ah_attr.grh.sgid_index", ah.grh.sgid_index.into()),
             ("ah_attr.port_num", ah.port_num.into()),
             ("pkey_index", raw.pkey_index.into()),
@@ -67,6 +67,10 @@ impl Queried {
             ("timeout", raw.timeout.into()),
             ("retry_cnt", raw.retry_cnt.into()),
             ("rnr_retry", raw.rnr_retry.into()),
+            ("ah_attr.grh.hop_limit", ah.grh.hop_limit.into()),
+            ("alt_ah_attr.grh.dgid (low half)", tail(&raw.alt_ah_attr)),
+            ("alt_ah_attr.grh.hop_limit", raw.alt_ah_attr.grh.hop_limit.into()),
+            ("alt_pkey_index", raw.alt_pkey_index.into()),
             ("alt_port_num", raw.alt_port_num.into()),
             ("alt_timeout", raw.alt_timeout.into()),
         ]

@@ -61,29 +61,11 @@ pub(super) fn rows() -> Vec<Row> {
             resize_needs_its_capability,
         ),
         row(
-            "modify_rc/alternate-path-needs-its-capability",
-            "A device without alternate paths refuses IBV_QP_ALT_PATH",
-            alternate_path_needs_its_capability,
-        ),
-        row(
-            "modify_rc/alternate-path-is-set",
-            "A device with IBV_DEVICE_AUTO_PATH_MIG takes an alternate path, and tells it",
-            alternate_path_is_set,
-        )
-        .needs(Cap::AlternatePath),
-        row(
             "modify_rc/grh-where-the-port-requires-it",
             "With IBV_QPF_GRH_REQUIRED an address vector without GRH is refused",
             grh_where_required,
         )
         .needs(Cap::GrhRequired),
-        row(
-            "modify_rc/grh-on-the-alternate-path-too",
-            "With IBV_QPF_GRH_REQUIRED an alternate path without GRH is refused, too",
-            grh_on_the_alternate_path,
-        )
-        .needs(Cap::GrhRequired)
-        .needs(Cap::AlternatePath),
         row(
             "modify_rc/lid-is-an-address",
             "Without IBV_QPF_GRH_REQUIRED an address vector may be a LID alone",
@@ -243,22 +225,6 @@ fn resize_needs_its_capability(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-fn alternate_path_needs_its_capability(rig: &Rig) -> Outcome {
-    if rig.context().has(Cap::AlternatePath) {
-        return Err(Failure::Lacks("it has alternate paths: the rule is about devices without".to_owned()));
-    }
-    let side = at(rig, RC, State::Rts)?;
-    is_refused(&side.qp, "IBV_QP_ALT_PATH", &side.qp.attr(0).to(State::Rts).with(AttrMask::ALT_PATH)).map(drop)
-}
-
-fn alternate_path_is_set(rig: &Rig) -> Outcome {
-    let side = at(rig, RC, State::Rts)?;
-    side.qp.modify(&side.qp.attr(0).to(State::Rts).with(AttrMask::ALT_PATH))?;
-    let now = side.qp.query()?;
-    same("alt_port_num", now.field("alt_port_num"), 1)?;
-    same("alt_timeout", now.field("alt_timeout"), 14)
-}
-
 fn grh_where_required(rig: &Rig) -> Outcome {
     for transport in [RC, UC] {
         let side = at(rig, transport, State::Init)?;
@@ -268,12 +234,6 @@ fn grh_where_required(rig: &Rig) -> Outcome {
         is_refused(&side.qp, "ah_attr without GRH", &attr).during(transport)?;
     }
     Ok(())
-}
-
-fn grh_on_the_alternate_path(rig: &Rig) -> Outcome {
-    let side = at(rig, RC, State::Rts)?;
-    let attr = side.qp.attr(0).to(State::Rts).alternate_without_grh();
-    is_refused(&side.qp, "alt_ah_attr without GRH", &attr).map(drop)
 }
 
 fn lid_is_an_address(rig: &Rig) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};
-use crate::rig::{Access, Cap, Link, Mw, MwType, Op, Pair, Rig, SendOp, SideSpec, Status, Transport, Window, Wr};
+use crate::rig::{Access, Cap, Kind, Link, Mw, MwType, Op, Pair, Rig, SendOp, SideSpec, Status, Transport, Window, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -30,6 +30,12 @@ pub(super) fn rows() -> Vec<Row> {
             "SEND_WITH_INV: expected 1 successful completions",
             "it completes with LOC_QP_OP_ERR",
             "no UC packet has an R_Key to invalidate, so next_opcode_uc() finds none",
+        )
+        .differs(
+            Kind::SoftUdp,
+            "ibv_post_send answered EINVAL",
+            "it is refused as it is posted",
+            "no UC packet has an R_Key to invalidate",
         ),
         row("mw/ud-has-no-bind-mw", "UD has no BIND_MW: it is refused or LOC_QP_OP_ERR", |rig| {
             ud_has_not(rig, Op::BindMw)

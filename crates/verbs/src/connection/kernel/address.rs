@@ -38,6 +38,19 @@ impl RawAddress {
         RawAddress(storage)
     }
 
+    /// `AF_INET` or `AF_INET6`.
+    pub(super) fn family(&self) -> i32 {
+        self.0.ss_family.into()
+    }
+
+    pub(super) fn len_bytes(&self) -> libc::socklen_t {
+        let len_bytes = match self.family() {
+            libc::AF_INET => size_of::<libc::sockaddr_in>(),
+            _ => size_of::<libc::sockaddr_in6>(),
+        };
+        len_bytes as libc::socklen_t
+    }
+
     pub(super) fn as_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut self.0).cast()
     }

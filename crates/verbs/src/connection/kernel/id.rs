@@ -5,18 +5,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_qp_attr, rdma_port_space};
+use rdma_sys::{ibv_qp_attr, rdma_addrinfo, rdma_port_space};
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
-use super::address::read_address;
+use super::address::{RawAddress, read_address};
 use crate::connection::options::OwnAttr;
-use crate::connection::{ConnParam, ConnectionError, Deadline};
+use crate::connection::{CmTransport, ConnParam, ConnectionError, Deadline};
 use crate::device::context::set_nonblocking;
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::memory::mr::Access;
 use crate::qp::QueuePair;
 use crate::qp::attr::{AttrMask, QpState};
+use crate::transport::Transport;
 
 /// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid
 /// service ID").
@@ -36,8 +37,7 @@ unsafe impl Send for CmId {}
 unsafe impl Sync for CmId {}
 
 impl CmId {
-    pub(super) fn create() -> Result<CmId, VerbError> {
-        let channel = Channel::create()?;
+    pub(super) fn create(channel: Channel) -> Result<CmId, VerbError> {
         let mut id = ptr::null_mut();
         // SAFETY: the channel is open; `id` may be written by the call.
         let ret = unsafe {
@@ -47,6 +47,57 @@ impl CmId {
         let id = NonNull::new(id)
             .ok_or_else(|| VerbError::new("rdma_create_id", "a connection", Errno::new(libc::EINVAL)))?;
         Ok(CmId { id, channel })
+    }
+
+    /// An id with an address, for connections of this transport.
+    pub(super) fn create_bound(
+        channel: Channel,
+        address: SocketAddr,
+        transport: CmTransport,
+    ) -> Result<CmId, VerbError> {
+        let mut raw = RawAddress::new(address);
+        if transport == CmTransport::Uc {
+            return CmId::create_unreliable(channel, address, raw);
+        }
+        let id = CmId::create(channel)?;
+        // SAFETY: the id is alive; the address is read during the call.
+        let ret = unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), raw.as_ptr()) };
+        check("rdma_bind_addr", ret, || address.to_string())?;
+        Ok(id)
+    }
+
+    /// rdma_create_id(3) takes the transport from the port space, of which none is UC's.
+    /// rdma_create_ep(3) takes both; of a passive end it binds the address and does no more. The id
+    /// is synchronous until it has a channel of the caller's (rdma_migrate_id(3)).
+    fn create_unreliable(channel: Channel, address: SocketAddr, mut raw: RawAddress) -> Result<CmId, VerbError> {
+        // `RAI_PASSIVE` of rdma_cma.h.
+        const PASSIVE: i32 = 1;
+        // SAFETY: integers and pointers: all zeros is a value.
+        let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
+        info.ai_flags = PASSIVE;
+        info.ai_family = raw.family();
+        info.ai_qp_type = Transport::Uc.to_raw().cast_signed();
+        info.ai_port_space = rdma_port_space::RDMA_PS_IB.cast_signed();
+        info.ai_src_len = raw.len_bytes();
+        info.ai_src_addr = raw.as_ptr().cast();
+        let mut id = ptr::null_mut();
+        // SAFETY: `id` may be written by the call; the description and its address are read during
+        // it, and without attributes it makes no queue pair.
+        let ret = unsafe { rdma_sys::rdma_create_ep(&raw mut id, &raw mut info, ptr::null_mut(), ptr::null_mut()) };
+        check("rdma_create_ep", ret, || format!("{address}, of UC"))?;
+        let id = NonNull::new(id)
+            .ok_or_else(|| VerbError::new("rdma_create_ep", "a connection", Errno::new(libc::EINVAL)))?;
+        CmId::migrate(id, channel)
+    }
+
+    /// Gives an id a channel of its own.
+    pub(super) fn migrate(id: NonNull<rdma_cm_id>, channel: Channel) -> Result<CmId, VerbError> {
+        // SAFETY: the id is new and ours, and none of its events waits to be acknowledged, so that
+        // this does not wait.
+        let ret = unsafe { rdma_sys::rdma_migrate_id(id.as_ptr(), channel.0.as_ptr()) };
+        let id = CmId { id, channel };
+        check("rdma_migrate_id", ret, || "a connection".to_owned())?;
+        Ok(id)
     }
 
     pub(super) fn as_ptr(&self) -> *mut rdma_cm_id {
@@ -281,8 +332,9 @@ impl Event {
     /// # Safety
     /// `event` came from rdma_get_cm_event and is not acknowledged yet.
     unsafe fn read(event: *const rdma_cm_event) -> Event {
-        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP, whose events fill the `conn`
-        // part; the union is zeroed before, so that every field of it can be read.
+        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP or, with UC, of RDMA_PS_IB, whose
+        // events fill the `conn` part; the union is zeroed before, so that every field of it can be
+        // read.
         unsafe {
             let conn = &(*event).param.conn;
             let (data, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));

@@ -11,7 +11,7 @@ use verbline_softnic::wire::Asked;
 use super::bell::Bell;
 use super::home::Home;
 use super::ports::{Port, Ports};
-use crate::connection::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use crate::connection::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
 
@@ -30,6 +30,8 @@ const INVALID_SERVICE: u16 = 8;
 /// Where requests wait for a listener.
 #[derive(Debug)]
 pub(crate) struct Hall {
+    /// Who asks for another finds nobody.
+    pub(crate) transport: CmTransport,
     pub(crate) waiting: Mutex<VecDeque<Waiting>>,
     pub(crate) backlog: usize,
     pub(crate) bell: Bell,

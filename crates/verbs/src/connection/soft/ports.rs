@@ -1,5 +1,5 @@
 //! The ports of soft devices' addresses: one space for those who listen and those who connect, as
-//! rdma_cm's RDMA_PS_TCP is.
+//! rdma_cm's RDMA_PS_TCP is, and for both transports, of which rdma_cm has two.
 //!
 //! What it guarantees: no two hold one port of one address. The unspecified address is every
 //! address; that of IPv6 is IPv4's too, as `net.ipv6.bindv6only = 0` has it. So at most one

@@ -126,7 +126,7 @@ impl ScatterQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{self, Fake, PD};
+    use crate::fake_device::{self, Fake, PD};
     use crate::wr::post_verb::PostRecv;
     use crate::wr::sg_list::SgEntry;
     use verbline_mem::Pool;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn lists_come_back_in_any_order_and_a_place_that_is_taken_is_passed_over() {
-        let (pool, mut fake) = (fake::pool(16), Fake::new());
+        let (pool, mut fake) = (fake_device::pool(16), Fake::new());
         let mut queue = ScatterQueue::new(WrKind::Recv, 3, 2, 9, PD);
         for len in 1..=3 {
             post(&mut queue, &mut fake, list(&pool, &[len, 10])).unwrap();
@@ -163,7 +163,7 @@ mod tests {
         // The oldest stays out, while others go round.
         for _ in 0..10 {
             let newest = numbers.pop().unwrap();
-            let done = fake::completions(&[(newest, 0, 4), (newest, 0, 4)]);
+            let done = fake_device::completions(&[(newest, 0, 4), (newest, 0, 4)]);
             let filled = queue.complete(&done.as_slice()[0]).unwrap();
             assert_eq!(filled.len_bytes(), 4);
             assert_eq!(queue.complete(&done.as_slice()[1]).unwrap_err(), Stale { wr_id: newest });
@@ -173,14 +173,14 @@ mod tests {
             numbers.swap(1, 2);
             assert_eq!((queue.outstanding(), queue.room(), pool.account().held), (3, 0, 6));
         }
-        let oldest = fake::completions(&[(numbers[0], 0, 11)]);
+        let oldest = fake_device::completions(&[(numbers[0], 0, 11)]);
         assert_eq!(lens(&queue.complete(&oldest.as_slice()[0]).unwrap()), [1, 10]);
         assert_eq!((queue.reclaim(), pool.account().held), (2, 0));
     }
 
     #[test]
     fn a_list_that_the_device_refuses_comes_back_unless_the_device_may_have_it() {
-        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let (pool, mut fake) = (fake_device::pool(8), Fake::new());
         let mut queue = ScatterQueue::new(WrKind::Recv, 4, 2, 9, PD);
         (fake.takes, fake.refusal) = (0, libc::EINVAL);
         let refused = post(&mut queue, &mut fake, list(&pool, &[1, 2])).unwrap_err();
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn what_failed_or_cannot_have_come_shows_nothing() {
-        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let (pool, mut fake) = (fake_device::pool(8), Fake::new());
         let mut queue = ScatterQueue::new(WrKind::Recv, 4, 2, 9, PD);
         for (status, len, shown) in [(5, 3, vec![0, 0]), (0, 31, vec![0, 0]), (0, 30, vec![10, 20])] {
             post(&mut queue, &mut fake, list(&pool, &[10, 20])).unwrap();
-            let done = fake::completions(&[(fake.posted.last().unwrap().wr_id, status, len)]);
+            let done = fake_device::completions(&[(fake.posted.last().unwrap().wr_id, status, len)]);
             assert_eq!(lens(&queue.complete(&done.as_slice()[0]).unwrap()), shown);
         }
     }

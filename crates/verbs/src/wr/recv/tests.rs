@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cq::completion::Completion;
-use crate::fake::{self, Fake, PD};
+use crate::fake_device::{self, Fake, PD};
 use crate::wr::post_verb::PostRecv;
 use verbline_mem::Pool;
 
@@ -19,7 +19,7 @@ fn outcome((taken, ret): (u32, i32)) -> RecvOutcome {
 
 #[test]
 fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
-    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
     // The queue learns the pool, and the usual case is the next.
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
@@ -38,14 +38,14 @@ fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_hav
 
 #[test]
 fn a_lone_completion_does_nothing_where_there_is_no_room_or_it_is_not_the_next() {
-    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
     let mut first = Batch::with_capacity(1);
-    let done = fake::completions(&[(fake.posted[0].wr_id, 0, 5)]);
+    let done = fake_device::completions(&[(fake.posted[0].wr_id, 0, 5)]);
     assert_eq!(complete_one(&mut queue, &done.as_slice()[0], &mut first), 1);
     let next = fake.posted[1].wr_id;
-    let one = |status, len| fake::completions(&[(next, status, len)]);
+    let one = |status, len| fake_device::completions(&[(next, status, len)]);
     let mut full = batch(&pool, 1);
     assert_eq!(queue.complete_run(one(0, 5).as_slice(), &mut full), 0);
     let mut packets = Batch::with_capacity(4);
@@ -76,7 +76,7 @@ fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcom
 
 #[test]
 fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 16, 1, PD, Transport::Rc);
     (fake.takes, fake.refusal) = (3, libc::EINVAL);
     let mut packets = batch(&pool, 8);
@@ -91,7 +91,7 @@ fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
 
 #[test]
 fn a_length_that_the_device_cannot_have_written_shows_nothing() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     for (transport, byte_len, expected) in [
         (Transport::Rc, 512, 512),
         (Transport::Rc, 513, 0),
@@ -104,14 +104,14 @@ fn a_length_that_the_device_cannot_have_written_shows_nothing() {
         let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, transport);
         assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 1)).posted, 1);
         let wr_id = fake.posted.last().unwrap().wr_id;
-        let done = fake::completions(&[(wr_id, 0, byte_len)]);
+        let done = fake_device::completions(&[(wr_id, 0, byte_len)]);
         assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), expected, "{transport} {byte_len}");
     }
 }
 
 #[test]
 fn packets_of_several_pools_keep_the_shape_of_their_own() {
-    let (large, small, mut fake) = (fake::pool(32), fake::pool_of(32, 128, 16), Fake::new());
+    let (large, small, mut fake) = (fake_device::pool(32), fake_device::pool_of(32, 128, 16), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
     let mut packets = Batch::with_capacity(8);
     for round in 0..6 {
@@ -129,7 +129,7 @@ fn packets_of_several_pools_keep_the_shape_of_their_own() {
         fake.posted.clear();
         assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, expected.len());
         let done: Vec<_> = fake.posted.iter().map(|wr| (wr.wr_id, 0, 100)).collect();
-        let done = fake::completions(&done);
+        let done = fake_device::completions(&done);
         let mut rest = done.as_slice();
         while let Some(first) = rest.first() {
             let count = match round < 3 {
@@ -149,21 +149,21 @@ fn packets_of_several_pools_keep_the_shape_of_their_own() {
     packets.append(&mut batch(&small, 1));
     fake.posted.clear();
     assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 2);
-    let done = fake::completions(&[(fake.posted[0].wr_id, 0, 200), (fake.posted[1].wr_id, 0, 200)]);
+    let done = fake_device::completions(&[(fake.posted[0].wr_id, 0, 200), (fake.posted[1].wr_id, 0, 200)]);
     assert_eq!(queue.complete_run(done.as_slice(), &mut packets), 1);
     assert_eq!(queue.complete(&done.as_slice()[1]).unwrap().len(), 0);
 }
 
 #[test]
 fn slots_that_stay_taken_are_passed_over() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     // Five of eight slots may be taken at once.
     let mut queue = RecvQueue::new(WrKind::SrqRecv, 5, 1, PD, Transport::Rc);
     let mut packets = batch(&pool, 5);
     assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 5);
     let (kept, rest) = (fake.posted[1].wr_id, [0, 2, 3, 4]);
     for at in rest {
-        let done = fake::completions(&[(fake.posted[at].wr_id, 0, 7)]);
+        let done = fake_device::completions(&[(fake.posted[at].wr_id, 0, 7)]);
         queue.complete(&done.as_slice()[0]).unwrap();
     }
     for _ in 0..20 {
@@ -172,25 +172,25 @@ fn slots_that_stay_taken_are_passed_over() {
         let outcome = post(&mut queue, &mut fake, &mut packets);
         assert_eq!((outcome.posted, outcome.stop, queue.outstanding()), (4, Some(PostStop::Full), 5));
         for wr in &fake.posted {
-            let done = fake::completions(&[(wr.wr_id, 0, 7)]);
+            let done = fake_device::completions(&[(wr.wr_id, 0, 7)]);
             queue.complete(&done.as_slice()[0]).unwrap();
         }
     }
-    let done = fake::completions(&[(kept, 0, 9)]);
+    let done = fake_device::completions(&[(kept, 0, 9)]);
     assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), 9);
     assert_eq!((queue.outstanding(), pool.account().held), (0, 0));
 }
 
 #[test]
 fn completions_may_be_handed_back_in_any_order() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
     for _ in 0..10 {
         fake.posted.clear();
         let mut packets = batch(&pool, 4);
         assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 4);
         for at in [2, 0, 3, 1] {
-            let done = fake::completions(&[(fake.posted[at].wr_id, 0, 7)]);
+            let done = fake_device::completions(&[(fake.posted[at].wr_id, 0, 7)]);
             assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), 7);
             assert!(queue.complete(&done.as_slice()[0]).is_err());
         }
@@ -205,7 +205,7 @@ fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
 
 #[test]
 fn a_run_ends_where_something_else_begins() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     // The process's first block of numbers begins where a new queue's numbers do, so that nothing
     // would come by itself: it goes to another queue.
     let mut other = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
@@ -216,7 +216,7 @@ fn a_run_ends_where_something_else_begins() {
     let ids: Vec<u64> = fake.posted.iter().map(|wr| wr.wr_id).collect();
     let mut packets = Batch::with_capacity(3);
     // Four came, one failed; one is longer than can be; one came to another queue.
-    let done = fake::completions(&[
+    let done = fake_device::completions(&[
         (ids[0], 0, 10),
         (ids[1], 0, 11),
         (ids[2], 0, 12),
@@ -249,7 +249,7 @@ fn a_run_ends_where_something_else_begins() {
 
 #[test]
 fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Ud);
     let mut packets = batch(&pool, 8);
     assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 8);
@@ -261,7 +261,7 @@ fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
         if disorder {
             entries.swap(0, 2);
         }
-        let done = fake::completions(&entries);
+        let done = fake_device::completions(&entries);
         let mut taken = 0;
         while taken < 3 {
             let run = queue.complete_run(&done.as_slice()[taken..], &mut packets);
@@ -275,7 +275,7 @@ fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
         if disorder {
             // Once all are home, receives are in order again.
             let entries: Vec<_> = device.drain(..).map(|(wr_id, len)| (wr_id, 0, len)).collect();
-            let done = fake::completions(&entries);
+            let done = fake_device::completions(&entries);
             for completion in &done {
                 packets.push(queue.complete(completion).unwrap()).unwrap();
             }
@@ -288,7 +288,7 @@ fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
 
 #[test]
 fn any_order_gives_each_packet_once() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut random = 1u64;
     let mut below = |n: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -312,12 +312,12 @@ fn any_order_gives_each_packet_once() {
         for _ in 0..below(device.len() + 1) {
             let at = if below(50) == 0 { 0 } else { below(device.len()) };
             let (wr_id, addr) = device.remove(at).unwrap();
-            let done = fake::completions(&[(wr_id, 0, 9)]);
+            let done = fake_device::completions(&[(wr_id, 0, 9)]);
             let packet = queue.complete(&done.as_slice()[0]).unwrap();
             assert_eq!((packet.addr(), packet.len()), (addr, 9));
             old.push(wr_id);
         }
-        let stale = fake::completions(&[(old.get(below(old.len() + 1)).copied().unwrap_or(0), 0, 9)]);
+        let stale = fake_device::completions(&[(old.get(below(old.len() + 1)).copied().unwrap_or(0), 0, 9)]);
         assert!(queue.complete(&stale.as_slice()[0]).is_err());
         assert_eq!(queue.outstanding() as usize, device.len());
     }

@@ -13,42 +13,31 @@ use crate::wr::post_verb::PostSend;
 use crate::wr::wr_list::{Entry, LONGEST, WrList};
 
 impl SendQueue {
-    /// Posts the front of the batch, without options.
-    ///
-    /// # Safety
-    /// The contract of [`SendQueue::post_one`].
-    #[inline]
-    pub(crate) unsafe fn post_batch(&mut self, post: PostSend, batch: &mut Batch) -> SendOutcome {
-        let mut outcome = SendOutcome::default();
-        while !batch.is_empty() && outcome.stop.is_none() {
-            let want = self.reserve(batch.len());
-            // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
-            unsafe { self.post_list_of(post, batch, want, None, &mut outcome) };
-        }
-        outcome
-    }
-
     /// Posts the front of the batch.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`].
     #[inline]
-    pub(crate) unsafe fn post_batch_with<T: Carrier>(
+    pub(crate) unsafe fn post_batch<T: Carrier>(
         &mut self,
         post: PostSend,
         batch: &mut Batch,
-        mut options: impl FnMut(usize, &Packet) -> SendOptions<T>,
+        mut options: Option<impl FnMut(usize, &Packet) -> SendOptions<T>>,
     ) -> SendOutcome {
         let mut outcome = SendOutcome::default();
-        let mut asked = [SendOptions::default(); LONGEST];
+        let mut asked_of = None;
         while !batch.is_empty() && outcome.stop.is_none() {
             let want = self.reserve(batch.len());
-            // Before the list is taken, since the caller's function may post to another queue.
-            for (at, (packet, asked)) in batch.iter().zip(&mut asked[..want]).enumerate() {
-                *asked = options(outcome.posted + at, packet).on_rc();
-            }
+            let asked = options.as_mut().map(|options| {
+                // Before the list is taken, since the caller's function may post to another queue.
+                let asked = &mut asked_of.get_or_insert([SendOptions::default(); LONGEST])[..want];
+                for (at, (packet, asked)) in batch.iter().zip(&mut *asked).enumerate() {
+                    *asked = options(outcome.posted + at, packet).on_rc();
+                }
+                &*asked
+            });
             // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
-            unsafe { self.post_list_of(post, batch, want, Some(&asked[..want]), &mut outcome) };
+            unsafe { self.post_list_of(post, batch, want, asked, &mut outcome) };
         }
         outcome
     }
@@ -155,7 +144,11 @@ impl SendQueue {
                     wr.wr.ud = to;
                 }
                 wr.send_flags = INLINE;
-                if form.is_inline(len) { Ok(0) } else { form.unusual(packet, len, wr, &mut formatted) }
+                match (form.is_inline(len), options.comes_back) {
+                    (true, false) => Ok(0),
+                    (false, false) => form.unusual(packet, len, wr, &mut formatted),
+                    (_, true) => form.kept(packet, len, wr, &mut formatted),
+                }
             };
             let lkey = match write() {
                 Ok(lkey) => lkey,
@@ -268,6 +261,22 @@ impl Form {
         let lkey = self.key.lkey(packet)?;
         wr.send_flags = 0;
         formatted.kept += 1;
+        Ok(lkey)
+    }
+
+    /// A message whose packet the queue keeps, whatever its length.
+    fn kept(
+        &mut self,
+        packet: &Packet,
+        len: usize,
+        wr: &mut ibv_send_wr,
+        formatted: &mut Formatted,
+    ) -> Result<u32, PostStop> {
+        let lkey = self.unusual(packet, len, wr, formatted)?;
+        if len == 0 {
+            wr.send_flags = 0;
+            formatted.kept += 1;
+        }
         Ok(lkey)
     }
 }

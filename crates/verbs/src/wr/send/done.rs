@@ -37,6 +37,7 @@ impl SendQueue {
         self.ops_kept -= 1;
         match kept {
             Kept::Memory(buffer) => OpDone::Memory(buffer),
+            Kept::List(list) => OpDone::Memory(Buffer::List(*list)),
             Kept::Bind(bind, buffer) => {
                 bind.done(status);
                 OpDone::Memory(buffer)

@@ -49,22 +49,6 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Like [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the
-    /// device took.
-    ///
-    /// # Safety
-    /// The contract of [`SendQueue::post_one`].
-    #[inline(always)]
-    pub(crate) unsafe fn post_only(&mut self, post: PostSend, batch: &mut Batch) -> (usize, Option<PostStop>) {
-        let Some(packet) = batch.pop() else { return (0, None) };
-        // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
-        match unsafe { self.post_one(post, packet) } {
-            Ok(()) => (1, None),
-            // It came from there, so there is room.
-            Err(Unposted { packet, stop }) => (1 - batch.push_iter(packet), Some(stop)),
-        }
-    }
-
     /// What the device refused goes back to the caller, unless it was taken all the same.
     #[cold]
     fn one_refused(&mut self, signaled: bool, packet: Packet, taken: u32, ret: i32) -> Unposted {

@@ -5,18 +5,20 @@
 //! their completions.
 
 use rdma_sys::ibv_send_wr;
-use verbline_mem::{Batch, Packet};
+use verbline_mem::Batch;
 
 use super::batch::Formatted;
-use super::binds::{bound, is_bind};
-use super::form::KnownRegion;
-use super::signed::{note_configured, note_responded};
+use super::listed_wr::KnownRegion;
+use super::named::{bound, is_bind, note_configured, note_responded};
 use super::{INLINE, Kept, SIGNALED, SendQueue};
 use crate::cq::completion::{Completion, Stale, Status};
-use crate::signature::{KeptSignatureKey, LISTED};
+use crate::signature::KeptSignatureKey;
+use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::connected::Connected;
-use crate::wr::operation::{KeptMemory, Operation};
+use crate::wr::kept::KeptMemory;
+use crate::wr::local::WorkMemory;
+use crate::wr::operation::Operation;
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_list::{Entry, WrList};
@@ -61,23 +63,28 @@ impl SendQueue {
         outcome: &mut SendOutcome,
     ) {
         // SAFETY: from here to the end nothing but the device is called.
-        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let mut list = unsafe { WrList::written_of_thread() };
         let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
         let (mut formatted, every) = (Formatted::new(self.until_signal), self.signal_every);
         // How many in front are transfers of the usual kind, of those that are formatted.
-        let (mut known, mut transfers) = (KnownRegion::default(), u32::MAX);
+        let (mut known, mut transfers, mut sges) = (KnownRegion::default(), u32::MAX, 0);
+        let carries_all = self.transport == Transport::Rc;
         for (work, entry) in works.waiting().iter().flatten().zip(&mut list.entries()[..want]) {
+            if !carries_all && !work.is_on_uc() {
+                outcome.stop = Some(PostStop::NotOn(self.transport, "READs, atomics, fences and signature keys"));
+                break;
+            }
             let mut ends = false;
             let asked = if let Some(asked) = self.format_transfer(work, kept, &mut known, entry) {
                 asked
-            } else if let Err(stop) = self.format_work(work, kept, entry) {
-                outcome.stop = Some(stop).filter(|stop| *stop != PostStop::NotKey(LISTED));
+            } else if let Err(stop) = self.format_work(work, kept, &mut sges, entry) {
+                outcome.stop = stop;
                 break;
             } else {
                 transfers = transfers.min(formatted.len);
                 // A bind changes the window's key, and the next one of it goes by that.
                 ends = is_bind(work);
-                matches!(work, Work::Operation { options, .. } if options.signaled)
+                work.is_signaled()
             };
             entry.wr.wr_id = first + u64::from(formatted.len);
             entry.wr.send_flags |= formatted.signal(asked, every);
@@ -89,8 +96,8 @@ impl SendQueue {
         if formatted.len > 0 {
             let last = &mut list.entries()[formatted.len as usize - 1].wr;
             last.send_flags |= SIGNALED;
-            // SAFETY: the caller promises a live QP; packets move into their slots below, and the
-            // QP keeps regions and windows until it is gone.
+            // SAFETY: the caller promises a live QP; packets and lists move into their slots below,
+            // and the QP keeps regions and windows until it is gone.
             let (taken, ret) = list.post(formatted.len, |wr, bad| unsafe { post.call(wr, bad) });
             let entries = &list.entries()[..taken as usize];
             match ret {
@@ -110,7 +117,10 @@ impl SendQueue {
                 outcome.stop = Some(PostStop::of_device(ret));
             }
         }
-        list.altered(want);
+        if sges > 0 {
+            // The next post finds each work request at its own entry again.
+            list.altered(want);
+        }
     }
 
     /// Takes as many WRITEs and READs out of the list, of which the queue keeps nothing but that
@@ -144,15 +154,23 @@ impl SendQueue {
         let mut inlined = 0;
         for (position, entry) in (self.sequence.next()..).zip(entries) {
             let packet = match works.pop() {
-                Some(Work::Send(packet)) if entry.wr.send_flags & INLINE != 0 => {
-                    inlined += 1;
-                    drop(packet);
-                    None
-                }
-                Some(Work::Send(packet)) => Some(packet),
+                Some(Work::Send(packet) | Work::SendWith { packet, .. }) => match entry.wr.send_flags & INLINE {
+                    0 => Some(packet),
+                    _ => {
+                        inlined += 1;
+                        drop(packet);
+                        None
+                    }
+                },
                 Some(Work::Operation { operation, .. }) => {
                     self.keep_listed(&operation, position, kept);
-                    operation.into_packet()
+                    match operation.into_memory() {
+                        Some(WorkMemory::List(list)) => {
+                            self.keep_op(self.packets.slot(position), Kept::List(list));
+                            None
+                        }
+                        memory => memory.and_then(WorkMemory::into_packet),
+                    }
                 }
                 None => None,
             };
@@ -183,14 +201,14 @@ impl SendQueue {
     }
 
     /// Frees every slot up to the completion's. Listed operations go to `each`, oldest first: their
-    /// number, where none had a packet, or 1 and the operation's packet, and whether the completion
+    /// number, where none had memory to give back, or 1 and that memory, and whether the completion
     /// is of this operation. Packets of sends go to `freed`, or to their pool when it is full.
     #[inline]
     pub(crate) fn complete_works(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        mut each: impl FnMut(u32, Option<Packet>, bool),
+        mut each: impl FnMut(u32, Option<WorkMemory>, bool),
     ) -> Result<WorksDone, Stale> {
         let wr_id = completion.wr_id();
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
@@ -214,15 +232,16 @@ impl SendQueue {
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
             let (slot, own) = (self.packets.slot(position), ahead + 1 == count);
+            let mut list = None;
             if self.ops_kept > 0 {
                 // What a completion covers succeeded; its own says how it ended.
-                self.end_op(position, if own { completion.status() } else { Status::SUCCESS });
+                list = self.end_op(position, if own { completion.status() } else { Status::SUCCESS });
             }
             let packet = self.packets.at(position).take();
             self.packets_kept -= u32::from(packet.is_some());
             of_operation = self.unlist(slot);
             if of_operation {
-                each(1, packet, own);
+                each(1, packet.map(WorkMemory::Packet).or(list), own);
             } else if let Some(packet) = packet {
                 drop(freed.push(packet));
             }
@@ -231,8 +250,15 @@ impl SendQueue {
         Ok(WorksDone { count: count as usize, of_operation })
     }
 
+    /// The scatter/gather list of the operation at this position, if it had one.
     #[cold]
-    fn end_op(&mut self, position: u64, status: Status) {
+    fn end_op(&mut self, position: u64, status: Status) -> Option<WorkMemory> {
+        let kept = &mut self.ops[self.packets.slot(position)];
+        if let Some(Kept::List(list)) = kept.take_if(|kept| matches!(kept, Kept::List(_))) {
+            self.ops_kept -= 1;
+            return Some(WorkMemory::List(list));
+        }
         drop(self.take_op(position, status));
+        None
     }
 }

@@ -1,11 +1,13 @@
 //! The send queue against a device that is only pretended.
 
 use super::*;
-use crate::fake::{self, Fake, PD, Posted};
+use crate::fake_device::{self, Fake, PD, Posted};
 use crate::memory::peer::Remote;
 use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::wr::connected::OnRc;
-use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, Transfer, WorkOptions};
+use crate::wr::kept::{KeptKey, KeptMemory};
+use crate::wr::local::Local;
+use crate::wr::operation::{Operation, Transfer, WorkOptions};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_queue::{Work, WorkList};
@@ -51,7 +53,7 @@ fn outcome((taken, ret): (u32, i32)) -> SendOutcome {
 
 #[test]
 fn inline_lists_are_signaled_where_they_should_be_and_nowhere_else_also_after_a_refusal() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let (mut queue, mut other) = (queue(64, 5), queue(64, 3));
     for (takes, lens) in [(9, 4), (2, 7), (9, 6), (0, 3), (9, 1), (9, 8), (9, 2)] {
         fake.takes = takes;
@@ -71,7 +73,7 @@ fn inline_lists_are_signaled_where_they_should_be_and_nowhere_else_also_after_a_
 
 #[test]
 fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
-    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     let mut queue = queue(8, 2);
     let mut lone = batch(&pool, &[9]);
     let addr = lone.as_slice()[0].addr();
@@ -88,11 +90,16 @@ fn post(queue: &mut SendQueue, fake: &mut Fake, batch: &mut Batch) -> SendOutcom
     unsafe {
         let post = PostSend::of(fake.qp());
         if matches!(batch.as_slice(), [packet] if queue.takes_one(packet)) {
-            let (posted, stop) = queue.post_only(post, batch);
+            let refused = queue.post_one(post, batch.pop().unwrap()).err();
+            let posted = 1 - refused.as_ref().map_or(0, |refused| usize::from(refused.packet.is_some()));
+            let stop = refused.map(|refused| {
+                batch.push_iter(refused.packet);
+                refused.stop
+            });
             return SendOutcome { posted, inlined: posted, stop };
         }
         let posted = queue.post_all(post, batch).map(outcome);
-        posted.unwrap_or_else(|| queue.post_batch(post, batch))
+        posted.unwrap_or_else(|| queue.post_batch(post, batch, None::<fn(usize, &Packet) -> SendOptions>))
     }
 }
 
@@ -102,7 +109,7 @@ fn signaled(posted: &[Posted]) -> Vec<bool> {
 
 #[test]
 fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = queue(16, 4);
     for takes in [3, 0, 5] {
         let mut batch = batch(&pool, &[100; 8]);
@@ -124,7 +131,7 @@ fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
 
 #[test]
 fn a_refusal_that_names_no_work_request_frees_nothing() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = queue(16, 4);
     (fake.takes, fake.silent, fake.refusal) = (2, true, libc::EIO);
     let mut batch = batch(&pool, &[100; 5]);
@@ -136,7 +143,7 @@ fn a_refusal_that_names_no_work_request_frees_nothing() {
 
 #[test]
 fn lengths_flags_and_inline_are_as_the_packet_wants() {
-    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     let mut queue = queue(8, 3);
     let mut batch = batch(&pool, &[0, 16, 17]);
     let outcome = post(&mut queue, &mut fake, &mut batch);
@@ -151,7 +158,7 @@ fn lengths_flags_and_inline_are_as_the_packet_wants() {
 
 #[test]
 fn a_signaled_completion_frees_all_before_it_in_order() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = queue(8, 4);
     let mut freed = Batch::with_capacity(32);
     for round in 0..1000 {
@@ -159,7 +166,7 @@ fn a_signaled_completion_frees_all_before_it_in_order() {
         let sent: Vec<u64> = batch.iter().map(Packet::addr).collect();
         assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4, "round {round}");
         let last = fake.posted.last().unwrap().wr_id;
-        let done = fake::completions(&[(last, 0, 0)]);
+        let done = fake_device::completions(&[(last, 0, 0)]);
         assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 4);
         assert_eq!(freed.iter().map(Packet::addr).collect::<Vec<_>>(), sent);
         freed.clear();
@@ -169,7 +176,7 @@ fn a_signaled_completion_frees_all_before_it_in_order() {
 
 #[test]
 fn numbers_go_on_across_the_end_of_a_block() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     // A million posts to the end of a block, three at a time, so that a batch straddles it.
     let mut queue = queue(8, 1);
     let mut freed = Batch::with_capacity(32);
@@ -179,7 +186,7 @@ fn numbers_go_on_across_the_end_of_a_block() {
         assert_eq!((outcome.posted, outcome.stop), (3, None));
         let last = fake.posted.last().unwrap().wr_id;
         fake.posted.clear();
-        let done = fake::completions(&[(last, 0, 0)]);
+        let done = fake_device::completions(&[(last, 0, 0)]);
         assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 3);
         packets.append(&mut freed);
     }
@@ -187,7 +194,7 @@ fn numbers_go_on_across_the_end_of_a_block() {
 
 #[test]
 fn a_marker_fits_behind_a_full_queue() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = queue(4, 100);
     let mut batch = batch(&pool, &[100; 5]);
     assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4);
@@ -195,7 +202,7 @@ fn a_marker_fits_behind_a_full_queue() {
     assert!(unsafe { queue.post_marker(PostSend::of(fake.qp())) });
     let marker = *fake.posted.last().unwrap();
     assert_eq!((marker.len, marker.flags), (None, SIGNALED));
-    let done = fake::completions(&[(marker.wr_id, 5, 0)]);
+    let done = fake_device::completions(&[(marker.wr_id, 5, 0)]);
     let mut freed = Batch::with_capacity(8);
     assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 5);
     assert_eq!((freed.len(), queue.outstanding()), (4, 0));
@@ -203,7 +210,7 @@ fn a_marker_fits_behind_a_full_queue() {
 
 #[test]
 fn whoever_is_asked_for_options_may_post_to_another_queue() {
-    let (pool, mut fake, mut other_fake) = (fake::pool(32), Fake::new(), Fake::new());
+    let (pool, mut fake, mut other_fake) = (fake_device::pool(32), Fake::new(), Fake::new());
     let (mut queue, mut other) = (queue(8, 4), queue(8, 4));
     let mut packets = batch(&pool, &[100; 3]);
     let options = |at: usize, _: &Packet| {
@@ -212,7 +219,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
         SendOptions::<OnRc> { imm: (at == 1).then_some(5), ..SendOptions::default() }
     };
     // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
-    let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, options) };
+    let outcome = unsafe { queue.post_batch(PostSend::of(fake.qp()), &mut packets, Some(options)) };
     assert_eq!((outcome.posted, outcome.stop), (3, None));
     let seen: Vec<_> = fake.posted.iter().map(|wr| (wr.len, wr.opcode, wr.flags)).collect();
     let (plain, with_imm) = (ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM);
@@ -228,7 +235,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
 /// Where signals fall doesn't hang on what was refused, whichever it was.
 #[test]
 fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
-    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     for refused_at in 0..6 {
         let mut queue = queue(64, 3);
         fake.posted.clear();
@@ -250,7 +257,7 @@ fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
 /// What the options ask for is what the device is handed, and nothing of it stays for the next.
 #[test]
 fn each_option_reaches_its_work_request_and_no_other() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = queue(64, 100);
     let plain = SendOptions::<OnRc>::default();
     let asked = [
@@ -264,8 +271,9 @@ fn each_option_reaches_its_work_request_and_no_other() {
     for (len, inline) in [(9, INLINE), (100, 0)] {
         fake.posted.clear();
         let mut packets = batch(&pool, &[len; 6]);
+        let options = Some(|at: usize, _: &Packet| asked[at].0);
         // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
-        let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, |at, _| asked[at].0) };
+        let outcome = unsafe { queue.post_batch(PostSend::of(fake.qp()), &mut packets, options) };
         assert_eq!((outcome.posted, outcome.stop), (6, None));
         let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags).collect();
         assert_eq!(flags, asked.map(|(_, flags)| flags | inline));
@@ -273,10 +281,41 @@ fn each_option_reaches_its_work_request_and_no_other() {
     queue.reclaim();
 }
 
+/// A packet that is to come back does not go inline, however short it is, and stays in its slot
+/// until its completion, in a batch and in a list.
+#[test]
+fn a_packet_that_comes_back_is_kept_whatever_its_length() {
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
+    let mut queue = queue(64, 100);
+    let lens = [0, 9, 100];
+    let back =
+        SendOptions::<OnRc> { imm: Some(3), fence: true, signaled: true, comes_back: true, ..Default::default() };
+    let (mut packets, options) = (batch(&pool, &lens), Some(|_: usize, _: &Packet| back));
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
+    let outcome = unsafe { queue.post_batch(PostSend::of(fake.qp()), &mut packets, options) };
+    assert_eq!((outcome.posted, outcome.inlined, outcome.stop), (3, 0, None));
+    let mut works = WorkList::with_capacity(8);
+    for packet in batch(&pool, &lens).drain_front(3) {
+        works.push(Work::SendWith { packet, options: back }).unwrap();
+    }
+    assert_eq!((works.sends(), works.send_bytes()), (3, 109));
+    // SAFETY: as above, and nothing is kept that an operation names.
+    let outcome = unsafe { queue.post_works(PostSend::of(fake.qp()), &mut works, &mut KeptMemory::default()) };
+    assert_eq!((outcome.posted, outcome.inlined, outcome.stop), (3, 0, None));
+    for wr in &fake.posted {
+        assert_eq!((wr.flags, wr.opcode), (FENCE | SIGNALED, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM));
+    }
+    let posted: Vec<_> = fake.posted.iter().map(|wr| wr.len).collect();
+    assert_eq!(posted, [None, Some(9), Some(100), None, Some(9), Some(100)]);
+    assert_eq!(pool.account().held, 6);
+    queue.reclaim();
+    assert_eq!(pool.account().held, 0);
+}
+
 /// Whatever takes a receive of the peer is solicited, and nothing else, however it is posted.
 #[test]
 fn every_send_of_a_solicited_queue_is_solicited() {
-    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut queue = SendQueue::new(SendQueueSpec { solicited: true, ..spec(64, 100) });
     queue.set_open(true);
     for (len, inline) in [(9, INLINE), (100, 0)] {
@@ -313,7 +352,7 @@ fn every_send_of_a_solicited_queue_is_solicited() {
 #[test]
 fn each_option_reaches_its_work_request_of_a_list_and_no_other() {
     let mut fake = Fake::new();
-    let pd = fake::soft_with(|_| ()).alloc_pd().unwrap();
+    let pd = fake_device::soft_with(|_| ()).alloc_pd().unwrap();
     let key = KeptSignatureKey::new(pd.create_signature_key(&KeySpec::default()).unwrap());
     let mut kept = KeptMemory { keys: vec![key], ..KeptMemory::default() };
     let mut queue = queue(64, 100);

@@ -251,7 +251,8 @@ pub fn is_written(cell: &Cell) -> bool {
             cell.transport != Transport::Ud
                 && (cell.transport == Transport::Rc || !is_reliable)
                 && takes
-                && cell.memory != Memory::List
+                // An atomic of a list takes one word.
+                && !(cell.memory == Memory::List && cell.what.is_atomic())
                 && (has_imm || !cell.flags.imm)
                 && (is_word || !cell.what.is_atomic())
         }

@@ -2,9 +2,10 @@
 //! something that must not be used again.
 
 use verbline_verbs::rdma::{
-    Atomic, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work, WorkList,
+    Atomic, KeepSpec, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work,
+    WorkList,
 };
-use verbline_verbs::script::Script;
+use verbline_verbs::scripted_device::Script;
 use verbline_verbs::{Access, CompletionQueue, Completions, Status, Transport};
 
 use crate::common::region;
@@ -17,10 +18,8 @@ pub struct Poison {
     script: Script,
     cq: CompletionQueue,
     qp: verbline_verbs::QueuePair,
-    region: KeptRegion,
-    window: KeptWindow,
     completions: Completions,
-    _mr: PeerMr,
+    mr: PeerMr,
 }
 
 impl Poison {
@@ -33,18 +32,17 @@ impl Poison {
         qp.to_rts(&verbline_verbs::RtsSpec::default()).unwrap();
         let mr = verbline_mem::PeerRegion::new(region("poison", 4096));
         let mr = pd.register_peer_region(mr, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
-        let region = qp.keep_region(&mr).unwrap();
-        let window = qp.keep_window(pd.alloc_mw(verbline_verbs::expert::WindowKind::Type2).unwrap()).unwrap();
-        Poison { script, cq, qp, region, window, completions: Completions::with_capacity(64), _mr: mr }
+        qp.keep_memory(&KeepSpec { regions: vec![Some(mr.clone())], windows: 1, keys: 0 }).unwrap();
+        Poison { script, cq, qp, completions: Completions::with_capacity(64), mr }
     }
 
     /// Posts from the same places that this thread posts everything from.
     pub fn spread(&mut self) {
-        let part = Part { region: self.region, span: Span::from(0..64) };
+        let part = Part { region: KeptRegion(0), span: Span::from(0..64) };
         let word = || Word::Part(Part { span: Span::from(0..8), ..part });
         let write = |imm| Operation::Transfer { transfer: Transfer::write(NOWHERE, imm), local: Local::Part(part) };
         let swap = Atomic::CompareSwap { at: NOWHERE, compare: u64::MAX, swap: u64::MAX };
-        let bind = Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE };
+        let bind = Operation::Bind { window: KeptWindow(0), part, access: Access::REMOTE_WRITE };
         let mut works = WorkList::with_capacity(8);
         for operation in [
             bind,
@@ -58,7 +56,7 @@ impl Poison {
         let outcome = self.qp.rc().unwrap().post_works(&mut works);
         assert_eq!((outcome.posted, outcome.stop), (5, None));
         let options = verbline_verbs::SendOptions { imm: Some(u32::MAX), ..Default::default() };
-        let slice = self._mr.slice(0, 64).unwrap();
+        let slice = self.mr.slice(0, 64).unwrap();
         self.qp.rc().unwrap().write(slice, NOWHERE, options).unwrap();
         while self.script.queues().end_send(self.qp.qpn(), Status::SUCCESS).is_some() {}
         let mut freed = verbline_mem::Batch::with_capacity(8);

@@ -2,10 +2,10 @@
 
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::datagram::DestinationId;
-use verbline_verbs::expert::{SgEntry, SgList, WindowKind};
+use verbline_verbs::expert::{SgEntry, SgList};
 use verbline_verbs::rdma::{
-    Addressed, Atomic, Buffer, Carrier, Connected, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, NoFence, OnRc,
-    OnUc, Operation, Part, Refused, Remote, Span, Transfer, Word, Work, WorkList, WorkOptions,
+    Addressed, Atomic, Buffer, Carrier, Connected, KeepSpec, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, NoFence,
+    OnRc, OnUc, Operation, Part, Refused, Remote, Span, Transfer, Word, Work, WorkList, WorkOptions,
 };
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, Seed};
 use verbline_verbs::{Access, SendOptions, Transport};
@@ -14,12 +14,10 @@ use super::cell::{Cell, Flags, Memory, Route, State, What};
 use super::rig::{AT, BLOCK_BYTES, HERE, IMM, LONG_BYTES, Rig, THERE, word};
 use crate::common::Side;
 
-/// What a listed operation names.
-struct Named {
-    region: KeptRegion,
-    window: KeptWindow,
-    key: KeptKey,
-}
+/// What a listed operation names: the first of each kind that its queue pair keeps.
+const REGION: KeptRegion = KeptRegion(0);
+const WINDOW: KeptWindow = KeptWindow(0);
+const KEY: KeptKey = KeptKey(0);
 
 impl Rig {
     /// Whether the device took it; else all came back.
@@ -112,17 +110,14 @@ impl Rig {
     }
 
     fn post_listed(&mut self, cell: &Cell) -> bool {
-        let named = Named {
-            region: self.a.qp.keep_region(&self.near).unwrap(),
-            window: self.a.qp.keep_window(self.a.pd.alloc_mw(WindowKind::Type2).unwrap()).unwrap(),
-            key: self.a.qp.keep_keys(1).unwrap()[0],
-        };
+        let regions = vec![Some(self.near.clone())];
+        self.a.qp.keep_memory(&KeepSpec { regions, windows: 1, keys: 1 }).unwrap();
         if cell.transport == Transport::Uc {
-            let mut works = self.list_of::<OnUc>(cell, &named, None, NoFence);
+            let mut works = self.list_of::<OnUc>(cell, None, NoFence);
             let outcome = self.a.qp.uc().unwrap().post_works(&mut works);
             return outcome.posted == 1;
         }
-        let mut works = self.list_of(cell, &named, Some(OnRc), cell.flags.fence);
+        let mut works = self.list_of(cell, Some(OnRc), cell.flags.fence);
         let count = works.len();
         let outcome = self.a.qp.rc().unwrap().post_works(&mut works);
         assert_eq!(outcome.posted + works.len(), count);
@@ -137,34 +132,29 @@ impl Rig {
 
     /// The work request, behind the configuration of the key that it names. `on`: what all holds
     /// that RC alone carries.
-    fn list_of<T: Connected>(
-        &self,
-        cell: &Cell,
-        named: &Named,
-        on: Option<T::Reliable>,
-        fence: T::Fence,
-    ) -> WorkList<T> {
+    fn list_of<T: Connected>(&self, cell: &Cell, on: Option<T::Reliable>, fence: T::Fence) -> WorkList<T> {
         let Flags { solicited, signaled, .. } = cell.flags;
         let options = WorkOptions { solicited, fence, signaled };
         let mut works = WorkList::with_capacity(2);
         if let (Memory::Key, Some(on)) = (cell.memory, on) {
-            let part = Part { region: named.region, span: Span::from(1024..1024 + BLOCK_BYTES) };
+            let part = Part { region: REGION, span: Span::from(1024..1024 + BLOCK_BYTES) };
             let blocks = BlockSignature::on_the_wire(domain());
-            works.push(Work::plain(Operation::Sign { key: named.key, part, blocks, on })).unwrap();
+            works.push(Work::plain(Operation::Sign { key: KEY, part, blocks, on })).unwrap();
         }
-        let operation = self.operation(cell, named, on).expect("it can be written");
+        let operation = self.operation(cell, on).expect("it can be written");
         works.push(Work::Operation { operation, options }).unwrap();
         works
     }
 
     /// `None` where no value says it.
-    fn operation<T: Connected>(&self, cell: &Cell, named: &Named, on: Option<T::Reliable>) -> Option<Operation<T>> {
-        let part = Part { region: named.region, span: Span::from(AT as u32..AT as u32 + 8) };
+    fn operation<T: Connected>(&self, cell: &Cell, on: Option<T::Reliable>) -> Option<Operation<T>> {
+        let part = Part { region: REGION, span: Span::from(AT as u32..AT as u32 + 8) };
         let local = match cell.memory {
-            Memory::Nothing | Memory::List => Local::Empty,
+            Memory::Nothing => Local::Empty,
+            Memory::List => Local::List(Box::new(self.list())),
             Memory::Packet | Memory::LongPacket => Local::Packet(self.packet(cell.memory)),
             Memory::Part => Local::Part(part),
-            Memory::Key => Local::Key(KeyPart { key: named.key, offset: 0, len: BLOCK_BYTES }, on?),
+            Memory::Key => Local::Key(KeyPart { key: KEY, offset: 0, len: BLOCK_BYTES }, on?),
         };
         let (there, imm) = (self.far.remote(AT as u64), cell.flags.imm.then_some(IMM));
         let into = |local| match local {
@@ -186,14 +176,14 @@ impl Rig {
                 Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 7 }, into: into(local), on: on? }
             }
             What::LocalInvalidate => Operation::LocalInvalidate { rkey: self.rkey(0) },
-            What::Bind => Operation::Bind { window: named.window, part, access: Access::REMOTE_WRITE },
+            What::Bind => Operation::Bind { window: WINDOW, part, access: Access::REMOTE_WRITE },
             What::Sign => {
                 let part = Part { span: Span::from(1024..1024 + BLOCK_BYTES + 4), ..part };
-                Operation::Sign { key: named.key, part, blocks: BlockSignature::in_memory(domain()), on: on? }
+                Operation::Sign { key: KEY, part, blocks: BlockSignature::in_memory(domain()), on: on? }
             }
             What::Respond => {
                 let invalidate = matches!(cell.state, State::Rts | State::Sqd).then(|| self.rkey(1));
-                Operation::Respond { key: named.key, invalidate, local, on: on? }
+                Operation::Respond { key: KEY, invalidate, local, on: on? }
             }
         })
     }
@@ -210,5 +200,6 @@ fn domain() -> Domain {
 
 fn send_options<T: Carrier>(flags: Flags, fence: T::Fence) -> SendOptions<T> {
     let Flags { imm, solicited, signaled, .. } = flags;
-    SendOptions { imm: imm.then_some(IMM), solicited, fence, signaled, destination: DestinationId::default() }
+    let (imm, destination) = (imm.then_some(IMM), DestinationId::default());
+    SendOptions { imm, solicited, fence, signaled, destination, comes_back: false }
 }

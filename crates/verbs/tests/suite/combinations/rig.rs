@@ -1,7 +1,7 @@
 //! Posts one combination to a fresh pair of queue pairs, and looks what came of it.
 
 use verbline_verbs::expert::{MemoryWindow, WindowKind};
-use verbline_verbs::rdma::PeerMr;
+use verbline_verbs::rdma::{PeerMr, WorkMemory};
 use verbline_verbs::signature::{KeyConfig, KeyLayout, KeySpec, QpSignature, SignatureKey};
 use verbline_verbs::{Access, InitSpec, QpSpec, RtrSpec, SendOptions, Status, Transport, WrKind};
 
@@ -175,7 +175,11 @@ impl Rig {
         while self.a.poll(|qp, freed, completion| {
             end = Some(completion.status());
             match (cell.route, completion.kind()) {
-                (Route::Listed, _) => _ = qp.works_done(completion, freed, |_, back, _| packet = back).unwrap(),
+                (Route::Listed, _) => {
+                    _ = qp
+                        .works_done(completion, freed, |_, back, _| packet = back.and_then(WorkMemory::into_packet))
+                        .unwrap()
+                }
                 (_, WrKind::Op) => packet = qp.op_done(completion, freed).unwrap().into_packet(),
                 _ => {
                     assert!(qp.send_done(completion, freed).unwrap() > 0);

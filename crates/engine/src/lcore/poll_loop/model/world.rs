@@ -10,27 +10,27 @@ use std::time::Duration;
 use verbline_mem::Batch;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::connection::ConnectionLink;
-use verbline_verbs::script::Queues;
+use verbline_verbs::scripted_device::Queues;
 use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKind};
 
 use crate::api::outputs::Outputs;
 use crate::api::stage::{PortChange, PortEvent, Stage};
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
-use crate::connection::reconnecting::{LcoreSide, Reconnecting};
+use crate::connection::mailbox_ends::{LcoreSide, Reconnecting};
 use crate::connection::supervisor::{SharedStatus, Status as ConnectionStatus, StopFlags, lock};
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::idle::policy::Budget;
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::port::Health;
-use crate::ports::receiving::Receiving;
-use crate::ports::sending::Sending;
+use crate::ports::rx_half::Receiving;
+use crate::ports::single_port::Health;
 use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::tx_half::Sending;
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::clock::Tick;
-use crate::stats::count::Shared;
+use crate::stats::counter::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::report::ConnectionState;
@@ -153,6 +153,7 @@ impl World {
                 state: ConnectionState::Connected,
                 peer: String::new(),
                 link: ConnectionLink::Process,
+                incidents: None,
                 attempts: 1,
                 times: 1,
                 took: Duration::ZERO,

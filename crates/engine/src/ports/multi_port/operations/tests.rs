@@ -1,6 +1,5 @@
 //! Operations and sends over several connections, on a device that does as it is told.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use verbline_mem::ConnectionId;
@@ -16,13 +15,13 @@ use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::completing::complete_runs;
 use crate::operations::operation::Operation;
 use crate::operations::queue::OperationsSpec;
-use crate::ports::receiving::Receiving;
-use crate::ports::sending::Sending;
+use crate::ports::rx_half::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
+use crate::ports::tx_half::Sending;
 use crate::rig::figures::WRONG;
 use crate::rig::{Depths, Rig};
-use crate::stats::count::{Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
 use crate::stats::operations::OperationStats;
 use crate::stats::sampling::Weights;
@@ -65,8 +64,8 @@ impl World {
             depth: 2 * DEPTH,
             many: Some([2, DEPTH]),
             regions: Box::new([]),
-            windows: Box::new([]),
-            keys: Box::new([]),
+            windows: 0,
+            keys: 0,
         });
         queue.add_user(Shared::clone(&stage));
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
@@ -150,7 +149,7 @@ impl World {
     }
 
     fn take(&mut self) -> Vec<Result<(), OperationError>> {
-        let mut done = VecDeque::with_capacity(2 * DEPTH);
+        let mut done = Vec::with_capacity(2 * DEPTH);
         self.lcore.operations_at(PORT).unwrap().0.take_done(0, &mut done);
         done.iter().map(|done| done.result).collect()
     }
@@ -161,7 +160,7 @@ impl World {
 
     /// Packets that each takes now, and operations.
     fn room(&self, to: ConnectionId) -> [usize; 2] {
-        [self.lcore.many[0].room_to(to), self.lcore.many[0].operations_room(to, &self.lcore.ctx.sinks)]
+        [self.lcore.many[0].room_to(to), self.lcore.ctx.sinks[PORT].queue().unwrap().room_over(to)]
     }
 
     fn out(&self) -> [u64; 2] {

@@ -1,7 +1,7 @@
 //! How a run ends, and what must be so then.
 
 use super::World;
-use crate::connection::many::host::Host;
+use crate::connection::multi_port::host::Host;
 use crate::control::run_control::Phase;
 use crate::run::random_steps::{Step, Tally};
 use crate::stats::report::Report;

@@ -5,7 +5,8 @@ use verbline_verbs::datagram::DEFAULT_QKEY;
 use verbline_verbs::expert::{AttrMask, QpAttr};
 
 use super::lcores;
-use super::retries::{built, port, refusal};
+use super::retries::{built, loaded, port, refusal};
+use crate::connection::spec::SharedOptions;
 use crate::setup::assemble::Built;
 
 const PATH: &str = "traffic_class = 104\nhop_limit = 3\nservice_level = 2";
@@ -95,8 +96,23 @@ fn connections_by_address_ask_for_the_traffic_class_and_the_depths_of_their_port
     let told = "traffic_class = 104\nops_depth_wr = 8\nmax_rd_atomic = 4\nmax_dest_rd_atomic = 6";
     let text = connects("told", told) + &connects("usual", "");
     let built = built(&(lcores(&["a"], "event") + &text));
-    let asked = built.to_connect.iter().map(|spec| &spec.port.options);
+    let asked = built.to_connect.iter().map(|spec| spec.port.options.now());
     let asked: Vec<_> =
         asked.map(|options| (options.traffic_class, options.initiator_depth, options.responder_resources)).collect();
     assert_eq!(asked, [(Some(104), 4, 6), (None, 1, 1)]);
+}
+
+#[test]
+fn connections_that_are_made_from_now_on_have_what_the_plan_has_said_since() {
+    let text = |keys: &str| lcores(&["a"], "event") + &port("told", &format!("connect = \"10.9.9.1:4711\"\n{keys}"));
+    let mut built = built(&text("timeout = 11"));
+    let changes = built.known.plan.port_changes(&loaded(&text("traffic_class = 8\nmin_rnr_timer = 3"))).unwrap();
+    let options = built.to_connect[0].port.options.clone();
+    let now = |options: &SharedOptions| {
+        let now = options.now();
+        (now.timeout, now.traffic_class, now.min_rnr_timer)
+    };
+    assert_eq!(now(&options), (Some(11), None, 1));
+    built.known.take(changes[0].port, &changes[0].keys);
+    assert_eq!(now(&options), (None, Some(8), 3));
 }

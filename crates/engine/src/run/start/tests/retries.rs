@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use verbline_plan::{Loader, Machine};
+use verbline_plan::{Loader, Machine, Plan};
 use verbline_verbs::expert::AttrMask;
 
 use super::{COMMON, lcores, registry};
@@ -22,10 +22,13 @@ pub(super) fn refusal(text: &str) -> String {
 }
 
 fn tried(text: &str) -> Result<Built, EngineError> {
-    let registry = registry();
+    build(&loaded(text), &registry())
+}
+
+pub(super) fn loaded(text: &str) -> Plan {
     let machine = Machine { cpus: BTreeSet::from([0, 1, 2, 3]), ..Machine::detect() };
-    let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", &(COMMON.to_owned() + text));
-    build(&loaded.unwrap_or_else(|faults| panic!("{faults}")), &registry)
+    let loaded = Loader::new(registry().catalog(), machine).load_str("test.toml", &(COMMON.to_owned() + text));
+    loaded.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 pub(super) fn port(name: &str, keys: &str) -> String {
@@ -51,7 +54,7 @@ fn queue_pairs_of_peers_are_told_the_retries_of_their_own_ports() {
 fn connections_by_address_ask_for_the_retries_of_their_ports() {
     let connects = |name, keys: &str| port(name, &format!("connect = \"10.9.9.1:4711\"\n{keys}"));
     let built = built(&(lcores(&["a"], "event") + &connects("told", TOLD) + &connects("usual", "")));
-    let asked = built.to_connect.iter().map(|spec| &spec.port.options);
+    let asked = built.to_connect.iter().map(|spec| spec.port.options.now());
     let asked: Vec<_> = asked
         .map(|options| (options.timeout, options.retry_count, options.rnr_retry_count, options.min_rnr_timer))
         .collect();

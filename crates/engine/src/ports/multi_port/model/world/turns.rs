@@ -3,7 +3,7 @@
 use std::mem;
 
 use verbline_mem::{Batch, Packet};
-use verbline_verbs::script::Post;
+use verbline_verbs::scripted_device::Post;
 
 use super::super::oracle::{Call, Counts};
 use super::super::{PLACE, STAGE};

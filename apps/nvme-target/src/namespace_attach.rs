@@ -1,0 +1,75 @@
+//! How a stage takes namespaces that came or went, and tells hosts.
+
+use verbline::prelude::*;
+
+use crate::lcore_namespace::Space;
+use crate::namespace_changes::Change;
+use crate::stage::Target;
+
+impl Target {
+    /// Opens the namespaces of the plan, once. One that can't be opened is not there.
+    pub(crate) fn open_spaces(&mut self) {
+        let Some(mut files) = self.files.take() else { return };
+        let settings = &self.rules.settings;
+        for (nsid, how) in settings.numbered() {
+            let file = files.remove(&nsid);
+            let opened = Space::open(nsid, &how, settings, self.queues.len(), &self.shared, file);
+            let added = opened
+                .map_err(|error| error.to_string())
+                .and_then(|space| self.spaces.add(space).map_err(|_| "its number is taken".to_owned()));
+            if let Err(error) = added {
+                tracing::error!(nsid, error, "a namespace is not there");
+                self.namespaces.lack(nsid);
+            }
+        }
+    }
+
+    /// Takes what has come or gone. Hosts are told at the next look: other lcores, which look as
+    /// often, have it then.
+    pub(crate) fn renew_spaces(&mut self, out: &mut Outputs<'_>) {
+        for nsid in std::mem::take(&mut self.untold) {
+            self.tell_changed(nsid, out);
+        }
+        for change in self.namespaces.take(&self.name) {
+            match change {
+                Change::Add(space) => self.add_space(space),
+                Change::Remove(nsid) => self.remove_space(nsid),
+            }
+        }
+        self.close_spaces();
+    }
+
+    fn add_space(&mut self, space: Space) {
+        let nsid = space.nsid;
+        match self.spaces.add(space) {
+            Ok(()) => {
+                self.untold.push(nsid);
+                tracing::info!(nsid, "a namespace was added");
+            }
+            Err(space) => {
+                tracing::error!(nsid, "a namespace is not there: its number is taken");
+                self.leaving.push(space);
+            }
+        }
+    }
+
+    /// Nothing new goes to it from here on.
+    fn remove_space(&mut self, nsid: u32) {
+        if self.spaces.remove(nsid) {
+            self.untold.push(nsid);
+            tracing::info!(nsid, "a namespace was removed");
+        }
+    }
+
+    /// Gives up those of which nothing is under way any more.
+    fn close_spaces(&mut self) {
+        while let Some(space) = self.spaces.take_left() {
+            self.leaving.push(space);
+        }
+        while let Some(space) = self.leaving.pop() {
+            if let Err(space) = self.namespaces.leave(space) {
+                return self.leaving.push(space);
+            }
+        }
+    }
+}

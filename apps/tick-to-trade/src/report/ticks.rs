@@ -1,0 +1,140 @@
+//! The ticks in the report: published, received, dropped on purpose and lost, of a run with both
+//! halves or with one.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use verbline::cli::{count, duration};
+use verbline::prelude::*;
+
+use crate::arbitration::ArbiterCounts;
+use crate::stages::{ExchangeTally, Tallies};
+
+/// Whichever halves the plan has; both are held against each other.
+pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
+    if let Some(exchange) = &tallies.exchange {
+        published(exchange, &mut outcome.json);
+    }
+    if let Some(arbiter) = &tallies.arbiter {
+        received(arbiter, &mut outcome.json);
+    }
+    match (&tallies.exchange, &tallies.arbiter) {
+        (Some(exchange), Some(arbiter)) => both(exchange, arbiter, outcome),
+        (Some(exchange), None) => of_exchange(exchange, &mut outcome.text),
+        (None, Some(arbiter)) => of_trader(arbiter, &mut outcome.text),
+        (None, None) if report.failures.is_empty() => {
+            outcome.failures.push("the plan has no exchange and no arbiter, so there is nothing to report".to_owned());
+        }
+        (None, None) => {}
+    }
+    if let Some(origin) = &tallies.origin {
+        pauses(origin.skipped_ns, outcome);
+    }
+}
+
+fn published(exchange: &ExchangeTally, json: &mut Map<String, Value>) {
+    let [dropped_a, dropped_b] = exchange.dropped;
+    json.insert("ticks_published".into(), json!(exchange.published));
+    json.insert("dropped_on_purpose".into(), json!({ "a": dropped_a, "b": dropped_b, "both": exchange.dropped_both }));
+    json.insert("orders".into(), json!(exchange.orders));
+    json.insert("orders_unanswered".into(), json!(exchange.unanswered));
+}
+
+fn received(arbiter: &ArbiterCounts, json: &mut Map<String, Value>) {
+    let [received_a, received_b] = arbiter.received;
+    json.insert("ticks_received".into(), json!(arbiter.delivered));
+    json.insert("received_a".into(), json!(received_a));
+    json.insert("received_b".into(), json!(received_b));
+    json.insert("duplicates".into(), json!(arbiter.duplicates));
+    json.insert("late".into(), json!(arbiter.late));
+    json.insert("gaps".into(), json!(arbiter.gaps));
+    json.insert("ticks_missing".into(), json!(arbiter.lost));
+}
+
+fn of_exchange(exchange: &ExchangeTally, text: &mut String) {
+    let [dropped_a, dropped_b] = exchange.dropped;
+    let _ = writeln!(
+        text,
+        "ticks    {} published; dropped on purpose: {} on channel A, {} on B,\n         \
+         {} on both",
+        count(exchange.published),
+        count(dropped_a),
+        count(dropped_b),
+        count(exchange.dropped_both),
+    );
+}
+
+fn of_trader(arbiter: &ArbiterCounts, text: &mut String) {
+    let [received_a, received_b] = arbiter.received;
+    let _ = writeln!(
+        text,
+        "ticks    {} received, {} of them twice; {} by channel A, {} by B",
+        count(arbiter.delivered),
+        count(arbiter.duplicates),
+        count(received_a),
+        count(received_b),
+    );
+    gaps(arbiter, text);
+}
+
+fn gaps(arbiter: &ArbiterCounts, text: &mut String) {
+    let _ = writeln!(
+        text,
+        "         gaps: {}, with {} ticks missing; {} came too late",
+        count(arbiter.gaps),
+        count(arbiter.lost),
+        count(arbiter.late),
+    );
+}
+
+fn both(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
+    let ([received_a, received_b], [dropped_a, dropped_b]) = (arbiter.received, exchange.dropped);
+    // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
+    // And what came without having been published.
+    let accounted = arbiter.delivered + arbiter.late + exchange.dropped_both;
+    let unaccounted = exchange.published.saturating_sub(accounted);
+    let surplus = accounted.saturating_sub(exchange.published);
+    outcome.json.insert("ticks_unaccounted".into(), json!(unaccounted));
+    outcome.json.insert("ticks_surplus".into(), json!(surplus));
+    let _ = writeln!(
+        outcome.text,
+        "ticks    {} published, {} received, {} of them twice\n         \
+         channel A: {} received, {} dropped on purpose\n         \
+         channel B: {} received, {} dropped on purpose, {} on both",
+        count(exchange.published),
+        count(arbiter.delivered),
+        count(arbiter.duplicates),
+        count(received_a),
+        count(dropped_a),
+        count(received_b),
+        count(dropped_b),
+        count(exchange.dropped_both),
+    );
+    gaps(arbiter, &mut outcome.text);
+    if unaccounted > 0 {
+        outcome.failures.push(format!(
+            "{} ticks were neither received nor dropped on purpose: the trader had no receive buffer posted for them; \
+             raise rx_depth_wr of its market-data ports, or lower the rate",
+            count(unaccounted)
+        ));
+    }
+    if surplus > 0 {
+        outcome.failures.push(format!(
+            "{} ticks more arrived than this exchange published: somebody else sends to its groups, or the exchange \
+             counts wrongly",
+            count(surplus)
+        ));
+    }
+}
+
+/// The exchange's own pauses: the feed is shorter by these, and nothing of it is lost.
+fn pauses(skipped_ns: u64, outcome: &mut Outcome) {
+    outcome.json.insert("feed_skipped_ns".into(), json!(skipped_ns));
+    if skipped_ns > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "         the exchange did not run for {}, and published nothing for that time",
+            duration(skipped_ns)
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Exchange and trader as two processes, each with a software device of its own address: the feed
+//! by multicast over UDP, orders and snapshots by connections, and requests by datagrams that are
+//! answered to who asked.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use verbline_tests::{Finished, Program, Started, assert_report_holds, own_address, two_lcores};
+
+/// As long as any of these waits takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A verb of the app whose runs listen in `folder`.
+fn app(folder: &Path, words: &[&str]) -> Program {
+    let folder = folder.to_str().expect("the path is UTF-8");
+    Program::new(env!("CARGO_BIN_EXE_tick-to-trade")).with(words).with_env("XDG_RUNTIME_DIR", folder)
+}
+
+/// Both halves, at addresses and groups that no other test has at the same time: the process's
+/// number is in them.
+fn halves(folder: &Path) -> [Program; 2] {
+    let pid = std::process::id();
+    let (high, low) = ((pid >> 8) as u8, pid as u8);
+    let group = |last: u8| format!("239.{high}.{low}.{last}");
+    let exchange = [
+        format!("device.nic0.address={}", own_address(1)),
+        format!("port.gateway.listen={}:4431", own_address(1)),
+        format!("port.snapshot_server.listen={}:4432", own_address(1)),
+        format!("port.feed_a.send_to={}", group(1)),
+        format!("port.feed_b.send_to={}", group(2)),
+        format!("port.rerequests.join=[\"{}\"]", group(3)),
+        // Enough that both channels lose the same frame soon.
+        "feed.drop_a=0.1".to_owned(),
+        "feed.drop_b=0.1".to_owned(),
+    ];
+    let trader = [
+        format!("device.nic0.address={}", own_address(2)),
+        format!("port.orders.connect={}:4431", own_address(1)),
+        format!("port.snapshots.connect={}:4432", own_address(1)),
+        format!("port.md_a.join=[\"{}\"]", group(1)),
+        format!("port.md_b.join=[\"{}\"]", group(2)),
+        format!("port.recovery.send_to={}", group(3)),
+    ];
+    [("exchange", exchange.to_vec()), ("trader", trader.to_vec())].map(|(half, sets)| {
+        let plan = format!("config/two-processes/tick-to-trade-{half}.toml");
+        let sets = sets.into_iter().chain([format!("lcore.{half}.drain=60s")]);
+        app(folder, &["run", &plan, "--json", "--quiet"]).with(sets.flat_map(|set| ["--set".to_owned(), set]))
+    })
+}
+
+/// Waits until the trader has as many of these as it should.
+fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = app(folder, &["stats", "tick-to-trade-trader", "--json"]).command().output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let stages = report["stages"].as_array().into_iter().flatten();
+        let counters = stages.filter(|row| row["name"] == stage).flat_map(|row| row["counters"].as_array());
+        let known = counters.flatten().find(|row| row["name"] == counter).and_then(|row| row["value"].as_u64());
+        if known.is_some_and(|value| value >= least) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{stage} has {known:?} {counter}, not {least}: {report:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn end(run: Started) -> Finished {
+    run.signal(Signal::INT);
+    let shown = run.finish().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+    shown
+}
+
+/// The trader comes when the feed has long begun, and again after that.
+#[test]
+fn two_lcores_of_two_processes_trade_over_the_network() {
+    if two_lcores(["exchange", "trader"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [exchange, trader] = halves(folder.path());
+    let exchange = exchange.start();
+    let mut sent = 0;
+    for _ in 0..2 {
+        let trader = trader.start_beside(&exchange);
+        await_count(folder.path(), "book", "rebuilt", 8);
+        await_count(folder.path(), "book", "retransmitted", 10);
+        await_count(folder.path(), "strategy", "orders", 10);
+        let trader = end(trader);
+        let json = trader.json();
+        assert_eq!((&json["books"]["known"], &json["books"]["stale"]), (&8.into(), &0.into()), "{trader}");
+        assert_eq!(json["recovery"]["unasked"], 0, "{trader}");
+        assert!(json["ticks_published"].is_null() && json["ticks_received"].as_u64() > Some(0), "{trader}");
+        sent += json["strategy"]["orders_sent"].as_u64().unwrap();
+    }
+    let exchange = end(exchange);
+    let json = exchange.json();
+    let orders = json["orders"].as_u64().unwrap();
+    assert!((20..=sent).contains(&orders), "{orders} of {sent} orders arrived: {exchange}");
+    let served = &json["recovery"]["served"];
+    assert!(served["answers"].as_u64() > Some(0) && served["snapshots"].as_u64() >= Some(16), "{exchange}");
+    assert!(json["tick_to_trade_ns"]["p50"].as_u64() > Some(0) && json["steps"] == Value::Array(vec![]), "{exchange}");
+    assert_eq!(json["ports"][2]["connections"]["opened"], 2, "{exchange}");
+}

@@ -1,0 +1,372 @@
+//! The host of a port with many connections: the thread that takes their requests, or asks for them
+//! itself, makes their queue pairs, hands these over to the lcore, and destroys them.
+//!
+//! Guarantees: what it keeps is bounded by the port's places, however many peers ask, stay silent
+//! or go: who finds all places taken is rejected, and a peer that does not finish its handshake
+//! within [`ANSWER`] loses its place. Everything that ends without a connection is counted with its
+//! reason. The lcore is told by [`CmMailbox`], and never waited for. What it cannot go on with ends
+//! the run.
+
+mod accept;
+mod connect;
+mod ending;
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use verbline_mem::ConnectionId;
+use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink, Listener, Request};
+use verbline_verbs::{Provider, QpError, QpMaker};
+
+use crate::connection::acceptor::ConnectionPeer;
+use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore};
+use crate::connection::handshake::{ANSWER, RELEASE};
+use crate::connection::multi_port::connection_slots::{Held, Places};
+use crate::connection::multi_port::intake::Intake;
+use crate::connection::multi_port::listener_ports::Entrances;
+use crate::connection::multi_port::running_time::OwnTime;
+use crate::connection::multi_port::shared_acceptor::Gate;
+use crate::connection::multi_port::targets::Targets;
+use crate::connection::port_qp::PortQp;
+use crate::connection::spec::LocalPort;
+use crate::connection::supervisor::StopFlags;
+use crate::errors::guarded::Guarded;
+use crate::stats::connection_counters::{HostStats, LastError};
+use crate::stats::counter::Shared;
+
+/// Requests that may wait for the host.
+pub(crate) const BACKLOG: u32 = 1024;
+
+/// What a host is made of.
+pub(crate) struct HostSpec {
+    pub(crate) port: LocalPort,
+    pub(crate) role: HostRole,
+    /// `None`: all come in that there is a place for.
+    pub(crate) gate: Option<Arc<Gate>>,
+    /// Of a port that takes peers: where those come from who are let in.
+    pub(crate) intake: Option<Arc<Intake<Admitted>>>,
+    pub(crate) connections: u32,
+    pub(crate) maker: QpMaker,
+    pub(crate) mailbox: Arc<CmMailbox>,
+    pub(crate) counts: Shared<HostStats>,
+    pub(crate) last_error: LastError,
+}
+
+/// Where the connections come from.
+pub(crate) enum HostRole {
+    Listen {
+        /// Until nobody is taken any more.
+        listener: Option<Listener>,
+        /// The ports that share it.
+        entrances: Entrances<Admitted>,
+    },
+    /// Another port's host listens.
+    Join,
+    /// `again`: one that is lost is made again. `data`: what each request says, by its place, where
+    /// the app says it and not the plan.
+    Connect {
+        provider: Provider,
+        to: Vec<(SocketAddr, Option<SocketAddr>)>,
+        again: bool,
+        data: Option<Guarded<DataOf>>,
+    },
+}
+
+/// What each request of a port that connects says, by its place.
+pub(crate) type DataOf = dyn FnMut(usize) -> Vec<u8> + Send;
+
+/// A request that is to be accepted, and has a place at the port.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    request: Request,
+    private_data: Vec<u8>,
+    tag: u64,
+}
+
+/// What is left of a host that has ended.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The connections that there are, for as long as their queue pairs.
+    kept: Vec<Connection>,
+    mailbox: Arc<CmMailbox>,
+    counts: Shared<HostStats>,
+}
+
+impl Left {
+    /// Disconnects. The lcore is gone: connections that it was not told of count as not made.
+    pub(crate) fn close(self) {
+        self.counts.unanswered.add(self.mailbox.unheard() as u64);
+        drop(self.kept);
+    }
+}
+
+/// What an event is about; below these numbers, a place.
+const LISTENER: u64 = 1 << 32;
+const MAILBOX: u64 = LISTENER + 1;
+const CONNECTING: u64 = LISTENER + 2;
+const WATCHING: u64 = LISTENER + 3;
+const INTAKE: u64 = LISTENER + 4;
+
+/// See the top of this file.
+pub(crate) struct Host {
+    spec: HostSpec,
+    places: Places<Held>,
+    /// What the acceptor calls the connection of each place.
+    tags: Vec<u64>,
+    epoll: OwnedFd,
+    stop: StopFlags,
+    /// What deadlines are measured by.
+    time: OwnTime,
+    /// Those that are to finish, and those that are to be released, the oldest first.
+    accepted: VecDeque<(Instant, ConnectionId)>,
+    closing: VecDeque<(Instant, ConnectionId)>,
+    heard: Vec<ToCm>,
+    is_taking: bool,
+    /// Of a port that connects.
+    targets: Targets,
+}
+
+impl Host {
+    pub(crate) fn new(spec: HostSpec, stop: StopFlags) -> std::io::Result<Host> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: &dyn AsFd, data| {
+            epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+        };
+        if let HostRole::Listen { listener: Some(listener), .. } = &spec.role {
+            add(listener, LISTENER)?;
+        }
+        if let Some(intake) = &spec.intake {
+            add(&**intake, INTAKE)?;
+        }
+        add(&*spec.mailbox, MAILBOX)?;
+        add(&*stop.connecting, CONNECTING)?;
+        add(&*stop.watching, WATCHING)?;
+        let places = Places::new(spec.port.index as u16, spec.connections);
+        let tags = vec![0; spec.connections as usize];
+        let heard = Vec::with_capacity(spec.connections as usize * TO_CM_KINDS);
+        let (accepted, closing) = (VecDeque::new(), VecDeque::new());
+        let to = if let HostRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
+        let targets = Targets::new(to, spec.connections as usize);
+        let time = OwnTime::new();
+        Ok(Host { spec, places, tags, targets, epoll, stop, time, accepted, closing, heard, is_taking: true })
+    }
+
+    /// Runs until it is to watch no more.
+    pub(crate) fn run(mut self) -> Left {
+        while !self.stop.watching.is_raised() {
+            self.connect_more();
+            let timeout = self.until_next();
+            if let Err(errno) = self.turn(timeout.as_ref()) {
+                self.fail(format!("port.{} cannot wait for its connections: {errno}", self.spec.port.name));
+                break;
+            }
+        }
+        self.let_go();
+        let counts = Shared::clone(&self.spec.counts);
+        let kept = self.places.drain().filter_map(|held| {
+            // The run ends before these handshakes do.
+            counts.unanswered.add(matches!(held, Held::Asked { .. } | Held::Accepted { .. }).into());
+            match held {
+                Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
+                Held::Asked { .. } | Held::Closing { .. } | Held::Over => None,
+            }
+        });
+        Left { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
+    }
+
+    /// Waits for something to happen, and acts on it.
+    pub(crate) fn turn(&mut self, timeout: Option<&Timespec>) -> rustix::io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 64];
+        self.time.begin_wait();
+        let waited = epoll::wait(&self.epoll, &mut buffer, timeout);
+        self.time.end_wait(timeout.and_then(|timeout| Duration::try_from(*timeout).ok()));
+        let ready: Vec<u64> = match waited {
+            Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        for what in ready {
+            match what {
+                LISTENER => self.take_requests(),
+                INTAKE => self.take_admitted(),
+                MAILBOX => self.hear(),
+                CONNECTING => self.stop_taking(),
+                WATCHING => {}
+                place => self.look_at(place as usize),
+            }
+        }
+        self.give_up_late();
+        Ok(())
+    }
+
+    fn make(&self) -> Result<Box<PortQp>, QpError> {
+        Ok(Box::new(PortQp::new(self.spec.port.make(&self.spec.maker)?)))
+    }
+
+    /// The connection in a place may have news.
+    fn look_at(&mut self, slot: usize) {
+        let Some(connection) = self.places.at(slot) else { return };
+        match self.places.lift(connection) {
+            // Readable: the answer is there.
+            Some(Held::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
+                Ok(made) => {
+                    self.targets.made(connection.slot());
+                    self.open(connection, made, qp);
+                }
+                Err(error) => {
+                    let is_rejection = matches!(error, ConnectionError::Rejected { .. });
+                    self.spec.counts.rejected_by_peer.add(is_rejection.into());
+                    if is_rejection {
+                        self.tell_rejection(&error);
+                    }
+                    self.forget(connection, qp, &error);
+                }
+            },
+            Some(Held::Accepted { connection: mut made, qp }) => match made.wait_established(Duration::ZERO) {
+                Ok(()) => self.open(connection, made, qp),
+                Err(ConnectionError::TimedOut { .. }) => {
+                    self.places.put(connection, Held::Accepted { connection: made, qp });
+                }
+                Err(error) => self.forget(connection, qp, &error),
+            },
+            Some(Held::Open { connection: mut made }) => {
+                let reason = match made.wait_disconnected(Duration::ZERO) {
+                    Ok(false) => return self.places.put(connection, Held::Open { connection: made }),
+                    Ok(true) => made.end_reason().unwrap_or("it ended"),
+                    Err(error) => {
+                        tracing::debug!(port = %self.spec.port.name, %connection, %error, "a connection is lost");
+                        "the connection manager failed"
+                    }
+                };
+                self.spec.mailbox.tell_lcore(ToLcore::Close { connection, reason });
+                self.begin_close(connection, true);
+            }
+            Some(over @ (Held::Closing { .. } | Held::Over)) => self.places.put(connection, over),
+            None => {}
+        }
+    }
+
+    fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<PortQp>) {
+        let peer = Some(Box::new(ConnectionPeer {
+            address: made.peer_addr(),
+            local: made.local_addr(),
+            private_data: made.private_data().into(),
+            tag: self.tags[connection.slot()],
+        }));
+        self.spec.counts.over_udp.add((made.link() == ConnectionLink::Udp).into());
+        self.places.put(connection, Held::Open { connection: made });
+        self.spec.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer });
+    }
+
+    fn begin_close(&mut self, connection: ConnectionId, was_open: bool) {
+        self.places.put(connection, Held::Closing { was_open });
+        self.closing.push_back((self.time.now(), connection));
+    }
+
+    /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
+    fn forget(&mut self, connection: ConnectionId, qp: Box<PortQp>, why: &dyn std::fmt::Display) {
+        self.not_made(connection, why);
+        self.spec.mailbox.tell_lcore(ToLcore::Forget { connection, qp });
+        self.begin_close(connection, false);
+    }
+
+    /// Counts a connection that was not made. A port that connects tries again after a pause.
+    fn not_made(&mut self, connection: ConnectionId, why: &dyn std::fmt::Display) {
+        tracing::debug!(port = %self.spec.port.name, %why, "a connection was not made");
+        self.spec.counts.unanswered.add(1);
+        // A panic leaves the old words or the new.
+        *self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+        self.targets.failed(connection.slot(), self.time.now());
+    }
+
+    /// A place is free again, and the acceptor's connection over.
+    fn give_back(&mut self, connection: ConnectionId) {
+        self.places.free(connection);
+        self.targets.over(connection.slot());
+        let tag = std::mem::take(&mut self.tags[connection.slot()]);
+        self.leave(tag);
+    }
+
+    /// One that had come in has a place no more.
+    fn leave(&mut self, tag: u64) {
+        if let Some(intake) = &self.spec.intake {
+            intake.give_back();
+        }
+        self.end_of(tag);
+    }
+
+    /// The acceptor's connection is over.
+    fn end_of(&mut self, tag: u64) {
+        if let Some(Err(sentence)) = self.spec.gate.as_ref().map(|gate| gate.ended(tag)) {
+            self.fail(sentence);
+        }
+    }
+
+    /// What the lcore has said.
+    fn hear(&mut self) {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.spec.mailbox.take_for_cm(&mut heard);
+        for message in heard.drain(..) {
+            match message {
+                ToCm::Over { connection, .. } => {
+                    // Dropping the connection tells the peer.
+                    if let Some(Held::Open { .. }) = self.places.get(connection) {
+                        self.begin_close(connection, true);
+                    }
+                }
+                // Of a port with one queue pair.
+                ToCm::Drained { .. } => {}
+                ToCm::Released { connection, qp, peer } => {
+                    self.spec.counts.forced.add((!qp.is_drained()).into());
+                    drop((qp, peer));
+                    let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
+                    match self.spec.role {
+                        HostRole::Connect { again: false, .. } if was_open => self.places.put(connection, Held::Over),
+                        _ => self.give_back(connection),
+                    }
+                }
+            }
+        }
+        self.heard = heard;
+    }
+
+    /// Those who do not finish, and queue pairs that do not drain.
+    fn give_up_late(&mut self) {
+        let now = self.time.now();
+        while let Some((since, connection)) = self.accepted.front().copied() {
+            let waits = matches!(self.places.get(connection), Some(Held::Accepted { .. } | Held::Asked { .. }));
+            if waits && now < since + ANSWER {
+                break;
+            }
+            self.accepted.pop_front();
+            if waits && let Some(Held::Accepted { qp, .. } | Held::Asked { qp, .. }) = self.places.lift(connection) {
+                self.forget(connection, qp, &"it did not finish in time");
+            }
+        }
+        while let Some((since, connection)) = self.closing.front().copied() {
+            let waits = matches!(self.places.get(connection), Some(Held::Closing { .. }));
+            if waits && now < since + RELEASE {
+                break;
+            }
+            self.closing.pop_front();
+            if waits {
+                self.spec.mailbox.tell_lcore(ToLcore::Force { connection });
+            }
+        }
+    }
+
+    /// How long to wait for events.
+    fn until_next(&self) -> Option<Timespec> {
+        let accepted = self.accepted.front().map(|(since, _)| *since + ANSWER);
+        let closing = self.closing.front().map(|(since, _)| *since + RELEASE);
+        let retry = self.targets.next_at().filter(|_| self.may_ask());
+        let next = accepted.into_iter().chain(closing).chain(retry).min()?;
+        let left = next.saturating_duration_since(self.time.now());
+        Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() })
+    }
+}

@@ -1,0 +1,84 @@
+//! Requests connections, in the host of a port that connects.
+
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+
+use rustix::event::epoll;
+use verbline_mem::ConnectionId;
+use verbline_verbs::connection::{ConnectionError, resolve_for};
+
+use super::{Host, HostRole};
+use crate::connection::cm_mailbox::ToLcore;
+use crate::connection::handshake::RESOLVE;
+use crate::connection::multi_port::connection_slots::Held;
+use crate::connection::multi_port::targets::Picked;
+use crate::errors::error::Cause;
+
+/// Listeners that are asked at once: one is given time to answer.
+const ASKED_MAX: usize = 64;
+
+impl Host {
+    /// Logs the words of a listener that rejects the port, unless it has said them before.
+    pub(super) fn tell_rejection(&self, error: &ConnectionError) {
+        let last = self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if last.is_none_or(|last| last != error.to_string()) {
+            tracing::warn!(port = %self.spec.port.name, %error, "a connection is rejected");
+        }
+    }
+
+    /// Of a port that connects: asks for what it lacks, some at a time.
+    pub(super) fn connect_more(&mut self) {
+        while self.may_ask()
+            && let Some(picked) = self.targets.pick(self.time.now())
+            && let Some(connection) = self.places.take()
+        {
+            self.spec.counts.requests.add(1);
+            self.spec.counts.failed_over.add(picked.is_other.into());
+            self.targets.asked(picked.index, connection.slot());
+            self.ask(connection, picked);
+        }
+    }
+
+    /// Whether the port lacks connections, and is not waiting for too many answers.
+    pub(super) fn may_ask(&self) -> bool {
+        let connects = matches!(self.spec.role, HostRole::Connect { .. });
+        connects
+            && self.is_taking
+            && !self.stop.connecting.is_raised()
+            && self.accepted.len() < ASKED_MAX
+            && self.places.has_free()
+    }
+
+    /// Asks a listener for one connection.
+    fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) {
+        let HostRole::Connect { provider, data, .. } = &mut self.spec.role else { return };
+        let mut options = self.spec.port.options.now();
+        if let Some(data) = data {
+            options.private_data = data(connection.slot());
+        }
+        let provider = *provider;
+        let made = self.make().map_err(Cause::from);
+        let resolved = |qp| Ok((qp, resolve_for(provider, to, from, &options, RESOLVE)?));
+        let (mut qp, route) = match made.and_then(resolved) {
+            Ok(made) => made,
+            Err(error) => {
+                self.not_made(connection, &error);
+                return self.give_back(connection);
+            }
+        };
+        // The peer may send as soon as it has answered.
+        self.spec.mailbox.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
+        let data = epoll::EventData::new_u64(connection.slot() as u64);
+        let asked = route.connect(&mut qp, &options).map_err(Cause::from).and_then(|connecting| {
+            epoll::add(&self.epoll, connecting.as_fd(), data, epoll::EventFlags::IN)?;
+            Ok(connecting)
+        });
+        match asked {
+            Ok(connecting) => {
+                self.places.put(connection, Held::Asked { connecting, qp });
+                self.accepted.push_back((self.time.now(), connection));
+            }
+            Err(error) => self.forget(connection, qp, &error),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The ports that share a listener, and which of them gets the next connection.
+
+use std::sync::Arc;
+
+use verbline_plan::Placement;
+
+use crate::connection::multi_port::intake::Intake;
+
+/// One of the ports: its name, its device, and where its host takes those who come in.
+#[derive(Debug)]
+pub(crate) struct Entrance<T> {
+    pub(crate) port: String,
+    pub(crate) device: String,
+    pub(crate) intake: Arc<Intake<T>>,
+}
+
+/// The port that listens, first, and those that share its listener, in the plan's order.
+#[derive(Debug)]
+pub(crate) struct Entrances<T> {
+    all: Vec<Entrance<T>>,
+    placement: Placement,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+/// Why a request gets no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// None of the ports is on the device that it came by.
+    Device,
+    /// All places are taken.
+    Full,
+    /// There is no such place, or it is on another device.
+    Unreachable,
+}
+
+impl<T> Entrances<T> {
+    pub(crate) fn new(all: Vec<Entrance<T>>, placement: Placement) -> Entrances<T> {
+        Entrances { all, placement, turn: 0 }
+    }
+
+    pub(crate) fn all(&self) -> &[Entrance<T>] {
+        &self.all
+    }
+
+    /// Whether one that came by this device could be given a place now.
+    pub(crate) fn look(&self, device: &str) -> Result<(), NoPlace> {
+        let mut on_it = self.all.iter().filter(|entrance| entrance.device == device).peekable();
+        if on_it.peek().is_none() {
+            return Err(NoPlace::Device);
+        }
+        if on_it.any(|entrance| entrance.intake.has_room()) { Ok(()) } else { Err(NoPlace::Full) }
+    }
+
+    /// Reserves a place for one that came by this device: the one that is wished for, or as the
+    /// plan places them.
+    pub(crate) fn reserve(&mut self, device: &str, wish: Option<usize>) -> Result<usize, NoPlace> {
+        if let Some(place) = wish {
+            let entrance = self.all.get(place).filter(|entrance| entrance.device == device);
+            let entrance = entrance.ok_or(NoPlace::Unreachable)?;
+            return if entrance.intake.reserve() { Ok(place) } else { Err(NoPlace::Full) };
+        }
+        self.look(device)?;
+        let count = self.all.len();
+        let mut order: Vec<usize> = (self.turn..self.turn + count).map(|at| at % count).collect();
+        order.retain(|at| self.all[*at].device == device);
+        if self.placement == Placement::Fewest {
+            // Stable: of those that have as few, the one whose turn is next.
+            order.sort_by_key(|at| self.all[*at].intake.reserved());
+        }
+        let place = order.into_iter().find(|at| self.all[*at].intake.reserve()).ok_or(NoPlace::Full)?;
+        self.turn = (place + 1) % count;
+        Ok(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entrances(devices: &[&str], max: usize, placement: Placement) -> Entrances<u32> {
+        let entrance = |device: &&str| Entrance {
+            port: String::new(),
+            device: (*device).to_owned(),
+            intake: Arc::new(Intake::new(max).unwrap()),
+        };
+        Entrances::new(devices.iter().map(entrance).collect(), placement)
+    }
+
+    #[test]
+    fn each_gets_one_in_turn_and_the_fullest_is_passed_over() {
+        let mut doors = entrances(&["a", "a", "a"], 2, Placement::RoundRobin);
+        let places: Vec<_> = (0..7).map(|_| doors.reserve("a", None)).collect();
+        assert_eq!(places[..6], [Ok(0), Ok(1), Ok(2), Ok(0), Ok(1), Ok(2)]);
+        assert_eq!((places[6], doors.look("a")), (Err(NoPlace::Full), Err(NoPlace::Full)));
+        doors.all()[1].intake.give_back();
+        assert_eq!((doors.look("a"), doors.reserve("a", None)), (Ok(()), Ok(1)));
+    }
+
+    #[test]
+    fn the_one_that_has_the_fewest_gets_the_next() {
+        let mut doors = entrances(&["a", "a"], 8, Placement::Fewest);
+        for _ in 0..3 {
+            assert!(doors.all()[0].intake.reserve());
+        }
+        let places: Vec<_> = (0..4).map(|_| doors.reserve("a", None).unwrap()).collect();
+        assert_eq!(places, [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_request_goes_where_its_device_leads_and_a_wish_is_held_to_that() {
+        let mut doors = entrances(&["a", "b"], 1, Placement::Fewest);
+        assert_eq!(doors.reserve("c", None), Err(NoPlace::Device));
+        assert_eq!(doors.reserve("a", Some(1)), Err(NoPlace::Unreachable));
+        assert_eq!(doors.reserve("a", Some(7)), Err(NoPlace::Unreachable));
+        assert_eq!((doors.reserve("b", Some(1)), doors.reserve("b", Some(1))), (Ok(1), Err(NoPlace::Full)));
+        assert_eq!((doors.reserve("b", None), doors.reserve("a", None)), (Err(NoPlace::Full), Ok(0)));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// A request comes, with a wish for a place or none.
+        Come(Option<usize>),
+        /// One that has a place is handed over: the listener's host may be that far behind.
+        Hand,
+        Take(usize),
+        End(usize),
+        Close(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            6 => prop::option::of(0usize..4).prop_map(Step::Come),
+            6 => Just(Step::Hand),
+            3 => (0usize..3).prop_map(Step::Take),
+            4 => (0usize..3).prop_map(Step::End),
+            1 => (0usize..3).prop_map(Step::Close),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// Both threads' calls in any order, one at a time, which is what the mutex leaves.
+        #[test]
+        fn nobody_is_lost_and_no_port_has_more_than_it_may(steps in steps(), in_turn in any::<bool>()) {
+            let placement = if in_turn { Placement::RoundRobin } else { Placement::Fewest };
+            let mut doors = entrances(&["a", "a", "a"], 3, placement);
+            let (mut next, mut on_the_way) = (0u32, VecDeque::new());
+            // Of each port: who waits, who is connected, and whether it takes anybody.
+            let mut oracle = [const { (VecDeque::new(), Vec::new(), true) }; 3];
+            let mut came_back = 0;
+            for step in steps {
+                let going_to = |place: usize, way: &VecDeque<(usize, u32)>| {
+                    way.iter().filter(|on| on.0 == place).count()
+                };
+                let load = |place: usize, oracle: &[(VecDeque<u32>, Vec<u32>, bool); 3], way: &_| {
+                    oracle[place].0.len() + oracle[place].1.len() + going_to(place, way)
+                };
+                let fits: Vec<bool> =
+                    (0..3).map(|at| oracle[at].2 && load(at, &oracle, &on_the_way) < 3).collect();
+                match step {
+                    Step::Come(wish) => {
+                        let place = doors.reserve("a", wish);
+                        match (place, wish) {
+                            (Ok(place), wish) => {
+                                prop_assert!(fits[place] && wish.is_none_or(|wish| wish == place));
+                                if wish.is_none() && !in_turn {
+                                    let least = (0..3).filter(|at| fits[*at]).map(|at| load(at, &oracle, &on_the_way));
+                                    prop_assert_eq!(Some(load(place, &oracle, &on_the_way)), least.min());
+                                }
+                                on_the_way.push_back((place, next));
+                                next += 1;
+                            }
+                            (Err(NoPlace::Full), None) => prop_assert!(!fits.contains(&true)),
+                            (Err(NoPlace::Full), Some(wish)) => prop_assert!(!fits[wish]),
+                            (Err(no), wish) => prop_assert_eq!((no, wish), (NoPlace::Unreachable, Some(3))),
+                        }
+                    }
+                    Step::Hand => {
+                        let Some((place, one)) = on_the_way.pop_front() else { continue };
+                        let back = doors.all()[place].intake.hand(one);
+                        prop_assert_eq!(back, (!oracle[place].2).then_some(one));
+                        match back {
+                            Some(_) => {
+                                doors.all()[place].intake.give_back();
+                                came_back += 1;
+                            }
+                            None => oracle[place].0.push_back(one),
+                        }
+                    }
+                    Step::Take(place) => {
+                        let taken = doors.all()[place].intake.take_all();
+                        prop_assert_eq!(&taken, &oracle[place].0);
+                        oracle[place].0.clear();
+                        oracle[place].1.extend(taken);
+                    }
+                    Step::End(place) => {
+                        if oracle[place].1.pop().is_some() {
+                            doors.all()[place].intake.give_back();
+                        }
+                    }
+                    Step::Close(place) => {
+                        let waiting = doors.all()[place].intake.close();
+                        prop_assert_eq!(&waiting, &oracle[place].0);
+                        oracle[place].0.clear();
+                        oracle[place].2 = false;
+                        for _ in waiting {
+                            doors.all()[place].intake.give_back();
+                        }
+                    }
+                }
+                for place in 0..3 {
+                    let intake = &doors.all()[place].intake;
+                    prop_assert_eq!(intake.reserved(), load(place, &oracle, &on_the_way));
+                    prop_assert!(intake.reserved() <= intake.max());
+                }
+            }
+            prop_assert!(came_back <= next);
+        }
+    }
+}

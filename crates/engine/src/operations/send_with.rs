@@ -1,0 +1,192 @@
+//! Sends with options: immediate data, a fence, a solicited event, and the packet back once the
+//! send is done.
+//!
+//! A packet carries what it asks of its send, over rings and spreads too, to a port whose plan says
+//! `send_options`; another port does not look. Immediate data is the lower half of the packet's
+//! mark ([`Packet::set_mark`]).
+
+use verbline_mem::Packet;
+use verbline_verbs::{SendOptions, Status};
+
+use crate::stats::drop_reason::DropReason;
+
+const IMM: u8 = 1;
+const FENCE: u8 = 2;
+const SOLICITED: u8 = 4;
+const RETURNED: u8 = 8;
+/// Of a packet that came back: the other bits say how its send ended, 0 being well.
+const ENDED: u8 = 0x80;
+/// From here on a packet was not posted.
+const REFUSED: u8 = 0x40;
+
+/// Why a packet is not sent that its port can't send, in the order of their numbers.
+const REFUSALS: [DropReason; 5] =
+    [DropReason::SendError, DropReason::TxFull, DropReason::TooLong, DropReason::PortDown, DropReason::NoConnection];
+
+/// What a stage asks of one send ([`Outputs::send_with`](crate::Outputs::send_with)), besides what
+/// its port does for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendWith {
+    note: u8,
+    imm: u32,
+}
+
+/// Why a send of which a stage wanted to be told failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendFailure {
+    /// It completed with this status: the peer may have it or not.
+    #[error("it completed with {0}")]
+    Status(Status),
+    /// It was not posted, and is among the port's drops for this reason.
+    #[error("it was not posted: {0:?}")]
+    Refused(DropReason),
+}
+
+impl SendWith {
+    /// Nothing yet.
+    pub const fn new() -> SendWith {
+        SendWith { note: 0, imm: 0 }
+    }
+
+    /// With immediate data, which the receiver finds in what it receives
+    /// ([`immediate`](crate::immediate)). It takes the lower half of the packet's mark.
+    #[must_use]
+    pub const fn imm(self, imm: u32) -> SendWith {
+        SendWith { note: self.note | IMM, imm }
+    }
+
+    /// To start only when every earlier READ and atomic of the port is done. Only RC has these, so
+    /// that UC and UD have nothing to wait for.
+    #[must_use]
+    pub const fn fenced(self) -> SendWith {
+        SendWith { note: self.note | FENCE, ..self }
+    }
+
+    /// To wake a peer whose lcore says `unsolicited_wait`.
+    #[must_use]
+    pub const fn solicited(self) -> SendWith {
+        SendWith { note: self.note | SOLICITED, ..self }
+    }
+
+    /// To get the packet back once its send is done, or as it is refused: it goes where the port's
+    /// `sent` leads, and [`send_result`] says how it ended. Its data are as they were. Its send is
+    /// signaled, and its bytes do not go inline.
+    #[must_use]
+    pub const fn returned(self) -> SendWith {
+        SendWith { note: self.note | RETURNED, ..self }
+    }
+
+    /// Has the packet ask for this, and for nothing that it asked for before: for
+    /// [`Outputs::send`](crate::Outputs::send) or
+    /// [`Outputs::send_batch`](crate::Outputs::send_batch).
+    #[inline]
+    pub fn ask(self, packet: &mut Packet) {
+        packet.set_send_note(self.note);
+        if self.note & IMM != 0 {
+            packet.set_mark(packet.mark() & !u64::from(u32::MAX) | u64::from(self.imm));
+        }
+    }
+}
+
+/// How the send of a packet ended that asked to come back ([`SendWith::returned`]); `None`: it is
+/// none of these.
+pub fn send_result(packet: &Packet) -> Option<Result<(), SendFailure>> {
+    let note = packet.send_note();
+    let number = note & !ENDED & !REFUSED;
+    if note & ENDED == 0 {
+        return None;
+    }
+    Some(match (note & REFUSED, number) {
+        (0, 0) => Ok(()),
+        (0, status) => Err(SendFailure::Status(Status::from_raw(status.into()))),
+        (_, reason) => Err(SendFailure::Refused(REFUSALS[usize::from(reason) % REFUSALS.len()])),
+    })
+}
+
+/// How a packet asks to be sent.
+#[inline]
+pub(crate) fn options_of(packet: &Packet) -> SendOptions {
+    let asks = asks(packet);
+    let has = |bit| asks & bit != 0;
+    SendOptions {
+        imm: has(IMM).then_some(packet.mark() as u32),
+        fence: has(FENCE),
+        solicited: has(SOLICITED),
+        signaled: has(RETURNED),
+        comes_back: has(RETURNED),
+        ..SendOptions::default()
+    }
+}
+
+/// Whether a packet asks for anything.
+#[inline]
+pub(crate) fn asks_for_something(packet: &Packet) -> bool {
+    asks(packet) != 0
+}
+
+/// Whether a packet asks to come back.
+#[inline]
+pub(crate) fn asks_to_return(packet: &Packet) -> bool {
+    asks(packet) & RETURNED != 0
+}
+
+/// Says of a packet how its send ended, and that it asks for nothing more.
+pub(crate) fn end(packet: &mut Packet, result: Result<(), SendFailure>) {
+    let number = match result {
+        Ok(()) => 0,
+        // Statuses of ibv_wc_status are less than 64.
+        Err(SendFailure::Status(status)) => status.raw() as u8 & (REFUSED - 1),
+        Err(SendFailure::Refused(reason)) => {
+            REFUSED | REFUSALS.iter().position(|known| *known == reason).unwrap_or(0) as u8
+        }
+    };
+    packet.set_send_note(ENDED | number);
+}
+
+/// What came back asks for nothing until a stage asks anew.
+#[inline]
+fn asks(packet: &Packet) -> u8 {
+    let note = packet.send_note();
+    if note & ENDED == 0 { note } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+
+    #[test]
+    fn a_result_is_read_as_it_was_written_and_asks_for_nothing() {
+        let rig = Rig::new(1);
+        let cache = rig.pool.cache(0);
+        let mut packet = cache.get().unwrap();
+        assert_eq!(send_result(&packet), None);
+        let results = REFUSALS.map(|reason| Err(SendFailure::Refused(reason)));
+        let statuses = (1..24).map(|raw| Err(SendFailure::Status(Status::from_raw(raw))));
+        for result in results.into_iter().chain(statuses).chain([Ok(())]) {
+            SendWith::new().imm(7).fenced().returned().ask(&mut packet);
+            assert_eq!((send_result(&packet), asks_to_return(&packet)), (None, true));
+            end(&mut packet, result);
+            assert_eq!((send_result(&packet), asks_for_something(&packet)), (Some(result), false));
+        }
+        packet.reset();
+        assert_eq!(send_result(&packet), None);
+    }
+
+    #[test]
+    fn a_packet_asks_for_what_it_was_told_to_and_its_mark_keeps_its_upper_half() {
+        let rig = Rig::new(1);
+        let cache = rig.pool.cache(0);
+        let mut packet = cache.get().unwrap();
+        packet.set_mark(u64::MAX);
+        SendWith::new().solicited().ask(&mut packet);
+        assert_eq!(packet.mark(), u64::MAX);
+        assert_eq!(options_of(&packet), SendOptions { solicited: true, ..SendOptions::default() });
+        SendWith::new().imm(5).ask(&mut packet);
+        assert_eq!(packet.mark(), u64::from(u32::MAX) << 32 | 5);
+        assert_eq!(options_of(&packet), SendOptions { imm: Some(5), ..SendOptions::default() });
+        SendWith::new().fenced().returned().ask(&mut packet);
+        let expected = SendOptions { fence: true, signaled: true, comes_back: true, ..SendOptions::default() };
+        assert_eq!(options_of(&packet), expected);
+    }
+}

@@ -1,0 +1,116 @@
+//! Tells a port's queue pair other attributes while the port runs: some at once, most while its
+//! send queue is drained (SQD).
+//!
+//! A port that drains is up. What is sent meanwhile is posted and waits in the send queue, and goes
+//! on in its order once the queue pair is back in RTS. The lcore does not wait: it looks when the
+//! device says that the queue is drained (IBV_EVENT_SQ_DRAINED), and when it is asked again.
+//!
+//! Each step is a system call on a kernel device, and the lcore makes it, since nobody else may use
+//! its queue pair. It does so where it reads notices, when somebody changed the plan, and in no
+//! burst.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbline_verbs::expert::{AttrMask, QpAttr};
+use verbline_verbs::{QpError, QpState};
+
+use crate::control::change::{Asked, Change, ChangeOutcome, Changing, PathChange};
+use crate::ports::single_port::{Health, Port};
+use crate::stats::clock::Tick;
+
+impl Port {
+    /// Makes a change, or goes on with it.
+    #[cold]
+    pub(crate) fn change(&mut self, change: Arc<Change>, now_ns: Tick) {
+        match &self.changing {
+            Some(changing) if Arc::ptr_eq(&changing.change, &change) => return self.go_on_changing(now_ns),
+            Some(_) => return change.refuse("its send queue is still being drained for a change before this one"),
+            // Asked again as it ended.
+            None if change.is_over() => return,
+            None if self.health != Health::Up => return change.refuse("its queue pair is down"),
+            None => {}
+        }
+        let done = match &change.asked {
+            Asked::Destination { ah, qpn, qkey } => self.qp.set_destination(ah, *qpn, *qkey),
+            Asked::Attributes { drains: false, attr, mask, .. } => self.qp.modify(attr, *mask),
+            Asked::Attributes { attr, mask, path, .. } if self.is_paused => self.tell_drained(attr, *mask, *path),
+            Asked::Pause if self.is_paused => return change.refuse("it is paused already"),
+            Asked::Resume => self.resume(),
+            Asked::Attributes { .. } | Asked::Pause => match self.qp.to_sqd(true) {
+                Ok(()) => {
+                    self.changing = Some(Changing { change, since_ns: now_ns });
+                    return self.go_on_changing(now_ns);
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match done {
+            Ok(()) => change.end(ChangeOutcome::Taken { held: Duration::ZERO }),
+            Err(error) => change.refuse(error),
+        }
+    }
+
+    /// Makes the change if the send queue is drained by now, and lets it go on.
+    #[cold]
+    pub(crate) fn go_on_changing(&mut self, now_ns: Tick) {
+        let Some(Changing { change, since_ns }) = self.changing.take() else { return };
+        let now = match self.qp.query(AttrMask::STATE) {
+            Ok(now) => now,
+            Err(error) => return change.refuse(error),
+        };
+        if now.state != QpState::Sqd {
+            let state = now.state;
+            return change.refuse(format_args!("its queue pair went to {state} while its send queue was drained"));
+        }
+        if now.sq_draining {
+            self.changing = Some(Changing { change, since_ns });
+            return;
+        }
+        let held = Duration::from_nanos(now_ns.saturating_sub(since_ns));
+        let told = match &change.asked {
+            Asked::Attributes { attr, mask, path, .. } => self.tell_drained(attr, *mask, *path),
+            _ => {
+                self.is_paused = change.begin_pause(held);
+                Ok(())
+            }
+        };
+        if self.is_paused {
+            return;
+        }
+        match self.resume().and(told) {
+            Ok(()) => change.end(ChangeOutcome::Taken { held }),
+            Err(error) => change.refuse(error),
+        }
+    }
+
+    /// The port goes down: what it was asked is not done.
+    pub(in crate::ports) fn end_changing(&mut self) {
+        self.is_paused = false;
+        if let Some(Changing { change, .. }) = self.changing.take() {
+            change.refuse("its queue pair went down while its send queue was drained");
+        }
+    }
+
+    /// What is held goes on. A queue pair that can't is down.
+    fn resume(&mut self) -> Result<(), QpError> {
+        self.is_paused = false;
+        self.qp.resume().inspect_err(|error| {
+            tracing::error!(port = %self.name, %error, "the send queue is drained, and cannot go on");
+            self.break_off();
+        })
+    }
+
+    /// Of a queue pair in SQD.
+    fn tell_drained(&mut self, attr: &QpAttr, mask: AttrMask, path: PathChange) -> Result<(), QpError> {
+        let now = self.qp.query(AttrMask::AV)?;
+        match path.of(now.ah) {
+            Some(ah) => self.qp.modify(&QpAttr { ah, ..*attr }, mask | AttrMask::AV)?,
+            None => self.qp.modify(attr, mask)?,
+        }
+        self.path_changed()
+    }
+}

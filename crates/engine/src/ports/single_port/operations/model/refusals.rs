@@ -1,0 +1,58 @@
+//! After every prefix of every kind of list, a device that takes no more: for now, or for good.
+
+use verbline_plan::OperationKind;
+
+use super::{FULL, Shape, Step, WRONG, World};
+
+/// What a list may hold: a packet to be sent, or an operation. Even lengths are parts of a region,
+/// odd ones packets.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Send,
+    Operation(OperationKind, usize),
+}
+
+const ENTRIES: [Entry; 10] = [
+    Entry::Send,
+    Entry::Operation(OperationKind::Write, 64),
+    Entry::Operation(OperationKind::Write, 65),
+    Entry::Operation(OperationKind::Read, 65),
+    Entry::Operation(OperationKind::Send, 64),
+    Entry::Operation(OperationKind::FetchAdd, 65),
+    Entry::Operation(OperationKind::Invalidate, 1),
+    Entry::Operation(OperationKind::Bind, 1),
+    Entry::Operation(OperationKind::Sign, 1),
+    Entry::Operation(OperationKind::Respond, 65),
+];
+const LONGEST: usize = 3;
+
+fn step(entry: Entry) -> Step {
+    match entry {
+        Entry::Send => Step::Send(1, 20),
+        Entry::Operation(kind, len) => Step::Give(0, 1, kind, len),
+    }
+}
+
+/// What the device took ends, what it left is posted later, and all of it comes back once.
+#[test]
+fn a_list_goes_on_behind_whatever_the_device_took_of_it() {
+    let shape = Shape { tx_wr: 4, ops_wr: 6, signal_every_wr: 2, room: 8, burst: 8 };
+    let mut lists = 0;
+    for len in 1..=LONGEST {
+        for number in 0..ENTRIES.len().pow(len as u32) {
+            let entry = |at: usize| ENTRIES[number / ENTRIES.len().pow(at as u32) % ENTRIES.len()];
+            for takes in 0..=len {
+                for errno in [FULL, WRONG] {
+                    let mut world = World::new(shape);
+                    (0..len).for_each(|at| world.step(step(entry(at))));
+                    let then = [Step::TakeOnly(takes, errno), Step::Turn, Step::TakeAll, Step::Turn];
+                    let end = [Step::Done(len), Step::Turn, Step::Turn, Step::Done(len), Step::Turn, Step::Take(0)];
+                    then.into_iter().chain(end).for_each(|step| world.step(step));
+                    world.finish();
+                    lists += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(lists, 2 * (10 * 2 + 100 * 3 + 1000 * 4));
+}

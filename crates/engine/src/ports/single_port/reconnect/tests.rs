@@ -1,0 +1,249 @@
+//! A queue pair that is released and replaced, with something posted to it.
+
+use std::sync::Arc;
+
+use verbline_mem::Batch;
+use verbline_verbs::rdma::Remote;
+use verbline_verbs::{CompletionQueue, Completions, QueuePair, Transport};
+
+use super::*;
+use crate::connection::cm_mailbox::CmMailbox;
+use crate::connection::mailbox_ends::{Reconnecting, first_connection};
+use crate::control::run_control::{Control, LcoreInbox};
+use crate::operations::operation::{Operation, OperationError};
+use crate::ports::rx_half::Receiving;
+use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::state::LcoreState;
+use crate::ports::tx_half::Sending;
+use crate::rig::figures::{FULL, WRONG};
+use crate::rig::{Depths, Rig, operation_queue, port};
+use crate::stats::counter::{Shared, shared};
+use crate::stats::counters::{LcoreStats, StageStats};
+
+/// What is said of the first connection.
+fn lost() -> ToLcore {
+    ToLcore::Close { connection: first_connection(0), reason: "it is lost" }
+}
+
+const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
+
+/// A device that completes nothing of itself, and what the supervisor has.
+struct Line {
+    rig: Rig,
+    cq: CompletionQueue,
+    inbox: LcoreInbox,
+    mailbox: Arc<CmMailbox>,
+}
+
+impl Line {
+    fn new() -> Line {
+        let rig = Rig::new(256);
+        let cq = rig.context.create_cq(256, None).unwrap();
+        let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
+        let inbox = LcoreInbox { control, lcore: 0 };
+        let mailbox = Arc::new(CmMailbox::new(inbox.clone(), 0, 1).unwrap());
+        Line { rig, cq, inbox, mailbox }
+    }
+
+    fn qp(&self) -> QueuePair {
+        let mut qp = self.rig.pd.create_qp(&Rig::spec(&self.cq, Transport::Rc, DEPTHS, 0)).unwrap();
+        self.rig.bring_up(&mut qp);
+        qp
+    }
+
+    fn port(&self, sending: Option<Sending>) -> Port {
+        let mut port = port(0, self.qp(), None, sending, Some(Reconnecting::new(Arc::clone(&self.mailbox), 0)));
+        port.inbox = Some(self.inbox.clone());
+        port
+    }
+
+    /// True if the port has another queue pair for that.
+    fn tell(&self, port: &mut Port, sinks: &mut [Sink], message: ToLcore) -> bool {
+        self.mailbox.tell_lcore(message);
+        port.service_reconnect(0, sinks)
+    }
+
+    fn release(&self, port: &mut Port) {
+        assert!(!self.tell(port, &mut [], lost()));
+        assert_eq!(port.health, Health::Down);
+    }
+
+    /// The completions have come, or are waited for in vain: for a hundred turns at least, however
+    /// late each is.
+    fn wait(port: &mut Port) {
+        for turn in 1..=RELEASE.as_nanos() as u64 / TURN_MAX_NS {
+            assert!(!port.service_reconnect(turn * 60_000_000_000, &mut []));
+        }
+    }
+
+    /// What the lcore has said.
+    fn said(&self) -> Vec<ToCm> {
+        let mut said = Vec::new();
+        self.mailbox.take_for_cm(&mut said);
+        said
+    }
+
+    fn replace(&self, port: &mut Port, sinks: &mut [Sink]) {
+        Line::wait(port);
+        let of = first_connection(0);
+        assert!(matches!(self.said()[..], [ToCm::Drained { connection }] if connection == of));
+        let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(self.qp())));
+        assert!(self.tell(port, sinks, ToLcore::Open { connection, qp, peer: None }));
+        let stats = &port.stats;
+        assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
+        assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
+        let said = self.said();
+        assert!(
+            matches!(said[..], [ToCm::Released { connection, .. }] if connection == of),
+            "to be destroyed: {said:?}"
+        );
+        // What was said of the old one and comes late is not of this one.
+        assert!(!self.tell(port, sinks, lost()));
+        assert_eq!((port.health, self.said().len()), (Health::Up, 0));
+    }
+}
+
+#[test]
+fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_there() {
+    let cases = [0, 1, 5, DEPTHS.tx_wr as usize].map(|sends| [(sends, true), (sends, false)]);
+    for (sends, takes_marker) in cases.concat() {
+        let line = Line::new();
+        let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize)));
+        let mut batch = Batch::with_capacity(DEPTHS.tx_wr as usize);
+        assert_eq!(line.rig.pool.cache(0).get_bulk_of_len(&mut batch, sends, 8), sends);
+        assert_eq!(port.qp.post_send(&mut batch).posted, sends);
+        if !takes_marker {
+            line.rig.script.queues().take_only(0, WRONG);
+        }
+        line.release(&mut port);
+        // The lcore waits for the completions, in vain.
+        assert_eq!(port.qp.is_drained(), sends == 0);
+        line.replace(&mut port, &mut []);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
+    }
+}
+
+#[test]
+fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_refused() {
+    for is_flushed in [false, true] {
+        let mut line = Line::new();
+        let mut port = line.port(None);
+        port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
+        line.rig.script.queues().take_only(3, FULL);
+        assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
+        // Nor does the device take a marker.
+        line.release(&mut port);
+        for turn in 1..RELEASE.as_nanos() as u64 / TURN_MAX_NS {
+            assert!(!port.service_reconnect(turn * 60_000_000_000, &mut []));
+        }
+        assert!(line.said().is_empty(), "its completions are to come");
+        if !is_flushed {
+            Line::wait(&mut port);
+            assert!(matches!(line.said()[..], [ToCm::Drained { .. }]));
+            assert_eq!(port.stats.rx_outstanding.value(), 3 + 1);
+            continue;
+        }
+        line.rig.script.queues().flush(port.qp.qpn());
+        let mut completions = Completions::with_capacity(4);
+        assert_eq!(line.cq.poll(&mut completions), 3);
+        for completion in completions.as_slice() {
+            assert!(port.qp.recv_done(completion).is_ok());
+        }
+        assert!(!port.service_reconnect(0, &mut []));
+        assert!(matches!(line.said()[..], [ToCm::Drained { .. }]));
+        assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
+        Line::wait(&mut port);
+        assert!(line.said().is_empty(), "it is said once");
+    }
+}
+
+/// The supervisor learns that a queue pair is of no use before the lcore has it.
+#[test]
+fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    line.release(&mut port);
+    let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(line.qp())));
+    line.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer: None });
+    let lost = ToLcore::Close { connection, reason: "it is lost" };
+    assert!(line.tell(&mut port, &mut [], lost));
+    let said: Vec<_> = line
+        .said()
+        .iter()
+        .map(|said| match said {
+            ToCm::Drained { connection } => ("drained", *connection),
+            ToCm::Released { connection, .. } => ("released", *connection),
+            ToCm::Over { connection, .. } => ("over", *connection),
+        })
+        .collect();
+    let first = first_connection(0);
+    assert_eq!(said, [("drained", first), ("released", first), ("drained", connection)]);
+}
+
+/// A port that has sent packets, and three operations behind them.
+fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
+    let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, 8).with_operations(8)));
+    let stage = shared::<StageStats>();
+    let mut queue = operation_queue(Shared::clone(&port.stats), 8);
+    queue.add_user(Shared::clone(&stage));
+    let mut lcore =
+        line.rig.lcore_state(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
+    for _ in 0..sends {
+        let packet = lcore.ctx.caches[0].get().unwrap();
+        lcore.ctx.sinks[0].push(packet);
+    }
+    let writes = [(); 3].map(|()| Operation::write(lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 }));
+    let (queue, waiting) = lcore.operations_at(0).unwrap();
+    queue.accept(&stage, waiting, writes).unwrap();
+    assert!(port.work::<false>(&mut lcore.ctx));
+    assert_eq!(port.qp.sends_outstanding(), sends + 3);
+    (port, lcore)
+}
+
+/// How the operations have ended that are done.
+fn ends(lcore: &mut LcoreState) -> Vec<Result<(), OperationError>> {
+    let mut done = Vec::with_capacity(8);
+    lcore.operations_at(0).unwrap().0.take_done(0, &mut done);
+    done.iter().map(|done| done.result).collect()
+}
+
+#[test]
+fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among_them_are_counted() {
+    for sends in [0, 1, 4] {
+        let line = Line::new();
+        let (mut port, mut lcore) = operating(&line, sends);
+        line.release(&mut port);
+        assert!(!port.qp.is_drained());
+        line.replace(&mut port, &mut lcore.ctx.sinks);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
+        assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
+        assert!(port.is_settled(&lcore.ctx.sinks));
+        // Nothing of the old queue pair is on the new one's account.
+        assert_eq!(port.qp.sends, 0);
+    }
+}
+
+#[test]
+fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
+    for sends in [0, 4] {
+        let line = Line::new();
+        let (mut port, mut lcore) = operating(&line, sends);
+        line.release(&mut port);
+        let (mut cq, mut completions) = (line.cq, Completions::with_capacity(16));
+        assert_eq!(line.rig.script.queues().flush(port.qp.qpn()).len(), sends + 3 + 1);
+        assert_eq!(cq.poll(&mut completions), sends + 3 + 1);
+        for completion in completions.as_slice() {
+            assert!(!port.qp.is_drained());
+            port.complete::<false>(completion, &mut lcore.ctx);
+        }
+        assert!(port.qp.is_drained());
+        assert_eq!(port.stats.stale.value(), 0);
+        assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "the marker is none of them");
+        assert_eq!(ends(&mut lcore).len(), 3);
+        completions.clear();
+        assert!(line.rig.script.queues().repeat());
+        assert_eq!(cq.poll(&mut completions), 1);
+        port.complete::<false>(&completions.as_slice()[0], &mut lcore.ctx);
+        assert_eq!(port.stats.stale.value(), 1, "the marker twice");
+    }
+}

@@ -1,0 +1,117 @@
+//! What ports with operations do in place of a plain port, and those whose packets say how they are
+//! sent: apart, so that a plain port has no instruction of it.
+
+use verbline_mem::Packet;
+use verbline_verbs::{Completion, PostStop};
+
+use crate::operations::send_with::options_of;
+use crate::ports::context::LcoreContext;
+use crate::ports::posting;
+use crate::ports::single_port::{Health, Port};
+use crate::stats::drop_reason::DropReason;
+
+impl Port {
+    /// Posts what waits. True if something was posted, dropped or given back.
+    #[cold]
+    pub(super) fn flush_unusual(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let is_moved = match (sending.operates, &sending.datagrams) {
+            (true, _) => self.flush_operations(ctx),
+            (false, None) => self.flush_as_asked(ctx),
+            (false, Some(_)) => self.flush_datagrams(ctx),
+        };
+        if let Some(sending) = &mut self.sending {
+            sending.hand_back(&mut ctx.sinks);
+        }
+        is_moved
+    }
+
+    /// What waits for its address handle as the run ends.
+    pub(crate) fn count_stopped(&self) {
+        let datagrams = self.sending.as_ref().and_then(|sending| sending.datagrams.as_ref());
+        let waiting = datagrams.map_or(0, |datagrams| datagrams.pending());
+        self.stats.drops.add(DropReason::Stopped, waiting as u64);
+    }
+
+    /// Takes the completion of a send.
+    #[cold]
+    pub(super) fn sent_unusual(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        let Some(sending) = &mut self.sending else { return };
+        if sending.operates {
+            sending.marker_done(&mut self.qp, completion, &self.stats);
+            return;
+        }
+        let done = sending.sent_as_asked(&mut self.qp, completion, &mut ctx.sinks);
+        self.send_ended(done, completion);
+    }
+
+    /// Posts what is pending as one list where it fits, each packet as it asks.
+    fn flush_as_asked(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let Some(returning) = &mut sending.returning else { return false };
+        let pending = &mut ctx.sinks[sending.sink].batch;
+        if pending.is_empty() {
+            return false;
+        }
+        if self.health != Health::Up {
+            self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
+            self.stats.tx_pending.set(0);
+            pending.drain_front(pending.len()).for_each(|packet| returning.refuse(packet, DropReason::PortDown));
+            return true;
+        }
+        if let Some(tap) = &mut ctx.tap {
+            tap.offer(self.index, pending.as_slice(), &self.qp);
+        }
+        let sent = posting::send_with(&mut self.qp, pending, sending.signal_ends, &self.stats, options_of);
+        if let Some(tap) = &mut ctx.tap {
+            tap.posted(self.index, sent.posted);
+        }
+        if let Some(stop) = sent.stop.filter(|stop| !stop.is_backpressure()) {
+            posting::refuse_each(pending, stop, &self.name, &self.stats, |packet, why| returning.refuse(packet, why));
+        }
+        self.stats.tx_pending.set(pending.len() as u64);
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        sent.posted > 0 || sent.stop != Some(PostStop::Full)
+    }
+
+    /// Posts what is pending, each packet to the peer whose handle it carries.
+    fn flush_datagrams(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let (Some(returning), Some(datagrams)) = (&mut sending.returning, &mut sending.datagrams) else { return false };
+        let pending = &mut ctx.sinks[sending.sink].batch;
+        if pending.is_empty() && datagrams.is_settled() {
+            return false;
+        }
+        let stats = &self.stats;
+        let mut refuse = |packet: Packet, reason| {
+            stats.drops.add(reason, 1);
+            returning.refuse(packet, reason);
+        };
+        if self.health != Health::Up {
+            pending.drain_front(pending.len()).for_each(|packet| refuse(packet, DropReason::PortDown));
+            datagrams.give_up(|packet| refuse(packet, DropReason::PortDown));
+            self.stats.tx_pending.set(0);
+            return true;
+        }
+        datagrams.sort(pending, &mut refuse);
+        let mut posted = 0;
+        if !datagrams.ready().is_empty() {
+            if let Some(tap) = &mut ctx.tap {
+                tap.offer(self.index, datagrams.ready().as_slice(), &self.qp);
+            }
+            let sent = datagrams.post(&mut self.qp, sending.signal_ends, stats);
+            posted = sent.posted;
+            if let Some(tap) = &mut ctx.tap {
+                tap.posted(self.index, posted);
+            }
+            if let Some(stop) = sent.stop.filter(|stop| !stop.is_backpressure()) {
+                let end = |packet, reason| returning.refuse(packet, reason);
+                posting::refuse_each(datagrams.ready(), stop, &self.name, stats, end);
+                posted += 1;
+            }
+        }
+        self.stats.tx_pending.set((pending.len() + datagrams.pending()) as u64);
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        posted > 0
+    }
+}

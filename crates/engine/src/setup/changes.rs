@@ -1,0 +1,136 @@
+//! What queue pairs are told of the attributes of a plan that was read again, in the words of
+//! verbs.
+
+use verbline_plan::{Destination, KeyChange, Plan, Port, PortId, Transport};
+use verbline_verbs::expert::{AttrMask, QpAttr};
+use verbline_verbs::{Endpoint, RtrSpec, RtsSpec};
+
+use crate::connection::multi_port::host::HostSpec;
+use crate::connection::spec::{ConnectionSpec, LocalPort, SharedOptions};
+use crate::control::change::{Asked, PathChange};
+use crate::errors::error::Cause;
+use crate::setup::attributes::pkey_index;
+use crate::setup::devices::Devices;
+use crate::setup::queue_pairs::{connect_options, destination};
+use crate::setup::regions::read_depths;
+
+/// What a run keeps to change its ports.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// With what the ports run with.
+    pub(crate) plan: Plan,
+    devices: Devices,
+    /// Of the ports without an address, by their places.
+    endpoints: Vec<Option<Endpoint>>,
+    /// Of those with one.
+    options: Vec<Option<SharedOptions>>,
+}
+
+impl Known {
+    pub(crate) fn new(
+        plan: &Plan,
+        devices: Devices,
+        endpoints: Vec<Option<Endpoint>>,
+        to_connect: &[ConnectionSpec],
+        hosts: &[HostSpec],
+    ) -> Known {
+        let mut options = vec![None; plan.ports().len()];
+        let mut keep = |port: &LocalPort| options[port.index] = Some(port.options.clone());
+        to_connect.iter().for_each(|spec| keep(&spec.port));
+        hosts.iter().for_each(|spec| keep(&spec.port));
+        Known { plan: plan.clone(), devices, endpoints, options }
+    }
+
+    /// The port's lcore, and its place among that one's ports.
+    pub(crate) fn place(&self, port: PortId) -> [usize; 2] {
+        let lcore = &self.plan[self.plan[port].lcore];
+        let place = lcore.ports.iter().position(|id| *id == port).expect("a port is on its lcore");
+        [lcore.id.index(), place]
+    }
+
+    /// The queue pair has these from now on, and those that take its place.
+    pub(crate) fn take(&mut self, port: PortId, keys: &[KeyChange]) {
+        keys.iter().for_each(|key| self.plan.take(port, key));
+        if let Some(options) = &self.options[port.index()] {
+            let port = &self.plan[port];
+            options.set(connect_options(&self.plan, port, &self.devices[port.device]));
+        }
+    }
+
+    /// What to tell a queue pair of the keys that it takes in one way. `after`: with the new values
+    /// of all ports. `None`: nothing.
+    pub(crate) fn attributes(
+        &self,
+        after: &Plan,
+        port: PortId,
+        keys: &[KeyChange],
+        drains: bool,
+    ) -> Result<Option<Asked>, Cause> {
+        let port = &after[port];
+        let (mut attr, mut mask, mut path) = (QpAttr::default(), AttrMask::NONE, PathChange::default());
+        let (rtr, rts) = (RtrSpec::datagram(), RtsSpec::default());
+        for KeyChange { key, to, .. } in keys {
+            let code = |usual: u8| to.map_or(usual, |value| value as u8);
+            match *key {
+                "timeout" => (attr.timeout, mask) = (code(rts.timeout), mask | AttrMask::TIMEOUT),
+                "retry_cnt" => (attr.retry_cnt, mask) = (code(rts.retry_cnt), mask | AttrMask::RETRY_CNT),
+                "rnr_retry" => (attr.rnr_retry, mask) = (code(rts.rnr_retry), mask | AttrMask::RNR_RETRY),
+                "min_rnr_timer" => {
+                    (attr.min_rnr_timer, mask) = (code(rtr.min_rnr_timer), mask | AttrMask::MIN_RNR_TIMER);
+                }
+                "rate_limit" => {
+                    (attr.rate_limit_kbit_per_s, mask) = (to.unwrap_or(0), mask | AttrMask::RATE_LIMIT);
+                }
+                "qkey" => (attr.qkey, mask) = (port.attributes.qkey, mask | AttrMask::QKEY),
+                "pkey" => {
+                    let index = pkey_index(after, port, &self.devices[port.device])?;
+                    (attr.pkey_index, mask) = (index, mask | AttrMask::PKEY_INDEX);
+                }
+                "max_rd_atomic" => {
+                    (attr.max_rd_atomic, mask) = (self.started(after, port)?, mask | AttrMask::MAX_QP_RD_ATOMIC);
+                }
+                // Of datagrams these are the destination's.
+                _ if port.transport == Transport::Ud => {}
+                "traffic_class" => path.traffic_class = Some(code(rtr.traffic_class)),
+                "hop_limit" => path.hop_limit = Some(code(rtr.hop_limit)),
+                "service_level" => path.service_level = Some(code(rtr.service_level)),
+                _ => {}
+            }
+        }
+        let is_nothing = mask.is_empty() && path == PathChange::default();
+        Ok((!is_nothing).then(|| Asked::Attributes { drains, attr: Box::new(attr), mask, path }))
+    }
+
+    /// Where the datagrams of a port go, if that differs in `after`: by its own path, or by the
+    /// Q_Key of its group or of its peer.
+    pub(crate) fn destination(&self, after: &Plan, port: PortId) -> Result<Option<Asked>, Cause> {
+        let (before, port) = (&self.plan[port], &after[port]);
+        let path = |port: &Port| {
+            let said = port.attributes;
+            (said.traffic_class, said.hop_limit, said.service_level)
+        };
+        let qkey = |plan: &Plan| match port.destination {
+            Destination::Peer(peer) => plan[peer].attributes.qkey,
+            _ => plan[port.id].attributes.qkey,
+        };
+        let is_same = path(before) == path(port) && qkey(&self.plan) == qkey(after);
+        if is_same || port.transport != Transport::Ud || port.tx_depth_wr == 0 {
+            return Ok(None);
+        }
+        let found = destination(after, &self.devices, &self.endpoints, port)?;
+        Ok(found.map(|(ah, qpn, qkey)| Asked::Destination { ah, qpn, qkey }))
+    }
+
+    /// READs and atomics that a port of a pair has under way at once: no more than its peer serves.
+    fn started(&self, after: &Plan, port: &Port) -> Result<u8, Cause> {
+        let device = &self.devices[port.device];
+        let most = device.attr.max_qp_init_rd_atomic;
+        let started = read_depths(after, port, device).started;
+        if u32::from(started) > most {
+            return Err(format!("{} has {most} READs and atomics under way at most", device.context.name()).into());
+        }
+        let served = port.destination.peer().map(|peer| &after[peer]);
+        let served = served.map_or(1, |peer| read_depths(after, peer, &self.devices[peer.device]).served);
+        Ok(started.min(served))
+    }
+}

@@ -1,0 +1,225 @@
+//! Makes the ports with many connections: their shared receive queues, what makes their queue
+//! pairs, what they and their hosts meet in, and their listeners.
+
+use std::sync::Arc;
+
+use verbline_plan::{Connections, Destination, Lcore, Plan, Port, PortId};
+use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
+
+use crate::api::registry::Registry;
+use crate::connection::cm_mailbox::{CmMailbox, CmMailboxes};
+use crate::connection::multi_port::host::{Admitted, BACKLOG, HostRole, HostSpec};
+use crate::connection::multi_port::intake::Intake;
+use crate::connection::multi_port::listener_ports::{Entrance, Entrances};
+use crate::connection::multi_port::shared_acceptor::Gate;
+use crate::errors::error::{EngineError, place};
+use crate::errors::guarded::Guarded;
+use crate::idle::wake_set::CqSource;
+use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
+use crate::setup::devices::{Devices, provider};
+use crate::setup::queue_pairs::{listen, local_port, own_address, spec};
+use crate::setup::stages::Acceptors;
+use crate::stats::counter::Shared;
+use crate::stats::snapshot::{ConnectionsEntry, RunStats};
+
+/// The ports with many connections, on their way to their lcores and hosts.
+#[derive(Debug)]
+pub(crate) struct ManyPorts<'a> {
+    plan: &'a Plan,
+    devices: &'a Devices,
+    mailboxes: &'a CmMailboxes,
+    stats: &'a RunStats,
+    made: Vec<Made<'a>>,
+}
+
+#[derive(Debug)]
+struct Made<'a> {
+    port: &'a Port,
+    connections: &'a Connections,
+    entry: &'a ConnectionsEntry,
+    /// Until its lcore takes it.
+    srq: Option<SharedReceiveQueue>,
+    maker: QpMaker,
+    mailbox: Arc<CmMailbox>,
+}
+
+/// The distance between two signaled sends.
+pub(crate) fn every_of(port: &Port, connections: &Connections) -> u32 {
+    signal_every(port.signal_every_wr, connections.tx_shared_wr, connections.max)
+}
+
+impl<'a> ManyPorts<'a> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        devices: &'a Devices,
+        mailboxes: &'a CmMailboxes,
+        stats: &'a RunStats,
+    ) -> ManyPorts<'a> {
+        ManyPorts { plan, devices, mailboxes, stats, made: Vec::new() }
+    }
+
+    /// Makes those of an lcore. All that completes for a port carries its place on its lcore.
+    pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource) -> Result<(), EngineError> {
+        for (tag, id) in lcore.ports.iter().enumerate() {
+            let port = &self.plan[*id];
+            let entry = self.stats.ports[id.index()].connections.as_ref();
+            let mailbox = self.mailboxes[id.index()].clone();
+            let (Some(connections), Some(entry), Some(mailbox)) = (&port.connections, entry, mailbox) else { continue };
+            let device = &self.devices[port.device];
+            let srq = match connections.rx_shared_wr {
+                0 => None,
+                depth_wr => {
+                    let spec = SrqSpec { tag: tag as u16, ..SrqSpec::new(Transport::Rc, depth_wr) };
+                    Some(device.pd.create_srq(&spec).map_err(|error| self.refused(port, error.into()))?)
+                }
+            };
+            let spec = QpSpec {
+                srq: srq.as_ref(),
+                signal_every_wr: every_of(port, connections),
+                // A doorbell page of the device for each would soon be one too many.
+                thread_domain: false,
+                ..spec(port, device, source, tag as u16)
+            };
+            let maker = device.pd.qp_maker(&spec);
+            self.made.push(Made { port, connections, entry, srq, maker, mailbox });
+        }
+        Ok(())
+    }
+
+    fn refused(&self, port: &Port, source: crate::errors::error::Cause) -> EngineError {
+        EngineError::QueuePair { at: place(self.plan, port.span), port: port.name.clone(), source }
+    }
+
+    /// What makes the queue pairs of a port.
+    pub(crate) fn maker(&mut self, id: PortId) -> (&Connections, &mut QpMaker) {
+        let made = self.made.iter_mut().find(|made| made.port.id == id).expect("made with its lcore's queue pairs");
+        (made.connections, &mut made.maker)
+    }
+
+    /// The lcore's side of a port, once.
+    pub(crate) fn port(
+        &mut self,
+        id: PortId,
+        halves: impl FnOnce(Option<SharedReceiveQueue>, &Connections) -> (Option<ManyReceiving>, Option<ManySending>),
+    ) -> MultiPort {
+        let made = self.made.iter_mut().find(|made| made.port.id == id).expect("made with its lcore's queue pairs");
+        let (receiving, sending) = halves(made.srq.take(), made.connections);
+        MultiPort::new(MultiPortSpec {
+            name: made.port.name.clone(),
+            index: id.index() as u16,
+            connections: made.connections.max as usize,
+            receiving,
+            sending,
+            any: matches!(made.port.destination, Destination::Connect(_)),
+            mailbox: Arc::clone(&made.mailbox),
+            stats: Shared::clone(&self.stats.ports[id.index()].stats),
+            counts: Shared::clone(&made.entry.stats),
+        })
+    }
+
+    /// The hosts. Ports with `listen` listen from here on.
+    pub(crate) fn into_hosts(
+        self,
+        registry: &Registry,
+        mut acceptors: Acceptors,
+    ) -> Result<Vec<HostSpec>, EngineError> {
+        let (plan, devices) = (self.plan, self.devices);
+        let doors = self.made.iter().filter(|made| matches!(made.port.destination, Destination::Listen(_)));
+        let doors = doors.map(|made| Door::new(plan, devices, made, &mut acceptors)).collect::<Result<Vec<_>, _>>()?;
+        let host = |made: Made<'_>| {
+            let port = made.port;
+            let Some(role) = role(plan, devices, registry, &made, &doors)? else { return Ok(None) };
+            let leader = made.connections.listen_with.unwrap_or(port.id);
+            Ok(Some(HostSpec {
+                port: local_port(plan, port, &devices[port.device]),
+                role,
+                gate: doors.iter().find(|door| door.port.id == leader).and_then(Door::gate),
+                intake: doors.iter().find(|door| door.port.id == port.id).map(|door| Arc::clone(&door.intake)),
+                connections: made.connections.max,
+                maker: made.maker,
+                mailbox: made.mailbox,
+                counts: Shared::clone(&made.entry.host),
+                last_error: Arc::clone(&made.entry.last_error),
+            }))
+        };
+        self.made.into_iter().filter_map(|made| host(made).transpose()).collect()
+    }
+}
+
+/// Where peers come in: what the hosts of ports that share a listener share.
+struct Door<'a> {
+    port: &'a Port,
+    leader: PortId,
+    device: String,
+    intake: Arc<Intake<Admitted>>,
+    gate: Option<Arc<Gate>>,
+}
+
+impl<'a> Door<'a> {
+    fn new(
+        plan: &Plan,
+        devices: &Devices,
+        made: &Made<'a>,
+        acceptors: &mut Acceptors,
+    ) -> Result<Door<'a>, EngineError> {
+        let port = made.port;
+        let intake = Intake::new(made.connections.max as usize).map_err(|source| EngineError::System {
+            at: place(plan, port.span),
+            lcore: plan[port.lcore].name.clone(),
+            call: "making the eventfd of a port that takes many peers",
+            source,
+            remedy: "free file descriptors (ulimit -n)",
+        })?;
+        let acceptor = port.acceptor.as_ref().zip(acceptors[port.id.index()].take());
+        Ok(Door {
+            port,
+            leader: made.connections.listen_with.unwrap_or(port.id),
+            device: devices[port.device].context.name().to_owned(),
+            intake: Arc::new(intake),
+            gate: acceptor.map(|(named, made)| Arc::new(Gate::new(named.name.clone(), port.name.clone(), made))),
+        })
+    }
+}
+
+impl Door<'_> {
+    /// The acceptor, for one more host.
+    fn gate(&self) -> Option<Arc<Gate>> {
+        self.gate.as_ref().inspect(|gate| gate.enter()).cloned()
+    }
+}
+
+/// Where the connections of a port come from.
+fn role(
+    plan: &Plan,
+    devices: &Devices,
+    registry: &Registry,
+    made: &Made<'_>,
+    doors: &[Door<'_>],
+) -> Result<Option<HostRole>, EngineError> {
+    let port = made.port;
+    let provider = provider(plan[port.device].provider);
+    Ok(Some(match port.destination {
+        Destination::Connect(_) => {
+            let from = |to: &_| Ok((*to, own_address(plan, port, &devices[port.device], *to)?));
+            let to = port.connect_to.iter().map(from).collect::<Result<_, EngineError>>()?;
+            let data = registry.request_data(plan, port);
+            let data = data.map(|data| Guarded::new(&format!("the request data of port.{}", port.name), data));
+            HostRole::Connect { provider, to, again: port.reconnect, data }
+        }
+        Destination::Listen(_) if made.connections.listen_with.is_some() => HostRole::Join,
+        Destination::Listen(address) => {
+            let listener = listen(plan, port, address, BACKLOG)?;
+            let mut sharing: Vec<_> = doors.iter().filter(|door| door.leader == port.id).collect();
+            // The port itself first; the others in the plan's order.
+            sharing.sort_by_key(|door| (door.port.id != port.id, door.port.id.index()));
+            let entrance = |door: &Door<'_>| Entrance {
+                port: door.port.name.clone(),
+                device: door.device.clone(),
+                intake: Arc::clone(&door.intake),
+            };
+            let all = sharing.into_iter().map(entrance).collect();
+            HostRole::Listen { listener: Some(listener), entrances: Entrances::new(all, made.connections.placement) }
+        }
+        Destination::None | Destination::Peer(_) | Destination::Group(_) => return Ok(None),
+    }))
+}

@@ -1,0 +1,20 @@
+//! Completions of a port by status, as the report has them.
+
+use serde::Serialize;
+use verbline_verbs::Status;
+
+/// Completions with one error status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StatusReport {
+    /// As in verbs.h, without `IBV_WC_`.
+    pub status: String,
+    /// How many.
+    pub count: u64,
+}
+
+impl StatusReport {
+    /// Of an `ibv_wc_status`.
+    pub(crate) fn new(status: u32, count: u64) -> StatusReport {
+        StatusReport { status: Status::from_raw(status).name().to_owned(), count }
+    }
+}

@@ -1,0 +1,5 @@
+//! Traces, on the lcore: what is recorded of its turns, and how.
+
+pub(crate) mod event;
+pub(crate) mod recorder;
+pub(crate) mod spec;

@@ -1,0 +1,360 @@
+//! The lcore's part of a trace: it notes what a turn does in memory that was made before, and hands
+//! whole turns to the thread that takes them.
+//!
+//! ```text
+//!   lcore                                        thread of the trace
+//!   a turn's events ── all or none ── ring ────▶ takes them
+//! ```
+//!
+//! Where packets went is seen by the sinks: what a sink has more after a step came by that step. So
+//! neither ports nor stages know of a trace.
+//!
+//! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: a turn that
+//! finds no room in the ring is lost to the trace as a whole, and counted. Turns without work leave
+//! no event. An lcore without a trace runs code that knows nothing of one.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use verbline_mem::{Packet, Pool};
+use verbline_ring::{Consumer, Producer, spsc};
+
+use crate::capture::spec::CaptureFilter;
+use crate::ports::sink::Sink;
+use crate::stats::clock::{Clock, Tick};
+use crate::stats::counter::{Count, Shared, shared};
+use crate::stats::counters::{LcoreStats, PortStats, RingConsumerStats, RingProducerStats, StageStats};
+use crate::stats::wakes::WakeCause;
+use crate::trace::event::{TraceEvent, TraceKind};
+
+/// Events of one lcore that may wait to be taken: 1 MiB.
+const RING_EVENTS: usize = 65_536;
+
+/// Events of a turn.
+const TURN_EVENTS: usize = 8_192;
+
+/// Sinks of an lcore whose packets are followed; a plan has fewer.
+const SINKS_MAX: usize = 4_096;
+
+/// Polls that take less and send nothing leave no event.
+const SHORT_POLL_NS: u64 = 1_000;
+
+/// Packets of an unknown pool.
+const NOBODY: u32 = u32::MAX;
+
+/// The places of a run, as events name them, each with the counters by which its lcore knows it.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) stages: Vec<(Shared<StageStats>, u16)>,
+    pub(crate) filled: Vec<(Shared<RingProducerStats>, u16)>,
+    pub(crate) emptied: Vec<(Shared<RingConsumerStats>, u16)>,
+    /// The place of the plan's first port; the others follow it.
+    pub(crate) ports_from: u16,
+}
+
+/// The memory of a pool, and the number of its first packet.
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    from: u64,
+    to: u64,
+    first: u32,
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    events: Producer<TraceEvent>,
+    /// What the turn has done so far.
+    turn: Vec<TraceEvent>,
+    /// It has done more than there is room for.
+    is_too_long: bool,
+    /// It is worth telling, though it found no work.
+    is_told: bool,
+    lost: Shared<Count>,
+    places: Places,
+    filter: Option<CaptureFilter>,
+    pools: Box<[Numbered]>,
+    /// How many packets each sink had when it was looked at last.
+    held: Vec<usize>,
+    /// The packets of a port or a ring before it takes them, and how many the port had posted.
+    waiting: Vec<u32>,
+    tx_packets: u64,
+    /// When the lcore looked for work last, or awoke; and when it went to sleep.
+    looked_ns: Tick,
+    sleeps_ns: Tick,
+    /// What was stolen from it before this turn.
+    stolen_ns: u64,
+    clock: Clock,
+}
+
+/// A recorder, and what the thread of the trace has of it.
+#[derive(Debug)]
+pub(crate) struct RecorderEnds {
+    pub(crate) recorder: Recorder,
+    pub(crate) events: Consumer<TraceEvent>,
+    pub(crate) lost: Shared<Count>,
+}
+
+impl RecorderEnds {
+    /// With all its memory, made and touched here.
+    pub(crate) fn new(places: Places, pools: &[Pool], filter: Option<CaptureFilter>, clock: Clock) -> RecorderEnds {
+        let (producer, events) = spsc(RING_EVENTS);
+        let lost = shared::<Count>();
+        let recorder = Recorder {
+            events: producer,
+            turn: Vec::with_capacity(TURN_EVENTS),
+            is_too_long: false,
+            is_told: false,
+            lost: Shared::clone(&lost),
+            places,
+            filter,
+            pools: numbered(pools),
+            held: Vec::with_capacity(SINKS_MAX),
+            waiting: Vec::with_capacity(TURN_EVENTS),
+            tx_packets: 0,
+            looked_ns: 0,
+            sleeps_ns: 0,
+            stolen_ns: 0,
+            clock,
+        };
+        RecorderEnds { recorder, events, lost }
+    }
+}
+
+/// The packets of all pools are numbered by where they lie, in steps of a cache line.
+fn numbered(pools: &[Pool]) -> Box<[Numbered]> {
+    let mut first = 0;
+    let ranges = pools.iter().map(|pool| {
+        let from = pool.region().as_ptr().addr() as u64;
+        let len = pool.region().len_bytes() as u64;
+        let one = Numbered { from, to: from + len, first };
+        first += (len >> LINE_BITS) as u32;
+        one
+    });
+    ranges.collect()
+}
+
+const LINE_BITS: u32 = 6;
+
+impl Recorder {
+    /// The lcore has the recorder from here on.
+    pub(crate) fn enter(&mut self, sinks: &[Sink], stats: &LcoreStats) {
+        self.held.extend(sinks.iter().take(SINKS_MAX).map(|sink| sink.batch.len()));
+        self.looked_ns = self.clock.now_ns();
+        self.stolen_ns = stats.stolen_ns.value();
+    }
+
+    /// The lcore goes to sleep.
+    pub(crate) fn sleeps(&mut self) {
+        self.sleeps_ns = self.clock.now_ns();
+    }
+
+    /// It awoke.
+    pub(crate) fn awoke(&mut self, cause: WakeCause) {
+        self.looked_ns = self.clock.now_ns();
+        let slept_ns = self.looked_ns.saturating_sub(self.sleeps_ns);
+        self.note(TraceEvent::new(TraceKind::Asleep, self.looked_ns, cause as u16, slept_ns));
+    }
+
+    /// A turn begins at `now_ns`.
+    pub(crate) fn begin(&mut self, sinks: &[Sink], stats: &LcoreStats, now_ns: Tick) {
+        let stolen_ns = stats.stolen_ns.value();
+        let robbed_ns = stolen_ns.saturating_sub(std::mem::replace(&mut self.stolen_ns, stolen_ns));
+        if robbed_ns > 0 {
+            self.note(TraceEvent::new(TraceKind::Stolen, now_ns, 0, robbed_ns));
+        }
+        // What happened between two turns.
+        self.keep();
+        self.held.iter_mut().zip(sinks).for_each(|(held, sink)| *held = sink.batch.len());
+        let waited_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
+        self.note(TraceEvent::new(TraceKind::Turn, now_ns, 0, waited_ns));
+    }
+
+    /// The turn ends, and found work or none.
+    pub(crate) fn end(&mut self, was_busy: bool) {
+        if was_busy || self.is_told {
+            self.note_now(TraceKind::TurnEnd, 0, 0);
+            self.keep();
+        } else {
+            self.turn.clear();
+            self.is_too_long = false;
+        }
+        self.is_told = false;
+    }
+
+    /// Completions have been handed to their ports.
+    pub(crate) fn received(&mut self, sinks: &[Sink]) {
+        let from = self.places.ports_from;
+        self.added(TraceKind::Received, sinks, |packet| from + packet.port());
+    }
+
+    /// Packets were taken from the ring with these counters.
+    pub(crate) fn popped(&mut self, ring: &Shared<RingConsumerStats>, sinks: &[Sink]) {
+        let place = place_of(&self.places.emptied, ring);
+        self.added(TraceKind::Popped, sinks, |_| place);
+    }
+
+    /// The stage with these counters is to be called with what is in a sink.
+    pub(crate) fn entered(&mut self, stage: &Shared<StageStats>, sink: usize, sinks: &[Sink]) {
+        let place = place_of(&self.places.stages, stage);
+        let now_ns = self.clock.now_ns();
+        let packets = sinks[sink].batch.as_slice();
+        self.note(TraceEvent::new(TraceKind::Process, now_ns, place, packets.len() as u64));
+        for packet in packets {
+            let number = packet_number(&self.pools, packet);
+            self.note(TraceEvent::of_packet(TraceKind::Entered, now_ns, place, number, false));
+        }
+        self.set_held(sink, 0);
+    }
+
+    /// The stage has returned.
+    pub(crate) fn returned(&mut self, stage: &Shared<StageStats>, sinks: &[Sink]) {
+        let place = place_of(&self.places.stages, stage);
+        let (now_ns, sent) = self.added(TraceKind::Sent, sinks, |_| place);
+        self.note(TraceEvent::new(TraceKind::Return, now_ns, place, sent as u64));
+    }
+
+    /// The stage is to be polled. Gives what [`Recorder::polled`] is to be told.
+    pub(crate) fn polls(&mut self, stage: &Shared<StageStats>) -> (usize, Tick) {
+        let (place, now_ns, before) = (place_of(&self.places.stages, stage), self.clock.now_ns(), self.turn.len());
+        self.note(TraceEvent::new(TraceKind::Poll, now_ns, place, 0));
+        (before, now_ns)
+    }
+
+    /// The stage was polled.
+    pub(crate) fn polled(&mut self, stage: &Shared<StageStats>, began: (usize, Tick), sinks: &[Sink]) {
+        let (before, began_ns) = began;
+        self.returned(stage, sinks);
+        // The call, its end, and what it sent between them.
+        let is_silent = self.turn.len() == before + 2;
+        match self.clock.now_ns().saturating_sub(began_ns) < SHORT_POLL_NS {
+            true if is_silent => self.turn.truncate(before),
+            true => {}
+            false => self.is_told = true,
+        }
+    }
+
+    /// A port is to post what is in a sink.
+    pub(crate) fn posts(&mut self, stats: &PortStats, sink: usize, sinks: &[Sink]) {
+        self.await_in(&sinks[sink]);
+        self.tx_packets = stats.tx_packets.value();
+    }
+
+    /// The port at this place in the plan has posted, dropped, or left what was in the sink.
+    pub(crate) fn posted(&mut self, port: u16, stats: &PortStats, sink: usize, sinks: &[Sink]) {
+        let place = self.places.ports_from + port;
+        let now_ns = self.clock.now_ns();
+        let mut sent = stats.tx_packets.value() - self.tx_packets;
+        let mut left = sinks[sink].batch.iter().map(|packet| packet_number(&self.pools, packet)).peekable();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for number in waiting.drain(..) {
+            if left.peek() == Some(&number) {
+                left.next();
+                continue;
+            }
+            let kind = if sent > 0 { TraceKind::Posted } else { TraceKind::Dropped };
+            sent = sent.saturating_sub(1);
+            note(&mut self.turn, &mut self.is_too_long, TraceEvent::of_packet(kind, now_ns, place, number, false));
+        }
+        self.waiting = waiting;
+        self.set_held(sink, sinks[sink].batch.len());
+    }
+
+    /// A ring is to take what is in a sink. Gives when that was.
+    pub(crate) fn pushes(&mut self, sink: usize, sinks: &[Sink]) -> Tick {
+        self.await_in(&sinks[sink]);
+        // Before its consumer may pop them.
+        self.clock.now_ns()
+    }
+
+    /// The ring has taken so many of them.
+    pub(crate) fn pushed(
+        &mut self,
+        ring: &Shared<RingProducerStats>,
+        at_ns: Tick,
+        count: usize,
+        sink: usize,
+        sinks: &[Sink],
+    ) {
+        let place = place_of(&self.places.filled, ring);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for number in waiting.drain(..).take(count) {
+            self.note(TraceEvent::of_packet(TraceKind::Pushed, at_ns, place, number, false));
+        }
+        self.waiting = waiting;
+        self.set_held(sink, sinks[sink].batch.len());
+    }
+
+    /// What waits in a sink to be taken.
+    fn await_in(&mut self, sink: &Sink) {
+        let packets = sink.batch.iter().take(TURN_EVENTS);
+        self.waiting.clear();
+        self.waiting.extend(packets.map(|packet| packet_number(&self.pools, packet)));
+    }
+
+    /// Notes each packet that has come into a sink since the last look. Gives when that was, and
+    /// how many they are.
+    fn added(&mut self, kind: TraceKind, sinks: &[Sink], place: impl Fn(&Packet) -> u16) -> (Tick, usize) {
+        let (now_ns, mut count) = (self.clock.now_ns(), 0);
+        for (held, sink) in self.held.iter_mut().zip(sinks) {
+            let before = std::mem::replace(held, sink.batch.len());
+            for packet in sink.batch.as_slice().get(before..).unwrap_or_default() {
+                let is_marked = self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()));
+                let number = packet_number(&self.pools, packet);
+                let event = TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked);
+                note(&mut self.turn, &mut self.is_too_long, event);
+                count += 1;
+            }
+        }
+        (now_ns, count)
+    }
+
+    fn set_held(&mut self, sink: usize, packets: usize) {
+        if let Some(held) = self.held.get_mut(sink) {
+            *held = packets;
+        }
+    }
+
+    fn note(&mut self, event: TraceEvent) {
+        note(&mut self.turn, &mut self.is_too_long, event);
+    }
+
+    fn note_now(&mut self, kind: TraceKind, place: u16, value: u64) {
+        self.note(TraceEvent::new(kind, self.clock.now_ns(), place, value));
+    }
+
+    /// Hands over what was noted: all of it, or none.
+    fn keep(&mut self) {
+        let count = self.turn.len();
+        if count == 0 {
+            return;
+        }
+        let is_too_long = std::mem::take(&mut self.is_too_long);
+        if is_too_long || self.events.room_for(count) < count {
+            self.lost.add(1);
+        } else {
+            self.events.push_iter(count, self.turn.iter().copied());
+        }
+        self.turn.clear();
+    }
+}
+
+fn note(turn: &mut Vec<TraceEvent>, is_too_long: &mut bool, event: TraceEvent) {
+    match turn.len() < TURN_EVENTS {
+        true => turn.push(event),
+        false => *is_too_long = true,
+    }
+}
+
+fn packet_number(pools: &[Numbered], packet: &Packet) -> u32 {
+    let address = packet.buffer_addr();
+    let pool = pools.iter().find(|pool| (pool.from..pool.to).contains(&address));
+    pool.map_or(NOBODY, |pool| pool.first + ((address - pool.from) >> LINE_BITS) as u32)
+}
+
+/// The place whose counters these are.
+fn place_of<T>(places: &[(Shared<T>, u16)], stats: &Shared<T>) -> u16 {
+    places.iter().find(|(known, _)| Arc::ptr_eq(known, stats)).map_or(u16::MAX, |(_, place)| *place)
+}

@@ -1,0 +1,35 @@
+//! What a trace is asked for, and why it is refused.
+
+use crate::capture::spec::CaptureFilter;
+
+/// What a trace marks. It records everything that its lcores do, whatever it marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceSpec {
+    /// Marks packets that have these bytes as they are received, popped, or sent by a stage;
+    /// without a filter all are marked.
+    pub filter: Option<CaptureFilter>,
+}
+
+/// Why there is no trace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Something that can't be done is asked for.
+    #[error("{why}")]
+    Invalid {
+        /// What, and what can be.
+        why: String,
+    },
+    /// A run has one trace at a time.
+    #[error("another trace is under way; end it, or wait for it")]
+    Busy,
+    /// An lcore has not ended its part of the trace before: a stage there does not return.
+    #[error("the lcore {lcore:?} has not heard yet that the last trace ended; ask again")]
+    LcoreLate {
+        /// Its name.
+        lcore: String,
+    },
+    /// There is nothing to trace any more.
+    #[error("the run is over")]
+    Over,
+}

@@ -1,0 +1,267 @@
+//! Datagrams to several groups, and answers to whoever sent one.
+
+use std::sync::{Arc, Mutex};
+
+use crate::common::{OUT, assert_clean, one_lcore_with, registry, run};
+use verbline_engine::{ConnectionId, Counter, Next, Outputs, Registry, Report, Stage, StageSpec};
+use verbline_mem::Batch;
+
+const CLIENTS: usize = 6;
+
+/// Sends numbered datagrams to the groups of its port in turn, the first by saying nothing.
+struct Caller {
+    groups: [Option<ConnectionId>; 3],
+    sent: u64,
+}
+
+impl Stage for Caller {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.sent == 300 {
+            return Next::Done;
+        }
+        let Some(mut packet) = out.alloc() else { return Next::Busy };
+        assert!(packet.fill(&self.sent.to_le_bytes()));
+        packet.set_connection(self.groups[self.sent as usize % 3]);
+        assert!(out.send(OUT, packet));
+        self.sent += 1;
+        Next::Busy
+    }
+}
+
+/// Notes what it hears, by port.
+struct Ear(Arc<Mutex<Vec<(u16, u64)>>>);
+
+impl Stage for Ear {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("a number"));
+        self.0.lock().unwrap().extend(input.iter().map(|packet| (packet.port(), number(packet.data()))));
+        input.clear();
+    }
+}
+
+#[test]
+fn a_port_sends_to_the_group_that_each_packet_names() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let mut registry = registry();
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "calls", ..StageSpec::default() };
+    registry.stage("caller", spec, |context| {
+        let group = |group| context.group("out", group);
+        assert_eq!(group("239.7.0.9"), None);
+        assert!(context.group("nowhere", "239.7.0.1").is_none() && group("239.7.0.1").is_some());
+        Ok(Box::new(Caller { groups: [None, group("239.7.0.2"), group("239.7.0.3")], sent: 0 }))
+    });
+    let ears = Arc::clone(&heard);
+    let spec = StageSpec { summary: "listens", ..StageSpec::default() };
+    registry.stage("ear", spec, move |_| Ok(Box::new(Ear(Arc::clone(&ears)))));
+    let ear = |group: usize| {
+        format!(
+            "[port.in{group}]\nlcore = \"only\"\ndevice = \"nic0\"\npool = \"p\"\ntransport = \"ud\"\n\
+             rx_depth_wr = 256\n\
+             join = [\"239.7.0.{group}\"]\nnext = \"stage.ear\"\n"
+        )
+    };
+    let rest = r#"
+        [port.out]
+        lcore = "only"
+        device = "nic0"
+        transport = "ud"
+        send_to = ["239.7.0.1", "239.7.0.2", "239.7.0.3"]
+        tx_depth_wr = 16
+        [stage.caller]
+        use = "caller"
+        lcore = "only"
+        pool = "p"
+        out = { out = "port.out" }
+        [stage.ear]
+        use = "ear"
+        lcore = "only"
+        "#;
+    let text = one_lcore_with("poll", [4096, 64], &(rest.to_owned() + &ear(1) + &ear(2) + &ear(3)));
+    let report = run(&registry, &text).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.drops, []);
+    for at in 0..3 {
+        let port = 1 + at;
+        let of_port: Vec<u64> =
+            heard.lock().unwrap().iter().filter(|(from, _)| *from == port).map(|(_, number)| *number).collect();
+        assert_eq!(of_port, (0..100).map(|n| 3 * n + u64::from(at)).collect::<Vec<_>>(), "port {port}");
+    }
+}
+
+/// Asks a server by its group, one question at a time, and takes its answers: each says whose it
+/// is.
+struct Asker {
+    own: u64,
+    wanted: u64,
+    under_way: Option<u64>,
+    asked: Counter,
+    answered: Counter,
+    /// Turns that it waits for an answer before it asks again.
+    patience: u32,
+    waited: u32,
+}
+
+impl Stage for Asker {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            let (whose, number) = packet.data().split_at(8);
+            assert_eq!(whose, self.own.to_le_bytes(), "an answer to somebody else");
+            if self.under_way.is_some_and(|asked| asked.to_le_bytes() == number) {
+                self.under_way = None;
+                self.answered.add(1);
+            }
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.answered.value() == self.wanted {
+            return Next::Done;
+        }
+        self.waited += 1;
+        if self.under_way.is_none() || self.waited > self.patience {
+            let Some(mut packet) = out.alloc() else { return Next::Busy };
+            let number = self.answered.value();
+            assert!(packet.fill(&[self.own.to_le_bytes(), number.to_le_bytes()].concat()));
+            out.send(OUT, packet);
+            self.asked.add(1);
+            (self.under_way, self.waited) = (Some(number), 0);
+        }
+        Next::Busy
+    }
+}
+
+fn askers(wanted: u64, patience: u32) -> Registry {
+    let mut registry = registry();
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "asks", ..StageSpec::default() };
+    registry.stage("asker", spec, move |context| {
+        let own = context.name().trim_start_matches("asker").parse()?;
+        let (asked, answered) = (context.counter("asked"), context.counter("answered"));
+        Ok(Box::new(Asker { own, wanted, under_way: None, asked, answered, patience, waited: 0 }))
+    });
+    registry
+}
+
+/// A server that sends back what it gets, and clients that know its group alone: one of its own, by
+/// its number of places, since a run beside it would hear of it.
+fn text(senders_max: usize, server: &str) -> String {
+    let client = |at: usize| {
+        format!(
+            r#"
+            [port.client{at}]
+            lcore = "only"
+            device = "nic0"
+            pool = "p"
+            transport = "ud"
+            send_to = "239.7.1.{senders_max}"
+            rx_depth_wr = 16
+            tx_depth_wr = 16
+            next = "stage.asker{at}"
+            [stage.asker{at}]
+            use = "asker"
+            lcore = "only"
+            pool = "p"
+            out = {{ out = "port.client{at}" }}
+            "#
+        )
+    };
+    let server = format!(
+        r#"
+        [port.server]
+        lcore = "only"
+        device = "nic0"
+        pool = "p"
+        transport = "ud"
+        join = ["239.7.1.{senders_max}"]
+        senders_max = {senders_max}
+        rx_depth_wr = 64
+        tx_depth_wr = 64
+        next = "stage.server"
+        [stage.server]
+        {server}
+        lcore = "only"
+        out = {{ out = "port.server" }}
+        "#
+    );
+    one_lcore_with("poll", [8192, 128], &((0..CLIENTS).map(client).collect::<String>() + &server))
+}
+
+fn answered(report: &Report) -> Vec<[u64; 2]> {
+    let of = |at: usize| report.stage(&format!("asker{at}")).unwrap();
+    (0..CLIENTS).map(|at| ["asked", "answered"].map(|name| of(at).counter(name).unwrap())).collect()
+}
+
+/// The first questions wait for their address handles, and none is lost.
+#[test]
+fn whoever_sends_a_datagram_is_answered_and_nobody_else() {
+    let report = run(&askers(200, u32::MAX), &text(CLIENTS, "use = \"forward\"")).unwrap();
+    assert_clean(&report);
+    assert_eq!(answered(&report), [[200, 200]; CLIENTS]);
+    assert_eq!(report.drops, []);
+}
+
+/// More senders than there are places: each has to wait for one again and again, and is answered
+/// once it has it. An answer to a sender that has lost its place is dropped, and never goes to
+/// another, which its asker would notice.
+#[test]
+fn senders_without_a_place_take_one_and_no_answer_goes_astray() {
+    let report = run(&askers(50, 2_000), &text(2, "use = \"forward\"")).unwrap();
+    assert_clean(&report);
+    for [asked, answered] in answered(&report) {
+        assert!(asked >= 50 && answered == 50, "{report:#?}");
+    }
+    let lost: u64 = report.drops.iter().map(|drop| drop.packets).sum();
+    assert_eq!(lost, report.dropped("no_connection") + report.dropped("stopped"), "{:?}", report.drops);
+}
+
+/// Kept until the run stops: by then most senders have lost their places to others.
+#[test]
+fn what_is_answered_too_late_is_dropped() {
+    let report = run(
+        &askers(1, 2_000),
+        &text(1, "use = \"forward\"").replace("senders_max = 1\n", "senders_max = 1\nsend_options = true\n"),
+    )
+    .unwrap();
+    assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+    let port = report.port("server").unwrap();
+    let dropped = report.dropped("no_connection") + report.dropped("stopped") + report.dropped("tx_full");
+    assert_eq!(port.rx_packets, port.tx_packets + dropped, "{report:#?}");
+}
+
+/// Without places for senders a port with one destination answers by it, whoever asked.
+#[test]
+fn a_port_without_places_sends_to_its_one_destination() {
+    let text = text(9, "use = \"forward\"").replace("senders_max = 9", "peer = \"port.client3\"");
+    let registry = {
+        let mut registry = registry();
+        let spec = StageSpec { outputs: &["out"], source: true, summary: "asks once", ..StageSpec::default() };
+        registry.stage("asker", spec, |context| {
+            let (asked, answered) = (context.counter("asked"), context.counter("answered"));
+            Ok(Box::new(Once { asked, answered }))
+        });
+        registry
+    };
+    let report = run(&registry, &text).unwrap();
+    assert_clean(&report);
+    let expected: Vec<_> = (0..CLIENTS).map(|at| if at == 3 { [1, CLIENTS as u64] } else { [1, 0] }).collect();
+    assert_eq!(answered(&report), expected);
+}
+
+/// Asks once, and counts what it is told.
+struct Once {
+    asked: Counter,
+    answered: Counter,
+}
+
+impl Stage for Once {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        self.answered.add(input.len() as u64);
+        input.clear();
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let Some(mut packet) = out.alloc() else { return Next::Busy };
+        assert!(packet.fill(b"who is there?"));
+        self.asked.add(out.send(OUT, packet).into());
+        Next::Done
+    }
+}

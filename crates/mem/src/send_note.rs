@@ -1,0 +1,19 @@
+//! What a packet says of its send, to whoever sends it.
+
+use crate::packet::Packet;
+
+impl Packet {
+    /// What the packet asks of its send, or what became of that: what it means is the sender's. 0
+    /// after [`Packet::reset`].
+    #[inline]
+    #[must_use]
+    pub fn send_note(&self) -> u8 {
+        self.view().send_note
+    }
+
+    /// Sets [`Packet::send_note`].
+    #[inline]
+    pub fn set_send_note(&mut self, note: u8) {
+        self.view_mut().send_note = note;
+    }
+}

@@ -1,0 +1,56 @@
+//! What comes from a run behind its answer to a capture or a trace, until the run has no more.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    stream: UnixStream,
+    /// What has come, and how much of it was taken.
+    read: Vec<u8>,
+    taken: usize,
+}
+
+impl Incoming {
+    /// `read`: what has come behind the answer already.
+    pub(crate) fn new(stream: UnixStream, read: Vec<u8>) -> Incoming {
+        Incoming { stream, read, taken: 0 }
+    }
+
+    /// Asks the run to end it: what it has comes still.
+    pub(crate) fn end(&self) {
+        // A run that is gone has ended it.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// What has come and was not taken.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.read[self.taken..]
+    }
+
+    /// The first bytes of the rest are taken.
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.taken = (self.taken + bytes).min(self.read.len());
+    }
+
+    /// Waits for more; false if none has come within `patience`.
+    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+        self.read.drain(..self.taken);
+        self.taken = 0;
+        self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        let mut buffer = [0; 64 << 10];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.read.extend_from_slice(&buffer[..read]);
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What clients are told: who runs here, and the latest snapshot as text.
+//!
+//! Guarantees: however many clients ask however often, a snapshot is taken at most a hundred times
+//! a second.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use verbline_engine::{Observer, Report};
+use verbline_plan::Plan;
+
+use crate::awake::why_awake;
+use crate::capture::feed::{self as capture_feed, CaptureFeed};
+use crate::capture_ask::CaptureAsk;
+use crate::change::Change;
+use crate::client_report::Seen;
+use crate::metrics::exposition;
+use crate::metrics::settings::MetricsSettings;
+use crate::protocol::{self, Ask, Hello, Refusal, State};
+use crate::stream::Streams;
+use crate::trace::feed::{self as trace_feed, TraceFeed};
+use crate::trace_ask::TraceAsk;
+
+/// How old a snapshot may be that is told.
+const FRESH: Duration = Duration::from_millis(10);
+
+/// The time between two reports whose difference says why lcores are awake, at least.
+const AWAKE: Duration = Duration::from_secs(1);
+
+/// Gives the filter of the process's log, after it was changed to the one that it is called with;
+/// or says why that is none.
+#[derive(Clone, Copy, Debug)]
+pub struct LogControl(pub fn(Option<&str>) -> Result<String, String>);
+
+/// What the thread that serves shares with the owner of the run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    app: String,
+    plan: String,
+    graph: String,
+    since_unix_ms: u64,
+    observer: OnceLock<Observer>,
+    log: Option<LogControl>,
+}
+
+impl Run {
+    pub(crate) fn new(plan: &Plan, app: &str, log: Option<LogControl>) -> Run {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Run {
+            app: app.to_owned(),
+            plan: plan.name().to_owned(),
+            graph: crate::graph::json(plan).to_string(),
+            since_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            observer: OnceLock::new(),
+            log,
+        }
+    }
+
+    /// The run has started.
+    pub(crate) fn observe(&self, observer: Observer) {
+        // A second one would be of another run, which has sockets of its own.
+        let _ = self.observer.set(observer);
+    }
+
+    pub(crate) fn hello(&self) -> Hello {
+        let state = match self.observer.get() {
+            None => State::Starting,
+            Some(observer) if observer.is_stopping() => State::Stopping,
+            Some(_) => State::Running,
+        };
+        Hello {
+            app: self.app.clone(),
+            plan: self.plan.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since_unix_ms: self.since_unix_ms,
+            state,
+        }
+    }
+
+    fn observer(&self) -> Result<&Observer, Refusal> {
+        self.observer.get().ok_or_else(|| {
+            Refusal::new("starting", "the run connects its ports, and has nothing to report yet; ask again")
+        })
+    }
+
+    fn snapshot(&self) -> Result<Report, Refusal> {
+        self.observer()?
+            .snapshot()
+            .ok_or_else(|| Refusal::new("over", "the run is over; its own output has the report"))
+    }
+}
+
+/// The answers, and how old they are.
+#[derive(Debug)]
+pub(crate) struct Told<'a> {
+    run: &'a Run,
+    metrics: Option<&'a MetricsSettings>,
+    report: Option<(Instant, Report)>,
+    /// Of why the lcores are awake: the reports that the last answers were the difference of.
+    awake: Vec<(Instant, Seen)>,
+    captures: Streams,
+    traces: Streams,
+}
+
+impl<'a> Told<'a> {
+    pub(crate) fn new(run: &'a Run, metrics: Option<&'a MetricsSettings>) -> Told<'a> {
+        let [captures, traces] = ["vl-capture", "vl-trace"].map(Streams::new);
+        Told { run, metrics, report: None, awake: Vec::with_capacity(2), captures, traces }
+    }
+
+    /// The JSON that answers `ask`.
+    pub(crate) fn json(&mut self, ask: Ask, now: Instant) -> Result<String, Refusal> {
+        let text = match ask {
+            Ask::Hello => serde_json::to_string(&self.run.hello()),
+            Ask::Report => serde_json::to_string(self.report(now)?),
+            Ask::Graph => Ok(self.run.graph.clone()),
+            Ask::Capture | Ask::Trace | Ask::Log => {
+                let message = format!("a {} is asked for at the control socket", ask.word());
+                return Err(Refusal::new("invalid", message));
+            }
+        };
+        text.map_err(|error| Refusal::new("over", format!("the answer can't be written: {error}")))
+    }
+
+    /// Begins a capture, which `client` has from here on.
+    pub(crate) fn capture(&mut self, ask: &CaptureAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
+        let observer = self.run.observer()?;
+        let capture = ask.spec().and_then(|spec| observer.capture(&spec)).map_err(capture_feed::refusal)?;
+        let points = serde_json::json!({ "points": capture.points() });
+        let answer = protocol::line(id, Ask::Capture.word(), &points.to_string());
+        self.captures.begin(CaptureFeed::new(capture, &self.run.plan, ask.raw), answer, client)
+    }
+
+    /// Begins a trace, which `client` has from here on.
+    pub(crate) fn trace(&mut self, ask: &TraceAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
+        let observer = self.run.observer()?;
+        let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;
+        let head = serde_json::json!(trace_feed::head(&trace));
+        let answer = protocol::line(id, Ask::Trace.word(), &head.to_string());
+        self.traces.begin(TraceFeed::new(trace), answer, client)
+    }
+
+    /// The filter of the log, as JSON; with `filter`, after it was changed.
+    pub(crate) fn log(&self, filter: Option<&str>) -> Result<String, Refusal> {
+        let none =
+            || Refusal::new("invalid", "the log of this run is its own program's: it can't be changed from here");
+        let LogControl(control) = self.run.log.as_ref().ok_or_else(none)?;
+        control(filter).map(|filter| Value::String(filter).to_string()).map_err(|why| Refusal::new("invalid", why))
+    }
+
+    /// Whether a request that names this host means this machine.
+    pub(crate) fn is_host(&self, host: &str) -> bool {
+        self.metrics.is_some_and(|metrics| metrics.is_host(host))
+    }
+
+    /// The metrics, in the format that the client takes.
+    pub(crate) fn metrics(&mut self, format: exposition::Format, now: Instant) -> Result<String, Refusal> {
+        let (hello, metrics) = (self.run.hello(), self.metrics);
+        let connections_max = metrics.map_or(0, |metrics| metrics.connections_max);
+        Ok(exposition::text(&hello, self.report(now)?, connections_max, format))
+    }
+
+    /// Why each lcore was awake in the last one to two seconds: an object of words by its name. All
+    /// who ask share the reports of which it is the difference. Before there are two, it is for the
+    /// time since the start.
+    pub(crate) fn awake(&mut self, now: Instant) -> Result<String, Refusal> {
+        let unread = |error| Refusal::new("over", format!("the report can't be read: {error}"));
+        let seen: Seen = serde_json::to_value(self.report(now)?).and_then(serde_json::from_value).map_err(unread)?;
+        let is_due =
+            |kept: &[(Instant, Seen)]| kept.last().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= AWAKE);
+        let change = match self.awake.first() {
+            None => Change::since_start(&seen),
+            Some((_, before)) => Change::between(before, &seen),
+        };
+        let words: BTreeMap<&str, String> =
+            change.counts().lcores.iter().map(|lcore| (lcore.name.as_str(), why_awake(&change, lcore))).collect();
+        let text = serde_json::to_string(&words).map_err(unread)?;
+        if is_due(&self.awake) {
+            if self.awake.len() == 2 {
+                self.awake.remove(0);
+            }
+            self.awake.push((now, seen));
+        }
+        Ok(text)
+    }
+
+    fn report(&mut self, now: Instant) -> Result<&Report, Refusal> {
+        let is_over = self.run.observer.get().is_some_and(Observer::is_over);
+        let is_fresh = |(at, _): &(Instant, Report)| !is_over && now.saturating_duration_since(*at) < FRESH;
+        let report = match self.report.take().filter(is_fresh) {
+            Some(known) => known,
+            None => (now, self.run.snapshot()?),
+        };
+        Ok(&self.report.insert(report).1)
+    }
+}

@@ -1,0 +1,83 @@
+//! A trace on its way to its client: events of 16 bytes.
+
+use std::time::{Duration, Instant};
+
+use verbline_engine::{Trace, TraceError, TraceEvent, TraceKind};
+
+use crate::protocol::{Refusal, TraceHead, TraceHeadPlace};
+use crate::stream::Feed;
+
+/// How often a client hears up to when it has everything, at least.
+const TOLD_EVERY: Duration = Duration::from_millis(10);
+
+/// See the top of this file.
+pub(crate) struct TraceFeed {
+    trace: Trace,
+    /// What the client has been told that each lcore lost.
+    lost: Vec<u64>,
+    told_at: Instant,
+}
+
+impl TraceFeed {
+    pub(crate) fn new(trace: Trace) -> TraceFeed {
+        TraceFeed { lost: vec![0; trace.lcores().len()], trace, told_at: Instant::now() }
+    }
+}
+
+/// What the answer begins with.
+pub(crate) fn head(trace: &Trace) -> TraceHead {
+    let places = trace.places().iter().map(|place| TraceHeadPlace { name: place.name.clone(), lcore: place.lcore });
+    TraceHead { lcores: trace.lcores().to_vec(), places: places.collect() }
+}
+
+pub(crate) fn refusal(error: TraceError) -> Refusal {
+    let code = match error {
+        TraceError::Over => "over",
+        TraceError::Busy | TraceError::LcoreLate { .. } => "busy",
+        _ => "invalid",
+    };
+    Refusal::new(code, error.to_string())
+}
+
+impl Feed for TraceFeed {
+    fn head(&mut self, _: &mut Vec<u8>) {}
+
+    fn take(&mut self, out: &mut Vec<u8>) -> usize {
+        let TraceFeed { trace, lost, told_at } = self;
+        let now_ns = trace.now_ns();
+        let mut write = |event: TraceEvent| out.extend_from_slice(&event.bytes());
+        let mut last = None;
+        let taken = trace.take(|lcore, event| {
+            if last != Some(lcore) {
+                write(TraceEvent::new(TraceKind::Lcore, event.at_ns, lcore as u16, 0));
+                last = Some(lcore);
+            }
+            write(event);
+        });
+        for (lcore, told) in lost.iter_mut().enumerate() {
+            let now = trace.lost(lcore);
+            if *told != now {
+                write(TraceEvent::new(TraceKind::Lcore, now_ns, lcore as u16, 0));
+                write(TraceEvent::new(TraceKind::Lost, now_ns, 0, now));
+                *told = now;
+            }
+        }
+        if taken > 0 || told_at.elapsed() >= TOLD_EVERY {
+            write(TraceEvent::new(TraceKind::Now, now_ns, 0, 0));
+            *told_at = Instant::now();
+        }
+        taken
+    }
+
+    fn tail(&mut self, out: &mut Vec<u8>) {
+        self.take(out);
+    }
+
+    fn is_over(&self) -> bool {
+        self.trace.is_over()
+    }
+
+    fn end(&mut self) {
+        self.trace.end();
+    }
+}

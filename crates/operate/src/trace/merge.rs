@@ -1,0 +1,94 @@
+//! The events of several lcores in the order of their times.
+//!
+//! A turn's events come at its end, and those of another lcore may have come by then. What a packet
+//! does on one lcore is seen before what it does on the next only if both wait for a while.
+
+use std::collections::VecDeque;
+
+use verbline_engine::{TraceEvent, TraceKind};
+
+/// For how long: between a push and the end of its turn an lcore may be kept from its CPU.
+const HOLD_NS: u64 = 20_000_000;
+
+/// Events that wait: beyond them the first go on, whoever else may come before them.
+const WAITING_MAX: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(super) struct Merge {
+    lanes: Vec<VecDeque<TraceEvent>>,
+    waiting: usize,
+    /// Up to when everything goes on.
+    until_ns: u64,
+}
+
+impl Merge {
+    pub(super) fn new(lcores: usize) -> Merge {
+        Merge { lanes: vec![VecDeque::new(); lcores], waiting: 0, until_ns: 0 }
+    }
+
+    pub(super) fn add(&mut self, lcore: usize, event: TraceEvent) {
+        if let Some(lane) = self.lanes.get_mut(lcore) {
+            lane.push_back(event);
+            self.waiting += 1;
+        }
+    }
+
+    /// Everything up to this time has come.
+    pub(super) fn has_all_until(&mut self, now_ns: u64) {
+        self.until_ns = self.until_ns.max(now_ns.saturating_sub(HOLD_NS));
+    }
+
+    /// No more will come.
+    pub(super) fn has_all(&mut self) {
+        self.until_ns = u64::MAX;
+    }
+
+    /// The next event; `None`: one that comes before it may be on its way.
+    pub(super) fn next(&mut self) -> Option<(usize, TraceEvent)> {
+        let fronts = self.lanes.iter().enumerate().filter_map(|(lcore, lane)| Some((lcore, lane.front()?)));
+        // What two lcores saw at once went from one to the other.
+        let order = |(_, event): &(usize, &TraceEvent)| (event.at_ns, event.kind() == Some(TraceKind::Popped));
+        let (lcore, first) = fronts.min_by_key(order)?;
+        if first.at_ns > self.until_ns && self.waiting <= WAITING_MAX {
+            return None;
+        }
+        self.waiting -= 1;
+        self.lanes[lcore].pop_front().map(|event| (lcore, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(at_ns: u64) -> TraceEvent {
+        TraceEvent::new(TraceKind::Turn, at_ns, 0, 0)
+    }
+
+    #[test]
+    fn events_go_on_in_the_order_of_their_times_once_no_earlier_one_can_come() {
+        let mut merge = Merge::new(2);
+        merge.add(1, at(30));
+        merge.add(1, at(50));
+        assert_eq!(merge.next(), None);
+        merge.has_all_until(HOLD_NS + 40);
+        merge.add(0, at(20));
+        assert_eq!([merge.next(), merge.next(), merge.next()], [Some((0, at(20))), Some((1, at(30))), None]);
+        merge.has_all_until(HOLD_NS + 35);
+        assert_eq!(merge.next(), None, "it never goes back");
+        merge.add(9, at(1));
+        merge.has_all();
+        assert_eq!([merge.next(), merge.next()], [Some((1, at(50))), None]);
+    }
+
+    #[test]
+    fn at_the_same_time_a_packet_is_pushed_before_it_is_popped() {
+        let mut merge = Merge::new(2);
+        let [popped, pushed] =
+            [TraceKind::Popped, TraceKind::Pushed].map(|kind| TraceEvent::of_packet(kind, 7, 1, 3, true));
+        merge.add(0, popped);
+        merge.add(1, pushed);
+        merge.has_all();
+        assert_eq!([merge.next(), merge.next()], [Some((1, pushed)), Some((0, popped))]);
+    }
+}

@@ -1,0 +1,22 @@
+//! A trace of a run: what its lcores did, and the way of each packet.
+//!
+//! [`Client::trace`](crate::client::Client::trace) begins one. Then [`Events`](events::Events)
+//! come, of which an [`Analysis`] makes slices of the lcores' time (which [`chrome`] writes to a
+//! file) and ways of packets, counted in its [`Summary`](summary::Summary).
+
+pub mod chrome;
+pub mod events;
+pub mod journey;
+pub mod summary;
+pub mod timeline;
+
+mod analysis;
+pub(crate) mod feed;
+mod follow;
+mod merge;
+mod output;
+mod tally;
+
+pub use analysis::Analysis;
+pub use output::Output;
+pub use tally::Wanted;

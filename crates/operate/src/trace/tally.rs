@@ -1,0 +1,281 @@
+//! What is counted of the ways of packets, and which of them are kept: the first, and the slowest.
+//!
+//! Guarantees: what is kept is bounded, however long a trace lasts.
+
+use std::collections::HashMap;
+
+use super::journey::{Between, Ending, Journey, Part};
+use super::output::Output;
+use super::timeline::{Doing, Slice, Timeline};
+
+/// Ways that are told apart; packets on others are counted together.
+pub(super) const PATHS_MAX: usize = 256;
+
+/// Which packets are wanted, and how many are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Only those that come by this place.
+    pub at: Option<u16>,
+    /// Only those that take longer than that, with what they waited before.
+    pub above_ns: u64,
+    /// The number of them after which nothing more is counted.
+    pub packets: u64,
+    /// How many are kept whole, the first.
+    pub first: usize,
+    /// How many are kept, the slowest; and how many turns.
+    pub slowest: usize,
+}
+
+/// A packet that is kept, with what the lcores did during each part of its time.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) journey: Journey,
+    /// Further packets that came with it, went the same way, and took no longer.
+    pub(super) alike: u64,
+    pub(super) parts: Vec<(Part, Vec<(Doing, u64)>)>,
+}
+
+impl Kept {
+    /// Whether a packet came with it, went the same way, and took no longer.
+    fn is_like(&self, journey: &Journey) -> bool {
+        let own = &self.journey;
+        own.from_ns() == journey.from_ns()
+            && own.at_most_ns() >= journey.at_most_ns()
+            && own.ending == journey.ending
+            && own.path() == journey.path()
+    }
+}
+
+/// A turn that is kept, with what was done in it.
+#[derive(Clone, Debug)]
+pub(super) struct KeptTurn {
+    pub(super) lcore: usize,
+    pub(super) slice: Slice,
+    pub(super) did: Vec<(Doing, u64)>,
+}
+
+/// A count of times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) packets: u64,
+    pub(super) sum_ns: u64,
+    pub(super) max_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, ns: u64) {
+        self.packets += 1;
+        self.sum_ns += ns;
+        self.max_ns = self.max_ns.max(ns);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tally {
+    wanted: Wanted,
+    /// Those that are wanted.
+    pub(super) packets: u64,
+    /// Those that were seen from somewhere in the middle on.
+    pub(super) partial: u64,
+    /// Those that were still under way at the end.
+    pub(super) under_way: u64,
+    pub(super) paths: HashMap<(Vec<u16>, Ending), Times>,
+    pub(super) other_paths: Times,
+    pub(super) parts: HashMap<Between, Times>,
+    pub(super) first: Vec<Kept>,
+    /// The slowest first.
+    pub(super) slowest: Vec<Kept>,
+    pub(super) turns: Vec<KeptTurn>,
+}
+
+impl Tally {
+    pub(super) fn new(wanted: Wanted) -> Tally {
+        Tally {
+            wanted,
+            packets: 0,
+            partial: 0,
+            under_way: 0,
+            paths: HashMap::new(),
+            other_paths: Times::default(),
+            parts: HashMap::new(),
+            first: Vec::new(),
+            slowest: Vec::new(),
+            turns: Vec::new(),
+        }
+    }
+
+    /// Whether it has counted all packets that are wanted.
+    pub(super) fn is_full(&self) -> bool {
+        self.packets >= self.wanted.packets
+    }
+
+    /// Takes the way of a packet that has ended.
+    pub(super) fn take(&mut self, journey: Journey, timeline: &Timeline, output: &mut impl Output) {
+        if self.is_full() {
+            return;
+        }
+        if !journey.is_whole {
+            self.partial += 1;
+            return;
+        }
+        let path = journey.path();
+        let is_there = self.wanted.at.is_none_or(|place| path.contains(&place));
+        let at_most_ns = journey.at_most_ns();
+        if !journey.is_marked || !is_there || at_most_ns < self.wanted.above_ns {
+            return;
+        }
+        self.packets += 1;
+        output.journey(&journey);
+        let parts = journey.parts();
+        for part in &parts {
+            self.parts.entry(part.between).or_default().add(part.to_ns - part.from_ns);
+        }
+        let key = (path, journey.ending);
+        match self.paths.len() < PATHS_MAX || self.paths.contains_key(&key) {
+            true => self.paths.entry(key).or_default().add(at_most_ns),
+            false => self.other_paths.add(at_most_ns),
+        }
+        let is_first = self.first.len() < self.wanted.first;
+        let is_slow = self.is_slow(&journey);
+        if is_first || is_slow {
+            self.keep(Kept { parts: explained(parts, timeline), alike: 0, journey }, is_first, is_slow);
+        }
+    }
+
+    /// Whether it is to be kept among the slowest. One packet stands for those of its batch.
+    fn is_slow(&mut self, journey: &Journey) -> bool {
+        let ns = journey.at_most_ns();
+        let is_full = self.slowest.len() == self.wanted.slowest;
+        if is_full && self.slowest.last().is_none_or(|last| ns < last.journey.at_most_ns()) {
+            return false;
+        }
+        match self.slowest.iter_mut().find(|kept| kept.is_like(journey)) {
+            Some(kept) => {
+                kept.alike += 1;
+                false
+            }
+            None => is_among(&self.slowest, self.wanted.slowest, ns, |kept| kept.journey.at_most_ns()),
+        }
+    }
+
+    fn keep(&mut self, kept: Kept, is_first: bool, is_slow: bool) {
+        if is_slow {
+            insert(&mut self.slowest, self.wanted.slowest, kept.clone(), |kept| kept.journey.at_most_ns());
+        }
+        if is_first {
+            self.first.push(kept);
+        }
+    }
+
+    /// Takes what an lcore did.
+    pub(super) fn slice(&mut self, lcore: usize, slice: &Slice, timeline: &Timeline) {
+        if slice.doing == Doing::Stolen {
+            return self.stolen(lcore, slice, timeline.last_turn_ns(lcore));
+        }
+        let took_ns = |turn: &KeptTurn| turn.slice.took_ns();
+        if slice.doing != Doing::Turn || !is_among(&self.turns, self.wanted.slowest, slice.took_ns(), took_ns) {
+            return;
+        }
+        let did = timeline.between(lcore, slice.from_ns, slice.to_ns);
+        insert(&mut self.turns, self.wanted.slowest, KeptTurn { lcore, slice: *slice, did }, took_ns);
+    }
+}
+
+impl Tally {
+    /// An lcore was kept from its CPU since `since_ns`, when its last turn began: what it did then
+    /// is told already, of a turn or a packet that is kept. That is added to what may have taken so
+    /// long.
+    fn stolen(&mut self, lcore: usize, slice: &Slice, since_ns: u64) {
+        let (ns, to_ns) = (slice.took_ns(), slice.to_ns);
+        let may_have = |from: u64, to: u64| to.min(to_ns).saturating_sub(from.max(since_ns)) >= ns.div_ceil(2);
+        for turn in self.turns.iter_mut().filter(|turn| turn.lcore == lcore) {
+            if may_have(turn.slice.from_ns, turn.slice.to_ns) {
+                add_stolen(&mut turn.did, ns);
+            }
+        }
+        for kept in self.slowest.iter_mut().chain(&mut self.first) {
+            let parts = kept.parts.iter_mut().filter(|(part, _)| usize::from(part.lcore) == lcore);
+            let fitting = parts.filter(|(part, _)| may_have(part.from_ns, part.to_ns));
+            if let Some((_, did)) = fitting.max_by_key(|(part, _)| part.to_ns - part.from_ns) {
+                add_stolen(did, ns);
+            }
+        }
+    }
+}
+
+fn add_stolen(did: &mut Vec<(Doing, u64)>, ns: u64) {
+    match did.iter_mut().find(|(doing, _)| *doing == Doing::Stolen) {
+        Some((_, stolen_ns)) => *stolen_ns += ns,
+        None => did.push((Doing::Stolen, ns)),
+    }
+    did.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+}
+
+/// What the lcore that was waited for did meanwhile.
+fn explained(parts: Vec<Part>, timeline: &Timeline) -> Vec<(Part, Vec<(Doing, u64)>)> {
+    let explain = |part: Part| {
+        let mut did = timeline.between(usize::from(part.lcore), part.from_ns, part.to_ns);
+        if let Between::InStage(place) = part.between {
+            // That a stage is called while a packet is in it goes without saying.
+            did.retain(|(doing, _)| doing.stage() != Some(place));
+        }
+        (part, did)
+    };
+    parts.into_iter().map(explain).collect()
+}
+
+/// Whether something that slow is to be kept among so many.
+fn is_among<T>(kept: &[T], most: usize, ns: u64, of: impl Fn(&T) -> u64) -> bool {
+    kept.len() < most || kept.last().is_some_and(|last| of(last) < ns)
+}
+
+fn insert<T>(kept: &mut Vec<T>, most: usize, one: T, of: impl Fn(&T) -> u64) {
+    let at = kept.partition_point(|other| of(other) >= of(&one));
+    kept.insert(at, one);
+    kept.truncate(most);
+}
+
+#[cfg(test)]
+mod tests {
+    use verbline_engine::TraceKind;
+
+    use super::*;
+    use crate::trace::journey::Step;
+
+    /// Came at a time, and was in a stage for another.
+    fn journey(from_ns: u64, took_ns: u64) -> Journey {
+        let steps = vec![Step { kind: TraceKind::Entered, place: 3, lcore: 0, at_ns: from_ns }];
+        let (returned_ns, ending) = (Some(from_ns + took_ns), Ending::InStage);
+        Journey { steps, waited_ns: 0, is_marked: true, is_whole: true, returned_ns, ending }
+    }
+
+    fn tally(packets: u64) -> Tally {
+        Tally::new(Wanted { at: None, above_ns: 0, packets, first: 0, slowest: 2 })
+    }
+
+    #[test]
+    fn one_of_a_batch_is_kept_among_the_slowest_and_counts_the_others() {
+        let (mut tally, timeline) = (tally(u64::MAX), Timeline::new(1));
+        for (from_ns, took_ns) in [(0, 90), (100, 50), (100, 50), (100, 40), (200, 50), (300, 70), (100, 10)] {
+            tally.take(journey(from_ns, took_ns), &timeline, &mut ());
+        }
+        let kept: Vec<_> = tally.slowest.iter().map(|kept| (kept.journey.from_ns(), kept.alike)).collect();
+        assert_eq!(kept, [(0, 0), (300, 0)], "the batch of 100 gave way to a slower one");
+        tally.take(journey(300, 70), &timeline, &mut ());
+        assert_eq!((tally.slowest[1].alike, tally.packets), (1, 8));
+    }
+
+    #[test]
+    fn nothing_is_counted_behind_the_packets_that_are_wanted() {
+        let (mut tally, timeline) = (tally(2), Timeline::new(1));
+        (0..5).for_each(|at| tally.take(journey(at, 10), &timeline, &mut ()));
+        assert_eq!((tally.packets, tally.slowest.len(), tally.is_full()), (2, 2, true));
+    }
+
+    #[test]
+    fn times_without_the_cpu_add_up_and_stand_where_their_length_is() {
+        let mut did = vec![(Doing::Poll { place: 1 }, 40)];
+        [30, 1, 20].into_iter().for_each(|ns| add_stolen(&mut did, ns));
+        assert_eq!(did, [(Doing::Stolen, 51), (Doing::Poll { place: 1 }, 40)]);
+    }
+}

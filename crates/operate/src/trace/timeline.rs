@@ -1,0 +1,200 @@
+//! What the lcores did when: turns, calls of stages, sleeps, and times in which they were kept from
+//! their CPUs; the last of them are kept, to say what an lcore did while something waited for it.
+
+use std::collections::VecDeque;
+
+use verbline_engine::{TraceEvent, TraceKind};
+
+/// What of an lcore is kept.
+const RECENT_MAX: usize = 16_384;
+
+/// What an lcore did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// A turn that found work: the calls in it are slices of their own.
+    Turn,
+    /// It called a stage with packets.
+    Process {
+        /// The stage's place.
+        place: u16,
+        /// How many packets.
+        packets: u64,
+    },
+    /// It polled a stage.
+    Poll {
+        /// The stage's place.
+        place: u16,
+    },
+    /// It slept.
+    Asleep {
+        /// What woke it.
+        cause: &'static str,
+    },
+    /// It was kept from its CPU. When exactly is not known: it found out at the end of the slice.
+    Stolen,
+}
+
+impl Doing {
+    /// The place of the stage that was called.
+    pub fn stage(self) -> Option<u16> {
+        match self {
+            Doing::Process { place, .. } | Doing::Poll { place } => Some(place),
+            Doing::Turn | Doing::Asleep { .. } | Doing::Stolen => None,
+        }
+    }
+}
+
+/// What an lcore did, from when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// What.
+    pub doing: Doing,
+    /// From when, by the run's clock.
+    pub from_ns: u64,
+    /// Until when.
+    pub to_ns: u64,
+}
+
+impl Slice {
+    /// How long it took.
+    pub fn took_ns(&self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    lcores: Vec<Lane>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Lane {
+    recent: VecDeque<Slice>,
+    turn_ns: Option<u64>,
+    last_turn_ns: u64,
+    call: Option<(Doing, u64)>,
+}
+
+impl Timeline {
+    pub(super) fn new(lcores: usize) -> Timeline {
+        Timeline { lcores: vec![Lane::default(); lcores] }
+    }
+
+    /// Takes the next event of an lcore. Gives what ended by it.
+    pub(super) fn note(&mut self, lcore: usize, event: &TraceEvent) -> Option<Slice> {
+        let lane = self.lcores.get_mut(lcore)?;
+        let ended = lane.ended(event)?;
+        if ended.doing != Doing::Turn {
+            if lane.recent.len() == RECENT_MAX {
+                lane.recent.pop_front();
+            }
+            lane.recent.push_back(ended);
+        }
+        Some(ended)
+    }
+
+    /// When the last turn of the lcore began that found work.
+    pub(super) fn last_turn_ns(&self, lcore: usize) -> u64 {
+        self.lcores.get(lcore).map_or(0, |lane| lane.last_turn_ns)
+    }
+
+    /// What the lcore did between two times, and for how long each: the longest first.
+    pub(super) fn between(&self, lcore: usize, from_ns: u64, to_ns: u64) -> Vec<(Doing, u64)> {
+        let mut did: Vec<(Doing, u64)> = Vec::new();
+        let Some(lane) = self.lcores.get(lcore) else { return did };
+        // Slices lie in the order of their ends.
+        let since = lane.recent.iter().rev().take_while(|slice| slice.to_ns > from_ns);
+        for slice in since {
+            let spent_ns = slice.to_ns.min(to_ns).saturating_sub(slice.from_ns.max(from_ns));
+            if spent_ns == 0 {
+                continue;
+            }
+            let is_same = |doing: &Doing| match (doing.stage(), slice.doing.stage()) {
+                (None, None) => std::mem::discriminant(doing) == std::mem::discriminant(&slice.doing),
+                (one, other) => one == other,
+            };
+            match did.iter_mut().find(|(doing, _)| is_same(doing)) {
+                Some((_, ns)) => *ns += spent_ns,
+                None => did.push((slice.doing, spent_ns)),
+            }
+        }
+        did.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        did
+    }
+}
+
+impl Lane {
+    fn ended(&mut self, event: &TraceEvent) -> Option<Slice> {
+        let (at_ns, place) = (event.at_ns, event.place());
+        let before = |doing, ns: u64| Some(Slice { doing, from_ns: at_ns.saturating_sub(ns), to_ns: at_ns });
+        match event.kind()? {
+            TraceKind::Turn => {
+                (self.turn_ns, self.last_turn_ns, self.call) = (Some(at_ns), at_ns, None);
+                None
+            }
+            TraceKind::TurnEnd => Some(Slice { doing: Doing::Turn, from_ns: self.turn_ns.take()?, to_ns: at_ns }),
+            TraceKind::Process => {
+                self.call = Some((Doing::Process { place, packets: event.value() }, at_ns));
+                None
+            }
+            TraceKind::Poll => {
+                self.call = Some((Doing::Poll { place }, at_ns));
+                None
+            }
+            TraceKind::Return => {
+                let (doing, from_ns) = self.call.take().filter(|(doing, _)| doing.stage() == Some(place))?;
+                Some(Slice { doing, from_ns, to_ns: at_ns })
+            }
+            TraceKind::Asleep => {
+                let cause = TraceKind::CAUSES.get(usize::from(place)).copied().unwrap_or("something else");
+                before(Doing::Asleep { cause }, event.value())
+            }
+            TraceKind::Stolen => before(Doing::Stolen, event.value()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: TraceKind, at_ns: u64, place: u16, value: u64) -> TraceEvent {
+        TraceEvent::new(kind, at_ns, place, value)
+    }
+
+    #[test]
+    fn what_an_lcore_did_meanwhile_is_told_by_how_long_it_took() {
+        let mut timeline = Timeline::new(2);
+        for event in [
+            event(TraceKind::Asleep, 100, 1, 60),
+            event(TraceKind::Turn, 110, 0, 10),
+            event(TraceKind::Process, 120, 4, 8),
+            event(TraceKind::Return, 150, 4, 8),
+            event(TraceKind::Poll, 150, 4, 0),
+            event(TraceKind::Return, 160, 4, 0),
+            event(TraceKind::Process, 160, 5, 1),
+            event(TraceKind::Return, 165, 5, 0),
+        ] {
+            timeline.note(0, &event);
+        }
+        let turn = timeline.note(0, &event(TraceKind::TurnEnd, 170, 0, 0));
+        assert_eq!(turn, Some(Slice { doing: Doing::Turn, from_ns: 110, to_ns: 170 }));
+        let did = timeline.between(0, 90, 162);
+        let stage = |place| did.iter().find(|(doing, _)| doing.stage() == Some(place)).map(|(_, ns)| *ns);
+        assert_eq!((did.len(), stage(4), stage(5)), (3, Some(40), Some(2)));
+        assert_eq!(did[1], (Doing::Asleep { cause: "ring" }, 10));
+        assert!(timeline.between(1, 0, 999).is_empty() && timeline.between(7, 0, 999).is_empty());
+    }
+
+    /// The beginning of what ends was lost.
+    #[test]
+    fn an_end_without_its_beginning_is_nothing() {
+        let mut timeline = Timeline::new(1);
+        assert_eq!(timeline.note(0, &event(TraceKind::Return, 5, 1, 0)), None);
+        timeline.note(0, &event(TraceKind::Process, 6, 1, 1));
+        assert_eq!(timeline.note(0, &event(TraceKind::Return, 7, 2, 0)), None);
+        assert_eq!(timeline.note(0, &event(TraceKind::TurnEnd, 8, 0, 0)), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Traces: what is in them, what is refused, and who ends them.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use verbline_engine::{TraceEvent, TraceKind};
+use verbline_operate::client::{Client, ClientError};
+use verbline_operate::trace::events::Events;
+use verbline_operate::trace::summary::Summary;
+use verbline_operate::trace::{Analysis, Wanted};
+use verbline_operate::{FilterAsk, TraceAsk};
+
+use crate::common::Served;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const WANTED: Wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 1000, slowest: 3 };
+
+fn begun(served: &Served, ask: TraceAsk) -> (Analysis, Events) {
+    let (head, events) = Client::connect(&served.socket()).unwrap().trace(ask).unwrap();
+    (Analysis::new(head, WANTED), events)
+}
+
+/// Takes what comes until there are so many packets, and ends it.
+fn taken(mut analysis: Analysis, mut events: Events, packets: u64) -> Summary {
+    let (deadline, mut has_ended) = (Instant::now() + PATIENCE, false);
+    loop {
+        match events.take(Duration::from_millis(50), |lcore, event| analysis.add(lcore, event, &mut ())) {
+            Ok(()) => assert!(Instant::now() < deadline, "{} packets have come", analysis.packets()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+                return analysis.finish(&mut ());
+            }
+        }
+        if analysis.packets() >= packets && !std::mem::replace(&mut has_ended, true) {
+            events.end();
+        }
+    }
+}
+
+#[test]
+fn every_packet_is_followed_from_its_source_to_its_end() {
+    let served = Served::new("");
+    let (analysis, events) = begun(&served, TraceAsk::default());
+    let summary = taken(analysis, events, 400);
+    let ways: Vec<(Vec<&str>, &str)> =
+        summary.paths.iter().map(|way| (way.path.iter().map(String::as_str).collect(), way.ended)).collect();
+    let [sent, received] =
+        [(vec!["stage.source", "port.out"], "posted"), (vec!["port.in", "stage.sink"], "ends there")];
+    assert!(ways.len() == 2 && ways.contains(&sent) && ways.contains(&received), "{ways:?}");
+    assert!(summary.packets >= 400 && summary.lost_turns["main"] == 0, "{summary:?}");
+    for packet in &summary.first {
+        let sum: u64 = packet.steps.iter().map(|step| step.took_ns).sum();
+        assert_eq!(sum, packet.took_ns + packet.waited_ns, "the parts are the whole: {packet:?}");
+    }
+    assert!(!summary.turns.is_empty() && summary.turns[0].took_ns >= summary.turns[1].took_ns);
+    served.assert_undisturbed();
+}
+
+#[test]
+fn a_filter_marks_packets_by_their_bytes() {
+    let served = Served::new("");
+    let filter = Some(FilterAsk { offset: 0, hex: "2A".into() });
+    let (analysis, events) = begun(&served, TraceAsk { filter });
+    let summary = taken(analysis, events, 4);
+    let all: u64 = summary.paths.iter().map(|way| way.packets).sum();
+    assert!(all == summary.packets && (4..40).contains(&all), "one number of 256 has the byte: {summary:?}");
+    served.assert_undisturbed();
+}
+
+#[test]
+fn a_trace_has_its_turns_whole_and_its_lcore_asleep_between_them() {
+    let served = Served::new("");
+    let (_, mut events) = begun(&served, TraceAsk::default());
+    let mut all: Vec<TraceEvent> = Vec::new();
+    // A machine whose CPUs others take has few sleeps among as many events.
+    let has_slept =
+        |all: &[TraceEvent]| all.iter().filter(|event| event.kind() == Some(TraceKind::Asleep)).count() > 20;
+    while all.len() < 2_000 || !has_slept(&all) {
+        events
+            .take(PATIENCE, |lcore, event| {
+                assert_eq!(lcore, 0);
+                all.push(event);
+            })
+            .unwrap();
+    }
+    let count = |kind| all.iter().filter(|event| event.kind() == Some(kind)).count();
+    let (mut is_in_turn, mut last_ns) = (false, 0);
+    for event in all.iter().filter(|event| event.kind() != Some(TraceKind::Now)) {
+        assert!(event.at_ns >= last_ns, "in the order of their times: {event:?}");
+        last_ns = event.at_ns;
+        match event.kind().unwrap() {
+            TraceKind::Turn => assert!(!std::mem::replace(&mut is_in_turn, true), "a turn in a turn"),
+            TraceKind::TurnEnd => is_in_turn = false,
+            TraceKind::Asleep | TraceKind::Stolen | TraceKind::Lost => assert!(!is_in_turn),
+            kind => assert!(is_in_turn, "{kind:?}"),
+        }
+    }
+    let counts = [TraceKind::Turn, TraceKind::Process, TraceKind::Asleep].map(count);
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    drop(events);
+    served.assert_undisturbed();
+}
+
+#[test]
+fn a_run_has_one_trace_at_a_time_beside_its_capture_and_both_end() {
+    let (mut served, runtime) = Served::starting("");
+    let refused = |served: &Served, ask: TraceAsk| match Client::connect(&served.socket()).unwrap().trace(ask) {
+        Err(ClientError::Refused(why)) => why.code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&served, TraceAsk::default()), "starting");
+    served.run(runtime);
+    let odd = Some(FilterAsk { offset: 0, hex: "080".into() });
+    assert_eq!(refused(&served, TraceAsk { filter: odd }), "invalid");
+    let (analysis, events) = begun(&served, TraceAsk::default());
+    assert_eq!(refused(&served, TraceAsk::default()), "busy");
+    let capture = Client::connect(&served.socket()).unwrap().capture(Default::default()).unwrap();
+    assert!(taken(analysis, events, 40).packets >= 40);
+    drop(capture);
+    // A client that goes away ends its trace.
+    drop(await_trace(&served));
+    drop(await_trace(&served));
+    served.assert_undisturbed();
+}
+
+/// Begins a trace as soon as the one before has ended.
+fn await_trace(served: &Served) -> Events {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Client::connect(&served.socket()).unwrap().trace(TraceAsk::default()) {
+            Ok((_, events)) => return events,
+            Err(ClientError::Refused(why)) if why.code == "busy" => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(Instant::now() < deadline, "the trace has not ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_trace_ends_with_its_run_and_a_client_that_takes_nothing_keeps_nobody() {
+    let mut served = Served::new("");
+    let (analysis, events) = begun(&served, TraceAsk::default());
+    std::thread::sleep(Duration::from_millis(50));
+    served.running.take().unwrap().stop().unwrap();
+    let summary = taken(analysis, events, u64::MAX);
+    assert!(summary.packets > 0 && summary.lost_turns["main"] == 0, "{summary:?}");
+    drop(served);
+
+    let mut served = Served::new("");
+    let (_, stalled) = begun(&served, TraceAsk::default());
+    std::thread::sleep(Duration::from_millis(400));
+    served.running.take().unwrap().stop().unwrap();
+    let from = Instant::now();
+    drop(served);
+    assert!(from.elapsed() < Duration::from_secs(10), "{:?}", from.elapsed());
+    drop(stalled);
+}

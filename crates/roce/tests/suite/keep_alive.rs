@@ -1,0 +1,95 @@
+//! Keep-alives: when a silent peer is asked, what it answers, and what becomes of one that doesn't.
+
+use verbline_roce::transport::Retries;
+use verbline_roce::wire::{Rc, Segment, SendEnd, Syndrome};
+use verbline_roce::{Operation, Status};
+
+use crate::pair::{Datagram, PSNS, Pair, RIGHTS, statuses};
+
+const S_NS: u64 = 1_000_000_000;
+const SEND: Operation = Operation::Send(SendEnd::Plain);
+
+fn pair() -> Pair {
+    let mut pair = Pair::rc(Retries::default(), RIGHTS);
+    pair.a.qp.keep_alive(0);
+    pair
+}
+
+/// What is sent once it is time.
+fn at(pair: &mut Pair, now_ns: u64) -> Vec<Datagram> {
+    assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns));
+    pair.a.qp.advance(now_ns - 1);
+    assert!(pair.a.all(now_ns - 1).is_empty(), "not before it is time");
+    pair.a.qp.advance(now_ns);
+    pair.a.all(now_ns)
+}
+
+/// Before any message was sent, and behind some: with no number of its own, and without a trace at
+/// the peer.
+#[test]
+fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
+    let mut pair = pair();
+    let mut now_ns = 0;
+    for sent in 0..3 {
+        now_ns += 10 * S_NS;
+        let asked = at(&mut pair, now_ns);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].packet().bth.psn, PSNS[0].plus(sent + (1 << 24) - 1));
+        let before = *pair.b.qp.counters().incidents();
+        pair.b.take(now_ns, &asked[0]).expect("taken");
+        let answers = pair.b.all(now_ns);
+        assert!(
+            matches!(answers[..], [ref one] if matches!(one.segment(), Segment::Rc(Rc::Acknowledge(Syndrome { .. })))),
+            "{answers:?}"
+        );
+        pair.a.take(now_ns, &answers[0]).expect("an answer");
+        assert_eq!(*pair.b.qp.counters().incidents(), before, "nothing went wrong");
+        assert!(pair.a.all(now_ns).is_empty() && pair.a.completions().is_empty());
+        // It was heard: the next time is after a pause.
+        now_ns += S_NS;
+        assert!(at(&mut pair, now_ns).is_empty());
+        pair.b.receive(u64::from(sent), 10);
+        pair.a.send(u64::from(sent), SEND, 10);
+        pair.settle(now_ns);
+        assert_eq!(statuses(&mut pair.a), [(u64::from(sent), Status::Success)]);
+        pair.b.completions();
+        // What came meanwhile counts as well.
+        now_ns += 10 * S_NS;
+        assert!(at(&mut pair, now_ns).is_empty());
+    }
+    assert_eq!(pair.a.qp.counters().incidents().timeouts, 0);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_gone() {
+    let mut pair = pair();
+    pair.a.receive(7, 10);
+    for asked in 0..10 {
+        assert_eq!(at(&mut pair, (10 + asked) * S_NS).len(), 1, "{asked}");
+    }
+    assert!(!pair.a.qp.is_failed());
+    assert!(at(&mut pair, 20 * S_NS).is_empty());
+    assert!(pair.a.qp.is_failed());
+    assert_eq!((statuses(&mut pair.a), pair.a.qp.deadline_ns()), (vec![(7, Status::Flushed)], None));
+    assert_eq!(pair.a.qp.counters().incidents().timeouts, 1);
+}
+
+/// What is under way has time-outs of its own, and one answer among the last ones is enough.
+#[test]
+fn who_waits_for_an_answer_asks_for_no_other() {
+    let mut pair = Pair::rc(Retries { timeout: 0, ..Retries::default() }, RIGHTS);
+    pair.a.qp.keep_alive(0);
+    pair.a.send(1, SEND, 10);
+    assert_eq!(pair.a.all(0).len(), 1);
+    assert!(at(&mut pair, 10 * S_NS).is_empty() && at(&mut pair, 20 * S_NS).is_empty());
+    let mut pair = self::pair();
+    for asked in 0..9 {
+        at(&mut pair, (10 + asked) * S_NS);
+    }
+    let last = at(&mut pair, 19 * S_NS);
+    pair.b.take(0, &last[0]).expect("taken");
+    let answers = pair.b.all(0);
+    pair.a.take(0, &answers[0]).expect("an answer");
+    assert!(at(&mut pair, 20 * S_NS).is_empty());
+    assert!(!pair.a.qp.is_failed());
+}

@@ -1,0 +1,24 @@
+//! `ibv_attach_mcast(3)` and `ibv_detach_mcast(3)`: within this process, and for what others send
+//! to the group where the device has a carrier.
+
+use crate::data_path::carrier;
+use crate::objects::mcast;
+use crate::objects::qp::Qp;
+use std::ffi::c_int;
+
+pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
+    let is_first = mcast::attach(qp, gid)?;
+    let Some(carrier) = carrier::of_datagrams(qp).filter(|_| is_first) else { return Ok(()) };
+    carrier.join(gid).inspect_err(|_| {
+        // It was attached just now.
+        let _ = mcast::detach(qp, gid);
+    })
+}
+
+pub(crate) fn detach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
+    mcast::detach(qp, gid)?;
+    if let Some(carrier) = carrier::of_datagrams(qp) {
+        carrier.leave(gid);
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! What comes to a socket of a link: several runs of datagrams by one system call.
+//!
+//! What it guarantees: nothing blocks, and what is too long to be a packet is not given out. A run
+//! is what the kernel gives out at once: one datagram, or several of one length of one sender, of
+//! which the last may be shorter (GRO).
+
+use crate::wire::socket::{Control, DATAGRAM_BYTES_MAX, Link, Name};
+use std::mem::{size_of, zeroed};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Runs that are received by one system call, and so in one turn, at most: others may wait for the
+/// wire's lock meanwhile.
+const RUNS_MAX: usize = 16;
+/// The most bytes of a run: what the length of a UDP datagram can say.
+const RUN_BYTES_MAX: usize = 1 << 16;
+
+/// Room for what comes.
+pub(crate) struct Arrivals {
+    bytes: Box<[u8]>,
+    names: Box<[Name]>,
+    controls: Box<[Control]>,
+    /// Each leads to its part of `bytes`.
+    vectors: Box<[libc::iovec]>,
+    /// Each leads to its name, its vector and its control message.
+    headers: Box<[libc::mmsghdr]>,
+}
+
+/// Runs that the next call asks a socket for.
+pub(crate) struct Asking(usize);
+
+impl Asking {
+    pub(crate) fn first() -> Asking {
+        Asking(1)
+    }
+}
+
+// SAFETY: the pointers lead to the boxes beside them, which move with them.
+unsafe impl Send for Arrivals {}
+
+impl Arrivals {
+    pub(crate) fn new() -> Arrivals {
+        let mut bytes: Box<[u8]> = vec![0; RUNS_MAX * RUN_BYTES_MAX].into();
+        // SAFETY: integers, for which zero is a value.
+        let mut names: Box<[Name]> = vec![unsafe { zeroed() }; RUNS_MAX].into();
+        let mut controls: Box<[Control]> = vec![Control::segments(0); RUNS_MAX].into();
+        let mut vectors: Box<[libc::iovec]> = (bytes.chunks_mut(RUN_BYTES_MAX))
+            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() })
+            .collect();
+        let headers = (names.iter_mut().zip(vectors.iter_mut()).zip(controls.iter_mut()))
+            .map(|((name, vector), control)| {
+                // SAFETY: integers and pointers, for which zero is a value.
+                let mut header: libc::mmsghdr = unsafe { zeroed() };
+                header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+                header.msg_hdr.msg_iov = vector;
+                header.msg_hdr.msg_iovlen = 1;
+                header.msg_hdr.msg_control = std::ptr::from_mut(control).cast();
+                header
+            })
+            .collect();
+        Arrivals { bytes, names, controls, vectors, headers }
+    }
+
+    /// Takes what has come to a socket of the link, as far as there is room; gives how many runs
+    /// that are.
+    ///
+    /// It asks for twice as many as came the last time: a call that is given fewer than it asked
+    /// for looks once more in vain, which a message that comes alone would pay for.
+    pub(crate) fn receive(&mut self, link: &Link, socket: BorrowedFd<'_>, asking: &mut Asking) -> usize {
+        for header in &mut self.headers[..asking.0] {
+            header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
+            header.msg_hdr.msg_controllen = size_of::<Control>();
+        }
+        debug_assert_eq!(self.vectors.len(), RUNS_MAX);
+        // SAFETY: every header leads to a name, a vector with its bytes, and a control message,
+        // which are this value's: borrowed alone, and as long as the headers say (`new`).
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                asking.0 as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        // An error is that nothing has come, or that one of before found nobody.
+        let count = usize::try_from(count).unwrap_or(0);
+        asking.0 = (2 * count).clamp(1, RUNS_MAX);
+        if count > 0 {
+            link.counters.receive_calls.add(1);
+            let datagrams = (0..count).map(|index| self.len(index).div_ceil(self.segment_bytes(index)).max(1));
+            link.counters.received.add(datagrams.sum::<usize>() as u64);
+        }
+        count
+    }
+
+    fn len(&self, index: usize) -> usize {
+        (self.headers[index].msg_len as usize).min(RUN_BYTES_MAX)
+    }
+
+    /// The length of a run's datagrams, of which the last may be shorter.
+    fn segment_bytes(&self, index: usize) -> usize {
+        let header = &self.headers[index].msg_hdr;
+        let is_told = header.msg_controllen >= size_of::<libc::cmsghdr>() + size_of::<libc::c_int>();
+        let told = is_told.then(|| self.controls[index].segment_bytes()).flatten();
+        told.unwrap_or(RUN_BYTES_MAX)
+    }
+
+    /// The datagrams of a run that came by the last call, `None` for one that is too long; and who
+    /// sent them.
+    pub(crate) fn run(&self, index: usize) -> Option<(SocketAddr, impl Iterator<Item = Option<&[u8]>>)> {
+        let from = self.names[index].address()?;
+        let bytes = &self.bytes[index * RUN_BYTES_MAX..][..self.len(index)];
+        let is_cut = self.headers[index].msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        let whole = move |datagram: &[u8]| !is_cut && datagram.len() <= DATAGRAM_BYTES_MAX;
+        let datagrams = bytes.chunks(self.segment_bytes(index)).chain(bytes.is_empty().then_some(bytes));
+        Some((from, datagrams.map(move |datagram| whole(datagram).then_some(datagram))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::socket::Run;
+    use crate::wire::socket::tests::pair;
+    use std::net::UdpSocket;
+    use verbline_roce::transport::Mtu;
+
+    /// All that has come: whole datagrams, and who sent them.
+    fn all(arrivals: &mut Arrivals, link: &Link) -> Vec<(SocketAddr, Vec<u8>)> {
+        let (mut all, mut asking) = (Vec::new(), Asking::first());
+        loop {
+            let count = arrivals.receive(link, link.own_socket(), &mut asking);
+            for (from, datagrams) in (0..count).filter_map(|index| arrivals.run(index)) {
+                all.extend(datagrams.flatten().map(|datagram| (from, datagram.to_vec())));
+            }
+            if count == 0 {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn runs_arrive_as_datagrams_and_name_their_sender() {
+        let [a, b] = pair([1, 2]);
+        let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 1000 });
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..7], segment_bytes: 7 });
+        let got = all(&mut Arrivals::new(), &b);
+        assert_eq!(got.iter().map(|(_, datagram)| datagram.len()).collect::<Vec<_>>(), [1000, 1000, 500, 7]);
+        assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
+        assert_eq!((&*got[3].1, got[3].0), (&bytes[..7], a.own()));
+        let (sent, received) = (a.counters.values(), b.counters.values());
+        assert_eq!((sent.sent, received.received, sent.send_calls), (4, 4, 2));
+        assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
+    }
+
+    /// By ones, twos and so on; and the longest runs there are.
+    #[test]
+    fn nothing_that_comes_is_lost_however_much_is_asked_for() {
+        let [a, b] = pair([5, 6]);
+        let mut arrivals = Arrivals::new();
+        let bytes = vec![7; 15 * 4112];
+        for _ in 0..20 {
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 4112 });
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..90], segment_bytes: 80 });
+        }
+        let lengths: Vec<_> = all(&mut arrivals, &b).iter().map(|(_, datagram)| datagram.len()).collect();
+        let sent: Vec<_> = [4112; 15].into_iter().chain([80, 10]).collect();
+        assert_eq!(lengths, sent.repeat(20));
+        assert_eq!(a.counters.values().full, 0, "the kernel took it all");
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_given_out() {
+        let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
+        let link = Link::open(free).expect("just freed");
+        let sender = UdpSocket::bind("[::1]:0").expect("a socket");
+        sender.send_to(&vec![0; DATAGRAM_BYTES_MAX + 1], link.own()).expect("sent");
+        sender.send_to(&[], link.own()).expect("sent");
+        let mut arrivals = Arrivals::new();
+        assert_eq!(arrivals.receive(&link, link.own_socket(), &mut Asking::first()), 1);
+        let (_, datagrams) = arrivals.run(0).expect("somebody sent it");
+        assert_eq!(datagrams.collect::<Vec<_>>(), [None]);
+        assert_eq!(all(&mut arrivals, &link).len(), 1, "an empty one is for the transport to discard");
+    }
+}

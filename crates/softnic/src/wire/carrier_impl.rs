@@ -1,0 +1,112 @@
+//! What the data path asks of a wire.
+
+use crate::data_path::carrier::{Carrier, Outgoing};
+use crate::data_path::errors::Errors;
+use crate::data_path::poster::{Poster, Refused};
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::queues::inbound_filter::NOT_ESTABLISHED;
+use crate::queues::wr::SendWr;
+use crate::wire::device_wire::Wire;
+use crate::wire::gid::{address_of, gid_of};
+use crate::wire::groups::address_of_group;
+use crate::wire::queue_pair;
+use std::ffi::c_int;
+use std::net::IpAddr;
+use std::sync::TryLockError;
+use std::sync::atomic::Ordering;
+use verbline_roce::transport::QueuePair;
+use verbline_roce::wire::Addresses;
+
+impl Carrier for Wire {
+    fn connect(&self, qp: &Qp) -> bool {
+        let made = queue_pair::leads_to(qp, self)
+            .and_then(|addresses| queue_pair::open(qp, addresses, self.link.own().port()));
+        let Some(made) = made else { return false };
+        let mut inner = self.lock();
+        let is_added = inner.queue_pairs.add(qp, made);
+        if is_added {
+            // Release, as in `modify`. No queue pair of this process expects this word; nothing is
+            // taken in while the lock is held.
+            qp.inbound.accept.store(NOT_ESTABLISHED, Ordering::Release);
+        }
+        is_added
+    }
+
+    fn start(&self, qp: &Qp) {
+        self.lock().queue_pairs.with(qp.qpn, |made| queue_pair::start(qp, made));
+    }
+
+    fn change(&self, qp: &Qp) {
+        let addresses = queue_pair::leads_to(qp, self);
+        let port = self.link.own().port();
+        self.lock().queue_pairs.with(qp.qpn, |made| queue_pair::change(qp, addresses, port, made));
+    }
+
+    fn hold(&self, qp: &Qp) -> bool {
+        self.lock().queue_pairs.with(qp.qpn, QueuePair::hold).unwrap_or(true)
+    }
+
+    fn send_again(&self, qp: &Qp) {
+        self.lock().queue_pairs.with(qp.qpn, QueuePair::send_again);
+        // Who polls sends what was held, and so does the thread, if nobody does.
+        self.doorbell.ring();
+    }
+
+    fn fail(&self, qp: &Qp) {
+        self.lock().queue_pairs.fail(qp);
+    }
+
+    fn remove(&self, qp: &Qp) {
+        self.lock().queue_pairs.remove(qp.qpn);
+    }
+
+    fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>> {
+        queue_pair::post(self, poster, list, errors)
+    }
+
+    fn add_datagram(&self, datagram: &Outgoing<'_>) {
+        let own = self.link.own().ip();
+        // One that goes by another GID of the device's leads nowhere here, or into this process. To
+        // one that is older than the address no answer would come.
+        if datagram.source_gid == gid_of(own)
+            && fabric::slice_of(datagram.from) == self.slice
+            && let Some(addresses) = Addresses::new(own, address_of(datagram.gid))
+        {
+            self.lock().add_datagram(datagram, addresses);
+        }
+    }
+
+    fn send_datagrams(&self) {
+        self.lock().send_datagrams();
+    }
+
+    fn join(&self, gid: &[u8; 16]) -> Result<(), c_int> {
+        let (Some(address), IpAddr::V4(own)) = (address_of_group(gid), self.link.own().ip()) else { return Ok(()) };
+        let mut inner = self.lock();
+        let joined = inner.groups.join(address, own, self.link.own().port());
+        let watched = joined.and_then(|new| new.map_or(Ok(()), |new| self.link.watch(&new.socket)));
+        watched.map_err(|error| {
+            inner.groups.leave(gid);
+            error.raw_os_error().unwrap_or(libc::EIO)
+        })
+    }
+
+    fn leave(&self, gid: &[u8; 16]) {
+        self.lock().groups.leave(gid);
+    }
+
+    /// If another thread is at it, that one does the work.
+    fn poll(&self, pinned: Pinned<'_>, errors: &mut Errors) {
+        match self.inner.try_lock() {
+            Ok(mut inner) => inner.poll(pinned, errors),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().poll(pinned, errors),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn owner_armed(&self) {
+        self.doorbell.ring();
+    }
+}

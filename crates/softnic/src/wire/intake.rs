@@ -1,0 +1,103 @@
+//! What becomes of a datagram that has come: a queue pair takes it, connection management, or
+//! another process of the address.
+//!
+//! What it guarantees: one that another process passed on is not passed on again.
+
+use crate::data_path::arrival;
+use crate::data_path::datagram::{self, Incoming, Receiver};
+use crate::data_path::errors::Errors;
+use crate::objects::device::Device;
+use crate::objects::fabric::{self, slice_of};
+use crate::objects::guards::Pinned;
+use crate::wire::gid::gid_of;
+use crate::wire::management::{Management, Whose};
+use crate::wire::memory::Keys;
+use crate::wire::neighbours::Neighbours;
+use crate::wire::transports::Transports;
+use std::net::{IpAddr, SocketAddr};
+use verbline_roce::transport::{Arrival, Icrc};
+use verbline_roce::wire::{Addresses, Qpn, Route};
+use verbline_roce::{Datagram, Received};
+
+/// Takes in what has come to a wire's own address.
+pub(super) struct Intake<'a> {
+    pub(super) device: &'static Device,
+    pub(super) own: IpAddr,
+    pub(super) now_ns: u64,
+    pub(super) pinned: Pinned<'a>,
+    pub(super) queue_pairs: &'a mut Transports,
+    pub(super) management: &'a mut Management,
+    /// Whether something has completed.
+    pub(super) has_completed: bool,
+}
+
+impl Intake<'_> {
+    /// Takes in a datagram. What is for other processes of the address goes to them, unless it came
+    /// from one of them.
+    pub(super) fn take(
+        &mut self,
+        from: SocketAddr,
+        arrived: Arrival,
+        bytes: &[u8],
+        others: Option<&mut Neighbours>,
+        errors: &mut Errors,
+    ) {
+        match self.queue_pairs.engine.receive(self.now_ns, arrived, bytes, &mut Keys(self.pinned)) {
+            Received::Management(said) => {
+                let is_passed = others.is_some_and(|others| match self.management.whose(&said) {
+                    Whose::Own => false,
+                    Whose::Slice(slice) => others.pass(self.now_ns, slice, from, bytes),
+                    Whose::Listener(service) => others.offer(service, from, bytes),
+                });
+                if !is_passed {
+                    self.management.receive(self.now_ns, from.ip(), &said);
+                }
+            }
+            Received::Taken { qpn, is_first: true } => {
+                if let Some(qp) = fabric::lookup(self.pinned, qpn.number()) {
+                    arrival::establish(qp);
+                }
+            }
+            Received::Elsewhere(qpn) => {
+                let of_nobody = others.map_or(1, |others| others.add(self.now_ns, slice_of(qpn.number()), from, bytes));
+                self.discard(of_nobody);
+            }
+            // Those to groups come by the groups' sockets.
+            Received::Datagram(came) if came.to != Qpn::MULTICAST => {
+                let to = Receiver::QueuePair(came.to.number());
+                let came = incoming(to, gid_of(self.own), from, &came);
+                if !datagram::arrive(self.device, self.pinned, &came, errors) {
+                    self.discard(1);
+                }
+            }
+            Received::Taken { .. } | Received::Datagram(_) | Received::Discarded(_) => {}
+        }
+        // At once: the transport has room for few, and takes no message without.
+        self.has_completed |= self.queue_pairs.complete(self.pinned, errors);
+    }
+
+    /// Datagrams are for nobody.
+    pub(super) fn discard(&mut self, datagrams: u64) {
+        (0..datagrams).for_each(|_| self.queue_pairs.engine.discard_of_nobody());
+    }
+}
+
+/// How a datagram from there has arrived at `to`; `None` if its sender is of another family.
+pub(super) fn arrived(from: SocketAddr, to: IpAddr) -> Option<Arrival> {
+    let route = Route { addresses: Addresses::new(from.ip(), to)?, source_port: from.port(), traffic_class: 0 };
+    // Of IPv4 a socket doesn't tell the identification, which the checksum covers.
+    Some(Arrival { route, icrc: if to.is_ipv6() { Icrc::IpId(0) } else { Icrc::Unknown } })
+}
+
+pub(super) fn incoming<'a>(to: Receiver, gid: [u8; 16], from: SocketAddr, came: &Datagram<'a>) -> Incoming<'a> {
+    Incoming {
+        to,
+        from: came.from.number(),
+        qkey: came.qkey,
+        immediate: came.immediate,
+        solicited: came.solicited,
+        gid,
+        source_gid: gid_of(from.ip()),
+        payload: came.payload,
+    }
+}

@@ -1,0 +1,239 @@
+//! What one thread at a time does for a wire: takes in what has come, lets time pass, sends, and
+//! completes.
+//!
+//! What it guarantees: a turn is bounded, whatever comes and whatever is to be sent. It waits for
+//! nobody, and nothing is allocated in it but by connection management.
+
+use crate::data_path::carrier::Outgoing;
+use crate::data_path::datagram::{self, Receiver};
+use crate::data_path::errors::Errors;
+use crate::objects::device::{self, Device};
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::queues::timer;
+use crate::wire::arrivals::{Arrivals, Asking};
+use crate::wire::gid::gid_of;
+use crate::wire::groups::{Groups, Joined};
+use crate::wire::intake::{self, Intake, arrived};
+use crate::wire::management::{self, Management};
+use crate::wire::memory::Keys;
+use crate::wire::neighbours::{Neighbours, PassedOn, Slice};
+use crate::wire::outbox::Outbox;
+use crate::wire::socket::Link;
+use crate::wire::transports::Transports;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use verbline_roce::Received;
+use verbline_roce::transport::Arrival;
+use verbline_roce::wire::{Addresses, Bth, Deth, Packet, Psn, Qpn, Route, Segment};
+
+/// Datagrams that one turn sends at most.
+const SENT_MAX: usize = 64;
+
+/// See the [module](self).
+pub(crate) struct Inner {
+    device: &'static Device,
+    link: Arc<Link>,
+    pub(super) queue_pairs: Transports,
+    pub(super) management: Management,
+    pub(super) neighbours: Neighbours,
+    arrivals: Arrivals,
+    /// The device's own socket.
+    asking: Asking,
+    pub(super) groups: Groups,
+    outbox: Outbox,
+    /// The number of the next datagram of UD.
+    datagram_psn: Psn,
+    /// Turns that the owners of queue pairs took.
+    pub(super) polls: u64,
+    /// The last turn kept its answers back.
+    has_kept_back: bool,
+    /// The last turn did not send all.
+    has_more: bool,
+}
+
+impl Inner {
+    pub(super) fn new(device: &'static Device, link: &Arc<Link>, slice: Slice) -> io::Result<Inner> {
+        let own = link.own();
+        let (management, mut queue_pairs) = (Management::new(own, slice.number), Transports::new());
+        queue_pairs.engine.own_numbers(fabric::numbers_of(slice.number));
+        let neighbours = Neighbours::new(link, slice)?;
+        link.watch(&neighbours)?;
+        Ok(Inner {
+            device,
+            link: link.clone(),
+            queue_pairs,
+            management,
+            neighbours,
+            arrivals: Arrivals::new(),
+            asking: Asking::first(),
+            groups: Groups::default(),
+            outbox: Outbox::new(own.port()),
+            datagram_psn: Psn::new(management::random()),
+            polls: 0,
+            has_kept_back: false,
+            has_more: false,
+        })
+    }
+
+    /// The turn of a thread that polls.
+    pub(super) fn poll(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
+        self.polls += 1;
+        let now_ns = timer::now_ns();
+        // A refusal that ends a connection leaves before the queue pair goes to ERR.
+        let has_completed = self.take_in(now_ns, pinned, errors, false) && errors.is_empty();
+        // A program that is given a message mostly answers it: what the transport has to say leaves
+        // behind the answer, or at the next poll.
+        self.has_kept_back = has_completed && !self.has_kept_back;
+        if !self.has_kept_back {
+            self.send_at(now_ns, pinned, errors);
+        }
+    }
+
+    /// The turn of the wire's own thread.
+    pub(super) fn turn(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
+        let now_ns = timer::now_ns();
+        self.take_in(now_ns, pinned, errors, true);
+        self.send_at(now_ns, pinned, errors);
+    }
+
+    /// When to take the next turn at the latest, by the clock of `timer`; at once, if there is more
+    /// to send.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        if self.has_more || self.has_kept_back {
+            return Some(0);
+        }
+        let both = [self.queue_pairs.engine.deadline_ns(), self.management.deadline_ns()];
+        both.into_iter().flatten().min()
+    }
+
+    /// What has come, and what time does; whether something has completed.
+    fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors, is_own_thread: bool) -> bool {
+        let Inner { device, link, queue_pairs, management, neighbours, arrivals, asking, .. } = self;
+        let own = link.own().ip();
+        let mut intake = Intake { device, own, now_ns, pinned, queue_pairs, management, has_completed: false };
+        neighbours.look(is_own_thread);
+        for index in 0..arrivals.receive(link, link.own_socket(), asking) {
+            let Some((from, arrived, datagrams)) = came(arrivals, link, index, own) else { continue };
+            datagrams.for_each(|bytes| intake.take(from, arrived, bytes, Some(neighbours), errors));
+            intake.discard(neighbours.flush(now_ns));
+        }
+        while let Some(PassedOn { from, datagrams }) = neighbours.next() {
+            if let Some(arrived) = arrived(from, own) {
+                datagrams.for_each(|bytes| intake.take(from, arrived, bytes, None, errors));
+            }
+        }
+        let has_completed = intake.has_completed;
+        for index in 0..self.groups.len() {
+            self.take_in_of_group(index, now_ns, pinned, errors);
+        }
+        self.queue_pairs.engine.advance(now_ns);
+        self.management.advance(now_ns);
+        self.keep_alive(now_ns);
+        has_completed | self.queue_pairs.complete(pinned, errors)
+    }
+
+    /// From now on the queue pairs of connections that were established notice a peer that falls
+    /// silent.
+    pub(super) fn keep_alive(&mut self, now_ns: u64) {
+        while let Some(qpn) = self.management.next_established() {
+            self.queue_pairs.with(qpn, |made| made.keep_alive(now_ns));
+        }
+    }
+
+    /// What has come to a group. What devices of this process have sent is delivered already.
+    fn take_in_of_group(&mut self, index: usize, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
+        let Inner { device, link, queue_pairs, arrivals, groups, .. } = self;
+        let Some(Joined { gid, group, address, socket, asking, .. }) = groups.get(index) else { return };
+        let to = (*address).into();
+        for index in 0..arrivals.receive(link, socket.as_fd(), asking) {
+            let Some((from, arrived, datagrams)) = came(arrivals, link, index, to) else { continue };
+            let of_here = device::by_gid(&gid_of(from.ip()));
+            for bytes in datagrams {
+                // Only the transport's queue pairs need memory, and none of them is in a group.
+                if let Received::Datagram(came) = queue_pairs.engine.receive(now_ns, arrived, bytes, &mut Keys(pinned))
+                    && came.to == Qpn::MULTICAST
+                    && !of_here.is_some_and(|sender| fabric::is_here(sender, came.from.number()))
+                {
+                    let came = intake::incoming(Receiver::Group(group), *gid, from, &came);
+                    datagram::arrive(device, pinned, &came, errors);
+                }
+            }
+        }
+    }
+
+    /// Adds a datagram of UD to what is sent next.
+    pub(super) fn add_datagram(&mut self, datagram: &Outgoing<'_>, addresses: Addresses) {
+        if self.outbox.room().is_none() {
+            self.outbox.flush(&self.link);
+        }
+        let Some((room, ip_id)) = self.outbox.room() else { return };
+        let route = Route { addresses, source_port: self.link.own().port(), traffic_class: datagram.traffic_class };
+        let bth = Bth { solicited: datagram.solicited, ..Bth::new(Qpn::new(datagram.to), self.datagram_psn) };
+        let deth = Deth { qkey: datagram.qkey, source: Qpn::new(datagram.from) };
+        let segment = Segment::Ud(deth, datagram.immediate);
+        let len = Packet { bth, segment, payload: datagram.payload }.write(room, &route, ip_id);
+        self.datagram_psn = self.datagram_psn.plus(1);
+        self.outbox.add(&route, len);
+    }
+
+    pub(super) fn send_datagrams(&mut self) {
+        self.outbox.flush(&self.link);
+    }
+
+    /// Sends what is to be sent, up to a bound.
+    pub(super) fn send(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
+        self.has_kept_back = false;
+        self.send_at(timer::now_ns(), pinned, errors);
+    }
+
+    fn send_at(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
+        self.say();
+        let mut memory = Keys(pinned);
+        self.has_more = true;
+        for _ in 0..SENT_MAX {
+            let Some((room, ip_id)) = self.outbox.room() else { break };
+            let Some(sent) = self.queue_pairs.engine.transmit(now_ns, &mut memory, room, ip_id) else {
+                self.has_more = false;
+                break;
+            };
+            self.outbox.add(&sent.route, sent.len);
+        }
+        self.outbox.flush(&self.link);
+        self.queue_pairs.publish(&self.link.incidents);
+        // Unreliable sends complete by being sent, and some fail.
+        self.queue_pairs.complete(pinned, errors);
+    }
+
+    /// Sends the messages of connection management. Needs no memory.
+    pub(super) fn say(&mut self) {
+        while let Some((room, ip_id)) = self.outbox.room() {
+            let Some((route, len)) = self.management.transmit(room, ip_id) else { break };
+            self.outbox.add(&route, len);
+        }
+        self.outbox.flush(&self.link);
+        if self.neighbours.has_leaving() && !self.management.has_undecided() {
+            self.neighbours.leave();
+        }
+    }
+}
+
+/// A run that has come to `to`: who sent it, how it arrived, and its datagrams but those that are
+/// too long, which are counted. `None` if its sender is of another family.
+fn came<'a>(
+    arrivals: &'a Arrivals,
+    link: &'a Link,
+    index: usize,
+    to: IpAddr,
+) -> Option<(SocketAddr, Arrival, impl Iterator<Item = &'a [u8]>)> {
+    let (from, datagrams) = arrivals.run(index)?;
+    let whole = datagrams.filter_map(|datagram| {
+        if datagram.is_none() {
+            link.counters.truncated.add(1);
+        }
+        datagram
+    });
+    Some((from, arrived(from, to)?, whole))
+}

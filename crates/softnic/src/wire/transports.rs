@@ -1,0 +1,195 @@
+//! The queue pairs of a wire: their transports, what those don't keep of them, and where their
+//! completions go.
+//!
+//! What it guarantees: nothing is allocated but when a queue pair is added.
+
+use crate::data_path::arrival::{self, Arrival};
+use crate::data_path::completion::{self, Header};
+use crate::data_path::errors::Errors;
+use crate::data_path::progress;
+use crate::events::async_event::Kind;
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
+use crate::wire::counters::{Published, QpIncidents};
+use rdma_sys::{ibv_wc_flags, ibv_wc_status};
+use std::collections::HashMap;
+use std::sync::Arc;
+use verbline_roce::transport::{self, Fault, QueuePair};
+use verbline_roce::wire::{Qpn, SendEnd};
+use verbline_roce::{Completed, Completion, Engine, PostError, SendRequest, Status};
+use verbline_sync::ring::Overrun;
+
+/// See the [module](self).
+pub(super) struct Transports {
+    pub(super) engine: Engine,
+    carried: HashMap<u32, Carried>,
+}
+
+/// What the transport doesn't keep of a queue pair.
+struct Carried {
+    /// Of its sends, `wr_id` and opcode: by position, in a ring.
+    sends: Box<[(u64, u32)]>,
+    incidents: QpIncidents,
+}
+
+impl Transports {
+    pub(super) fn new() -> Transports {
+        Transports { engine: Engine::new(), carried: HashMap::new() }
+    }
+
+    /// Takes over a queue pair; false if its number can't be.
+    pub(super) fn add(&mut self, qp: &Qp, made: QueuePair) -> bool {
+        let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).max(1)];
+        let incidents = QpIncidents(Arc::new(Published::new()));
+        self.carried.insert(qp.qpn, Carried { sends: ring.into(), incidents });
+        self.engine.add(made).is_ok()
+    }
+
+    /// Gives a queue pair up, with all that is posted.
+    pub(super) fn remove(&mut self, qpn: u32) {
+        let removed = self.engine.remove(Qpn::new(qpn));
+        if let (Some(carried), Some(removed)) = (self.carried.remove(&qpn), removed) {
+            carried.incidents.0.publish(removed.counters().incidents());
+        }
+    }
+
+    /// Tells a queue pair something.
+    pub(super) fn with<R>(&mut self, qpn: u32, tell: impl FnOnce(&mut QueuePair) -> R) -> Option<R> {
+        self.engine.with(Qpn::new(qpn), tell)
+    }
+
+    /// A queue pair takes nothing any more. What was posted is flushed to where programs poll it.
+    pub(super) fn fail(&mut self, qp: &Qp) {
+        let carried = &self.carried;
+        self.engine.with(Qpn::new(qp.qpn), |made| {
+            // A reliable one that failed by itself has flushed all, and may still have to tell its
+            // peer why.
+            if qp.transport != Transport::Rc || !made.is_failed() {
+                made.fail();
+            }
+            while let Some(completion) = made.poll() {
+                // If it is lost to an overrun, that queue's event said so.
+                let _ = give(qp, &completion, carried);
+            }
+        });
+    }
+
+    /// What a queue pair counted.
+    pub(super) fn counters(&self, qpn: u32) -> Option<transport::Counters> {
+        self.engine.queue_pair(Qpn::new(qpn)).map(|found| *found.counters())
+    }
+
+    /// What goes wrong with it, to be read later.
+    pub(super) fn incidents(&self, qpn: u32) -> Option<QpIncidents> {
+        self.carried.get(&qpn).map(|carried| carried.incidents.clone())
+    }
+
+    /// Posts a work request, whose id is its position.
+    pub(super) fn post(
+        &mut self,
+        qpn: u32,
+        request: &SendRequest<'_>,
+        wr_id: u64,
+        opcode: u32,
+    ) -> Result<(), PostError> {
+        self.engine.post_send(Qpn::new(qpn), request).unwrap_or(Err(PostError::NotReady))?;
+        if let Some(Carried { sends, .. }) = self.carried.get_mut(&qpn) {
+            let place = request.id as usize % sends.len();
+            sends[place] = (wr_id, opcode);
+        }
+        Ok(())
+    }
+
+    /// Lets others read what went wrong since the last turn, mostly nothing.
+    pub(super) fn publish(&mut self, of_all: &Published) {
+        let Some(all) = self.engine.take_new_incidents() else { return };
+        of_all.publish(all);
+        while let Some((qpn, all)) = self.engine.take_noted() {
+            if let Some(carried) = self.carried.get(&qpn.number()) {
+                carried.incidents.0.publish(&all);
+            }
+        }
+    }
+
+    /// Puts what has completed where programs poll it; whether there was something.
+    pub(super) fn complete(&mut self, pinned: Pinned<'_>, errors: &mut Errors) -> bool {
+        let mut is_some = false;
+        while let Some((qpn, completion)) = self.engine.poll() {
+            is_some = true;
+            let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
+            if give(qp, &completion, &self.carried).is_err() {
+                errors.fail_fatally(qp);
+            }
+        }
+        while let Some((qpn, fault)) = self.engine.take_failed() {
+            is_some = true;
+            let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
+            match fault {
+                Some(Fault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
+                Some(Fault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
+                // An unreliable queue pair goes on receiving when a send has failed.
+                None => errors.fail_sends(qp),
+            }
+        }
+        while let Some(qpn) = self.engine.take_drained() {
+            let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
+            progress::drained(qp, &mut qp.sq.pending.lock());
+        }
+        is_some
+    }
+}
+
+/// Puts a completion where the program polls it.
+fn give(qp: &Qp, completion: &Completion, carried: &HashMap<u32, Carried>) -> Result<(), Overrun> {
+    match completion.completed {
+        Completed::Receive(_) | Completed::ReceiveWrite { .. } => received(qp, completion),
+        Completed::Send | Completed::Write | Completed::Read | Completed::Atomic | Completed::Local => {
+            sent(qp, completion, carried)
+        }
+    }
+}
+
+fn received(qp: &Qp, completion: &Completion) -> Result<(), Overrun> {
+    let (opcode, imm, flags) = match completion.completed {
+        Completed::ReceiveWrite { immediate } => {
+            (completion::RECV_RDMA_WITH_IMM, immediate.to_be(), ibv_wc_flags::IBV_WC_WITH_IMM.0)
+        }
+        Completed::Receive(SendEnd::Immediate(immediate)) => {
+            (completion::RECV, immediate.to_be(), ibv_wc_flags::IBV_WC_WITH_IMM.0)
+        }
+        Completed::Receive(SendEnd::Invalidate(rkey)) => (completion::RECV, rkey, ibv_wc_flags::IBV_WC_WITH_INV.0),
+        _ => (completion::RECV, 0, 0),
+    };
+    let (bytes, solicited) = (u64::from(completion.bytes), completion.solicited);
+    let arrival = Arrival { opcode, bytes, imm, flags, solicited };
+    arrival::complete_receive(qp, completion.id, arrival, status(completion.status), [0, 0])
+}
+
+fn sent(qp: &Qp, completion: &Completion, carried: &HashMap<u32, Carried>) -> Result<(), Overrun> {
+    let Some(Carried { sends, .. }) = carried.get(&qp.qpn) else { return Ok(()) };
+    let position = completion.id;
+    let (wr_id, opcode) = sends[position as usize % sends.len()];
+    let (status, byte_len) = (status(completion.status), completion.bytes);
+    let header = Header { word: wr_id, qpn: qp.qpn, status, byte_len, opcode, ..Header::default() };
+    let strong = status != completion::SUCCESS;
+    completion::push(qp.send_cq(), qp.tag(), &header, [position + 1, 0], strong)
+}
+
+/// In verbs' words.
+fn status(status: Status) -> u32 {
+    match status {
+        Status::Success => ibv_wc_status::IBV_WC_SUCCESS,
+        Status::LocalLength => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
+        Status::LocalProtection => ibv_wc_status::IBV_WC_LOC_PROT_ERR,
+        Status::LocalRefused => ibv_wc_status::IBV_WC_MW_BIND_ERR,
+        Status::LocalAccess => ibv_wc_status::IBV_WC_LOC_ACCESS_ERR,
+        Status::RemoteInvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+        Status::RemoteAccess => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+        Status::RemoteOperation => ibv_wc_status::IBV_WC_REM_OP_ERR,
+        Status::RetryExceeded => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
+        Status::RnrRetryExceeded => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
+        Status::Flushed => ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
+    }
+}

@@ -1,0 +1,66 @@
+//! The arguments of `trace`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use verbline_operate::{FilterAsk, TraceAsk};
+
+use super::args_capture::filter;
+use super::times::duration;
+
+/// How many packets end a trace for which nothing else was said, and how long it lasts at most.
+const PACKETS: u64 = 1000;
+const LENGTH: Duration = Duration::from_secs(10);
+/// How long a trace lasts that is written to a file.
+const CHROME_LENGTH: Duration = Duration::from_secs(1);
+
+/// Options of `trace`.
+#[derive(Args, Debug)]
+pub(super) struct TraceOptions {
+    /// The run: its name, its process, or the path of its socket; may be left out if there is one
+    pub(super) name: Option<String>,
+    /// Only packets that come by this place: stage.NAME, port.NAME, ring.NAME or injector.NAME
+    #[arg(long, value_name = "PLACE")]
+    pub(super) at: Option<String>,
+    /// End after this number of packets [default: 1000, unless --for or --chrome is given]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    packets: Option<u64>,
+    /// End after this time: seconds, or e.g. 500ms, 10s [default: 10s; with --chrome 1s]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    length: Option<Duration>,
+    /// Only packets that take longer, with what they waited before: e.g. 200us, 5ms
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(super) above: Option<Duration>,
+    /// Only packets with these bytes at this offset, as they come, or leave a stage, e.g. 4=0800
+    #[arg(long, value_name = "OFFSET=HEX", value_parser = filter)]
+    filter: Option<FilterAsk>,
+    /// Show so many of the slowest packets and of the longest turns
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
+    pub(super) slowest: u16,
+    /// Print one JSON document, which has each of the first thousand packets too
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Write what Perfetto and Chrome open: lcores as tracks, turns, stages, sleeps, packets
+    #[arg(long, value_name = "FILE")]
+    pub(super) chrome: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long, requires = "chrome")]
+    pub(super) force: bool,
+}
+
+impl TraceOptions {
+    pub(super) fn ask(&self) -> TraceAsk {
+        TraceAsk { filter: self.filter.clone() }
+    }
+
+    /// How many packets end it.
+    pub(super) fn packets(&self) -> Option<u64> {
+        let is_open = self.length.is_none() && self.chrome.is_none();
+        self.packets.or(is_open.then_some(PACKETS))
+    }
+
+    pub(super) fn length(&self) -> Duration {
+        self.length.unwrap_or(if self.chrome.is_some() { CHROME_LENGTH } else { LENGTH })
+    }
+}

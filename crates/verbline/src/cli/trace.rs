@@ -1,0 +1,145 @@
+//! `trace`: which ways a run's packets take, how long each step does, and what the lcores did
+//! meanwhile.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use verbline_operate::client::open;
+use verbline_operate::protocol::TraceHead;
+use verbline_operate::trace::chrome::ChromeFile;
+use verbline_operate::trace::events::Events;
+use verbline_operate::trace::journey::Journey;
+use verbline_operate::trace::summary::Summary;
+use verbline_operate::trace::timeline::Slice;
+use verbline_operate::trace::{Analysis, Output, Wanted};
+
+use super::args_trace::TraceOptions;
+use super::capture_files::created;
+use super::output::{document, message, result};
+use super::run::fail;
+use super::signals::caught;
+use super::trace_text::text;
+
+/// How soon a signal is seen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// For the run to send what is left once it was asked to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Packets that the document has whole.
+const FIRST_MAX: usize = 1000;
+
+/// Traces until the packets or the time are reached, a signal comes, or the run is over.
+pub(super) fn trace(options: &TraceOptions) -> ExitCode {
+    match traced(options) {
+        Ok((_, summary)) if options.json => {
+            document(&serde_json::to_value(&summary).unwrap_or_default(), ExitCode::SUCCESS, None)
+        }
+        Ok((plan, summary)) => result(&text(&plan, &summary), ExitCode::SUCCESS, None),
+        Err(why) => fail(&why),
+    }
+}
+
+fn traced(options: &TraceOptions) -> Result<(String, Summary), String> {
+    let asked = caught().map_err(|error| format!("signals can't be caught: {error}"))?;
+    let begun = open(options.name.as_deref()).and_then(|mut client| {
+        let hello = client.hello()?;
+        Ok((hello, client.trace(options.ask())?))
+    });
+    let (hello, (head, events)) = begun.map_err(|error| error.to_string())?;
+    let wanted = Wanted {
+        at: options.at.as_deref().map(|name| place(&head, name)).transpose()?,
+        above_ns: options.above.map_or(0, |above| u64::try_from(above.as_nanos()).unwrap_or(u64::MAX)),
+        packets: options.packets().unwrap_or(u64::MAX),
+        first: if options.json { FIRST_MAX } else { 0 },
+        slowest: options.slowest.into(),
+    };
+    let mut sink = Sink { chrome: None };
+    if options.chrome.is_some() {
+        sink.chrome = Some(chrome(options, &hello.plan, &head)?);
+    }
+    message(&format!("{}: tracing for {:?} at most; Ctrl-C ends it", hello.plan, options.length()));
+    let mut analysis = Analysis::new(head, wanted);
+    take_all(options, events, &mut analysis, &mut sink, &asked)?;
+    let summary = analysis.finish(&mut sink);
+    if let (Some(file), Some(path)) = (sink.chrome, &options.chrome) {
+        file.end().map_err(|error| format!("{} can't be written: {error}", path.display()))?;
+        message(&format!("{} is for https://ui.perfetto.dev or chrome://tracing", path.display()));
+    }
+    Ok((hello.plan, summary))
+}
+
+/// The place of this name.
+fn place(head: &TraceHead, name: &str) -> Result<u16, String> {
+    match head.places.iter().position(|place| place.name == name) {
+        Some(place) => Ok(place as u16),
+        None => {
+            let names: Vec<&str> = head.places.iter().map(|place| place.name.as_str()).collect();
+            Err(format!("the run has no place {name:?}; it has {}", names.join(", ")))
+        }
+    }
+}
+
+fn chrome(options: &TraceOptions, plan: &str, head: &TraceHead) -> Result<ChromeFile<BufWriter<File>>, String> {
+    let Some(path) = &options.chrome else { return Err("no file is named".to_owned()) };
+    let unwritten = |error: io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => format!("{} is there already; take another name, or --force", path.display()),
+        _ => format!("{} can't be written: {error}", path.display()),
+    };
+    let file = created(path, options.force).map_err(unwritten)?;
+    ChromeFile::new(BufWriter::with_capacity(1 << 20, file), plan, head).map_err(unwritten)
+}
+
+/// Where the slices go.
+struct Sink {
+    chrome: Option<ChromeFile<BufWriter<File>>>,
+}
+
+impl Sink {
+    fn is_full(&self) -> bool {
+        self.chrome.as_ref().is_some_and(ChromeFile::is_full)
+    }
+}
+
+impl Output for Sink {
+    fn slice(&mut self, lcore: usize, slice: &Slice) {
+        self.chrome.iter_mut().for_each(|file| file.slice(lcore, slice));
+    }
+
+    fn journey(&mut self, journey: &Journey) {
+        self.chrome.iter_mut().for_each(|file| file.journey(journey));
+    }
+}
+
+fn take_all(
+    options: &TraceOptions,
+    mut events: Events,
+    analysis: &mut Analysis,
+    sink: &mut Sink,
+    asked: &AtomicBool,
+) -> Result<(), String> {
+    let until = Instant::now() + options.length();
+    let mut ends_at = None;
+    loop {
+        let now = Instant::now();
+        let has_packets = options.packets().is_some_and(|packets| analysis.packets() >= packets);
+        // Relaxed: the flag carries no data; a look later is soon enough.
+        let is_enough = has_packets || until <= now || sink.is_full() || asked.load(Ordering::Relaxed);
+        if is_enough && ends_at.is_none() {
+            events.end();
+            ends_at = Some(now + END_PATIENCE);
+        }
+        if ends_at.is_some_and(|ends_at| ends_at <= now) {
+            return Err("the run does not end the trace".to_owned());
+        }
+        let patience = until.saturating_duration_since(now).clamp(Duration::from_millis(1), LOOK_EVERY);
+        match events.take(patience, |lcore, event| analysis.add(lcore, event, sink)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(format!("the trace breaks off: {error}")),
+        }
+    }
+}

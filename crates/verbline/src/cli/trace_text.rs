@@ -1,0 +1,229 @@
+//! What a trace has found, as a person reads it, in 80 columns.
+
+use std::fmt::Write as _;
+
+use verbline_operate::trace::summary::{Meanwhile, PacketSummary, PathSummary, Summary, TurnSummary};
+
+use super::figures::{count, duration, percent};
+use super::output::{COLUMNS, labelled, wrapped};
+use super::tables::table;
+use super::visible::visible_name;
+
+/// Ways that are shown.
+const PATHS_MAX: usize = 20;
+
+/// What takes a smaller share of a packet's time, or of a turn, is left out.
+const SHOWN_MIN: f64 = 0.01;
+
+pub(super) fn text(plan: &str, summary: &Summary) -> String {
+    let (packets, over) = (count(summary.packets), duration(summary.elapsed_ns));
+    let mut text = format!("{}: {packets} packets in {over}\n\n", visible_name(plan));
+    text += &paths(&summary.paths);
+    if !summary.steps.is_empty() {
+        let _ = writeln!(text, "{}\n", steps(summary));
+    }
+    for (number, packet) in summary.slowest.iter().enumerate() {
+        text += &slow_packet(number + 1, packet);
+    }
+    for turn in &summary.turns {
+        text += &long_turn(turn);
+    }
+    text += &untold(summary);
+    text
+}
+
+fn paths(paths: &[PathSummary]) -> String {
+    if paths.is_empty() {
+        return String::new();
+    }
+    let figures = |packets: &str, mean: &str, most: &str| format!("{packets:>9} {mean:>8} {most:>8}  ");
+    let head = figures("packets", "mean", "most");
+    let mut text = format!("{head}way\n");
+    for one in paths.iter().take(PATHS_MAX) {
+        let times = figures(&count(one.packets), &duration(one.mean_ns), &duration(one.max_ns));
+        let way = match &one.path[..] {
+            [] => "other ways".to_owned(),
+            path => format!(
+                "{} ({})",
+                path.iter().map(|name| visible_name(name)).collect::<Vec<_>>().join(" > "),
+                one.ended
+            ),
+        };
+        let _ = writeln!(text, "{times}{}", wrapped(&way, COLUMNS, head.len()));
+    }
+    if paths.len() > PATHS_MAX {
+        let _ = writeln!(text, "and {} more ways", paths.len() - PATHS_MAX);
+    }
+    text.push('\n');
+    text
+}
+
+fn steps(summary: &Summary) -> String {
+    let rows = summary.steps.iter().map(|step| {
+        let name = match step.step.as_str() {
+            "before" => "before it was seen, at most".to_owned(),
+            name => visible_name(name),
+        };
+        [name, count(step.packets), duration(step.mean_ns), duration(step.max_ns), percent(step.share)]
+    });
+    table(["step", "packets", "mean", "most", "of all time"], 1, rows)
+}
+
+fn slow_packet(number: usize, packet: &PacketSummary) -> String {
+    let (took, waited) = (duration(packet.took_ns), duration(packet.waited_ns));
+    let way = packet.path.iter().map(|name| visible_name(name)).collect::<Vec<_>>().join(" > ");
+    let before = if packet.waited_ns == 0 { String::new() } else { format!(", after a wait of {waited} at most") };
+    let alike = if packet.alike == 0 { String::new() } else { format!("; {} more like it", count(packet.alike)) };
+    let head = format!("took {took}{before}: {way} ({}){alike}", packet.ended);
+    let mut text = format!("{}\n", labelled(&format!("slow {number}"), &head));
+    let whole_ns = packet.took_ns + packet.waited_ns;
+    for step in packet.steps.iter().filter(|step| step.took_ns as f64 >= whole_ns as f64 * SHOWN_MIN) {
+        let what = match step.step.as_str() {
+            "before" => format!("waited at most for lcore {} to look", visible_name(&step.lcore)),
+            name => match name.strip_prefix("to ") {
+                Some(next) => format!("waited on lcore {} for {}", visible_name(&step.lcore), visible_name(next)),
+                None if name.starts_with("stage.") => format!("in {}", visible_name(name)),
+                None => format!("in {}, for lcore {}", visible_name(name), visible_name(&step.lcore)),
+            },
+        };
+        let meanwhile = listed(&step.meanwhile, step.took_ns);
+        let meanwhile = if meanwhile.is_empty() { meanwhile } else { format!("; meanwhile {meanwhile}") };
+        let line = wrapped(&format!("{what}{meanwhile}"), COLUMNS, 20);
+        let _ = writeln!(text, "{:>18}  {line}", duration(step.took_ns));
+    }
+    text.push('\n');
+    text
+}
+
+fn long_turn(turn: &TurnSummary) -> String {
+    let did = listed(&turn.did, turn.took_ns);
+    let did = if did.is_empty() { "nothing that took long".to_owned() } else { did };
+    let text = format!("{} on lcore {}: {did}", duration(turn.took_ns), visible_name(&turn.lcore));
+    format!("{}\n", labelled("turn", &text))
+}
+
+/// The longest of what was done in a time, without what is a small part of it.
+fn listed(did: &[Meanwhile], within_ns: u64) -> String {
+    let one = |one: &Meanwhile| {
+        let what = match one.did.as_str() {
+            "asleep" => "asleep".to_owned(),
+            "stolen" => "kept from its CPU".to_owned(),
+            stage => visible_name(stage),
+        };
+        format!("{what} {}", duration(one.ns))
+    };
+    let is_shown = |did: &&Meanwhile| did.ns as f64 >= within_ns as f64 * SHOWN_MIN;
+    did.iter().filter(is_shown).take(4).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What the figures above do not have.
+fn untold(summary: &Summary) -> String {
+    let mut text = String::new();
+    let lost: Vec<String> = (summary.lost_turns.iter().filter(|(_, turns)| **turns > 0))
+        .map(|(lcore, turns)| format!("{} turns of lcore {}", count(*turns), visible_name(lcore)))
+        .collect();
+    if !lost.is_empty() {
+        let why = format!("{}: more happened than could be taken", lost.join(", "));
+        text += &format!("{}\n", labelled("lost", &why));
+    }
+    let packets = [(summary.partial, "seen only in part"), (summary.under_way, "still under way at the end")];
+    let packets: Vec<String> = (packets.into_iter().filter(|(packets, _)| *packets > 0))
+        .map(|(packets, what)| format!("{} packets {what}", count(packets)))
+        .collect();
+    if !packets.is_empty() {
+        text += &format!("{}\n", labelled("left out", &packets.join(", ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use verbline_operate::trace::summary::{PacketStep, StepSummary};
+
+    use super::*;
+    use crate::cli::screens::assert_shown;
+
+    fn meanwhile(did: &str, ns: u64) -> Meanwhile {
+        Meanwhile { did: did.to_owned(), ns }
+    }
+
+    fn summary() -> Summary {
+        let path: Vec<String> =
+            ["port.feed-a", "stage.book", "ring.orders", "stage.risk", "port.out"].map(Into::into).into();
+        let step = |step: &str, lcore: &str, from_ns, took_ns, meanwhile| PacketStep {
+            step: step.into(),
+            lcore: lcore.into(),
+            from_ns,
+            took_ns,
+            meanwhile,
+        };
+        let slow = PacketSummary {
+            at_ns: 0,
+            took_ns: 2_100_000,
+            waited_ns: 900_000,
+            path: path.clone(),
+            ended: "posted",
+            alike: 7,
+            steps: vec![
+                step("before", "feed", -900_000, 900_000, vec![meanwhile("stage.book", 880_000)]),
+                step("stage.book", "feed", 0, 90_000, vec![]),
+                step(
+                    "ring.orders",
+                    "trader",
+                    90_000,
+                    2_000_000,
+                    vec![meanwhile("stage.risk", 1_800_000), meanwhile("asleep", 90_000), meanwhile("stolen", 9)],
+                ),
+                step("to port.out", "trader", 2_090_000, 10_000, vec![]),
+            ],
+        };
+        let step = |step: &str, share| StepSummary {
+            step: step.into(),
+            packets: 99,
+            mean_ns: 1_500,
+            max_ns: 2_000_000,
+            share,
+        };
+        Summary {
+            elapsed_ns: 1_250_000_000,
+            events: 5_000,
+            lost_turns: [("feed".to_owned(), 0), ("trader".to_owned(), 1_234)].into(),
+            packets: 99,
+            partial: 2,
+            under_way: 1,
+            paths: vec![PathSummary { path, ended: "posted", packets: 99, mean_ns: 1_500, max_ns: 3_000_000 }],
+            steps: vec![step("ring.orders", 0.7), step("before", 0.3)],
+            slowest: vec![slow],
+            turns: vec![TurnSummary {
+                lcore: "trader".into(),
+                at_ns: 0,
+                took_ns: 1_900_000,
+                did: vec![meanwhile("stolen", 1_400_000)],
+            }],
+            first: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_document_shows_a_trace_from_the_ways_to_the_slowest() {
+        let shown = text("tick-to-trade", &summary());
+        assert!(shown.lines().all(|line| line.chars().count() <= COLUMNS), "{shown}");
+        assert_shown(&[("trace", shown)]);
+    }
+
+    #[test]
+    fn a_trace_without_packets_says_so() {
+        let nothing = Summary {
+            packets: 0,
+            partial: 0,
+            under_way: 0,
+            lost_turns: Default::default(),
+            paths: Vec::new(),
+            steps: Vec::new(),
+            slowest: Vec::new(),
+            turns: Vec::new(),
+            ..summary()
+        };
+        assert_eq!(text("kv", &nothing), "kv: 0 packets in 1.2s\n\n");
+    }
+}

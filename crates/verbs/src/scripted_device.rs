@@ -1,0 +1,490 @@
+//! A device for tests that does as it is told: it takes a number of work requests and refuses the
+//! next, and completes those that it has when and as it is told to.
+//!
+//! Its control verbs are soft0's. What is posted and polled goes by functions of its own in
+//! `ibv_context.ops`, so that all that is above the provider's table is the real thing. What it
+//! guarantees: it never touches the memory of a work request, so that no completion does any harm,
+//! whenever it comes and whatever it says; and it has no thread and no clock, so that a run of the
+//! same steps is the same run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdma_sys::{
+    ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wc_opcode,
+};
+use verbline_softnic::fault;
+use verbline_softnic::qp_table::State;
+
+use crate::cq::completion::Status;
+use crate::device::context::Context;
+use crate::device::provider::Provider;
+use crate::device::{Device, DeviceError};
+use crate::qp::QueuePair;
+
+/// One scripted device.
+pub struct Script {
+    /// Where its context is, which finds it.
+    context: usize,
+    device: Arc<Mutex<Scripted>>,
+}
+
+/// A work request that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Its number.
+    pub wr_id: u64,
+    /// Whether a success is told (of a receive, always).
+    pub signaled: bool,
+    /// Whether READs and atomics in front of it are done first.
+    pub fenced: bool,
+    /// The bytes of its parts.
+    pub len_bytes: u32,
+}
+
+/// A call of ibv_post_send(3), ibv_post_recv(3) or ibv_post_srq_recv(3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// The QP's number; 0 of a shared queue.
+    pub qpn: u32,
+    /// Whether it was of sends.
+    pub sends: bool,
+    /// What was taken.
+    pub taken: Vec<Posted>,
+    /// Whether there was more, which was refused.
+    pub refused: bool,
+}
+
+/// What the device has, and what is done with it.
+#[derive(Debug)]
+pub struct Queues {
+    pairs: BTreeMap<u32, Pair>,
+    /// What is posted to shared receive queues.
+    shared: BTreeMap<usize, VecDeque<Posted>>,
+    ready: VecDeque<Ready>,
+    polled: Option<Ready>,
+    posts: Vec<Post>,
+    takes: usize,
+    refusal: i32,
+}
+
+#[derive(Debug)]
+struct Pair {
+    send_cq: usize,
+    recv_cq: usize,
+    /// The shared queue that it receives from; 0: its own.
+    srq: usize,
+    sends: VecDeque<Posted>,
+    recvs: VecDeque<Posted>,
+}
+
+/// A completion that is not polled yet.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    cq: usize,
+    qpn: u32,
+    wr_id: u64,
+    status: u32,
+    opcode: u32,
+    len_bytes: u32,
+}
+
+type Hook = Box<dyn FnMut(&mut Queues) + Send>;
+
+struct Scripted {
+    queues: Queues,
+    on_poll: Option<Hook>,
+}
+
+/// Which device is behind which context.
+static SCRIPTS: Mutex<BTreeMap<usize, Arc<Mutex<Scripted>>>> = Mutex::new(BTreeMap::new());
+
+/// A test that fails in the middle of something leaves figures behind, for nobody to go on with.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Script {
+    /// Opens one. When the `Script` is dropped, the device refuses everything with `ENODEV`.
+    ///
+    /// # Errors
+    /// As opening soft0.
+    pub fn open() -> Result<(Context, Script), DeviceError> {
+        let context = Device::find(Provider::Soft, "soft0")?.open()?;
+        let queues = Queues {
+            pairs: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            ready: VecDeque::new(),
+            polled: None,
+            posts: Vec::new(),
+            takes: usize::MAX,
+            refusal: libc::ENOMEM,
+        };
+        let device = Arc::new(Mutex::new(Scripted { queues, on_poll: None }));
+        let raw: *mut ibv_context = context.inner.as_ptr();
+        lock(&SCRIPTS).insert(raw.addr(), Arc::clone(&device));
+        // SAFETY: the context was just opened, and nobody else has it yet.
+        let ops = unsafe { &mut (*raw).ops };
+        ops.post_send = Some(post_send);
+        ops.post_recv = Some(post_recv);
+        ops.post_srq_recv = Some(post_srq_recv);
+        ops.poll_cq = Some(poll_cq);
+        Ok((context, Script { context: raw.addr(), device }))
+    }
+
+    /// What it has. The device does nothing meanwhile: who posts or polls on the same thread before
+    /// this is dropped waits for ever.
+    pub fn queues(&self) -> impl std::ops::DerefMut<Target = Queues> + '_ {
+        struct Guard<'a>(MutexGuard<'a, Scripted>);
+        impl std::ops::Deref for Guard<'_> {
+            type Target = Queues;
+            fn deref(&self) -> &Queues {
+                &self.0.queues
+            }
+        }
+        impl std::ops::DerefMut for Guard<'_> {
+            fn deref_mut(&mut self) -> &mut Queues {
+                &mut self.0.queues
+            }
+        }
+        Guard(lock(&self.device))
+    }
+
+    /// From now on `hook` is called at the beginning of every poll: what happens while a thread
+    /// does nothing but poll. It does not panic, which would end the process.
+    pub fn on_poll(&self, hook: impl FnMut(&mut Queues) + Send + 'static) {
+        lock(&self.device).on_poll = Some(Box::new(hook));
+    }
+}
+
+impl Queues {
+    /// The next `count` work requests are taken, and those behind them refused with this `errno`;
+    /// `ENOMEM` says that the queue is full.
+    pub fn take_only(&mut self, count: usize, errno: i32) {
+        (self.takes, self.refusal) = (count, errno);
+    }
+
+    /// How many more it takes.
+    pub fn takes(&self) -> usize {
+        self.takes
+    }
+
+    /// Takes everything from now on.
+    pub fn take_all(&mut self) {
+        self.takes = usize::MAX;
+    }
+
+    /// The calls since this was last asked.
+    pub fn posts(&mut self) -> Vec<Post> {
+        std::mem::take(&mut self.posts)
+    }
+
+    /// Sends that it has, oldest first.
+    pub fn sends(&self, qpn: u32) -> Vec<Posted> {
+        self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.sends.iter().copied().collect())
+    }
+
+    /// Receives that it has, oldest first.
+    pub fn recvs(&self, qpn: u32) -> Vec<Posted> {
+        self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.recvs.iter().copied().collect())
+    }
+
+    /// The device knows the QP before anything is posted to it: it may receive from a shared queue.
+    pub fn know(&mut self, qp: &QueuePair) {
+        // SAFETY: the QP is live until drop.
+        unsafe { self.pair(qp.raw.as_ptr()) };
+    }
+
+    /// # Safety
+    /// The QP is live.
+    unsafe fn pair(&mut self, qp: *mut ibv_qp) -> &mut Pair {
+        // SAFETY: the QP is live, and these fields of it do not change.
+        let (qpn, send_cq, recv_cq, srq) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq, (*qp).srq) };
+        let (send_cq, recv_cq, srq) = (send_cq.addr(), recv_cq.addr(), srq.addr());
+        let new = || Pair { send_cq, recv_cq, srq, sends: VecDeque::new(), recvs: VecDeque::new() };
+        self.pairs.entry(qpn).or_insert_with(new)
+    }
+
+    /// A message of `len_bytes` comes (on UD with the 40 of the GRH). False if no receive is
+    /// posted.
+    pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
+        self.end_recv(qpn, Status::SUCCESS, len_bytes)
+    }
+
+    /// The oldest receive fails. False if there is none.
+    pub fn fail_recv(&mut self, qpn: u32, status: Status) -> bool {
+        self.end_recv(qpn, status, 0)
+    }
+
+    fn end_recv(&mut self, qpn: u32, status: Status, len_bytes: u32) -> bool {
+        let Some(pair) = self.pairs.get_mut(&qpn) else { return false };
+        let recvs = match pair.srq {
+            0 => &mut pair.recvs,
+            srq => self.shared.entry(srq).or_default(),
+        };
+        let Some(Posted { wr_id, .. }) = recvs.pop_front() else { return false };
+        let (cq, status, opcode) = (pair.recv_cq, status.raw(), ibv_wc_opcode::IBV_WC_RECV);
+        self.ready.push_back(Ready { cq, qpn, wr_id, status, opcode, len_bytes });
+        true
+    }
+
+    /// The oldest send ends so. Gives it, if there is one; its completion comes if it failed or was
+    /// signaled.
+    pub fn end_send(&mut self, qpn: u32, status: Status) -> Option<Posted> {
+        let pair = self.pairs.get_mut(&qpn)?;
+        let posted = pair.sends.pop_front()?;
+        if posted.signaled || !status.is_success() {
+            let (cq, status, opcode) = (pair.send_cq, status.raw(), ibv_wc_opcode::IBV_WC_SEND);
+            self.ready.push_back(Ready { cq, qpn, wr_id: posted.wr_id, status, opcode, len_bytes: 0 });
+        }
+        Some(posted)
+    }
+
+    /// Flushes what is posted, as a device does whose QP is in ERR; what is in a shared queue stays
+    /// there. Gives the sends.
+    pub fn flush(&mut self, qpn: u32) -> Vec<Posted> {
+        let sends = std::iter::from_fn(|| self.end_send(qpn, Status::WR_FLUSH_ERR)).collect();
+        let has_own = self.pairs.get(&qpn).is_some_and(|pair| pair.srq == 0);
+        while has_own && self.fail_recv(qpn, Status::WR_FLUSH_ERR) {}
+        sends
+    }
+
+    /// QPs with something posted that somebody has brought to ERR.
+    pub fn in_error(&self) -> Vec<u32> {
+        let in_error = |qpn: &u32| fault::state_of(*qpn) == Some(State::Err);
+        self.pairs.keys().copied().filter(in_error).collect()
+    }
+
+    /// The completion that was polled last comes once more. False if none was.
+    pub fn repeat(&mut self) -> bool {
+        self.ready.extend(self.polled);
+        self.polled.is_some()
+    }
+
+    /// What was of QPs that are gone is gone.
+    fn forget(&mut self) {
+        let gone = |qpn: u32| fault::state_of(qpn).is_none();
+        self.pairs.retain(|qpn, _| !gone(*qpn));
+        self.ready.retain(|ready| !gone(ready.qpn));
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").field("queues", &lock(&self.device).queues).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let mut scripts = lock(&SCRIPTS);
+        // Another one may be behind a context at the same address by now.
+        if scripts.get(&self.context).is_some_and(|device| Arc::ptr_eq(device, &self.device)) {
+            scripts.remove(&self.context);
+        }
+    }
+}
+
+/// The device of this context, if its script is still there.
+fn behind(context: *mut ibv_context) -> Option<Arc<Mutex<Scripted>>> {
+    lock(&SCRIPTS).get(&context.addr()).cloned()
+}
+
+/// # Safety
+/// As ibv_post_send(3): a live QP, a list that ends, and a place for what was refused.
+unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
+    // SAFETY: the caller's word; the parts are those of the work request.
+    unsafe {
+        take((*qp).context, Queue::Sends(qp), wr, bad, |wr| (wr.next, wr.wr_id, wr.send_flags, wr.sg_list, wr.num_sge))
+    }
+}
+
+/// # Safety
+/// As ibv_post_recv(3).
+unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+    // SAFETY: by the contract of ibv_post_recv(3), the QP is live and the list valid.
+    unsafe { take((*qp).context, Queue::Recvs(qp), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
+}
+
+/// # Safety
+/// As ibv_post_srq_recv(3).
+unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+    // SAFETY: by the contract of ibv_post_srq_recv(3), the SRQ is live and the list valid.
+    unsafe { take((*srq).context, Queue::Shared(srq), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
+}
+
+/// What work requests are posted to.
+#[derive(Clone, Copy)]
+enum Queue {
+    Sends(*mut ibv_qp),
+    Recvs(*mut ibv_qp),
+    Shared(*mut ibv_srq),
+}
+
+const TOLD: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
+const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
+/// Next, number, flags, and the parts.
+type Parts<W> = (*mut W, u64, u32, *mut ibv_sge, i32);
+
+/// # Safety
+/// The contract of [`post_send`], for a live queue of this context; `parts` says what is in the
+/// work request.
+unsafe fn take<W>(
+    context: *mut ibv_context,
+    queue: Queue,
+    mut wr: *mut W,
+    bad: *mut *mut W,
+    parts: impl Fn(&W) -> Parts<W>,
+) -> i32 {
+    let Some(device) = behind(context) else {
+        // SAFETY: by the contract above, `bad` is a place for what was refused.
+        unsafe { *bad = wr };
+        return libc::ENODEV;
+    };
+    let queues = &mut lock(&device).queues;
+    let mut taken = Vec::new();
+    while !wr.is_null() && taken.len() < queues.takes {
+        // SAFETY: the list is valid.
+        let (next, wr_id, flags, sges, count) = parts(unsafe { &*wr });
+        // SAFETY: `count` parts are there.
+        let len = |at| unsafe { (*sges.add(at as usize)).length };
+        let (signaled, fenced) = (flags & TOLD != 0, flags & FENCE != 0);
+        taken.push(Posted { wr_id, signaled, fenced, len_bytes: (0..count).map(len).sum() });
+        wr = next;
+    }
+    if queues.takes != usize::MAX {
+        queues.takes -= taken.len();
+    }
+    // SAFETY: by the contract above, the QP is live.
+    let (qpn, sends, place) = unsafe {
+        match queue {
+            Queue::Sends(qp) => ((*qp).qp_num, true, &mut queues.pair(qp).sends),
+            Queue::Recvs(qp) => ((*qp).qp_num, false, &mut queues.pair(qp).recvs),
+            Queue::Shared(srq) => (0, false, queues.shared.entry(srq.addr()).or_default()),
+        }
+    };
+    place.extend(&taken);
+    let refused = !wr.is_null();
+    queues.posts.push(Post { qpn, sends, taken, refused });
+    if !refused {
+        return 0;
+    }
+    // SAFETY: by the contract above, `bad` is a place for what was refused.
+    unsafe { *bad = wr };
+    queues.refusal
+}
+
+/// # Safety
+/// As ibv_poll_cq(3): a live CQ, and room for `room` completions.
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: i32, wc: *mut ibv_wc) -> i32 {
+    // SAFETY: the CQ is live.
+    let Some(device) = behind(unsafe { (*cq).context }) else { return -1 };
+    let Scripted { queues, on_poll } = &mut *lock(&device);
+    if let Some(hook) = on_poll {
+        hook(queues);
+    }
+    queues.forget();
+    let mut found = 0;
+    let mut others = VecDeque::new();
+    while let Some(ready) = queues.ready.pop_front() {
+        if ready.cq != cq.addr() || found >= room {
+            others.push_back(ready);
+            continue;
+        }
+        // SAFETY: integers only, for which all zeros is a value.
+        let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+        (entry.wr_id, entry.status, entry.opcode) = (ready.wr_id, ready.status, ready.opcode);
+        (entry.byte_len, entry.qp_num) = (ready.len_bytes, ready.qpn);
+        // SAFETY: there is room for one more, as was just seen.
+        unsafe { wc.add(found as usize).write(entry) };
+        queues.polled = Some(ready);
+        found += 1;
+    }
+    queues.ready = others;
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use verbline_mem::{Batch, Pool};
+
+    use super::*;
+    use crate::cq::CompletionQueue;
+    use crate::cq::completion::Completions;
+    use crate::fake_device;
+    use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
+    use crate::qp::{QpSpec, QueuePair};
+    use crate::transport::Transport;
+    use crate::wr::post::PostStop;
+
+    /// A QP of the device, a batch of `packets` packets to post, and their pool.
+    fn pair(packets: usize) -> (Script, CompletionQueue, QueuePair, Batch, Pool) {
+        let (context, script) = Script::open().unwrap();
+        let (cq, pd) = (context.create_cq(16, None).unwrap(), context.alloc_pd().unwrap());
+        let mut qp = pd.create_qp(&QpSpec { signal_every_wr: 2, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
+        qp.to_init(&InitSpec::default()).unwrap();
+        qp.to_rtr(&RtrSpec::connected(qp.endpoint())).unwrap();
+        qp.to_rts(&RtsSpec::default()).unwrap();
+        let pool = fake_device::unregistered_pool(packets as u32);
+        pd.register_pool(&pool).unwrap();
+        let mut batch = Batch::with_capacity(packets);
+        pool.cache(0).get_bulk(&mut batch, packets);
+        (script, cq, qp, batch, pool)
+    }
+
+    #[test]
+    fn it_takes_so_many_and_completes_what_it_is_told_to() {
+        let (script, mut cq, mut qp, mut batch, _pool) = pair(5);
+        let mut completions = Completions::with_capacity(8);
+        script.queues().take_only(3, libc::ENOMEM);
+        let outcome = qp.post_recv(&mut batch);
+        assert_eq!((outcome.posted, outcome.stop), (3, Some(PostStop::Full)));
+        assert_eq!(cq.poll(&mut completions), 0, "nothing completes of itself");
+        {
+            let mut queues = script.queues();
+            assert_eq!((queues.recvs(qp.qpn()).len(), queues.takes()), (3, 0));
+            assert!(queues.receive(qp.qpn(), 100) && queues.fail_recv(qp.qpn(), Status::LOC_LEN_ERR));
+            queues.take_all();
+        }
+        assert_eq!(cq.poll(&mut completions), 2);
+        let [first, second] = completions.as_slice() else { panic!("{completions:?}") };
+        assert_eq!(qp.recv_done(first).unwrap().len(), 100);
+        assert_eq!((second.status(), qp.recv_done(second).unwrap().len()), (Status::LOC_LEN_ERR, 0));
+        assert!(script.queues().repeat());
+        assert_eq!(cq.poll(&mut completions), 1);
+        assert!(qp.recv_done(&completions.as_slice()[0]).is_err(), "it was given before");
+
+        assert_eq!(qp.post_send(&mut batch).posted, 2);
+        let signaled: Vec<bool> = script.queues().sends(qp.qpn()).iter().map(|send| send.signaled).collect();
+        assert_eq!(signaled, [false, true]);
+        qp.to_err().unwrap();
+        let in_error = script.queues().in_error();
+        assert_eq!(in_error, [qp.qpn()]);
+        assert_eq!(script.queues().flush(qp.qpn()).len(), 2);
+        assert_eq!(cq.poll(&mut completions), 3, "two sends and the receive that was left");
+        let posts = script.queues().posts();
+        let taken: Vec<_> = posts.iter().map(|post| (post.taken.len(), post.refused)).collect();
+        assert_eq!(taken, [(3, true), (2, false)]);
+    }
+
+    #[test]
+    fn what_was_of_a_pair_that_is_gone_is_gone_and_so_is_a_device_without_a_script() {
+        let (script, mut cq, mut qp, mut batch, _pool) = pair(2);
+        assert_eq!(qp.post_recv(&mut batch).posted, 2);
+        let qpn = qp.qpn();
+        let polls = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&polls);
+        script.on_poll(move |queues| {
+            queues.receive(qpn, 1);
+            *lock(&counted) += 1;
+        });
+        let mut completions = Completions::with_capacity(1);
+        assert_eq!(cq.poll(&mut completions), 1);
+        assert!(script.queues().receive(qpn, 1));
+        drop(qp);
+        assert_eq!((cq.poll(&mut completions), script.queues().ready.len(), *lock(&polls)), (0, 0, 2));
+        drop(script);
+        assert_eq!((cq.poll(&mut completions), cq.poll_errors()), (0, 1));
+    }
+}

@@ -1,0 +1,47 @@
+//! The live page in a real browser: what it shows of a run until its end, and what keys do.
+
+use verbline_tests::{Browser, free_port, skipped};
+
+use crate::operate::{end, endless};
+
+fn text(browser: &mut Browser, selector: &str) -> String {
+    let found = browser.value(&format!("document.querySelector('{selector}')?.textContent ?? ''"));
+    found.as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn a_page_shows_a_run_until_its_end_and_says_so() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let run = endless(folder.path(), &["--set", &format!("metrics.listen=\"127.0.0.1:{port}\"")]).start();
+    let Some(mut browser) = Browser::of_run(port) else { return skipped("no Chromium is installed") };
+    browser.wait_for("document.querySelector('#state').textContent === 'running'");
+    assert_eq!(text(&mut browser, "#plan"), "rig");
+    assert!(text(&mut browser, "#lcores").contains("main"));
+    browser.wait_for("document.querySelector('#lcores .why').textContent !== ''");
+    let nodes =
+        browser.value("[...document.querySelectorAll('.node text:first-of-type')].map(text => text.textContent)");
+    assert_eq!(nodes, serde_json::json!(["out", "in", "numbers", "sink"]), "ports, and stages");
+    // The numbers' way has its rate at each arrow.
+    browser.wait_for("[...document.querySelectorAll('.rate')].filter(rate => rate.textContent !== '0').length === 2");
+    let ports = text(&mut browser, "#table-ports");
+    assert!(["out", "in", "up"].iter().all(|word| ports.contains(word)), "{ports}");
+
+    browser.wait_for("samples.all.length > 3");
+    browser.press(" ");
+    assert_eq!(text(&mut browser, "#state"), "held");
+    let shown = "samples.all[samples.place()].report.elapsed_ns";
+    let (held, before) = (browser.value(shown), browser.value("samples.all.length"));
+    browser.wait_for(&format!("samples.all.length > {before}"));
+    assert_eq!(browser.value(shown), held, "the page stands still");
+    browser.press("ArrowLeft");
+    assert!(browser.value(shown).as_u64() < held.as_u64());
+    browser.press("End");
+    assert_eq!(text(&mut browser, "#state"), "running");
+    browser.press("?");
+    assert_eq!(browser.value("document.querySelector('#keys').open"), true);
+
+    assert!(browser.faults().is_empty(), "{:?}", browser.faults());
+    end(run);
+    browser.wait_for("document.querySelector('#notice').textContent.includes('the run has ended')");
+    assert_eq!(text(&mut browser, "#state"), "no answer");
+}

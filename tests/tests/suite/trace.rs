@@ -1,0 +1,119 @@
+//! `trace` of a run that lasts: the ways of its packets, why some are slow, and the file for
+//! Perfetto.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+use verbline_tests::{assert_fits, unwrapped};
+
+use crate::operate::{await_run, end, endless, look, said};
+
+fn traced(folder: &Path, words: &[&str]) -> Value {
+    let done = look(folder, &[&["trace", "--json"][..], words].concat());
+    assert!(done.status.success(), "{}", said(&done).1);
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+fn names(path: &Value) -> Vec<&str> {
+    path.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_ways_of_packets_are_counted_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let shown = look(folder.path(), &["trace", "rig", "--packets", "40"]);
+    let (text, told) = said(&shown);
+    assert!(shown.status.success(), "{told}");
+    assert_fits(&text);
+    assert!(told.starts_with("rig: tracing for 10s at most; Ctrl-C ends it\n"), "{told}");
+    for part in [
+        "  stage.numbers > port.out (posted)\n",
+        "  port.in > stage.sink (ends there)\n",
+        "stage.sink",
+        "slow 1   took ",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    let found = traced(folder.path(), &["--packets", "30", "--at", "port.in"]);
+    let [way] = &found["paths"].as_array().unwrap()[..] else { panic!("{found:#}") };
+    assert_eq!((names(&way["path"]), &way["ended"]), (vec!["port.in", "stage.sink"], &Value::from("ends there")));
+    assert!(found["packets"] == 30 && found["first"].as_array().unwrap().len() == 30, "{found:#}");
+    assert_eq!(found["lost_turns"]["main"], 0);
+
+    let refused = look(folder.path(), &["trace", "--at", "stage.off"]);
+    let told = unwrapped(&said(&refused).1);
+    assert!(
+        refused.status.code() == Some(1) && told.contains("has stage.numbers, stage.sink, port.out, port.in"),
+        "{told}"
+    );
+    end(run);
+}
+
+/// Every tenth packet takes the sink three milliseconds, in which the others wait.
+#[test]
+fn a_slow_stage_is_found_by_its_trace_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &["--set", "stage.sink.params={habit=\"dawdle\"}"]).start();
+    await_run(folder.path());
+    let found = traced(folder.path(), &["--at", "stage.sink", "--packets", "60", "--for", "60s", "--slowest", "20"]);
+    let is_long = |step: &Value, key: &str| step["step"] == "stage.sink" && step[key].as_u64() >= Some(2_900_000);
+    let steps = found["steps"].as_array().unwrap();
+    assert!(steps.iter().any(|step| is_long(step, "max_ns")), "{steps:#?}");
+    // Whoever takes the CPU makes others slow too.
+    let mut slowest = found["slowest"].as_array().unwrap().iter();
+    let has_long = |packet: &Value| packet["steps"].as_array().unwrap().iter().any(|step| is_long(step, "took_ns"));
+    assert!(slowest.any(has_long), "{:#}", found["slowest"]);
+    // Others may take the CPU, which makes turns longer still.
+    let did = found["turns"].as_array().unwrap().iter().flat_map(|turn| turn["did"].as_array().unwrap());
+    let is_sink = |did: &Value| did["did"] == "stage.sink" && did["ns"].as_u64().unwrap() >= 2_900_000;
+    assert!(did.clone().any(is_sink), "{:#}", found["turns"]);
+    let quick = traced(folder.path(), &["--at", "stage.sink", "--above", "2ms", "--packets", "10", "--for", "60s"]);
+    let all = quick["first"].as_array().unwrap();
+    let at_most = |packet: &Value| packet["took_ns"].as_u64().unwrap() + packet["waited_ns"].as_u64().unwrap();
+    assert!(all.len() >= 10 && all.iter().all(|packet| at_most(packet) >= 2_000_000), "{quick:#}");
+    let (text, _) = said(&look(folder.path(), &["trace", "--at", "stage.sink", "--packets", "30"]));
+    assert!(text.contains("in stage.sink"), "{text}");
+    end(run);
+}
+
+#[test]
+fn a_file_for_perfetto_has_lcores_as_tracks() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let file = folder.path().join("trace.json");
+    let path = file.to_str().unwrap();
+    let done = look(folder.path(), &["trace", "--chrome", path, "--for", "300ms"]);
+    assert!(done.status.success(), "{}", said(&done).1);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let value: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let events = value["traceEvents"].as_array().unwrap();
+    let tracks: Vec<&Value> = events.iter().filter(|event| event["name"] == "thread_name").collect();
+    let of_lcore = tracks.iter().find(|track| track["args"]["name"] == "lcore main").expect("the lcore's track");
+    let slices = |name: &str| {
+        let named = events.iter().filter(|event| event["ph"] == "X" && event["name"] == name);
+        named.filter(|event| event["tid"] == of_lcore["tid"]).collect::<Vec<_>>()
+    };
+    let (turns, calls) = (slices("turn"), slices("stage.sink"));
+    assert!(turns.len() > 20 && calls.len() > 20 && slices("asleep").len() > 20, "{} turns", turns.len());
+    // They nest: each call is within a turn.
+    let span = |event: &Value| {
+        let from = event["ts"].as_f64().unwrap();
+        (from, from + event["dur"].as_f64().unwrap())
+    };
+    for (from, to) in calls.iter().map(|call| span(call)) {
+        let is_in = |turn: (f64, f64)| turn.0 <= from + 0.01 && to <= turn.1 + 0.01;
+        assert!(turns.iter().any(|turn| is_in(span(turn))), "a call from {from} to {to} is in no turn");
+    }
+    let again = look(folder.path(), &["trace", "--chrome", path, "--for", "10ms"]);
+    assert!(again.status.code() == Some(1) && unwrapped(&said(&again).1).contains("is there already"));
+    assert!(look(folder.path(), &["trace", "--chrome", path, "--for", "10ms", "--force"]).status.success());
+    let full = look(folder.path(), &["trace", "--chrome", "/dev/full", "--for", "100ms", "--force"]);
+    let told = unwrapped(&said(&full).1);
+    assert!(full.status.code() == Some(1) && told.contains("/dev/full can't be written: No space left"), "{told}");
+    end(run);
+}
