@@ -65,10 +65,15 @@ pub fn own_address(last: u8) -> Ipv4Addr {
 /// may use, as the shipped plans say.
 ///
 /// # Panics
-/// In CI, if there is one CPU only.
+/// In CI, if there is one CPU only; and if the machine has two of which `./x test` gave this test
+/// one, since its name does not say that it needs both.
 pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
     let cpus = Machine::detect().cpus.len();
     if cpus < lcores.len() {
+        assert!(
+            program::machine_cpus() < lcores.len(),
+            "a test that needs two CPUs has a name that begins with `two_lcores_`"
+        );
         skipped(&format!("a run of two lcores needs two CPUs, and this process may run on {cpus}"));
         return None;
     }

@@ -27,6 +27,11 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// plan that is only looked at may name more.
 const MACHINE_CPUS: &str = "VERBLINE_TEST_CPUS";
 
+/// How many those are; none where `./x test` did not start this test.
+pub(crate) fn machine_cpus() -> usize {
+    std::env::var(MACHINE_CPUS).map_or(0, |cpus| cpus.split(',').count())
+}
+
 /// A program, and the arguments that every run of it gets.
 #[derive(Clone, Debug)]
 pub struct Program {

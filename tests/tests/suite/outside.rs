@@ -52,8 +52,8 @@ pub(crate) fn cargo(folder: &Path, arguments: &[&str]) -> Output {
 
 /// The command, which is cargo or calls it, without what belongs to the workspace alone.
 pub(crate) fn as_an_embedder(cargo: &mut Command) -> &mut Command {
-    // What cargo and `./x test` told this test about the workspace is none of that crate's. Whether a
-    // build is incremental is: cargo builds a crate anew that was built otherwise.
+    // What cargo and `./x test` told this test about the workspace is none of that crate's. Whether
+    // a build is incremental is: cargo builds a crate anew that was built otherwise.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_") && name != "CARGO_HOME" && name != "CARGO_INCREMENTAL" {
