@@ -9,6 +9,7 @@
 
 mod browser;
 mod effects;
+mod live;
 mod notes;
 mod program;
 pub mod random;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use verbline::plan::Machine;
 
 pub use browser::{Browser, free_port};
+pub use live::counted;
 pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
 pub use report::{assert_report_holds, report_faults};

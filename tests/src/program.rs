@@ -55,6 +55,11 @@ impl Program {
         program
     }
 
+    /// The same with these arguments, and with none of those that every run of it gets.
+    pub(crate) fn instead<T: AsRef<str>>(&self, arguments: impl IntoIterator<Item = T>) -> Program {
+        Program { arguments: Vec::new(), ..self.clone() }.with(arguments)
+    }
+
     /// The same with `name` set in its environment.
     pub fn with_env(&self, name: &str, value: &str) -> Program {
         let mut program = self.clone();

@@ -3,8 +3,10 @@
 
 use insta::assert_snapshot;
 use rustix::process::Signal;
-use serde_json::json;
-use verbline_tests::{Program, assert_fits, assert_report_holds, keys_listed, normalised, two_lcores, unwrapped};
+use serde_json::{Value, json};
+use verbline_tests::{
+    Program, assert_fits, assert_report_holds, counted, keys_listed, normalised, two_lcores, unwrapped,
+};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_pingpong"))
@@ -12,10 +14,20 @@ fn app() -> Program {
 
 /// A short run of the shipped plan. `None` where two lcores can't run.
 fn short(sets: &[&str]) -> Option<Program> {
-    let run = app().with(["run", "config/pingpong.toml", "--for", "500ms"]).with(two_lcores(["ping", "pong"])?);
+    Some(shipped(sets)?.with(["--for", "500ms"]))
+}
+
+/// The same, which goes on.
+fn shipped(sets: &[&str]) -> Option<Program> {
+    let run = app().with(["run", "config/pingpong.toml"]).with(two_lcores(["ping", "pong"])?);
     // A busy machine may leave few turns for either side.
     let all = ["pingpong.warm_up=10"].iter().chain(sets);
     Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+/// Whether a run is beyond its warm-up.
+fn has_measured(report: &Value) -> bool {
+    counted(report, "client", "answered") >= 100
 }
 
 #[test]
@@ -30,8 +42,8 @@ fn a_check_has_no_effects() {
 fn two_lcores_measure_half_a_round_trip_in_every_mode() {
     for idle in ["poll", "event", "adaptive"] {
         let sets = [format!("lcore.ping.idle={idle}"), format!("lcore.pong.idle={idle}")];
-        let Some(run) = short(&sets.each_ref().map(String::as_str)) else { return };
-        let shown = run.with(["--json"]).run().exited(0);
+        let Some(run) = shipped(&sets.each_ref().map(String::as_str)) else { return };
+        let shown = run.with(["--json"]).run_until(has_measured).exited(0);
         let json = shown.json();
         assert_report_holds(&json);
         let number = |key: &str| json["half_round_trip_ns"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"));
@@ -51,8 +63,8 @@ fn two_lcores_measure_half_a_round_trip_in_every_mode() {
 #[test]
 fn two_lcores_have_another_path_to_go_by() {
     let Some(placed) = two_lcores(["ping", "pong"]) else { return };
-    let run = app().with(["run", "config/pingpong-two-paths.toml", "--for", "500ms", "--json"]).with(placed);
-    let shown = run.with(["--set", "pingpong.warm_up=10"]).run().exited(0);
+    let run = app().with(["run", "config/pingpong-two-paths.toml", "--json"]).with(placed);
+    let shown = run.with(["--set", "pingpong.warm_up=10"]).run_until(has_measured).exited(0);
     let json = shown.json();
     assert_report_holds(&json);
     assert!(json["exchanges"].as_u64() > Some(0), "{shown}");

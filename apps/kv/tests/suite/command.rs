@@ -1,7 +1,9 @@
 //! The command as a user runs it: a server, a client, and what the client finds.
 
-use serde_json::json;
-use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, counted, two_lcores, unwrapped};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_kv"))
@@ -9,9 +11,20 @@ fn app() -> Program {
 
 /// A short run of the shipped plan with few keys. `None` where two lcores can't run.
 fn short(sets: &[&str]) -> Option<Program> {
-    let run = app().with(["run", "config/kv.toml", "--for", "700ms"]).with(two_lcores(["server", "load"])?);
+    Some(shipped(sets)?.with(["--for", "700ms"]))
+}
+
+/// The same, which goes on.
+fn shipped(sets: &[&str]) -> Option<Program> {
+    let run = app().with(["run", "config/kv.toml"]).with(two_lcores(["server", "load"])?);
     let all = ["kv.keys=500"].iter().chain(sets);
     Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+/// Whether a run has done that many operations, and has lasted for a while.
+fn has_done(report: &Value, operations: u64, least: Duration) -> bool {
+    let lasted = Duration::from_nanos(report["elapsed_ns"].as_u64().unwrap_or(0));
+    counted(report, "client", "operations") >= operations && lasted >= least
 }
 
 fn count(shown: &Finished, key: &str) -> u64 {
@@ -43,8 +56,9 @@ fn two_lcores_have_the_descriptors_that_they_need() {
 /// Every value that comes back was put, and is new enough, while connections come and go.
 #[test]
 fn two_lcores_serve_and_check_every_value() {
-    let Some(run) = short(&["kv.close_every_ms=5"]) else { return };
-    let shown = run.with(["--json"]).run().exited(0);
+    let Some(run) = shipped(&["kv.close_every_ms=5"]) else { return };
+    let long_enough = |report: &Value| has_done(report, 5_000, Duration::from_millis(700));
+    let shown = run.with(["--json"]).run_until(long_enough).exited(0);
     let json = shown.json();
     assert_report_holds(&json);
     assert_eq!((count(&shown, "stale"), count(&shown, "corrupt"), count(&shown, "malformed")), (0, 0, 0), "{shown}");
@@ -87,9 +101,9 @@ fn a_server_and_its_client_share_an_lcore() {
     let text = without.iter().fold(text, |text, part| text.replacen(part, "", 1));
     let text = text.replace("lcore = \"load\"", "lcore = \"server\"").replace("ring.shard1", "stage.shard1");
     std::fs::write(&path, text.replace("ring.replies", "port.server")).unwrap();
-    let run = app().with(["run", &path.display().to_string(), "--for", "1500ms", "--json"]);
+    let run = app().with(["run", &path.display().to_string(), "--json"]);
     let run = run.with(["--set", "kv.keys=500", "--set", "kv.close_every_ms=2", "--set", "lcore.server.drain=60s"]);
-    let shown = run.run().exited(0);
+    let shown = run.run_until(|report| has_done(report, 5_000, Duration::from_millis(1500))).exited(0);
     let json = shown.json();
     assert_report_holds(&json);
     assert_eq!((count(&shown, "stale"), count(&shown, "corrupt"), count(&shown, "malformed")), (0, 0, 0), "{shown}");

@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, own_address, two_lcores, unwrapped};
-
-/// As long as any of these waits takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores, unwrapped};
 
 /// A server and its client, each at an address of its own.
 struct Rig {
-    folder: tempfile::TempDir,
+    /// Where both listen; it goes with them.
+    _folder: tempfile::TempDir,
     server: Program,
     client: Program,
 }
@@ -33,7 +31,7 @@ impl Rig {
         let server = [format!("device.nic0.address={at_server}"), format!("port.server.listen={at_server}:4430")];
         let client = [format!("device.nic0.address={at_client}"), format!("port.clients.connect={at_server}:4430")];
         let (server, client) = (run("kv-server", "server", &server), run("kv-client", "load", &client));
-        Some(Rig { folder, server, client })
+        Some(Rig { _folder: folder, server, client })
     }
 
     /// Both run, and the client has done some work.
@@ -46,33 +44,26 @@ impl Rig {
 
     /// The client's report so far.
     fn live(&self) -> Option<Value> {
-        let output = app(self.folder.path(), &["stats", "kv-client", "--json"]).command().output().unwrap();
-        serde_json::from_slice(&output.stdout).ok()
+        self.client.live(Some("kv-client"))
     }
 
     fn operations(&self) -> u64 {
-        let report = self.live().unwrap_or_default();
-        let counters = report["stages"][0]["counters"].as_array();
-        let operations = counters.into_iter().flatten().find(|counter| counter["name"] == "operations");
-        operations.and_then(|counter| counter["value"].as_u64()).unwrap_or(0)
+        self.live().map_or(0, |report| counted(&report, "client", "operations"))
     }
 
     /// Waits until the client has done that many more than now.
+    #[track_caller]
     fn await_operations(&self, more: u64) {
-        let (before, deadline) = (self.operations(), Instant::now() + PATIENCE);
-        while self.operations() < before + more {
-            assert!(Instant::now() < deadline, "the client does nothing: {:?}", self.live());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let before = self.operations();
+        let has_done = |report: &Value| counted(report, "client", "operations") >= before + more;
+        self.client.await_live(Some("kv-client"), "operations of the client", has_done);
     }
 
     /// Waits until the client's connections are as they should be.
+    #[track_caller]
     fn await_connections(&self, what: &str, are_so: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.live().is_some_and(|report| are_so(&report["ports"][0]["connections"])) {
-            assert!(Instant::now() < deadline, "its connections never {what}: {:?}", self.live());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let are_so = |report: &Value| are_so(&report["ports"][0]["connections"]);
+        self.client.await_live(Some("kv-client"), &format!("its connections to {what}"), are_so);
     }
 
     /// Waits until all connections of the client are gone, some for want of an answer.

@@ -5,18 +5,32 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
-use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
+use serde_json::Value;
+use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, counted, two_lcores, unwrapped};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_nvme-target"))
 }
 
-/// A short run of the shipped plan with few blocks. `None` where two lcores can't run.
-fn short(sets: &[&str]) -> Option<Program> {
+/// The shipped plan with few blocks. `None` where two lcores can't run.
+fn shipped(sets: &[&str]) -> Option<Program> {
     let placed = two_lcores(["target", "load"])?;
-    let run = app().with(["run", "config/nvme-target.toml", "--for", "700ms"]).with(placed);
+    let run = app().with(["run", "config/nvme-target.toml"]).with(placed);
     let all = ["load.bytes=2097152"].iter().chain(sets);
     Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+/// A short run of it.
+fn short(sets: &[&str]) -> Option<Program> {
+    Some(shipped(sets)?.with(["--for", "700ms"]))
+}
+
+/// A run that lasts until the initiator has read what it wrote, and has flushed.
+#[track_caller]
+fn until_verified(run: &Program) -> Finished {
+    let has_verified =
+        |report: &Value| counted(report, "target", "reads") >= 200 && counted(report, "target", "writes") >= 200;
+    run.with(["--json"]).run_until(has_verified).exited(0)
 }
 
 /// Every block that comes back is of the last write that was answered; nothing is left over.
@@ -31,8 +45,8 @@ fn assert_verified(shown: &Finished) {
 
 #[test]
 fn two_lcores_serve_and_verify_every_block() {
-    let Some(run) = short(&[]) else { return };
-    let shown = run.with(["--json"]).run().exited(0);
+    let Some(run) = shipped(&[]) else { return };
+    let shown = until_verified(&run);
     assert_verified(&shown);
     let json = shown.json();
     for way in ["read", "write"] {
@@ -107,12 +121,10 @@ fn two_lcores_serve_a_file() {
     let file = format!("file = {:?}\ncreate_bytes = 8_388_608", disk.display().to_string());
     let text = text.replace("memory = \"disk\"", &file).replace("[pool.data]", "[pool.data]\nheadroom_bytes = 0");
     std::fs::write(&plan, text).unwrap();
-    let run = app().with(["run", &plan.display().to_string(), "--for", "700ms", "--set", "load.bytes=2097152"]);
-    let run = run.with(placed);
+    let run = app().with(["run", &plan.display().to_string(), "--set", "load.bytes=2097152"]).with(placed);
     // Polled in every turn, woken by its descriptor, and both in turn.
     for idle in ["poll", "event", "adaptive"] {
-        let shown = run.clone().with(["--set", &format!("lcore.target.idle={idle}"), "--json"]).run().exited(0);
-        assert_verified(&shown);
+        assert_verified(&until_verified(&run.with(["--set", &format!("lcore.target.idle={idle}")])));
     }
     let blocks = std::fs::read(&disk).unwrap();
     assert!(blocks.len() == 8_388_608 && blocks[..2_097_152].iter().any(|byte| *byte != 0));
@@ -154,8 +166,8 @@ fn two_lcores_serve_blocks_of_every_size() {
     for sets in
         [["load.block_bytes=32768", "load.depth=7"], ["nvme.namespace.1.block_bytes=512", "load.block_bytes=512"]]
     {
-        let Some(run) = short(&sets) else { return };
-        assert_verified(&run.with(["--json"]).run().exited(0));
+        let Some(run) = shipped(&sets) else { return };
+        assert_verified(&until_verified(&run));
     }
 }
 
@@ -176,8 +188,8 @@ fn two_lcores_serve_protected_blocks() {
         &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64"],
     ];
     for sets in cases {
-        let Some(run) = short(&[sets, &["pool.data.data_bytes=33280"]].concat()) else { return };
-        let shown = run.with(["--json"]).run().exited(0);
+        let Some(run) = shipped(&[sets, &["pool.data.data_bytes=33280"]].concat()) else { return };
+        let shown = until_verified(&run);
         assert_verified(&shown);
         let json = shown.json();
         let target = json["stages"].as_array().into_iter().flatten().find(|stage| stage["name"] == "target");
@@ -200,11 +212,13 @@ fn two_lcores_where_blocks_rot() {
     let file = format!("file = {:?}\ncreate_bytes = 4_202_496\nprotection = \"type1\"", disk.display().to_string());
     std::fs::write(&plan, text.replace("memory = \"disk\"", &file)).unwrap();
     for protection in ["host", "target"] {
-        let run = app().with(["run", &plan.display().to_string(), "--for", "700ms", "--json"]).with(placed.clone());
+        let run = app().with(["run", &plan.display().to_string(), "--json"]).with(placed.clone());
         let sets = ["pool.data.data_bytes=33280", "load.bytes=2097152"].map(str::to_owned);
         let sets = sets.into_iter().chain([format!("load.protection={protection}")]);
         let run = run.with(sets.flat_map(|set| ["--set".to_owned(), set]));
-        let shown = while_rotting(&disk, || run.run()).exited(1);
+        let has_failed =
+            |report: &Value| counted(report, "target", "failed") > 0 && counted(report, "target", "reads") > 500;
+        let shown = while_rotting(&disk, || run.run_until(has_failed)).exited(1);
         let json = shown.json();
         assert!(json["verified"].as_u64() > Some(0) && json["counts"]["failed"].as_u64() > Some(0), "{shown}");
         assert_eq!((&json["mismatches"], &json["balance"]), (&0.into(), &0.into()), "{shown}");

@@ -1,6 +1,7 @@
 //! Targets and loads that share lcores: each is told of its own connections, and every block is
 //! verified.
 
+use serde_json::Value;
 use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 
 const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml");
@@ -66,13 +67,18 @@ fn assert_verified(shown: &Finished, loads: u64) {
     assert_eq!((&json["mismatches"], &json["balance"], &json["counts"]["failed"]), (&0.into(), &0.into(), &0.into()));
     assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
     assert_eq!(json["counts"]["connected"].as_u64(), Some(loads), "each load connected once: {shown}");
-    let stages = json["stages"].as_array().expect("stages");
-    let answered = |stage: &serde_json::Value| {
+    let answered = answered(&json);
+    assert!(answered.len() as u64 == loads && answered.iter().all(|count| *count > 1000), "{answered:?}");
+}
+
+/// How many commands each load has had answered.
+fn answered(report: &Value) -> Vec<u64> {
+    let stages = report["stages"].as_array().expect("stages");
+    let answered = |stage: &Value| {
         let counter = stage["counters"].as_array()?.iter().find(|counter| counter["name"] == "answered")?;
         counter["value"].as_u64()
     };
-    let answered: Vec<u64> = stages.iter().filter_map(answered).collect();
-    assert!(answered.len() as u64 == loads && answered.iter().all(|count| *count > 1000), "{answered:?}");
+    stages.iter().filter_map(answered).collect()
 }
 
 fn run(text: &str, lcores: &[String]) -> Finished {
@@ -80,7 +86,8 @@ fn run(text: &str, lcores: &[String]) -> Finished {
     let plan = folder.path().join("plan.toml");
     std::fs::write(&plan, text).unwrap();
     let run = Program::new(env!("CARGO_BIN_EXE_nvme-target")).with(["run", &plan.display().to_string(), "--json"]);
-    run.with(["--for", "1500ms", "--set", "load.bytes=2097152"]).with(lcores).run().exited(0)
+    let run = run.with(["--set", "load.bytes=2097152"]).with(lcores);
+    run.run_until(|report| answered(report).iter().all(|count| *count > 1000)).exited(0)
 }
 
 #[test]

@@ -3,14 +3,10 @@
 //! answered to who asked.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, own_address, two_lcores};
-
-/// As long as any of these waits takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores};
 
 /// A verb of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
@@ -51,20 +47,10 @@ fn halves(folder: &Path) -> [Program; 2] {
 }
 
 /// Waits until the trader has as many of these as it should.
+#[track_caller]
 fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let output = app(folder, &["stats", "tick-to-trade-trader", "--json"]).command().output().unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let stages = report["stages"].as_array().into_iter().flatten();
-        let counters = stages.filter(|row| row["name"] == stage).flat_map(|row| row["counters"].as_array());
-        let known = counters.flatten().find(|row| row["name"] == counter).and_then(|row| row["value"].as_u64());
-        if known.is_some_and(|value| value >= least) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{stage} has {known:?} {counter}, not {least}: {report:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let has_them = |report: &Value| counted(report, stage, counter) >= least;
+    app(folder, &[]).await_live(Some("tick-to-trade-trader"), &format!("{counter} of {stage}"), has_them);
 }
 
 fn end(run: Started) -> Finished {

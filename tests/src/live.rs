@@ -1,0 +1,72 @@
+//! A run looked at while it lasts, as a person does: by `stats --json` of the same program.
+//!
+//! A test that wants a run to have done something waits for that, and then ends the run. A run of
+//! some seconds may have done nothing on a machine that is busy.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::Finished;
+use crate::program::{PATIENCE, Program};
+
+/// How often a run is asked; each time starts a process.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+impl Program {
+    /// The same, whose runs listen in this folder, where no other test's do.
+    pub fn listening_in(&self, folder: &std::path::Path) -> Program {
+        self.with_env("XDG_RUNTIME_DIR", folder.to_str().expect("the path is UTF-8"))
+    }
+
+    /// The report so far of a run in the folder that this program's runs listen in: that of a name,
+    /// or of the only one.
+    pub fn live(&self, name: Option<&str>) -> Option<Value> {
+        let words = ["stats", "--json"].into_iter().chain(name);
+        let output = self.instead(words).command().output().expect("the program starts");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// Waits until the report of that run is so.
+    ///
+    /// # Panics
+    /// If it never is.
+    #[track_caller]
+    pub fn await_live(&self, name: Option<&str>, what: &str, is_so: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let report = self.live(name);
+            if report.as_ref().is_some_and(&is_so) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {report:#?}");
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// Runs until the report is so, and ends the run as a user does. A run that ends before that
+    /// says why.
+    pub fn run_until(&self, is_so: impl Fn(&Value) -> bool) -> Finished {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        let run = self.listening_in(folder.path());
+        let mut started = run.start();
+        let deadline = Instant::now() + PATIENCE;
+        let mut has_ended = || matches!(started.child().try_wait(), Ok(Some(_)));
+        while !has_ended() && Instant::now() < deadline && !run.live(None).as_ref().is_some_and(&is_so) {
+            std::thread::sleep(ASK_EVERY);
+        }
+        if !has_ended() {
+            started.signal(Signal::INT);
+        }
+        started.finish()
+    }
+}
+
+/// What a stage has counted, by a report.
+pub fn counted(report: &Value, stage: &str, counter: &str) -> u64 {
+    let stages = report["stages"].as_array().into_iter().flatten();
+    let counters = stages.filter(|row| row["name"] == stage).filter_map(|row| row["counters"].as_array());
+    let known = counters.flatten().find(|row| row["name"] == counter);
+    known.and_then(|row| row["value"].as_u64()).unwrap_or(0)
+}
