@@ -219,7 +219,7 @@ impl Datagram<'_> {
         let Some(grh) = &self.grh else { return };
         let (mut front, mut source) = (Targets::new(self.pinned), Sources::new(self.pinned));
         source.add_own(grh);
-        if front.add_wqe(target.receives_pd(), target.receives().wqe(index), 0, GRH_BYTES).is_ok() {
+        if front.add_wqe(target.receives_pd(), target.receive(index), 0, GRH_BYTES).is_ok() {
             move_bytes(&front, &source, GRH_BYTES);
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     // SAFETY: both ends, and the keys of both lists, which are regions': others are denied here.
     let placed = unsafe {
         place(peer, pinned, index, &source, 0, bytes, || {
-            let receive = peer.receives().wqe(index);
+            let receive = peer.receive(index);
             let keys = wr.sges().iter().map(|sge| sge.lkey).chain(receive.sges().map(|sge| sge.lkey));
             Some(keys.fold(Held::ends(qp.qpn, peer.qpn), Held::key))
         })
@@ -59,7 +59,7 @@ pub(crate) unsafe fn place(
     bytes: u64,
     held: impl FnOnce() -> Option<Held>,
 ) -> Result<(), Fault> {
-    let wqe = peer.receives().wqe(index);
+    let wqe = peer.receive(index);
     if wqe.bytes() < skip + bytes {
         // SAFETY: `held` is the caller's, who answers for it.
         return unsafe { indirect::place(peer, pinned, index, source, skip, TOO_SHORT, held) };

@@ -364,7 +364,7 @@ fn decode(entry: &Entry<'_>, qp: &Qp) -> [u64; 6] {
         qp.sq.free_up_to(freed);
         return header.wc_words(header.word, 0, 0);
     }
-    let wr_id = qp.receives().wqe(header.word).wr_id();
+    let wr_id = qp.receive(header.word).wr_id();
     let (mut source, mut slid) = (0, 0);
     if qp.is_datagram() {
         let [from, _] = completion::read_extra(entry.first());

@@ -133,7 +133,8 @@ impl Device {
             | cap::IBV_DEVICE_RC_RNR_NAK_GEN
             | cap::IBV_DEVICE_MEM_WINDOW
             | cap::IBV_DEVICE_MEM_MGT_EXTENSIONS
-            | cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+            | cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B
+            | cap::IBV_DEVICE_SRQ_RESIZE;
         let flags = if self.migrates_paths() { flags | cap::IBV_DEVICE_AUTO_PATH_MIG } else { flags };
         ibv_device_attr {
             fw_ver: text(env!("CARGO_PKG_VERSION")),

@@ -16,6 +16,7 @@ pub(crate) mod pd;
 pub(crate) mod qp;
 pub mod qp_table;
 pub(crate) mod srq;
+pub(crate) mod srq_entries;
 pub(crate) mod thread_domain;
 
 /// An object that programs have a pointer to: `Raw` is libibverbs' struct, and lies in `Self`.

@@ -16,7 +16,7 @@ use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
 use crate::queues::rq::Rq;
 use crate::queues::sq::Sq;
-use crate::queues::wqe::WqeRing;
+use crate::queues::wqe::Wqe;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -303,10 +303,13 @@ impl Qp {
         self.transport == Transport::Ud
     }
 
-    /// Where the receives that its messages consume lie.
+    /// The receive of that index, which its messages consume: its own, or the shared queue's.
     #[inline(always)]
-    pub(crate) fn receives(&self) -> &WqeRing {
-        self.srq().map_or(&self.rq.wqes, |srq| &srq.wqes)
+    pub(crate) fn receive(&self, index: u64) -> Wqe<'_> {
+        match self.srq() {
+            None => self.rq.wqes.wqe(index),
+            Some(srq) => srq.wqes.wqe(index),
+        }
     }
 
     /// The number of the domain whose keys the receives name.

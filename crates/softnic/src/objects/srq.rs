@@ -16,7 +16,7 @@ use crate::objects::context::Context;
 use crate::objects::device;
 use crate::objects::guards::{Taken, quiesce};
 use crate::objects::pd::Pd;
-use crate::queues::wqe::WqeRing;
+use crate::objects::srq_entries::Entries;
 use crate::queues::wr::RecvWr;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -30,9 +30,8 @@ use verbline_sync::lock::SpinLock;
 pub(crate) struct Srq {
     raw: UnsafeCell<ibv_srq>,
     pd: u32,
-    max_wr: u32,
     max_sge: u32,
-    pub(crate) wqes: WqeRing,
+    pub(crate) wqes: Entries,
     queue: SpinLock<Queue>,
     async_handed_out: HandedOut,
     users: AtomicU32,
@@ -41,13 +40,14 @@ pub(crate) struct Srq {
 // SAFETY: `raw` is shared as libibverbs shares it; the queue is under its lock.
 unsafe impl Sync for Srq {}
 
-/// The lists have room for all entries from the start.
+/// The lists have room for all entries.
 #[derive(Debug)]
 struct Queue {
+    max_wr: u32,
     posted: VecDeque<u32>,
     free: Vec<u32>,
     /// Which queue pair each entry was taken for whose completion isn't polled yet; 0 for none.
-    taken_for: Box<[u32]>,
+    taken_for: Vec<u32>,
     limit: u32,
     /// Numbers of queue pairs with a message pending.
     waiting: Vec<u32>,
@@ -154,11 +154,35 @@ impl Srq {
                 code = libc::ENOMEM;
                 break;
             };
-            self.wqes.write(u64::from(index), wr, &mut key);
+            self.wqes.ring(u64::from(index)).write(u64::from(index), wr, &mut key);
             queue.posted.push_back(index);
             *next = wr.next();
         }
         (code, if queue.posted.is_empty() { Vec::new() } else { std::mem::take(&mut queue.waiting) })
+    }
+}
+
+impl Queue {
+    fn new(max_wr: u32) -> Queue {
+        Queue {
+            max_wr,
+            posted: VecDeque::with_capacity(max_wr as usize),
+            free: (0..max_wr).rev().collect(),
+            taken_for: vec![0; max_wr as usize],
+            limit: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes over what an old one holds, which has fewer entries; the new ones are free. Allocates
+    /// nothing.
+    fn take_over(&mut self, old: &mut Queue) {
+        self.posted.append(&mut old.posted);
+        self.free.retain(|index| *index >= old.max_wr);
+        self.free.append(&mut old.free);
+        self.taken_for[..old.taken_for.len()].copy_from_slice(&old.taken_for);
+        self.limit = old.limit;
+        std::mem::swap(&mut self.waiting, &mut old.waiting);
     }
 }
 
@@ -171,20 +195,12 @@ pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
     // SAFETY: integers and pointers, for which zero is a value.
     let mut raw: ibv_srq = unsafe { std::mem::zeroed() };
     (raw.context, raw.srq_context, raw.pd) = (domain.context().as_ptr(), init.srq_context, domain.as_ptr());
-    let queue = Queue {
-        posted: VecDeque::with_capacity(max_wr as usize),
-        free: (0..max_wr).rev().collect(),
-        taken_for: vec![0; max_wr as usize].into(),
-        limit: 0,
-        waiting: Vec::new(),
-    };
     let srq = Srq {
         raw: UnsafeCell::new(raw),
         pd: domain.id,
-        max_wr,
         max_sge,
-        wqes: WqeRing::new(max_wr.next_power_of_two() as usize, max_sge),
-        queue: SpinLock::new(queue),
+        wqes: Entries::new(max_wr, max_sge),
+        queue: SpinLock::new(Queue::new(max_wr)),
         async_handed_out: HandedOut::default(),
         users: AtomicU32::new(0),
     }
@@ -196,20 +212,44 @@ pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
     Ok(srq)
 }
 
-/// `ibv_modify_srq(3)`: arms the limit. Resizing isn't offered (`IBV_DEVICE_SRQ_RESIZE`).
+/// `ibv_modify_srq(3)`: arms the limit, or makes room for more receives. A queue that is asked for
+/// fewer keeps its size, as a completion queue does.
 pub(crate) fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> Result<(), c_int> {
-    if mask as u32 & !ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 != 0 || attr.srq_limit > srq.max_wr {
+    let asks = |what: ibv_srq_attr_mask| mask as u32 & what.0 != 0;
+    let (resizes, arms) = (asks(ibv_srq_attr_mask::IBV_SRQ_MAX_WR), asks(ibv_srq_attr_mask::IBV_SRQ_LIMIT));
+    let known = ibv_srq_attr_mask::IBV_SRQ_MAX_WR.0 | ibv_srq_attr_mask::IBV_SRQ_LIMIT.0;
+    let max_wr = if resizes { attr.max_wr } else { srq.queue.lock().max_wr };
+    let is_possible = (1..=device::QP_WR_MAX).contains(&max_wr) && (!arms || attr.srq_limit <= max_wr);
+    if mask as u32 & !known != 0 || !is_possible {
         return Err(libc::EINVAL);
     }
-    if mask as u32 & ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 != 0 {
+    if resizes {
+        grow(srq, max_wr);
+    }
+    if arms {
         srq.queue.lock().limit = attr.srq_limit;
     }
     Ok(())
 }
 
+/// Whatever allocates does so before the lock is taken, or after: senders may spin for it.
+fn grow(srq: &Srq, max_wr: u32) {
+    srq.wqes.grow(max_wr);
+    let mut new = Queue::new(max_wr);
+    let mut queue = srq.queue.lock();
+    if queue.max_wr < max_wr {
+        new.take_over(&mut queue);
+        std::mem::swap(&mut *queue, &mut new);
+    }
+    drop(queue);
+    // What is left of the old lists goes with it.
+    drop(new);
+}
+
 /// `ibv_query_srq(3)`.
 pub(crate) fn query(srq: &Srq) -> ibv_srq_attr {
-    ibv_srq_attr { max_wr: srq.max_wr, max_sge: srq.max_sge, srq_limit: srq.queue.lock().limit }
+    let queue = srq.queue.lock();
+    ibv_srq_attr { max_wr: queue.max_wr, max_sge: srq.max_sge, srq_limit: queue.limit }
 }
 
 /// `ibv_destroy_srq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its

@@ -173,7 +173,7 @@ impl<'a> Wqe<'a> {
 
     /// `index` is 0, or below a count that `WqeRing::write` let through.
     #[inline(always)]
-    fn element(self, index: usize) -> &'a Element {
+    pub(crate) fn element(self, index: usize) -> &'a Element {
         // SAFETY: an entry has as many elements as its ring's `max_sge`, which no count exceeds
         // (`WqeRing::write`), and one at least.
         unsafe { &*self.elements.add(index) }

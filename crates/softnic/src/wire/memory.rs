@@ -102,7 +102,7 @@ impl Memory for Keys<'_> {
             return false;
         };
         let (mut sges, mut count) = ([Sge::default(); SGE_MAX as usize], 0);
-        for (to, sge) in sges.iter_mut().zip(qp.receives().wqe(index).sges()) {
+        for (to, sge) in sges.iter_mut().zip(qp.receive(index).sges()) {
             *to = Sge { addr: sge.addr, len: sge_bytes(&sge) as u32, key: sge.lkey };
             count += 1;
         }

@@ -47,7 +47,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
         return arrival::refuse_invalidation(qp, peer, index, arrival, errors);
     }
     let mut stops = false;
-    let wqe = peer.receives().wqe(index);
+    let wqe = peer.receive(index);
     // SAFETY: it is between these two.
     if let Err(fault) = unsafe { deliver(qp, peer, pinned, wqe, &source, &mut stops) } {
         return arrival::refuse(qp, peer, index, arrival, fault, errors);
@@ -135,7 +135,7 @@ pub(crate) unsafe fn place(
     fault: Fault,
     held: impl FnOnce() -> Option<Held>,
 ) -> Result<(), Fault> {
-    let wqe = peer.receives().wqe(index);
+    let wqe = peer.receive(index);
     let has_indirect = wqe.sges().any(|sge| mkey::lookup(pinned, sge.lkey).is_some());
     if skip > 0 || !has_indirect {
         return Err(fault);
