@@ -23,6 +23,9 @@ pub struct Wire {
     pub(super) doorbell: Doorbell,
     /// Whether queue pairs of this device reach each other by it, too.
     carries_own: AtomicBool,
+    /// Datagrams of UD were added that may not have been sent. Set under the lock of `inner` once
+    /// one was added, and cleared under it before all are sent.
+    pub(super) has_datagrams: AtomicBool,
 }
 
 impl fmt::Debug for Wire {
@@ -35,7 +38,8 @@ impl Wire {
     pub(super) fn new(device: &'static Device, link: Arc<Link>, slice: Slice) -> io::Result<Wire> {
         let slice_number = slice.number;
         let (inner, doorbell) = (Mutex::new(Inner::new(device, &link, slice)?), Doorbell::new()?);
-        Ok(Wire { device, link, slice: slice_number, inner, doorbell, carries_own: AtomicBool::new(false) })
+        let (carries_own, has_datagrams) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Wire { device, link, slice: slice_number, inner, doorbell, carries_own, has_datagrams })
     }
 
     /// Its address and UDP port.
