@@ -12,7 +12,8 @@ const DEPTH_PACKETS: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureAsk {
-    /// Where: `port.NAME`; empty: at every port.
+    /// Where: `port.NAME`, `stage.NAME`, `stage.NAME.OUTPUT`, `ring.NAME` or `injector.NAME`;
+    /// empty: at every port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<String>,
     /// Bytes of a packet that are kept; [`CaptureAsk::SNAP_BYTES`] unless said.

@@ -58,11 +58,38 @@ fn a_capture_is_a_file_of_its_users_that_tshark_reads() {
 
     let refused = captured(folder.path(), &folder.path().join("none"), &["--port", "off"]);
     let told = unwrapped(&said(&refused).1);
-    assert!(told.contains("nothing can be captured at \"port.off\"; what can be is port.out, port.in"), "{told}");
+    assert!(
+        told.contains("nothing can be captured at \"port.off\"; what can be is port.out, port.in, stage."),
+        "{told}"
+    );
     assert!(refused.status.code() == Some(1) && !folder.path().join("none").exists());
 
     dissected(&file);
     end(run);
+}
+
+#[test]
+fn a_capture_at_a_stage_is_read_by_tshark_as_a_link_type_of_the_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let file = folder.path().join("stage.pcapng");
+    let words = ["--count", "9", "--at", "stage.numbers.out", "--at", "stage.numbers", "--snap", "16"];
+    let done = captured(folder.path(), &file, &words);
+    let told = said(&done).1;
+    assert!(
+        told.starts_with("rig: capturing at stage.numbers.out, stage.numbers; Ctrl-C ends it\n9 packets"),
+        "{told}"
+    );
+    assert_eq!(blocks(&file), [2, 9]);
+    end(run);
+    if Command::new("tshark").arg("--version").output().is_err() {
+        return eprintln!("skipped: tshark is not installed");
+    }
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-T", "fields", "-e", "frame.encap_type", "-r"]).arg(file);
+    // What wiretap calls the first link type of the user's.
+    assert_eq!(String::from_utf8(tshark.output().unwrap().stdout).unwrap(), "45\n".repeat(9));
 }
 
 fn dissected(file: &Path) {

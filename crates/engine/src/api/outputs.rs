@@ -28,6 +28,17 @@ pub(crate) enum Output {
     Displacing(u16),
 }
 
+impl Output {
+    /// Whether packets that are sent there may come into the sink with this index.
+    pub(crate) fn leads_to(&self, sink: usize) -> bool {
+        match self {
+            Output::Sink(index) | Output::Displacing(index) => usize::from(*index) == sink,
+            Output::Spread(spread) => spread.leads_to(sink),
+            Output::Drop => false,
+        }
+    }
+}
+
 /// An output of a stage: the index of its name in
 /// [`StageSpec::outputs`](crate::StageSpec::outputs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -50,6 +50,10 @@ impl Spread {
         Spread { by, places, next: Cell::new(0) }
     }
 
+    pub(super) fn leads_to(&self, sink: usize) -> bool {
+        self.places.iter().any(|place| usize::from(*place) == sink)
+    }
+
     /// Deals a batch out by key to `N` places, if the spread has `N`, they are distinct, none drops
     /// its oldest, and each has room for all.
     #[inline]

@@ -3,7 +3,8 @@
 /// Which packets a capture copies, and how much of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureSpec {
-    /// Where: `port.NAME`, each once. Empty: at every port.
+    /// Where, each once: `port.NAME`; `stage.NAME` or `stage.NAME.OUTPUT`, for what the stage
+    /// sends; `ring.NAME` or `injector.NAME`, for what is taken from it. Empty: at every port.
     pub points: Vec<String>,
     /// Bytes of a packet that are kept, from its first on.
     pub snap_bytes: usize,

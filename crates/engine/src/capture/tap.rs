@@ -1,5 +1,5 @@
-//! The lcore's part of a capture: it copies packets that pass a port into buffers that were made
-//! before, and hands them to the thread that takes them.
+//! The lcore's part of a capture: it copies packets that pass a port, leave a stage or come by a
+//! ring into buffers that were made before, and hands them to the thread that takes them.
 //!
 //! ```text
 //!   thread of the capture                lcore
@@ -8,11 +8,19 @@
 //! ```
 //!
 //! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: where no buffer
-//! is free the packet is lost to the capture, and counted. A packet is copied once, when a port has
-//! received it or has taken it to be posted. An lcore without a capture runs code that knows
+//! is free the packet is lost to the capture, and counted. A packet is copied once a point: when a
+//! port has received it or has taken it to be posted, when the call of a stage that sent it has
+//! returned, or when it was taken from a ring. An lcore without a capture runs code that knows
 //! nothing of one, but for one question a batch at ports with many connections or operations.
+//!
+//! What a stage sent is seen by the sinks, as a trace sees it: what a sink has more after the call.
 
-use verbline_mem::Packet;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use verbline_mem::{Batch, Packet};
 use verbline_ring::{Consumer, Producer, spsc};
 use verbline_verbs::datagram::AhSpec;
 use verbline_verbs::{Completion, Endpoint, QueuePair, Transport};
@@ -20,6 +28,7 @@ use verbline_verbs::{Completion, Endpoint, QueuePair, Transport};
 use crate::capture::spec::{CaptureFilter, CaptureSpec};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counter::{Count, Shared};
+use crate::stats::counters::{RingConsumerStats, StageStats};
 
 /// Which way a captured packet went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +37,9 @@ pub enum CaptureDirection {
     Received,
     /// It was posted to be sent.
     Sent,
+    /// It went from one place of the run to another: a stage sent it, or it was taken from a ring
+    /// or an injector.
+    Within,
 }
 
 /// The queue pair that a captured packet came or went by.
@@ -97,10 +109,31 @@ pub(crate) struct TapCounts {
 pub(crate) struct TapPoint {
     /// Its place among the points of the capture.
     pub(crate) point: usize,
-    /// The port's place in the plan.
-    pub(crate) port: u16,
+    pub(crate) place: TapPlace,
     pub(crate) counts: Shared<TapCounts>,
 }
+
+/// Where packets are copied, as the lcore knows that place.
+#[derive(Debug)]
+pub(crate) enum TapPlace {
+    /// A port, by its place in the plan.
+    Port(u16),
+    /// What the stage with these counters sends, over one of its outputs or over all.
+    Stage { stats: Shared<StageStats>, output: Option<usize> },
+    /// What is taken from a ring, by the counters of its lanes, or from an injector.
+    Ring(Vec<Shared<RingConsumerStats>>),
+}
+
+/// A sink, as a capture looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TapSink<'a> {
+    pub(crate) batch: &'a Batch,
+    /// Packets that later ones have put out of it so far.
+    pub(crate) displaced: u64,
+}
+
+/// Sinks of an lcore whose packets are looked at; a plan has fewer.
+const SINKS_MAX: usize = 4_096;
 
 /// Packets without a buffer of which it is kept, until they are posted, that they are lost.
 const LOST_ROOM: usize = 4096;
@@ -119,6 +152,8 @@ pub(crate) struct Tap {
     unkept: Vec<usize>,
     /// Buffers of packets that were not posted.
     spare: Vec<Box<[u8]>>,
+    /// What each sink had taken, ever, before the stage was called that is being called.
+    taken: Vec<u64>,
     clock: Clock,
 }
 
@@ -146,6 +181,7 @@ impl TapEnds {
             offered: Vec::with_capacity(depth),
             unkept: Vec::with_capacity(LOST_ROOM),
             spare: Vec::with_capacity(depth),
+            taken: Vec::with_capacity(SINKS_MAX),
             clock,
         };
         TapEnds { tap, kept: taken, free: given }
@@ -205,8 +241,64 @@ impl Tap {
         self.unkept.drain(..).filter(|place| *place < count).for_each(|_| self.points[at].lose());
     }
 
+    /// A stage is about to be called, on an lcore with these sinks.
+    pub(crate) fn calls<'a>(&mut self, stage: &Shared<StageStats>, sinks: impl Iterator<Item = TapSink<'a>>) {
+        self.taken.clear();
+        if self.points.iter().any(|point| point.output_of(stage).is_some()) {
+            self.taken.extend(sinks.take(SINKS_MAX).map(TapSink::taken));
+        }
+    }
+
+    /// The call has returned: copies what it sent. `leads`: whether that output of the stage, or
+    /// any, leads to the sink of this number.
+    pub(crate) fn returned<'a>(
+        &mut self,
+        stage: &Shared<StageStats>,
+        sinks: impl Iterator<Item = TapSink<'a>> + Clone,
+        leads: impl Fn(Option<usize>, usize) -> bool,
+    ) {
+        let taken = std::mem::take(&mut self.taken);
+        for at in 0..self.points.len() {
+            let Some(output) = self.points[at].output_of(stage) else { continue };
+            for (number, (sink, before)) in sinks.clone().zip(&taken).enumerate() {
+                let sent = sink.taken().saturating_sub(*before) as usize;
+                if sent > 0 && leads(output, number) {
+                    let packets = sink.batch.as_slice();
+                    let there = sent.min(packets.len());
+                    self.pass(at, &packets[packets.len() - there..]);
+                    // Later ones have put them out already.
+                    (there..sent).for_each(|_| self.points[at].lose());
+                }
+            }
+        }
+        self.taken = taken;
+    }
+
+    /// Copies packets that were taken from a ring, or an injector.
+    pub(crate) fn popped(&mut self, ring: &Shared<RingConsumerStats>, packets: &[Packet]) {
+        for at in 0..self.points.len() {
+            if self.points[at].is_at(ring) {
+                self.pass(at, packets);
+            }
+        }
+    }
+
+    /// Copies packets that go from one place of the run to another.
+    fn pass(&mut self, at: usize, packets: &[Packet]) {
+        let seen = Seen { direction: CaptureDirection::Within, ..self.seen(at) };
+        for packet in packets {
+            if !self.wants(packet) {
+                continue;
+            }
+            match self.copy(packet, seen) {
+                Some(captured) => self.keep(at, captured),
+                None => self.points[at].lose(),
+            }
+        }
+    }
+
     fn place_of(&self, port: u16) -> Option<usize> {
-        self.points.iter().position(|point| point.port == port)
+        self.points.iter().position(|point| matches!(point.place, TapPlace::Port(here) if here == port))
     }
 
     fn wants(&self, packet: &Packet) -> bool {
@@ -239,68 +331,29 @@ impl Tap {
     }
 }
 
-impl TapPoint {
-    fn lose(&self) {
-        self.counts.seen.add(1);
-        self.counts.lost.add(1);
+impl TapSink<'_> {
+    /// Packets that it has taken: more by as many as come.
+    fn taken(self) -> u64 {
+        self.batch.len() as u64 + self.displaced
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rig::{Depths, Rig};
-    use crate::stats::counter::shared;
-
-    const PORT: u16 = 3;
-
-    fn spec(depth_packets: usize) -> CaptureSpec {
-        let filter = CaptureFilter { offset_bytes: 1, bytes: vec![7] };
-        CaptureSpec { points: Vec::new(), snap_bytes: 2, filter: Some(filter), depth_packets }
+impl TapPoint {
+    /// Which output of the stage is captured here: the inner `None` are all. `None`: nothing of the
+    /// stage.
+    fn output_of(&self, stage: &Shared<StageStats>) -> Option<Option<usize>> {
+        match &self.place {
+            TapPlace::Stage { stats, output } if Arc::ptr_eq(stats, stage) => Some(*output),
+            _ => None,
+        }
     }
 
-    #[test]
-    fn what_is_posted_is_kept_and_a_buffer_of_what_is_not_serves_the_next() {
-        let rig = Rig::new(16);
-        let cq = rig.source().cq;
-        let qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 1 }, 0));
-        let (mut qp, counts) = (qp.unwrap(), shared::<TapCounts>());
-        rig.bring_up(&mut qp);
-        let points = Box::new([TapPoint { point: 5, port: PORT, counts: Shared::clone(&counts) }]);
-        let TapEnds { mut tap, mut kept, mut free } = TapEnds::new(points, &spec(2), rig.time.clock());
-        let cache = rig.pool.cache(0);
-        let packets: Vec<Packet> = [[0, 7, 1], [1, 7, 1], [2, 6, 1], [3, 7, 1]]
-            .map(|bytes| {
-                let mut packet = cache.get().unwrap();
-                assert!(packet.fill(&bytes));
-                packet
-            })
-            .into();
-        let mut taken = || {
-            let captured: Vec<_> = kept.pop_iter(9).collect();
-            let bytes: Vec<u8> = captured.iter().map(|one| one.data()[0]).collect();
-            for one in captured {
-                assert_eq!(
-                    (one.point, one.len_bytes, one.data().len(), one.direction),
-                    (5, 3, 2, CaptureDirection::Sent)
-                );
-                assert_eq!(one.path.unwrap(), CapturePath::of(&qp));
-                free.push(one.buffer).unwrap();
-            }
-            (bytes, counts.seen.value(), counts.lost.value())
-        };
-        rig.time.pass(40);
-        tap.offer(PORT, &packets, &qp);
-        tap.posted(PORT, 1);
-        assert_eq!(taken(), (vec![0], 1, 0), "what was not posted is neither seen nor lost");
-        tap.offer(PORT, &packets[1..], &qp);
-        tap.posted(PORT, 3);
-        assert_eq!(taken(), (vec![1, 3], 3, 0));
-        tap.offer(PORT, &packets, &qp);
-        tap.posted(PORT, 4);
-        assert_eq!(taken(), (vec![0, 1], 6, 1), "there were two buffers");
-        tap.offer(PORT + 1, &packets, &qp);
-        tap.posted(PORT + 1, 4);
-        assert_eq!(taken(), (vec![], 6, 1), "of another port nothing is kept");
+    fn is_at(&self, ring: &Shared<RingConsumerStats>) -> bool {
+        matches!(&self.place, TapPlace::Ring(lanes) if lanes.iter().any(|lane| Arc::ptr_eq(lane, ring)))
+    }
+
+    fn lose(&self) {
+        self.counts.seen.add(1);
+        self.counts.lost.add(1);
     }
 }

@@ -23,7 +23,7 @@ impl Lcore {
             let popped = ring.poll(&mut self.state.ctx.sinks);
             if popped > 0 {
                 if WATCHED {
-                    steps::popped(&mut self.trace, ring, &self.state.ctx.sinks);
+                    steps::popped(&mut self.trace, ring, popped, &mut self.state.ctx);
                 }
                 arrived = true;
                 // In a timed turn, one of some sixteen under load, the less urgent get a burst too,

@@ -9,5 +9,6 @@ pub(crate) mod rings;
 mod shutdown;
 mod sleeping;
 mod steps;
+mod tapped;
 pub(crate) mod waits;
 mod watched;

@@ -11,6 +11,7 @@ use crate::api::outputs::{Output, Outputs};
 use crate::api::stage::{Next, PortEvent, Stage};
 use crate::connection::event::ConnectionEvent;
 use crate::errors::guarded::Guarded;
+use crate::lcore::tapped;
 use crate::lcore::waits::{Polling, Waits, WaitsFor};
 use crate::ports::context::LcoreContext;
 use crate::ports::sink::Sink;
@@ -107,6 +108,11 @@ impl Node {
         self.input
     }
 
+    /// Where its outputs lead.
+    pub(crate) fn links(&self) -> &[Output] {
+        &self.links
+    }
+
     /// Tells the stage that the run is stopping. A source is not polled from now on; its operations
     /// still come back to it.
     pub(crate) fn stop(&mut self, lcore: &mut LcoreState) {
@@ -128,9 +134,11 @@ impl Node {
 
     /// Calls the stage between two turns.
     fn call(&mut self, lcore: &mut LcoreState, call: impl FnOnce(&mut dyn Stage, &mut Outputs<'_>)) {
+        tapped::calls(&self.stats, &mut lcore.ctx);
         let mut out = outputs(&self.links, &self.stats, self.cache, self.timers.as_deref_mut(), lcore);
         call(&mut *self.stage, &mut out);
         self.stats.packets_out.add(out.sent);
+        tapped::returned(&self.stats, &self.links, &mut lcore.ctx);
     }
 
     /// Counts what its stage was given and has left, because it panicked.

@@ -239,11 +239,11 @@ impl Lcore {
             if node.has_input(&self.state) {
                 self.state.ctx.stats.calling.set(called);
                 if WATCHED {
-                    steps::enters(&mut self.trace, node, &self.state);
+                    steps::enters(&mut self.trace, node, &mut self.state);
                 }
                 node.process(&mut self.state);
                 if WATCHED {
-                    steps::returned(&mut self.trace, node, &self.state);
+                    steps::returned(&mut self.trace, node, &mut self.state);
                 }
                 polling = polling.min(node.polling());
                 busy = true;
@@ -342,7 +342,7 @@ impl Lcore {
             let popped = ring.poll(&mut self.state.ctx.sinks);
             if popped > 0 {
                 if WATCHED {
-                    steps::popped(&mut self.trace, ring, &self.state.ctx.sinks);
+                    steps::popped(&mut self.trace, ring, popped, &mut self.state.ctx);
                 }
                 if self.state.ctx.time.wake() {
                     ring.gauge(popped);

@@ -1,8 +1,9 @@
-//! The steps of a turn of an lcore that is watched: each is told to the trace before it is
-//! taken, or behind it.
+//! The steps of a turn of an lcore that is watched: each is told to the trace and to the capture
+//! before it is taken, or behind it.
 
 use crate::lcore::node::Node;
 use crate::lcore::rings::{RingConsumer, RingProducer};
+use crate::lcore::tapped;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;
 use crate::ports::single_port::Port;
@@ -13,34 +14,40 @@ use crate::trace::recorder::Recorder;
 /// An lcore's trace, if there is one.
 pub(super) type Trace = Option<Box<Recorder>>;
 
-/// A ring was polled, and had something.
-pub(super) fn popped(trace: &mut Trace, ring: &RingConsumer, sinks: &[Sink]) {
+/// A ring was polled, and has given `popped` packets.
+pub(super) fn popped(trace: &mut Trace, ring: &RingConsumer, popped: usize, ctx: &mut LcoreContext) {
+    tapped::popped(&ring.stats, ring.sink, popped, ctx);
     if let Some(trace) = trace {
-        trace.popped(&ring.stats, sinks);
+        trace.popped(&ring.stats, &ctx.sinks);
     }
 }
 
 /// Polls a stage.
 pub(super) fn poll(trace: &mut Trace, node: &mut Node, lcore: &mut LcoreState) -> bool {
-    let Some(trace) = trace else { return node.poll::<true>(lcore) };
-    let began = trace.polls(&node.stats);
+    tapped::calls(&node.stats, &mut lcore.ctx);
+    let began = trace.as_mut().map(|trace| trace.polls(&node.stats));
     let is_busy = node.poll::<true>(lcore);
-    trace.polled(&node.stats, began, &lcore.ctx.sinks);
+    if let Some((trace, began)) = trace.as_mut().zip(began) {
+        trace.polled(&node.stats, began, &lcore.ctx.sinks);
+    }
+    tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
     is_busy
 }
 
 /// A stage is to be called with its input.
-pub(super) fn enters(trace: &mut Trace, node: &Node, lcore: &LcoreState) {
+pub(super) fn enters(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
+    tapped::calls(&node.stats, &mut lcore.ctx);
     if let Some(trace) = trace {
         trace.entered(&node.stats, node.input(), &lcore.ctx.sinks);
     }
 }
 
 /// The stage has returned.
-pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &LcoreState) {
+pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
     if let Some(trace) = trace {
         trace.returned(&node.stats, &lcore.ctx.sinks);
     }
+    tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
 }
 
 /// [`Port::work`].

@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use verbline_ring::{Consumer, Producer};
 
 use crate::capture::spec::{CaptureError, CaptureSpec};
-use crate::capture::tap::{Captured, Tap, TapCounts, TapEnds, TapPoint};
+use crate::capture::tap::{Captured, Tap, TapCounts, TapEnds, TapPlace, TapPoint};
 use crate::run::attachment::Attachment;
 use crate::run::observed::Observed;
 use crate::stats::clock::Tick;
 use crate::stats::counter::{Shared, shared};
-use crate::stats::snapshot::RunStats;
+use crate::stats::snapshot::{OutputEntry, RunStats};
 
 /// A capture of a run, from another thread ([`Observer::capture`](crate::Observer::capture)).
 /// Dropping it calls [`Capture::end`]. It keeps no run alive.
@@ -21,6 +21,8 @@ pub struct Capture {
     /// Ends before the lanes go.
     taps: Attachment<Tap>,
     points: Vec<String>,
+    /// Which of them are ports.
+    are_ports: Vec<bool>,
     lanes: Vec<Lane>,
     /// What the run's clock counts from, in nanoseconds since 1970.
     origin_unix_ns: u64,
@@ -36,10 +38,43 @@ struct Lane {
 }
 
 /// A point of a plan where there can be a capture.
+#[derive(Clone)]
 struct Place {
     name: String,
     lcore: usize,
-    port: u16,
+    seat: Seat,
+}
+
+/// What it is a point of: places in the plan.
+#[derive(Clone, Copy)]
+enum Seat {
+    Port(u16),
+    Stage(usize),
+    Output(usize, usize),
+    Ring(usize),
+    Injector(usize),
+}
+
+impl Place {
+    fn is_port(&self) -> bool {
+        matches!(self.seat, Seat::Port(_))
+    }
+}
+
+impl Seat {
+    /// The same as its lcore knows it.
+    fn known_as(self, stats: &RunStats) -> TapPlace {
+        let stage = |stage: usize| Shared::clone(&stats.stages[stage].stats);
+        match self {
+            Seat::Port(port) => TapPlace::Port(port),
+            Seat::Stage(at) => TapPlace::Stage { stats: stage(at), output: None },
+            Seat::Output(at, output) => TapPlace::Stage { stats: stage(at), output: Some(output) },
+            Seat::Ring(ring) => {
+                TapPlace::Ring(stats.rings[ring].lanes.iter().map(|lane| Shared::clone(&lane.consumer)).collect())
+            }
+            Seat::Injector(injector) => TapPlace::Ring(vec![Shared::clone(&stats.injectors[injector].consumer)]),
+        }
+    }
 }
 
 impl Capture {
@@ -52,6 +87,7 @@ impl Capture {
         let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
         let mut capture = Capture {
             points: places.iter().map(|place| place.name.clone()).collect(),
+            are_ports: places.iter().map(Place::is_port).collect(),
             lanes: Vec::new(),
             taps,
             origin_unix_ns: unix_ns.saturating_sub(clock.now_ns()),
@@ -78,6 +114,11 @@ impl Capture {
     /// Where it captures: [`Captured::point`] is a place in this.
     pub fn points(&self) -> &[String] {
         &self.points
+    }
+
+    /// Whether this point is a port, whose packets come or go by a queue pair.
+    pub fn is_port(&self, point: usize) -> bool {
+        self.are_ports[point]
     }
 
     /// Hands each packet that waits to `each`, those of one lcore in order. Says how many.
@@ -121,39 +162,98 @@ impl Capture {
 
 /// The places of a plan that these names mean; without names all ports.
 fn chosen(stats: &RunStats, names: &[String]) -> Result<Vec<Place>, CaptureError> {
-    let known: Vec<Place> = places(stats);
+    let known = places(stats);
+    if names.is_empty() {
+        return Ok(known.into_iter().filter(Place::is_port).collect());
+    }
+    let invalid = |why| Err(CaptureError::Invalid { why });
     let mut chosen: Vec<Place> = Vec::new();
     for name in names {
-        let found = known.iter().find(|place| place.name == *name);
-        let Some(Place { lcore, port, .. }) = found else {
+        let Some(found) = known.iter().find(|place| place.name == *name) else {
             let known = known.into_iter().map(|place| place.name).collect();
             return Err(CaptureError::NoPoint { asked: name.clone(), known });
         };
         if chosen.iter().any(|place| place.name == *name) {
-            return Err(CaptureError::Invalid { why: format!("{name} is named twice") });
+            return invalid(format!("{name} is named twice"));
         }
-        chosen.push(Place { name: name.clone(), lcore: *lcore, port: *port });
+        if let Seat::Output(stage, output) = found.seat
+            && let Some(other) = mixed(&stats.stages[stage].outputs, output)
+        {
+            let stage = &stats.stages[stage].known.name;
+            return invalid(format!(
+                "what goes by {name} can't be told from what goes by the stage's output {other}, which leads to the \
+                 same place: capture at stage.{stage}"
+            ));
+        }
+        chosen.push(found.clone());
     }
-    Ok(if names.is_empty() { known } else { chosen })
+    Ok(chosen)
 }
 
+/// Another output that leads to a place to which this one leads too.
+fn mixed(outputs: &[OutputEntry], output: usize) -> Option<&'static str> {
+    let here = &outputs[output].leads_to;
+    let mut others = outputs.iter().enumerate().filter(|(place, _)| *place != output);
+    others.find(|(_, other)| other.leads_to.iter().any(|place| here.contains(place))).map(|(_, other)| other.name)
+}
+
+/// Everywhere that there can be a capture: the names are a trace's, and the outputs of stages.
 fn places(stats: &RunStats) -> Vec<Place> {
-    let lcore_of = |name: &str| stats.lcores.iter().position(|lcore| lcore.known.name == name);
+    let place = |name: String, of: &str, seat: Seat| {
+        let lcore = stats.lcores.iter().position(|lcore| lcore.known.name == of)?;
+        Some(Place { name, lcore, seat })
+    };
     let ports = stats.ports.iter().enumerate().filter_map(|(port, entry)| {
-        let lcore = lcore_of(&entry.known.lcore)?;
-        Some(Place { name: format!("port.{}", entry.known.name), lcore, port: port as u16 })
+        place(format!("port.{}", entry.known.name), &entry.known.lcore, Seat::Port(port as u16))
     });
-    ports.collect()
+    let sends = stats.stages.iter().enumerate().filter(|(_, entry)| !entry.outputs.is_empty());
+    let stages = sends.flat_map(|(stage, entry)| {
+        let (name, lcore) = (format!("stage.{}", entry.known.name), &entry.known.lcore);
+        let outputs = entry.outputs.iter().enumerate();
+        let outputs = outputs.map(|(output, one)| (format!("{name}.{}", one.name), Seat::Output(stage, output)));
+        let all: Vec<_> = std::iter::once((name.clone(), Seat::Stage(stage))).chain(outputs).collect();
+        all.into_iter().filter_map(move |(name, seat)| place(name, lcore, seat))
+    });
+    let rings = stats.rings.iter().enumerate().filter_map(|(ring, entry)| {
+        place(format!("ring.{}", entry.known.name), &entry.known.consumer, Seat::Ring(ring))
+    });
+    let injectors = stats.injectors.iter().enumerate().filter_map(|(injector, entry)| {
+        place(format!("injector.{}", entry.known.name), &entry.known.lcore, Seat::Injector(injector))
+    });
+    ports.chain(stages).chain(rings).chain(injectors).collect()
 }
 
 /// Everything that one lcore needs, made and touched here.
 fn lane(observed: &Observed, spec: &CaptureSpec, here: &[(usize, &Place)]) -> (Lane, Tap) {
+    let stats = &observed.stats;
     let counts: Vec<_> = here.iter().map(|(point, _)| (*point, shared::<TapCounts>())).collect();
     let points = here.iter().zip(&counts).map(|((point, place), (_, counts))| TapPoint {
         point: *point,
-        port: place.port,
+        place: place.seat.known_as(stats),
         counts: Shared::clone(counts),
     });
-    let TapEnds { tap, kept, free } = TapEnds::new(points.collect(), spec, observed.stats.clock.clone());
+    let TapEnds { tap, kept, free } = TapEnds::new(points.collect(), spec, stats.clock.clone());
     (Lane { kept, free, counts }, tap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_that_lead_to_one_place_can_not_be_told_apart_and_those_that_drop_can() {
+        let entry = |name, leads_to: &[&str]| OutputEntry {
+            name,
+            leads_to: leads_to.iter().map(|place| (*place).to_owned()).collect(),
+        };
+        let outputs = [
+            entry("a", &["ring.x", "ring.y"]),
+            entry("b", &["ring.z"]),
+            entry("c", &["ring.y"]),
+            entry("d", &[]),
+            entry("e", &[]),
+        ];
+        let others: Vec<_> = (0..outputs.len()).map(|output| mixed(&outputs, output)).collect();
+        assert_eq!(others, [Some("c"), None, Some("a"), None, None]);
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {
 pub(crate) struct MadeStage {
     pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) drops: &'static [&'static str],
+    pub(crate) outputs: &'static [&'static str],
     pub(crate) counters: Vec<(String, Counter)>,
     pub(crate) fds: Option<Fds>,
     /// The ports that its factory asked for, by their places in the plan.
@@ -95,10 +96,11 @@ fn open_stage(
     Described { context, open }: Described<'_>,
     memory: Option<Pool>,
 ) -> Result<MadeStage, EngineError> {
-    let (drops, opening) = (context.spec().drops, Opening::new(context, memory));
+    let (drops, outputs) = (context.spec().drops, context.spec().outputs);
+    let opening = Opening::new(context, memory);
     let made = open(&opening).map_err(refused(plan, stage))?;
     let (counters, fds, ports) = opening.into_parts();
-    Ok(MadeStage { stage: made, drops, counters, fds, ports })
+    Ok(MadeStage { stage: made, drops, outputs, counters, fds, ports })
 }
 
 /// What the kind said, with the stage's place in the plan.

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use verbline_plan::{Destination, LcoreId, Plan, Transport};
+use verbline_plan::{Destination, LcoreId, Plan, Target, Transport};
 
 use crate::idle::policy::Budget;
 use crate::setup::devices::{Devices, Pools};
@@ -16,7 +16,7 @@ use crate::stats::failures::Wiring;
 use crate::stats::kernel_time::Thieves;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::snapshot::{
-    ConnectionsEntry, InjectorEntry, LaneEntry, LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry,
+    ConnectionsEntry, InjectorEntry, LaneEntry, LcoreEntry, OutputEntry, PortEntry, RingEntry, RunStats, StageEntry,
 };
 
 pub(crate) fn run_stats(
@@ -58,6 +58,7 @@ pub(crate) fn run_stats(
                     ..StageReport::default()
                 },
                 drops: made.drops,
+                outputs: outputs(plan, stage, made),
                 counters: made.counters.clone(),
                 stats: shared(),
             })
@@ -118,6 +119,17 @@ pub(crate) fn run_stats(
 }
 
 /// What a port with many connections does to have them. One that shares a listener listens.
+/// The outputs of a stage, by name.
+fn outputs(plan: &Plan, stage: &verbline_plan::Stage, made: &MadeStage) -> Vec<OutputEntry> {
+    let leads_to = |target: &Target| match target {
+        Target::Drop => Vec::new(),
+        Target::Spread(id) => plan[*id].to.iter().map(|place| plan.target_name(*place)).collect(),
+        other => vec![plan.target_name(*other)],
+    };
+    let outputs = made.outputs.iter().zip(&stage.outputs);
+    outputs.map(|(name, target)| OutputEntry { name, leads_to: leads_to(target) }).collect()
+}
+
 fn role(port: &verbline_plan::Port) -> &'static str {
     if let Destination::Connect(_) = port.destination { "connects" } else { "listens" }
 }

@@ -53,8 +53,17 @@ pub(crate) struct StageEntry {
     pub(crate) known: StageReport,
     /// The kind's own drop reasons.
     pub(crate) drops: &'static [&'static str],
+    pub(crate) outputs: Vec<OutputEntry>,
     pub(crate) counters: Vec<(String, Counter)>,
     pub(crate) stats: Shared<StageStats>,
+}
+
+/// An output of a stage.
+#[derive(Debug)]
+pub(crate) struct OutputEntry {
+    pub(crate) name: &'static str,
+    /// The places that packets come to by it, those of a spread each; none of one that drops.
+    pub(crate) leads_to: Vec<String>,
 }
 
 #[derive(Debug)]

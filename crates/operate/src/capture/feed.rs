@@ -32,15 +32,20 @@ impl CaptureFeed {
 impl Feed for CaptureFeed {
     fn head(&mut self, out: &mut Vec<u8>) {
         pcapng::section(out, concat!("verbline ", env!("CARGO_PKG_VERSION")), &format!("plan {}", self.plan));
-        let linktype = if self.raw { pcapng::LINKTYPE_USER0 } else { pcapng::LINKTYPE_ETHERNET };
-        self.capture.points().iter().for_each(|name| pcapng::interface(out, linktype, name));
+        for (point, name) in self.capture.points().iter().enumerate() {
+            // Between the places of a run nothing has a queue pair, of which a frame is made up.
+            let is_framed = self.capture.is_port(point) && !self.raw;
+            let linktype = if is_framed { pcapng::LINKTYPE_ETHERNET } else { pcapng::LINKTYPE_USER0 };
+            pcapng::interface(out, linktype, name);
+        }
     }
 
     fn take(&mut self, out: &mut Vec<u8>) -> usize {
         let CaptureFeed { capture, raw, numbers, frame, .. } = self;
         let origin_ns = capture.unix_ns(0);
         capture.take(|captured| {
-            let (bytes, beside) = match raw {
+            let is_bare = *raw || captured.direction == CaptureDirection::Within;
+            let (bytes, beside) = match is_bare {
                 true => (captured.data(), 0),
                 false => {
                     let beside = frame::write(frame, captured, number(numbers, captured));
@@ -52,7 +57,7 @@ impl Feed for CaptureFeed {
                 unix_ns: origin_ns.saturating_add(captured.at_ns),
                 bytes,
                 len_bytes: captured.len_bytes + beside,
-                is_received: captured.direction == CaptureDirection::Received,
+                direction: captured.direction,
             };
             pcapng::packet(out, packet);
         })

@@ -63,7 +63,7 @@ impl Ends {
         };
         match captured.direction {
             CaptureDirection::Received => Ends { from: peer, to: local, transport },
-            CaptureDirection::Sent => Ends { from: local, to: peer, transport },
+            CaptureDirection::Sent | CaptureDirection::Within => Ends { from: local, to: peer, transport },
         }
     }
 }

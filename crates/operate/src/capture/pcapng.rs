@@ -3,6 +3,8 @@
 //! The crate for it, pcap-file, writes the time of statistics with its halves exchanged in 2.0.0,
 //! the last release since 2023.
 
+use verbline_engine::CaptureDirection;
+
 /// Frames of Ethernet.
 pub(super) const LINKTYPE_ETHERNET: u16 = 1;
 /// The first of those that are the user's own.
@@ -36,7 +38,7 @@ pub(super) struct Packet<'a> {
     pub(super) bytes: &'a [u8],
     /// Bytes of the whole.
     pub(super) len_bytes: usize,
-    pub(super) is_received: bool,
+    pub(super) direction: CaptureDirection,
 }
 
 /// What a file begins with.
@@ -71,7 +73,11 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: Packet<'_>) {
         word(out, packet.bytes.len() as u32);
         word(out, packet.len_bytes as u32);
         padded(out, packet.bytes);
-        let flags = if packet.is_received { INBOUND } else { OUTBOUND };
+        let flags = match packet.direction {
+            CaptureDirection::Received => INBOUND,
+            CaptureDirection::Sent => OUTBOUND,
+            CaptureDirection::Within => 0,
+        };
         option(out, FLAGS, &flags.to_le_bytes());
         option(out, END_OF_OPTIONS, &[]);
     });

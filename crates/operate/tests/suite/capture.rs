@@ -52,18 +52,23 @@ fn packet(block: &Block) -> Packet {
 
 /// The first `count` packets of a capture that has begun, and what it counts as lost at its end.
 fn packets(blocks: &mut Blocks, count: usize) -> (Vec<Packet>, u64) {
-    let (mut packets, mut lost, mut heads) = (Vec::new(), 0, 0);
+    assert_eq!([next(blocks).kind, next(blocks).kind], [BlockKind::Head; 2], "a section and an interface");
+    taken(blocks, count)
+}
+
+/// The same of one whose first heads were read.
+fn taken(blocks: &mut Blocks, count: usize) -> (Vec<Packet>, u64) {
+    let (mut packets, mut lost) = (Vec::new(), 0);
     loop {
         match blocks.next(PATIENCE) {
             Ok(Some(block)) => match block.kind {
-                BlockKind::Head => heads += 1,
+                BlockKind::Head => {}
                 BlockKind::Packet => packets.push(packet(&block)),
                 BlockKind::End { lost: here } => lost += here,
             },
             Ok(None) => panic!("nothing has come for {PATIENCE:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
-                assert!(heads >= 2, "a section and an interface");
                 return (packets, lost);
             }
         }
@@ -103,6 +108,95 @@ fn what_ports_send_and_receive_is_captured_once_each_as_frames() {
     for numbers in &numbers {
         assert!(numbers.len() > 100, "{}", numbers.len());
         assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "each once, in order: {numbers:?}");
+    }
+    served.assert_undisturbed();
+}
+
+/// The link types of a capture's first interfaces.
+fn link_types(blocks: &mut Blocks, interfaces: usize) -> Vec<u8> {
+    assert_eq!(word(&next(blocks).bytes, 0), 0x0A0D_0D0A, "a section is first");
+    (0..interfaces).map(|_| next(blocks)).map(|block| (word(&block.bytes, 0), block.bytes[8]).1).collect()
+}
+
+#[test]
+fn what_a_stage_sends_is_captured_as_it_is_beside_the_frames_of_ports() {
+    let served = Served::new("");
+    let at = ["stage.source", "port.out", "stage.source.numbers"].map(String::from).to_vec();
+    let (points, mut blocks) = begun(&served, CaptureAsk { at: at.clone(), ..CaptureAsk::default() });
+    assert_eq!(points, at);
+    assert_eq!(link_types(&mut blocks, 3), [147, 1, 147], "Ethernet has the port alone");
+    let (packets, lost) = taken(&mut blocks, 300);
+    assert_eq!(lost, 0);
+    let numbers = |interface: u32| {
+        let here = packets.iter().filter(move |packet| packet.interface == interface);
+        here.map(|packet| {
+            assert_eq!((packet.len_bytes, packet.is_received), (8, false));
+            number(&packet.bytes)
+        })
+    };
+    let (all, of_output): (Vec<u64>, Vec<u64>) = (numbers(0).collect(), numbers(2).collect());
+    assert!(all.len() > 50 && all.windows(2).all(|pair| pair[1] == pair[0] + 1), "each once, in order: {all:?}");
+    let both = all.len().min(of_output.len());
+    assert_eq!(all[..both], of_output[..both], "the stage has no other output");
+    served.assert_undisturbed();
+}
+
+#[test]
+fn what_an_injector_gives_is_captured() {
+    let injector = "\n[injector.hand]\nto = \"stage.sink\"\npool = \"packets\"\ndepth = 8\n";
+    let (mut served, runtime) = Served::starting(injector);
+    let hand = runtime.injector("hand").unwrap();
+    served.run(runtime);
+    let ask = CaptureAsk { at: vec!["injector.hand".into()], ..CaptureAsk::default() };
+    let (_, mut blocks) = begun(&served, ask);
+    assert_eq!(link_types(&mut blocks, 1), [147]);
+    // Until the lcore has heard of the capture nothing is seen.
+    let mut first = None;
+    for text in (0_u64..).map(|number| number.to_le_bytes()) {
+        let _ = hand.try_push(&text);
+        first = blocks.next(Duration::from_millis(5)).unwrap();
+        if first.is_some() {
+            break;
+        }
+    }
+    let packet = packet(&first.unwrap());
+    assert_eq!((packet.len_bytes, packet.is_received), (8, false));
+    served.assert_undisturbed();
+}
+
+/// Numbers from another lcore.
+const HAND_OFF: &str = r#"
+[lcore.other]
+cpu = "allowed:1"
+idle = "adaptive"
+
+[ring.hand]
+to = "stage.last"
+depth = 32
+
+[stage.makes]
+use = "source"
+lcore = "other"
+pool = "packets"
+out = { numbers = "ring.hand" }
+
+[stage.last]
+use = "sink"
+lcore = "main"
+"#;
+
+#[test]
+fn two_lcores_what_comes_by_a_ring_is_captured_where_it_is_taken() {
+    let served = Served::new(HAND_OFF);
+    let at = ["stage.makes", "ring.hand"].map(String::from).to_vec();
+    let (_, mut blocks) = begun(&served, CaptureAsk { at, ..CaptureAsk::default() });
+    assert_eq!(link_types(&mut blocks, 2), [147, 147]);
+    let (packets, lost) = taken(&mut blocks, 200);
+    assert_eq!(lost, 0);
+    for interface in [0, 1] {
+        let here = packets.iter().filter(|packet| packet.interface == interface);
+        let numbers: Vec<u64> = here.map(|packet| number(&packet.bytes)).collect();
+        assert!(!numbers.is_empty() && numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
     }
     served.assert_undisturbed();
 }
@@ -153,7 +247,11 @@ fn what_can_not_be_captured_is_refused_with_what_can() {
     served.run(runtime);
     let (code, message) = refused(&served, CaptureAsk { at: vec!["port.off".into()], ..CaptureAsk::default() });
     assert_eq!(code, "invalid");
-    assert_eq!(message, "nothing can be captured at \"port.off\"; what can be is port.out, port.in");
+    assert_eq!(
+        message,
+        "nothing can be captured at \"port.off\"; what can be is port.out, port.in, stage.source, \
+                         stage.source.numbers"
+    );
     let filter = |hex: &str| Some(FilterAsk { offset: 0, hex: hex.into() });
     for (ask, says) in [
         (CaptureAsk { at: vec!["port.in".into(); 2], ..CaptureAsk::default() }, "named twice"),

@@ -13,7 +13,11 @@ use super::times::duration;
 pub(super) struct CaptureOptions {
     /// The run: its name, its process, or the path of its socket; may be left out if there is one
     pub(super) name: Option<String>,
-    /// Capture at this port; may be repeated; without it at every port
+    /// Capture at this place; may be repeated; without it at every port: port.NAME, stage.NAME or
+    /// stage.NAME.OUTPUT (what it sends), ring.NAME or injector.NAME (what is taken from it)
+    #[arg(long, value_name = "PLACE")]
+    at: Vec<String>,
+    /// The same as --at port.PORT
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
     /// The file, which must not be there yet; `-` for standard output
@@ -34,7 +38,7 @@ pub(super) struct CaptureOptions {
     /// Keep only packets with these bytes at this offset, e.g. 4=0800
     #[arg(long, value_name = "OFFSET=HEX", value_parser = filter)]
     filter: Option<FilterAsk>,
-    /// Write packets as they are, without frames around them, as link type USER0
+    /// Write packets of ports as they are too, without frames around them, as link type USER0
     #[arg(long)]
     raw: bool,
     /// Begin another file, FILE with a number, when one has this size: bytes, or e.g. 64MiB
@@ -51,7 +55,7 @@ pub(super) struct CaptureOptions {
 impl CaptureOptions {
     pub(super) fn ask(&self) -> CaptureAsk {
         CaptureAsk {
-            at: self.ports.iter().map(|port| format!("port.{port}")).collect(),
+            at: self.at.iter().cloned().chain(self.ports.iter().map(|port| format!("port.{port}"))).collect(),
             snap_bytes: Some(self.snap),
             depth_packets: self.depth,
             raw: self.raw,
