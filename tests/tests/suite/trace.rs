@@ -81,6 +81,26 @@ fn a_slow_stage_is_found_by_its_trace_alone() {
 }
 
 #[test]
+fn the_slowest_of_the_last_time_are_kept_and_shown_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &["--set", "stage.sink.params={habit=\"dawdle\"}"]).start();
+    await_run(folder.path());
+    let words = ["trace", "--last", "1m", "--every", "50ms", "--for", "3s", "--at", "stage.sink", "--slowest", "2"];
+    let shown = look(folder.path(), &words);
+    let (text, told) = said(&shown);
+    assert!(shown.status.success() && told.starts_with("rig: tracing for 3s at most; Ctrl-C ends it\n"), "{told}");
+    assert_fits(&text);
+    let times = text.lines().filter(|line| line.starts_with("rig: ")).count();
+    assert!(times >= 2, "shown {times} times:\n{text}");
+    let last = &text[text.rfind("rig: ").unwrap()..];
+    assert!(last.contains("slow 1 ") && last.contains("slow 2 ") && !last.contains("slow 3 "), "{last}");
+    for words in [&["trace", "--every", "1s"][..], &["trace", "--last", "1m", "--packets", "9"]] {
+        assert_eq!(look(folder.path(), words).status.code(), Some(2), "{words:?}");
+    }
+    end(run);
+}
+
+#[test]
 fn a_file_for_perfetto_has_lcores_as_tracks() {
     let folder = tempfile::tempdir().unwrap();
     let run = endless(folder.path(), &[]).start();

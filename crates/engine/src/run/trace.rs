@@ -8,11 +8,12 @@ use verbline_ring::Consumer;
 use crate::run::attachment::Attachment;
 use crate::run::observed::Observed;
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::counter::{Count, Shared};
+use crate::stats::counter::Shared;
 use crate::stats::snapshot::RunStats;
 use crate::trace::event::TraceEvent;
 use crate::trace::recorder::{Places, Recorder, RecorderEnds};
 use crate::trace::spec::{TraceError, TraceSpec};
+use crate::trace::told::Told;
 
 /// A trace of a run, from another thread ([`Observer::trace`](crate::Observer::trace)). Dropping it
 /// calls [`Trace::end`]. It keeps no run alive.
@@ -40,7 +41,7 @@ pub struct TracePlace {
 #[derive(Debug)]
 struct Lane {
     events: Consumer<TraceEvent>,
-    lost: Shared<Count>,
+    told: Shared<Told>,
 }
 
 impl Trace {
@@ -59,7 +60,7 @@ impl Trace {
             .map(|_| RecorderEnds::new(known_places(stats), &stats.pools, spec.filter.clone(), stats.clock.clone()));
         let (lanes, parts) = ends
             .enumerate()
-            .map(|(lcore, RecorderEnds { recorder, events, lost })| (Lane { events, lost }, (lcore, recorder)))
+            .map(|(lcore, RecorderEnds { recorder, events, told })| (Lane { events, told }, (lcore, recorder)))
             .unzip();
         let mut trace = Trace { lcores, places, lanes, recorders, clock: stats.clock.clone() };
         trace.recorders.begin(parts);
@@ -89,7 +90,14 @@ impl Trace {
 
     /// Turns of an lcore that were lost so far, since too much waited to be taken.
     pub fn lost(&self, lcore: usize) -> u64 {
-        self.lanes[lcore].lost.value()
+        self.lanes[lcore].told.lost.value()
+    }
+
+    /// Behind [`Trace::end`]: the turn in which an lcore still is, as if it ended now, of each that
+    /// has not heard of the end. What packets did in it is not known.
+    pub fn standing(&self) -> Vec<(usize, Vec<TraceEvent>)> {
+        let late = (0..self.lanes.len()).filter(|lcore| !self.is_over() && !self.recorders.is_taken(*lcore));
+        late.filter_map(|lcore| Some((lcore, self.lanes[lcore].told.standing(self.now_ns())?))).collect()
     }
 
     /// The time, by the clock of the events.

@@ -3,3 +3,4 @@
 pub(crate) mod event;
 pub(crate) mod recorder;
 pub(crate) mod spec;
+pub(crate) mod told;

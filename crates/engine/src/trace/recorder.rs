@@ -24,10 +24,11 @@ use verbline_ring::{Consumer, Producer, spsc};
 use crate::capture::spec::CaptureFilter;
 use crate::ports::sink::Sink;
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::counter::{Count, Shared, shared};
+use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, RingConsumerStats, RingProducerStats, StageStats};
 use crate::stats::wakes::WakeCause;
 use crate::trace::event::{TraceEvent, TraceKind};
+use crate::trace::told::Told;
 
 /// Events of one lcore that may wait to be taken: 1 MiB.
 const RING_EVENTS: usize = 65_536;
@@ -72,7 +73,7 @@ pub(crate) struct Recorder {
     is_too_long: bool,
     /// It is worth telling, though it found no work.
     is_told: bool,
-    lost: Shared<Count>,
+    told: Shared<Told>,
     places: Places,
     filter: Option<CaptureFilter>,
     pools: Box<[Numbered]>,
@@ -94,20 +95,20 @@ pub(crate) struct Recorder {
 pub(crate) struct RecorderEnds {
     pub(crate) recorder: Recorder,
     pub(crate) events: Consumer<TraceEvent>,
-    pub(crate) lost: Shared<Count>,
+    pub(crate) told: Shared<Told>,
 }
 
 impl RecorderEnds {
     /// With all its memory, made and touched here.
     pub(crate) fn new(places: Places, pools: &[Pool], filter: Option<CaptureFilter>, clock: Clock) -> RecorderEnds {
         let (producer, events) = spsc(RING_EVENTS);
-        let lost = shared::<Count>();
+        let told = shared::<Told>();
         let recorder = Recorder {
             events: producer,
             turn: Vec::with_capacity(TURN_EVENTS),
             is_too_long: false,
             is_told: false,
-            lost: Shared::clone(&lost),
+            told: Shared::clone(&told),
             places,
             filter,
             pools: numbered(pools),
@@ -119,7 +120,7 @@ impl RecorderEnds {
             stolen_ns: 0,
             clock,
         };
-        RecorderEnds { recorder, events, lost }
+        RecorderEnds { recorder, events, told }
     }
 }
 
@@ -168,6 +169,7 @@ impl Recorder {
         // What happened between two turns.
         self.keep();
         self.held.iter_mut().zip(sinks).for_each(|(held, sink)| *held = sink.batch.len());
+        self.told.turn_ns.set(now_ns);
         let waited_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
         self.note(TraceEvent::new(TraceKind::Turn, now_ns, 0, waited_ns));
     }
@@ -182,6 +184,7 @@ impl Recorder {
             self.is_too_long = false;
         }
         self.is_told = false;
+        self.told.turn_ns.set(0);
     }
 
     /// Completions have been handed to their ports.
@@ -200,6 +203,7 @@ impl Recorder {
     pub(crate) fn entered(&mut self, stage: &Shared<StageStats>, sink: usize, sinks: &[Sink]) {
         let place = place_of(&self.places.stages, stage);
         let now_ns = self.clock.now_ns();
+        self.calls(place, now_ns);
         let packets = sinks[sink].batch.as_slice();
         self.note(TraceEvent::new(TraceKind::Process, now_ns, place, packets.len() as u64));
         for packet in packets {
@@ -212,6 +216,7 @@ impl Recorder {
     /// The stage has returned.
     pub(crate) fn returned(&mut self, stage: &Shared<StageStats>, sinks: &[Sink]) {
         let place = place_of(&self.places.stages, stage);
+        self.told.calls.set(0);
         let (now_ns, sent) = self.added(TraceKind::Sent, sinks, |_| place);
         self.note(TraceEvent::new(TraceKind::Return, now_ns, place, sent as u64));
     }
@@ -219,8 +224,14 @@ impl Recorder {
     /// The stage is to be polled. Gives what [`Recorder::polled`] is to be told.
     pub(crate) fn polls(&mut self, stage: &Shared<StageStats>) -> (usize, Tick) {
         let (place, now_ns, before) = (place_of(&self.places.stages, stage), self.clock.now_ns(), self.turn.len());
+        self.calls(place, now_ns);
         self.note(TraceEvent::new(TraceKind::Poll, now_ns, place, 0));
         (before, now_ns)
+    }
+
+    fn calls(&self, place: u16, now_ns: Tick) {
+        self.told.called_ns.set(now_ns);
+        self.told.calls.set(u64::from(place) + 1);
     }
 
     /// The stage was polled.
@@ -333,7 +344,7 @@ impl Recorder {
         }
         let is_too_long = std::mem::take(&mut self.is_too_long);
         if is_too_long || self.events.room_for(count) < count {
-            self.lost.add(1);
+            self.told.lost.add(1);
         } else {
             self.events.push_iter(count, self.turn.iter().copied());
         }

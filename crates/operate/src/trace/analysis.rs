@@ -6,7 +6,8 @@ use super::follow::Follower;
 use super::merge::Merge;
 use super::output::Output;
 use super::summary::{self, Summary};
-use super::tally::{Tally, Wanted};
+use super::tallies::Tallies;
+use super::tally::Wanted;
 use super::timeline::Timeline;
 use crate::protocol::TraceHead;
 
@@ -17,7 +18,7 @@ pub struct Analysis {
     merge: Merge,
     timeline: Timeline,
     follower: Follower,
-    tally: Tally,
+    tallies: Tallies,
     lost: Vec<u64>,
     events: u64,
     /// The times of the first event and of the last.
@@ -34,7 +35,7 @@ impl Analysis {
             merge: Merge::new(lcores),
             timeline: Timeline::new(lcores),
             follower: Follower::new(lcores, is_injector),
-            tally: Tally::new(wanted),
+            tallies: Tallies::new(wanted),
             lost: vec![0; lcores],
             events: 0,
             from_ns: None,
@@ -57,35 +58,42 @@ impl Analysis {
     pub fn finish(&mut self, output: &mut impl Output) -> Summary {
         self.merge.has_all();
         self.advance(output);
-        let Analysis { timeline, follower, tally, .. } = self;
-        let is_full = tally.is_full();
-        let under_way = follower.finish(&mut |journey| tally.take(journey, timeline, output));
-        tally.under_way = if is_full { 0 } else { under_way };
-        summary::of(&self.head, &self.tally, &self.lost, self.events, self.elapsed_ns())
+        let Analysis { timeline, follower, tallies, .. } = self;
+        let is_full = tallies.now().is_full();
+        let under_way = follower.finish(&mut |journey| tallies.take(journey, timeline, output));
+        tallies.now().under_way = if is_full { 0 } else { under_way };
+        self.summary()
+    }
+
+    /// What it has found so far.
+    pub fn summary(&self) -> Summary {
+        let (since_ns, tally) = self.tallies.merged();
+        summary::of(&self.head, &tally, &self.lost, self.events, self.elapsed_ns(since_ns))
     }
 
     /// How many packets that are wanted have come to their ends.
     pub fn packets(&self) -> u64 {
-        self.tally.packets
+        self.tallies.packets()
     }
 
-    fn elapsed_ns(&self) -> u64 {
-        self.from_ns.map_or(0, |from_ns| self.to_ns.saturating_sub(from_ns))
+    fn elapsed_ns(&self, since_ns: u64) -> u64 {
+        self.from_ns.map_or(0, |from_ns| self.to_ns.saturating_sub(from_ns.max(since_ns)))
     }
 
     fn advance(&mut self, output: &mut impl Output) {
-        let Analysis { merge, timeline, follower, tally, .. } = self;
+        let Analysis { merge, timeline, follower, tallies, .. } = self;
         while let Some((lcore, event)) = merge.next() {
             self.events += 1;
             self.from_ns.get_or_insert(event.at_ns);
-            if !tally.is_full() {
+            tallies.advance(event.at_ns);
+            if !tallies.now().is_full() {
                 self.to_ns = self.to_ns.max(event.at_ns);
             }
             if let Some(slice) = timeline.note(lcore, &event) {
                 output.slice(lcore, &slice);
-                tally.slice(lcore, &slice, timeline);
+                tallies.slice(lcore, &slice, timeline);
             }
-            let mut ended = |journey| tally.take(journey, timeline, output);
+            let mut ended = |journey| tallies.take(journey, timeline, output);
             follower.note(lcore, &event, &mut ended);
             follower.settle(event.at_ns, &mut ended);
         }

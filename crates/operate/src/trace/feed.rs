@@ -71,6 +71,11 @@ impl Feed for TraceFeed {
 
     fn tail(&mut self, out: &mut Vec<u8>) {
         self.take(out);
+        for (lcore, events) in self.trace.standing() {
+            let first_ns = events.first().map_or(0, |event| event.at_ns);
+            let of_lcore = TraceEvent::new(TraceKind::Lcore, first_ns, lcore as u16, 0);
+            [of_lcore].iter().chain(&events).for_each(|event| out.extend_from_slice(&event.bytes()));
+        }
     }
 
     fn is_over(&self) -> bool {

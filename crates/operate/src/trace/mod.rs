@@ -15,6 +15,7 @@ pub(crate) mod feed;
 mod follow;
 mod merge;
 mod output;
+mod tallies;
 mod tally;
 
 pub use analysis::Analysis;

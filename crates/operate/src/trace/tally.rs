@@ -24,6 +24,8 @@ pub struct Wanted {
     pub first: usize,
     /// How many are kept, the slowest; and how many turns.
     pub slowest: usize,
+    /// Only what came in the last time, of that length; without it in the whole trace.
+    pub last_ns: Option<u64>,
 }
 
 /// A packet that is kept, with what the lcores did during each part of its time.
@@ -67,6 +69,12 @@ impl Times {
         self.packets += 1;
         self.sum_ns += ns;
         self.max_ns = self.max_ns.max(ns);
+    }
+
+    fn merge(&mut self, other: &Times) {
+        self.packets += other.packets;
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 }
 
@@ -182,6 +190,28 @@ impl Tally {
 }
 
 impl Tally {
+    /// Adds what another has counted and kept.
+    pub(super) fn merge(&mut self, other: &Tally) {
+        self.packets += other.packets;
+        self.partial += other.partial;
+        self.under_way += other.under_way;
+        self.other_paths.merge(&other.other_paths);
+        for (key, times) in &other.paths {
+            match self.paths.len() < PATHS_MAX || self.paths.contains_key(key) {
+                true => self.paths.entry(key.clone()).or_default().merge(times),
+                false => self.other_paths.merge(times),
+            }
+        }
+        other.parts.iter().for_each(|(between, times)| self.parts.entry(*between).or_default().merge(times));
+        let most = self.wanted.slowest;
+        for kept in &other.slowest {
+            insert(&mut self.slowest, most, kept.clone(), |kept| kept.journey.at_most_ns());
+        }
+        other.turns.iter().for_each(|turn| insert(&mut self.turns, most, turn.clone(), |turn| turn.slice.took_ns()));
+        let room = self.wanted.first.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(room).cloned());
+    }
+
     /// An lcore was kept from its CPU since `since_ns`, when its last turn began: what it did then
     /// is told already, of a turn or a packet that is kept. That is added to what may have taken so
     /// long.
@@ -250,7 +280,7 @@ mod tests {
     }
 
     fn tally(packets: u64) -> Tally {
-        Tally::new(Wanted { at: None, above_ns: 0, packets, first: 0, slowest: 2 })
+        Tally::new(Wanted { at: None, above_ns: 0, packets, first: 0, slowest: 2, last_ns: None })
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A run that lasts until it is dropped, served at a socket in a folder of its own.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -90,11 +91,31 @@ impl Stage for Sink {
     }
 }
 
+/// Whether the gate lets packets pass, of the one test that has a gate.
+pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);
+/// Whether a packet stands before it.
+pub(crate) static IS_AWAITED: AtomicBool = AtomicBool::new(false);
+
+/// Keeps its lcore until it is opened.
+struct Gate;
+
+impl Stage for Gate {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        // Relaxed: the flags carry no data.
+        IS_AWAITED.store(true, Ordering::Relaxed);
+        while !IS_OPEN.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        input.clear();
+    }
+}
+
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new("rig");
     let source = StageSpec { outputs: &["numbers"], source: true, summary: "numbers", ..StageSpec::default() };
     registry.stage("source", source, |_| Ok(Box::new(Source { due_ns: 0, number: 0 })));
     registry.stage("sink", StageSpec { summary: "drops", ..StageSpec::default() }, |_| Ok(Box::new(Sink)));
+    registry.stage("gate", StageSpec { summary: "waits", ..StageSpec::default() }, |_| Ok(Box::new(Gate)));
     MetricsSettings::register(&mut registry);
     registry
 }

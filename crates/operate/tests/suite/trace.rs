@@ -1,6 +1,7 @@
 //! Traces: what is in them, what is refused, and who ends them.
 
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use verbline_engine::{TraceEvent, TraceKind};
@@ -10,10 +11,10 @@ use verbline_operate::trace::summary::Summary;
 use verbline_operate::trace::{Analysis, Wanted};
 use verbline_operate::{FilterAsk, TraceAsk};
 
-use crate::common::Served;
+use crate::common::{IS_AWAITED, IS_OPEN, Served};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const WANTED: Wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 1000, slowest: 3 };
+const WANTED: Wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 1000, slowest: 3, last_ns: None };
 
 fn begun(served: &Served, ask: TraceAsk) -> (Analysis, Events) {
     let (head, events) = Client::connect(&served.socket()).unwrap().trace(ask).unwrap();
@@ -53,6 +54,33 @@ fn every_packet_is_followed_from_its_source_to_its_end() {
         assert_eq!(sum, packet.took_ns + packet.waited_ns, "the parts are the whole: {packet:?}");
     }
     assert!(!summary.turns.is_empty() && summary.turns[0].took_ns >= summary.turns[1].took_ns);
+    served.assert_undisturbed();
+}
+
+/// The stage does not return before the trace is over.
+#[test]
+fn a_turn_that_stands_at_the_end_of_a_trace_is_told_with_its_stage() {
+    let gate = "\n[injector.hand]\nto = \"stage.gate\"\npool = \"packets\"\ndepth = 8\n\
+                [stage.gate]\nuse = \"gate\"\nlcore = \"main\"\n";
+    let (mut served, runtime) = Served::starting(gate);
+    let hand = runtime.injector("hand").unwrap();
+    served.run(runtime);
+    let (mut analysis, mut events) = begun(&served, TraceAsk::default());
+    // Once packets are followed the lcore has the trace.
+    while analysis.packets() == 0 {
+        events.take(Duration::from_millis(50), |lcore, event| analysis.add(lcore, event, &mut ())).unwrap();
+    }
+    hand.try_push(b"knock").unwrap();
+    // Relaxed: the flags carry no data.
+    while !IS_AWAITED.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    events.end();
+    let summary = taken(analysis, events, u64::MAX);
+    IS_OPEN.store(true, Ordering::Relaxed);
+    let longest = &summary.turns[0];
+    assert!(longest.did[0].did == "stage.gate" && longest.took_ns >= longest.did[0].ns, "{:?}", summary.turns);
+    assert!(longest.did[0].ns >= 1_000_000_000, "it was waited for: {longest:?}");
     served.assert_undisturbed();
 }
 

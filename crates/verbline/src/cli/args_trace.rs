@@ -35,6 +35,12 @@ pub(super) struct TraceOptions {
     /// Only packets with these bytes at this offset, as they come, or leave a stage, e.g. 4=0800
     #[arg(long, value_name = "OFFSET=HEX", value_parser = filter)]
     filter: Option<FilterAsk>,
+    /// Trace until Ctrl-C, and show only what came in the last time, e.g. 1m
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["packets", "chrome"])]
+    pub(super) last: Option<Duration>,
+    /// Show what was found so far again and again, e.g. every 10s
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "last")]
+    pub(super) every: Option<Duration>,
     /// Show so many of the slowest packets and of the longest turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub(super) slowest: u16,
@@ -56,11 +62,13 @@ impl TraceOptions {
 
     /// How many packets end it.
     pub(super) fn packets(&self) -> Option<u64> {
-        let is_open = self.length.is_none() && self.chrome.is_none();
+        let is_open = self.length.is_none() && self.chrome.is_none() && self.last.is_none();
         self.packets.or(is_open.then_some(PACKETS))
     }
 
-    pub(super) fn length(&self) -> Duration {
-        self.length.unwrap_or(if self.chrome.is_some() { CHROME_LENGTH } else { LENGTH })
+    /// How long it lasts at most; `None`: until a signal comes.
+    pub(super) fn length(&self) -> Option<Duration> {
+        let short = if self.chrome.is_some() { CHROME_LENGTH } else { LENGTH };
+        self.length.or((self.last.is_none()).then_some(short))
     }
 }

@@ -18,7 +18,7 @@ use verbline_operate::trace::{Analysis, Output, Wanted};
 
 use super::args_trace::TraceOptions;
 use super::capture_files::created;
-use super::output::{document, message, result};
+use super::output::{document, message, part, result};
 use super::run::fail;
 use super::signals::caught;
 use super::trace_text::text;
@@ -56,14 +56,16 @@ fn traced(options: &TraceOptions) -> Result<(String, Summary), String> {
         packets: options.packets().unwrap_or(u64::MAX),
         first: if options.json { FIRST_MAX } else { 0 },
         slowest: options.slowest.into(),
+        last_ns: options.last.map(|last| u64::try_from(last.as_nanos()).unwrap_or(u64::MAX)),
     };
     let mut sink = Sink { chrome: None };
     if options.chrome.is_some() {
         sink.chrome = Some(chrome(options, &hello.plan, &head)?);
     }
-    message(&format!("{}: tracing for {:?} at most; Ctrl-C ends it", hello.plan, options.length()));
+    let limit = options.length().map_or(String::new(), |length| format!(" for {length:?} at most"));
+    message(&format!("{}: tracing{limit}; Ctrl-C ends it", hello.plan));
     let mut analysis = Analysis::new(head, wanted);
-    take_all(options, events, &mut analysis, &mut sink, &asked)?;
+    take_all(options, &hello.plan, events, &mut analysis, &mut sink, &asked)?;
     let summary = analysis.finish(&mut sink);
     if let (Some(file), Some(path)) = (sink.chrome, &options.chrome) {
         file.end().map_err(|error| format!("{} can't be written: {error}", path.display()))?;
@@ -114,20 +116,33 @@ impl Output for Sink {
     }
 }
 
+/// Shows what was found so far. False: nobody reads on.
+fn show(options: &TraceOptions, plan: &str, summary: &Summary) -> bool {
+    let shown = match options.json {
+        true => format!("{:#}\n", serde_json::to_value(summary).unwrap_or_default()),
+        false => format!("{}\n", text(plan, summary)),
+    };
+    part(&shown, options.json).is_none()
+}
+
 fn take_all(
     options: &TraceOptions,
+    plan: &str,
     mut events: Events,
     analysis: &mut Analysis,
     sink: &mut Sink,
     asked: &AtomicBool,
 ) -> Result<(), String> {
-    let until = Instant::now() + options.length();
+    let until = options.length().and_then(|length| Instant::now().checked_add(length));
+    let after = |every: Duration| Instant::now().checked_add(every);
+    let mut shown_at = options.every.and_then(after);
     let mut ends_at = None;
     loop {
         let now = Instant::now();
         let has_packets = options.packets().is_some_and(|packets| analysis.packets() >= packets);
         // Relaxed: the flag carries no data; a look later is soon enough.
-        let is_enough = has_packets || until <= now || sink.is_full() || asked.load(Ordering::Relaxed);
+        let is_enough =
+            has_packets || until.is_some_and(|until| until <= now) || sink.is_full() || asked.load(Ordering::Relaxed);
         if is_enough && ends_at.is_none() {
             events.end();
             ends_at = Some(now + END_PATIENCE);
@@ -135,7 +150,14 @@ fn take_all(
         if ends_at.is_some_and(|ends_at| ends_at <= now) {
             return Err("the run does not end the trace".to_owned());
         }
-        let patience = until.saturating_duration_since(now).clamp(Duration::from_millis(1), LOOK_EVERY);
+        if ends_at.is_none() && shown_at.is_some_and(|shown_at| shown_at <= now) {
+            if !show(options, plan, &analysis.summary()) {
+                return Ok(());
+            }
+            shown_at = options.every.and_then(after);
+        }
+        let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(now));
+        let patience = left.clamp(Duration::from_millis(1), LOOK_EVERY);
         match events.take(patience, |lcore, event| analysis.add(lcore, event, sink)) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),

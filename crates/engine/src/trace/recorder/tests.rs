@@ -17,7 +17,7 @@ struct Traced {
     cache: PoolCache,
     recorder: Recorder,
     events: Consumer<TraceEvent>,
-    lost: Shared<Count>,
+    told: Shared<Told>,
     stage: Shared<StageStats>,
     port: Shared<PortStats>,
     lcore: Shared<LcoreStats>,
@@ -31,10 +31,10 @@ impl Traced {
             .map(|stats| Sink::new(8, DropReason::StageFull, stats));
         let places = Places { stages: vec![(Shared::clone(&stage), STAGE)], ports_from: PORT, ..Places::default() };
         let pools = std::slice::from_ref(&rig.pool);
-        let RecorderEnds { mut recorder, events, lost } = RecorderEnds::new(places, pools, filter, rig.time.clock());
+        let RecorderEnds { mut recorder, events, told } = RecorderEnds::new(places, pools, filter, rig.time.clock());
         recorder.enter(&sinks, &lcore);
         let cache = rig.pool.cache(0);
-        Traced { rig, cache, recorder, events, lost, stage, port, lcore, sinks }
+        Traced { rig, cache, recorder, events, told, stage, port, lcore, sinks }
     }
 
     fn put(&mut self, sink: usize, bytes: &[u8]) -> u32 {
@@ -136,7 +136,7 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
         traced.begin();
         traced.recorder.end(true);
     }
-    assert_eq!(traced.lost.value(), 3);
+    assert_eq!(traced.told.lost.value(), 3);
     let taken = traced.taken();
     assert!(taken.chunks(2).all(|turn| (turn[0].0, turn[1].0) == (TraceKind::Turn, TraceKind::TurnEnd)));
     // One that is longer than any turn may be is lost too, and the next is not.
@@ -144,8 +144,8 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
     let stage = Shared::clone(&traced.stage);
     (0..TURN_EVENTS).for_each(|_| traced.recorder.returned(&stage, &traced.sinks));
     traced.recorder.end(true);
-    assert_eq!((traced.taken().len(), traced.lost.value()), (0, 4));
+    assert_eq!((traced.taken().len(), traced.told.lost.value()), (0, 4));
     traced.begin();
     traced.recorder.end(true);
-    assert_eq!((traced.taken().len(), traced.lost.value()), (2, 4));
+    assert_eq!((traced.taken().len(), traced.told.lost.value()), (2, 4));
 }
