@@ -32,7 +32,7 @@ const STOLEN_MIN: f64 = 0.1;
 /// More of the awake time than this is what an lcore is awake for.
 const MOST: f64 = 0.5;
 
-/// Why `lcore` of `change` was awake: a few words.
+/// Why `lcore` of `change` was awake: a few words, which go into a line of 80 columns.
 pub fn why_awake(change: &Change, lcore: &Lcore) -> String {
     let Shares { busy, idle, asleep, stolen } = Shares::of(lcore);
     if busy + idle + asleep + stolen == 0.0 {
@@ -40,10 +40,10 @@ pub fn why_awake(change: &Change, lcore: &Lcore) -> String {
     }
     let mut why = reason(change, lcore);
     if stolen > STOLEN_MIN {
-        why += &format!("; kept from its CPU for {:.0} % of the time", stolen * 100.0);
+        why += &format!("; {:.0} % of the time stolen", stolen * 100.0);
     }
     if let Some(late_ns) = lcore.wake_late.quantile_ns(0.99) {
-        why += &format!("; timers wake it {:.0?} late (p99)", std::time::Duration::from_nanos(late_ns));
+        why += &format!("; timers {:.0?} late (p99)", std::time::Duration::from_nanos(late_ns));
     }
     why
 }
@@ -53,28 +53,28 @@ fn reason(change: &Change, lcore: &Lcore) -> String {
     let a_second = |count| change.per_second(count).round() as u64;
     if busy + idle < AWAKE_MIN {
         let cause = lcore.wakes.iter().max_by_key(|wake| wake.count).filter(|wake| wake.count > 0);
-        let cause = cause.map(|wake| format!(", most often by {}", words_of(&wake.cause))).unwrap_or_default();
-        return format!("asleep; woken {} times a second{cause}", a_second(lcore.sleeps));
+        let cause = cause.map(|wake| format!(", mostly by {}", words_of(&wake.cause))).unwrap_or_default();
+        return format!("asleep; woken {} times/s{cause}", a_second(lcore.sleeps));
     }
     if busy / (busy + idle) > MOST {
         let share = busy / (busy + idle) * 100.0;
         let turns = a_second(lcore.busy_loops);
-        return format!("it works for {share:.0} % of the time that it is awake, in {turns} turns a second");
+        return format!("works for {share:.0} % of its waking time, {turns} turns/s");
     }
     if lcore.policy == "poll" {
-        return "waits for work: its plan says idle = \"poll\", so it never sleeps".to_owned();
+        return "waits for work: idle = \"poll\", so it never sleeps".to_owned();
     }
     if lcore.sleeps > 0 {
         let wait = std::time::Duration::from_nanos(lcore.spin_ns.max(lcore.dwell_ns));
-        return format!("waits up to {wait:.0?} for more, before each of {} sleeps a second", a_second(lcore.sleeps));
+        return format!("waits up to {wait:.0?} before each of {} sleeps/s", a_second(lcore.sleeps));
     }
     if lcore.armed_in_vain > 0 {
         let times = a_second(lcore.armed_in_vain);
-        return format!("{times} times a second work came just as it was about to sleep");
+        return format!("work comes just as it would sleep, {times} times/s");
     }
     match lcore.busy_loops {
-        0 => "a stage wants to be polled at once, and finds nothing to do".to_owned(),
-        busy => format!("work comes {} times a second, before it would sleep", a_second(busy)),
+        0 => "a stage wants to be polled at once, and has nothing to do".to_owned(),
+        busy => format!("work comes before it would sleep, {} times/s", a_second(busy)),
     }
 }
 
@@ -115,23 +115,47 @@ mod tests {
             ..LcoreReport::default()
         };
         assert_eq!(why(LcoreReport::default()), "it has not run");
-        assert_eq!(why(base("poll", 9, 1, 0)), "it works for 90 % of the time that it is awake, in 830 turns a second");
+        assert_eq!(why(base("poll", 9, 1, 0)), "works for 90 % of its waking time, 830 turns/s");
         let robbed = LcoreReport { stolen_ns: 30, ..base("poll", 9, 1, 0) };
-        assert!(why(robbed).ends_with("a second; kept from its CPU for 75 % of the time"));
+        assert!(why(robbed).ends_with("turns/s; 75 % of the time stolen"));
         assert!(why(base("poll", 1, 9, 0)).contains("idle = \"poll\""));
         let wakes = vec![WakeReport { cause: "ring", count: 2 }, WakeReport { cause: "completion", count: 9 }];
         let sleeper = LcoreReport { sleeps: 11, wakes, ..base("adaptive", 1, 0, 999) };
-        assert_eq!(why(sleeper.clone()), "asleep; woken 11 times a second, most often by completions");
+        assert_eq!(why(sleeper.clone()), "asleep; woken 11 times/s, mostly by completions");
         let bins = vec![TimeBin { below_ns: 64_000, count: 5 }];
         let late = TimesReport { count: 5, max_ns: 61_200, bins, ..TimesReport::default() };
         let timed = LcoreReport { wake_late: late, ..sleeper.clone() };
-        assert!(why(timed).ends_with("by completions; timers wake it 61µs late (p99)"));
+        assert!(why(timed).ends_with("by completions; timers 61µs late (p99)"));
         let waiting = LcoreReport { asleep_ns: 1, idle_ns: 9, ..sleeper };
-        assert_eq!(why(waiting.clone()), "waits up to 21µs for more, before each of 11 sleeps a second");
+        assert_eq!(why(waiting.clone()), "waits up to 21µs before each of 11 sleeps/s");
         let in_vain = LcoreReport { sleeps: 0, armed_in_vain: 7, ..waiting };
-        assert_eq!(why(in_vain.clone()), "7 times a second work came just as it was about to sleep");
+        assert_eq!(why(in_vain.clone()), "work comes just as it would sleep, 7 times/s");
         let steady = LcoreReport { armed_in_vain: 0, ..in_vain };
-        assert_eq!(why(steady.clone()), "work comes 830 times a second, before it would sleep");
+        assert_eq!(why(steady.clone()), "work comes before it would sleep, 830 times/s");
         assert!(why(LcoreReport { busy_loops: 0, ..steady }).contains("a stage wants to be polled at once"));
+    }
+
+    /// `top` puts four columns before them.
+    #[test]
+    fn the_words_of_a_busy_second_go_into_a_line() {
+        let bins = vec![TimeBin { below_ns: 1_048_576, count: 5 }];
+        let wakes = vec![WakeReport { cause: "completion", count: 120_000 }];
+        let late = TimesReport { count: 5, max_ns: 999_000, bins, ..TimesReport::default() };
+        let base = LcoreReport {
+            loops: 9_900_000,
+            busy_loops: 9_900_000,
+            sleeps: 120_000,
+            wakes,
+            wake_late: late,
+            dwell_ns: 999_400,
+            policy: "adaptive".into(),
+            ..LcoreReport::default()
+        };
+        let times = [(0, 1, 999, 0), (999, 1, 0, 900), (1, 999, 1, 0)];
+        for (busy_ns, idle_ns, asleep_ns, stolen_ns) in times {
+            let said = why(LcoreReport { busy_ns, idle_ns, asleep_ns, stolen_ns, ..base.clone() });
+            let without_late = said.split("; timers").next().unwrap_or_default();
+            assert!(said.chars().count() <= 76 || (stolen_ns > 0 && without_late.chars().count() <= 76), "{said}");
+        }
     }
 }

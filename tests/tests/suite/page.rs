@@ -26,6 +26,10 @@ fn a_page_shows_a_run_until_its_end_and_says_so() {
     let ports = text(&mut browser, "#table-ports");
     assert!(["out", "in", "up"].iter().all(|word| ports.contains(word)), "{ports}");
 
+    // How long the calls took, once one was timed.
+    browser.wait_for("document.querySelectorAll('#times figure .count').length > 0");
+    assert!(text(&mut browser, "#times").contains("p99 "));
+
     browser.wait_for("samples.all.length > 3");
     browser.press(" ");
     assert_eq!(text(&mut browser, "#state"), "held");

@@ -347,6 +347,12 @@ impl Families {
         };
         let datagrams = both(|wire| [wire.datagrams_received, wire.datagrams_sent]);
         self.counter("wire_datagrams", "Datagrams of software devices", datagrams);
+        let shared = wires.iter().flat_map(|wire| {
+            let ways = [("passed_on", wire.datagrams_passed_on), ("taken_over", wire.datagrams_taken_over)];
+            ways.map(|(way, count)| (labels!(device: wire.device, way: way), count))
+        });
+        let help = "Datagrams that went on to another process of the address, or came from one";
+        self.counter("wire_shared_datagrams", help, shared);
         let calls = both(|wire| [wire.receive_calls, wire.send_calls]);
         self.counter("wire_calls", "System calls by which they left, or that brought some", calls);
         let incidents = wires.iter().flat_map(|wire| {

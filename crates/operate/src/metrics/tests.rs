@@ -80,6 +80,8 @@ fn everything() -> Report {
             ..PacketReport::default()
         },
         wires: vec![WireReport {
+            datagrams_passed_on: 3,
+            datagrams_taken_over: 2,
             device: "soft0".into(),
             datagrams_sent: 8,
             incidents: IncidentsReport { rnr_naks_received: 2, ..IncidentsReport::default() },
@@ -118,6 +120,8 @@ fn the_formats_have_the_same_series_and_every_value_is_exact() {
         "verbline_start_time_seconds 1764000000.5",
         "verbline_port_operation_bytes_total{port=\"door\",kind=\"write\"} 4096",
         "verbline_wire_datagrams_total{device=\"soft0\",direction=\"transmit\"} 8",
+        "verbline_wire_shared_datagrams_total{device=\"soft0\",way=\"passed_on\"} 3",
+        "verbline_wire_shared_datagrams_total{device=\"soft0\",way=\"taken_over\"} 2",
         "verbline_wire_naks_total{device=\"soft0\",kind=\"rnr\",direction=\"receive\"} 2",
         "verbline_wire_discarded_datagrams_total{device=\"soft0\",reason=\"icrc\"} 1",
         "verbline_stage_call_seconds_sum{stage=\"book\",lcore=\"main\"} 3600.00000062",

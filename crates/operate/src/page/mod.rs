@@ -7,9 +7,15 @@
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
-/// In order: what is counted, where it flows, how it is drawn, and what the page does.
-const SCRIPT: [&str; 4] =
-    [include_str!("samples.js"), include_str!("flows.js"), include_str!("draw.js"), include_str!("page.js")];
+/// In order: what is counted, where it flows, how it is drawn, how long it took, and what the page
+/// does.
+const SCRIPT: [&str; 5] = [
+    include_str!("samples.js"),
+    include_str!("flows.js"),
+    include_str!("draw.js"),
+    include_str!("histograms.js"),
+    include_str!("page.js"),
+];
 
 /// The document.
 pub(crate) fn html() -> String {

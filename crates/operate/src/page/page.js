@@ -56,6 +56,8 @@ function show() {
   if (!change) return;
   place("lcores").replaceChildren(...sample.report.lcores.map(lcore => showLcore(lcore, change)));
   if (plan) place("graph").replaceChildren(drawGraph(plan, change));
+  const times = showHistograms(change);
+  place("times").replaceChildren(...(times.length ? times : [tag("p", { class: "nothing" }, "none was timed")]));
   showTables(change);
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn lines(shown: &Shown<'_>, mark: Mark, size: (usize, usize), palette
         lines.push(row(shown, lcore, mark == Mark::Lcore(place), palette));
         if explains_all || place == marked {
             let why = format!("    {}", visible_name(&why_awake(&shown.change, lcore)));
-            lines.push(Line::styled(fitted(&why, width), palette.style(Meaning::Quiet)));
+            lines.push(Line::styled(fitted(whole_clauses(&why, width), width), palette.style(Meaning::Quiet)));
         }
     }
     lines.truncate(height);
@@ -70,6 +70,17 @@ fn row(shown: &Shown<'_>, lcore: &Lcore, is_marked: bool, palette: Palette) -> L
     Line::from(spans)
 }
 
+/// As many clauses, from the first on, as a line has room for.
+fn whole_clauses(words: &str, width: usize) -> &str {
+    let mut whole = words;
+    while whole.chars().count() > width
+        && let Some((shorter, _)) = whole.rsplit_once("; ")
+    {
+        whole = shorter;
+    }
+    whole
+}
+
 /// The columns of each share, which are [`BAR`] together, once the lcore has run. What is there,
 /// and too little for a column, still has one.
 fn bar(shares: [f64; 4]) -> [usize; 4] {
@@ -92,6 +103,13 @@ fn bar(shares: [f64; 4]) -> [usize; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_go_into_a_line_is_left_out_by_clauses() {
+        assert_eq!(whole_clauses("awake; kept away; late", 22), "awake; kept away; late");
+        assert_eq!(whole_clauses("awake; kept away; late", 21), "awake; kept away");
+        assert_eq!(whole_clauses("awake; kept away; late", 3), "awake", "the rest is cut");
+    }
 
     #[test]
     fn a_bar_is_full_and_shows_what_is_little() {
