@@ -20,6 +20,9 @@ const ENDLESS_INTERVAL_NS: u64 = 1_000_000;
 /// How long a sink that dawdles takes for a packet.
 const DAWDLE_NS: u64 = 3_000_000;
 
+/// How long a sink that dozes takes for a packet.
+const DOZE: Duration = Duration::from_millis(5);
+
 /// What `[stage.numbers.params]` says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +59,8 @@ enum Habit {
     Shout,
     /// Takes its time for every tenth packet.
     Dawdle,
+    /// Sleeps over each packet, so that it reads less than comes.
+    Doze,
 }
 
 struct Numbers {
@@ -111,6 +116,7 @@ impl Stage for Sink {
                 Habit::Shout => tracing::warn!(bytes = packet.len(), "the sink has a packet"),
                 Habit::Dawdle if self.received.value().is_multiple_of(10) => dawdle(out),
                 Habit::Dawdle => drop(packet),
+                Habit::Doze => std::thread::sleep(DOZE),
             }
         }
     }

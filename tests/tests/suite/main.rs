@@ -12,6 +12,7 @@ mod first_stage;
 mod lacks;
 mod live_line;
 mod logs;
+mod mysteries;
 mod operate;
 mod outside;
 mod page;
