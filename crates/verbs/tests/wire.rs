@@ -8,6 +8,8 @@
 mod common;
 #[path = "wire/datagrams.rs"]
 mod datagrams;
+#[path = "wire/faults.rs"]
+mod faults;
 #[path = "wire/other.rs"]
 mod other;
 #[path = "wire/shared.rs"]

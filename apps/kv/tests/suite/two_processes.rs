@@ -62,8 +62,13 @@ impl Rig {
     /// Waits until the client's connections are as they should be.
     #[track_caller]
     fn await_connections(&self, what: &str, are_so: impl Fn(&Value) -> bool) {
+        self.await_connections_of("kv-client", what, are_so);
+    }
+
+    #[track_caller]
+    fn await_connections_of(&self, run: &str, what: &str, are_so: impl Fn(&Value) -> bool) {
         let are_so = |report: &Value| are_so(&report["ports"][0]["connections"]);
-        self.client.await_live(Some("kv-client"), &format!("its connections to {what}"), are_so);
+        self.client.await_live(Some(run), &format!("its connections to {what}"), are_so);
     }
 
     /// Waits until all connections of the client are gone, some for want of an answer.
@@ -161,6 +166,21 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     assert!(count(&client, "cut_off") > 0, "{client}");
     let connections = &server.json()["ports"][0]["connections"];
     assert!(connections["opened"].as_u64() >= Some(32), "{server}");
+}
+
+/// A client that stands still for longer than the server's retries loses connections; when it goes
+/// on, it asks for others, and finds every value.
+#[test]
+fn two_lcores_of_two_processes_outlive_a_client_that_is_stopped() {
+    let Some(rig) = Rig::new() else { return };
+    let (server, client) = rig.start();
+    client.signal(Signal::STOP);
+    rig.await_connections_of("kv-server", "fail", |now| now["failed"].as_u64() > Some(0));
+    client.signal(Signal::CONT);
+    rig.await_operations(1000);
+    rig.await_connections("come back", |now| now["open"] == 16);
+    let (client, _server) = (end(client, 0), end(server, 0));
+    assert_values(&client);
 }
 
 /// A client whose server is gone for good ends in order, and says what it asked in vain.

@@ -13,6 +13,7 @@ mod lossy;
 mod pair;
 mod posting;
 mod reliable;
+mod restarts;
 mod sim;
 mod unreliable;
 mod wire;

@@ -363,4 +363,25 @@ pub(super) mod tests {
             assert_eq!(got, [(1000, 104), (500, 104), (30, 0), (40, 0xb9)]);
         }
     }
+
+    /// Lost as on a network: the transport sends it again, or not.
+    #[test]
+    fn what_the_kernel_does_not_take_is_counted_by_its_reason_and_the_next_one_goes() {
+        let [a, b] = pair([7, 8]);
+        let send = |to: SocketAddr, bytes: &[u8]| {
+            a.send(&Run { to, traffic_class: 0, bytes, segment_bytes: bytes.len() });
+        };
+        // Longer than IPv4 has it; to everybody, for which one asks first; of another family.
+        send(b.own(), &[7; 65_600]);
+        send((Ipv4Addr::new(127, 255, 255, 255), 4791).into(), &[7; 30]);
+        send((Ipv6Addr::LOCALHOST, 4791).into(), &[7; 30]);
+        send(b.own(), &[7; 30]);
+        let counted = a.counters.values();
+        assert_eq!((counted.too_long, counted.refused, counted.failed, counted.sent), (1, 1, 1, 1), "{counted:?}");
+        // A queue that is full, which no test can fill at will.
+        for (code, of) in [(libc::EAGAIN, 0), (libc::ENOBUFS, 0), (libc::EPERM, 1), (libc::EMSGSIZE, 2)] {
+            let tally = [&a.counters.full, &a.counters.refused, &a.counters.too_long][of];
+            assert!(std::ptr::eq(a.counters.of_error(&io::Error::from_raw_os_error(code)), tally), "errno {code}");
+        }
+    }
 }
