@@ -28,3 +28,4 @@ mod slow_readers;
 mod stops;
 mod strangers;
 mod sums;
+mod two_processes;

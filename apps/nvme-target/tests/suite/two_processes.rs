@@ -1,0 +1,67 @@
+//! Target and initiator as two processes, each with a software device of its own address: every
+//! block is verified over UDP, and an initiator that leaves makes room for the next.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores};
+
+/// Both halves, at addresses that no other test has at the same time.
+fn halves(folder: &Path) -> [Program; 2] {
+    let [at_server, at_client] = [1, 2].map(own_address);
+    let listens = format!("{at_server}:4420");
+    let server = vec![
+        "lcore.target.drain=60s".to_owned(),
+        format!("device.nic0.address={at_server}"),
+        format!("port.hosts.listen={listens}"),
+    ];
+    let client = vec![
+        "lcore.load.drain=60s".to_owned(),
+        // 256 blocks: each is written before the first is read.
+        "load.bytes=1_048_576".to_owned(),
+        format!("device.nic0.address={at_client}"),
+        format!("port.admin.connect={listens}"),
+        format!("port.io.connect={listens}"),
+    ];
+    [("server", server), ("client", client)].map(|(half, sets)| {
+        let plan = format!("config/two-processes/nvme-{half}.toml");
+        let run = Program::new(env!("CARGO_BIN_EXE_nvme-target")).with(["run", &plan, "--json", "--quiet"]);
+        run.listening_in(folder).with(sets.into_iter().flat_map(|set| ["--set".into(), set]))
+    })
+}
+
+fn end(run: Started) -> Finished {
+    run.signal(Signal::INT);
+    let shown = run.finish().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+    shown
+}
+
+#[test]
+fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
+    if two_lcores(["target", "load"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [server, client] = halves(folder.path());
+    let server = server.start();
+    for _ in 0..2 {
+        let running = client.start_beside(&server);
+        let has_answers = |report: &_| counted(report, "load", "answered") >= 2000;
+        client.await_live(Some("nvme-client"), "2000 answers", has_answers);
+        let client = end(running);
+        let json = client.json();
+        assert_eq!(
+            (&json["mismatches"], &json["balance"], &json["counts"]["failed"]),
+            (&0.into(), &0.into(), &0.into())
+        );
+        assert!(json["counts"]["verified"].as_u64() > Some(0), "{client}");
+        assert!(json["ports"][1]["connections"]["over_udp"].as_u64() >= Some(4), "{client}");
+    }
+    let server = end(server);
+    let connections = &server.json()["ports"][0]["connections"];
+    assert_eq!(connections["open"], 0, "{server}");
+    assert!(connections["over_udp"].as_u64() >= Some(10), "{server}");
+}
