@@ -18,15 +18,13 @@ pub(crate) fn all() -> Vec<Group> {
 pub(crate) const OMITTED: [(&str, &str); 2] = [
     (
         "wire-perftest",
-        "latency and bandwidth from 64 B to 64 KiB between two network namespaces, beside rxe with perftest: needs \
-         root and rdma_rxe. `./x guest` has both; no script there lays the namespaces and runs the two in turn yet. \
-         `./x bench rxe` measures rxe with perftest on one device",
+        "latency and bandwidth from 64 B to 64 KiB over a cable, beside rxe with perftest: needs root and rdma_rxe. \
+         `tests/guest/wire-rate` measures both in turn, in the guest",
     ),
     (
         "wire-loss",
-        "goodput at 0.1 % and 1 % loss through a relay, beside rxe under the same relay: needs rdma_rxe too, and the \
-         relay is not written. That nothing is lost for good at such losses, the simulated network holds: \
-         `cargo test -p verbline-roce --test suite lossy`",
+        "goodput at 0.1 % and 1 % loss, beside rxe over the same cable: needs rdma_rxe too. `tests/guest/wire-rate \
+         --loss` measures it in the guest",
     ),
 ];
 

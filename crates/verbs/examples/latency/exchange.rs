@@ -6,15 +6,29 @@ use std::time::Instant;
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener, resolve};
 use verbline_verbs::{Access, InitSpec, Provider, rdma::Remote};
 
-use crate::side::Side;
+use crate::side::{BURST, Side};
 use crate::{Outcome, PATIENCE, Verb};
 
 /// What the client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) verb: Verb,
+    /// Messages one way, in place of round trips.
+    pub(crate) rate: bool,
     pub(crate) size_bytes: u32,
     pub(crate) exchanges: u32,
+    /// Of this end's ACKs, as ibv_modify_qp(3) has it.
+    pub(crate) timeout: u8,
+}
+
+/// Half a second: a machine may keep one of the ends from running for a while.
+pub(crate) const TIMEOUT: u8 = 17;
+
+impl Terms {
+    /// The same in whole lists.
+    pub(crate) fn in_lists(self) -> Terms {
+        Terms { exchanges: self.exchanges.next_multiple_of(BURST as u32), ..self }
+    }
 }
 
 /// Round trips, nanoseconds, in order of length.
@@ -55,11 +69,11 @@ pub(crate) fn leave(provider: Provider, server: SocketAddr, terms: Terms) -> Out
     Ok(connection.disconnect(&mut side.qp)?)
 }
 
-fn connect(provider: Provider, server: SocketAddr, terms: Terms) -> Outcome<(Side, Connection, Remote)> {
+pub(crate) fn connect(provider: Provider, server: SocketAddr, terms: Terms) -> Outcome<(Side, Connection, Remote)> {
     let route = resolve(provider, server, None, PATIENCE)?;
     let mut side = Side::new(provider, route.device_name(), terms.size_bytes)?;
     let private_data = hello(terms, side.incoming());
-    let connecting = route.connect(&mut side.qp, &options(private_data))?;
+    let connecting = route.connect(&mut side.qp, &options(private_data, terms.timeout))?;
     side.post_receives()?;
     let connection = connecting.finish(&mut side.qp, PATIENCE)?;
     let (_, peer) = greeted(connection.private_data())?;
@@ -78,13 +92,17 @@ pub(crate) fn serve(provider: Provider, listener: &mut Listener) -> Outcome<Term
     side.qp.to_init(&InitSpec { port: request.port(), access: access(), ..InitSpec::default() })?;
     side.post_receives()?;
     let private_data = hello(terms, side.incoming());
-    let mut connection = request.accept(&mut side.qp, &options(private_data))?;
-    match terms.verb {
-        Verb::Send => answer_sends(&mut side, &mut connection, terms),
-        Verb::Write => answer_writes(&mut side, &mut connection, peer, terms),
+    let mut connection = request.accept(&mut side.qp, &options(private_data, terms.timeout))?;
+    match (terms.rate, terms.verb) {
+        (true, Verb::Send) => take_sends(&mut side, &mut connection, terms),
+        (true, Verb::Write) => side.poll_until_left(&mut connection),
+        (false, Verb::Send) => answer_sends(&mut side, &mut connection, terms),
+        (false, Verb::Write) => answer_writes(&mut side, &mut connection, peer, terms),
     }?;
     // The last answer is on its way until the client leaves.
-    connection.wait_disconnected(PATIENCE)?;
+    if !terms.rate {
+        connection.wait_disconnected(PATIENCE)?;
+    }
     Ok(terms)
 }
 
@@ -114,6 +132,12 @@ fn answer_sends(side: &mut Side, connection: &mut Connection, terms: Terms) -> O
     Ok(())
 }
 
+/// Takes messages one way, and polls until their sender has the last acknowledgement and leaves.
+fn take_sends(side: &mut Side, connection: &mut Connection, terms: Terms) -> Outcome<()> {
+    side.take(terms.exchanges, connection)?;
+    side.poll_until_left(connection)
+}
+
 fn start_writes(side: &mut Side, connection: &mut Connection, peer: Remote, terms: Terms) -> Outcome<Vec<u64>> {
     let mut times = Vec::with_capacity(terms.exchanges as usize);
     let mut departed = None;
@@ -140,15 +164,19 @@ fn access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE
 }
 
-fn options(private_data: Vec<u8>) -> ConnectOptions {
-    ConnectOptions { private_data, access: access(), ..ConnectOptions::default() }
+fn options(private_data: Vec<u8>, timeout: u8) -> ConnectOptions {
+    ConnectOptions { private_data, timeout: Some(timeout), access: access(), ..ConnectOptions::default() }
 }
 
-/// The length of a greeting: verb, bytes, exchanges, R_Key, address.
+/// The length of a greeting: verb (with [`RATE`]), bytes, exchanges, R_Key, address.
 const HELLO_BYTES: usize = 24;
 
+/// Beside the verb: messages one way.
+const RATE: u32 = 1 << 8;
+
 fn hello(terms: Terms, incoming: Remote) -> Vec<u8> {
-    let words = [terms.verb as u32, terms.size_bytes, terms.exchanges, incoming.rkey];
+    let verb = terms.verb as u32 | if terms.rate { RATE } else { 0 };
+    let words = [verb, terms.size_bytes, terms.exchanges, incoming.rkey];
     words.iter().flat_map(|word| word.to_be_bytes()).chain(incoming.addr.to_be_bytes()).collect()
 }
 
@@ -157,12 +185,13 @@ fn greeted(hello: &[u8]) -> Outcome<(Terms, Remote)> {
     let hello: &[u8; HELLO_BYTES] =
         hello.first_chunk().ok_or("the peer is no latency program: its greeting is short")?;
     let word = |at: usize| u32::from_be_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]);
-    let verb = match word(0) {
+    let verb = match word(0) & !RATE {
         0 => Verb::Send,
         1 => Verb::Write,
         other => return Err(format!("the peer is no latency program: it asks for verb {other}").into()),
     };
     let size_bytes = crate::size(&word(4).to_string())?;
     let addr = u64::from(word(16)) << 32 | u64::from(word(20));
-    Ok((Terms { verb, size_bytes, exchanges: word(8) }, Remote { addr, rkey: word(12) }))
+    let rate = word(0) & RATE != 0;
+    Ok((Terms { verb, rate, size_bytes, exchanges: word(8), timeout: TIMEOUT }, Remote { addr, rkey: word(12) }))
 }

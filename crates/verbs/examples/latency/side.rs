@@ -10,7 +10,11 @@ use verbline_verbs::{
 
 use crate::Outcome;
 
-const DEPTH_WR: u32 = 64;
+/// As deep as ib_write_bw's queue.
+const DEPTH_WR: u32 = 128;
+
+/// Messages that are posted at once where their rate is measured.
+pub(crate) const BURST: usize = 16;
 
 /// Receives that are posted again at once.
 const REPOST: usize = 16;
@@ -21,6 +25,9 @@ const INLINE_BYTES: u32 = 220;
 /// After this many looks in vain the connection is asked whether it still stands.
 const LOOKS: u32 = 1 << 16;
 
+/// The same of an end that has nothing to wait for but that.
+const SHORT_LOOKS: u32 = 1 << 10;
+
 pub(crate) struct Side {
     pub(crate) qp: QueuePair,
     cq: CompletionQueue,
@@ -30,6 +37,8 @@ pub(crate) struct Side {
     freed: Batch,
     /// Receives to post again.
     owed: usize,
+    /// Messages that came.
+    received: u32,
     size_bytes: u32,
     incoming: PeerMr,
     outgoing: PeerMr,
@@ -49,7 +58,7 @@ impl Side {
             tx_depth_wr: DEPTH_WR,
             rx_depth_wr: DEPTH_WR,
             max_inline_bytes: INLINE_BYTES,
-            signal_every_wr: DEPTH_WR / 4,
+            signal_every_wr: BURST as u32,
             ..QpSpec::new(Transport::Rc, &cq)
         })?;
         let spec =
@@ -66,11 +75,12 @@ impl Side {
             batch: Batch::with_capacity(DEPTH_WR as usize),
             freed: Batch::with_capacity(DEPTH_WR as usize),
             owed: DEPTH_WR as usize,
+            received: 0,
             size_bytes,
             incoming: shared(&pd, "incoming", size_bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             next: outgoing.slice(0, size_bytes),
             outgoing,
-            works: WorkList::with_capacity(1),
+            works: WorkList::with_capacity(BURST),
         })
     }
 
@@ -104,12 +114,71 @@ impl Side {
         loop {
             for _ in 0..LOOKS {
                 if let Some(packet) = self.poll()? {
-                    self.owed += 1;
                     return Ok(packet);
                 }
             }
             still_there(connection)?;
         }
+    }
+
+    /// Posts a list of messages as long as a message is.
+    pub(crate) fn send_list(&mut self) -> Outcome<()> {
+        self.cache.get_bulk_of_len(&mut self.batch, BURST, self.size_bytes as usize);
+        match self.batch.len() {
+            BURST => self.qp.post_send(&mut self.batch).stop.map_or(Ok(()), |stop| Err(stop.into())),
+            short => Err(format!("{short} packets are free for a list").into()),
+        }
+    }
+
+    /// Posts a list of writes of a whole message.
+    pub(crate) fn write_list(&mut self, to: Remote) -> Outcome<()> {
+        for _ in 0..BURST {
+            self.works.push(self.whole(to)).map_err(|_| "the last list was not posted")?;
+        }
+        self.qp.rc()?.post_works(&mut self.works).stop.map_or(Ok(()), |stop| Err(stop.into()))
+    }
+
+    /// Polls until a list can be posted.
+    pub(crate) fn wait_for_room(&mut self, connection: &mut Connection) -> Outcome<()> {
+        self.poll_until(connection, |side| side.qp.send_room() >= BURST)
+    }
+
+    /// Polls until all that was posted is done.
+    pub(crate) fn wait_for_the_last(&mut self, connection: &mut Connection) -> Outcome<()> {
+        self.poll_until(connection, |side| side.qp.sends_outstanding() == 0)
+    }
+
+    /// Polls until so many messages have come.
+    pub(crate) fn take(&mut self, messages: u32, connection: &mut Connection) -> Outcome<()> {
+        self.poll_until(connection, |side| side.received >= messages)
+    }
+
+    fn poll_until(&mut self, connection: &mut Connection, is_so: impl Fn(&Side) -> bool) -> Outcome<()> {
+        loop {
+            for _ in 0..LOOKS {
+                if is_so(self) {
+                    return Ok(());
+                }
+                self.poll()?;
+                self.replenish()?;
+            }
+            still_there(connection)?;
+        }
+    }
+
+    /// Polls until the peer leaves.
+    pub(crate) fn poll_until_left(&mut self, connection: &mut Connection) -> Outcome<()> {
+        while !connection.wait_disconnected(std::time::Duration::ZERO)? {
+            for _ in 0..SHORT_LOOKS {
+                self.poll()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn whole(&self, to: Remote) -> Work {
+        let all = Part { region: KeptRegion(0), span: (0..self.size_bytes).into() };
+        Work::plain(Operation::write(all.into(), to))
     }
 
     /// Writes `number` to the end of the peer's memory, with what lies before it.
@@ -121,9 +190,7 @@ impl Side {
             self.next = self.outgoing.slice(0, self.size_bytes);
             return Ok(());
         }
-        let all = Part { region: KeptRegion(0), span: (0..self.size_bytes).into() };
-        let write = Work::plain(Operation::write(all.into(), to));
-        self.works.push(write).map_err(|_| "the last write was not posted")?;
+        self.works.push(self.whole(to)).map_err(|_| "the last write was not posted")?;
         self.qp.rc()?.post_works(&mut self.works).stop.map_or(Ok(()), |stop| Err(stop.into()))
     }
 
@@ -148,14 +215,18 @@ impl Side {
         self.size_bytes as usize - size_of::<u64>()
     }
 
-    /// Polls once. There is one message under way at most.
+    /// Polls once. Gives the last message that came.
     #[inline]
     fn poll(&mut self) -> Outcome<Option<Packet>> {
         let mut message = None;
         self.cq.poll(&mut self.completions);
         for completion in &self.completions {
             match self.qp.recv_one(completion) {
-                Some(packet) => message = Some(packet),
+                Some(packet) => {
+                    self.owed += 1;
+                    self.received += 1;
+                    message = Some(packet);
+                }
                 None => done(&mut self.qp, completion, &mut self.freed)?,
             }
         }
