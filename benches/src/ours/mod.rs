@@ -16,6 +16,7 @@ pub mod itch;
 pub mod lcores;
 pub mod messages;
 pub mod nvme;
+pub mod observed;
 pub mod opening;
 pub mod operations;
 pub mod pool;

@@ -20,6 +20,11 @@ pub const SHARE: &str = "share_";
 /// # Panics
 /// If the plan does not load or the run fails.
 pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
+    watched(ticks_per_second, time, |_, _| ())
+}
+
+/// The same, with who looks at the run for as long as it lasts.
+pub(crate) fn watched<T>(ticks_per_second: u64, time: Duration, watch: impl Fn(&Plan, &Running) -> T) -> Figures {
     let tally = Tally::default();
     let mut registry = Registry::new("tick-to-trade");
     stages::register(&mut registry, &tally);
@@ -28,7 +33,9 @@ pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
     let loaded = Loader::new(registry.catalog(), Machine::detect()).sets([set]).load_path(&path);
     let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
+    let watching = watch(&plan, &running);
     running.wait(Some(time));
+    drop(watching);
     let report = finish(running);
     let outcome = report::outcome(&report, &tally.lock()).json;
     let mut figures = Figures::default();

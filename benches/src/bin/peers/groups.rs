@@ -8,7 +8,7 @@ use crate::ours::Books;
 use crate::peer::ucx::{self, Test};
 use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
 use crate::row::{Goal, Row, Source};
-use crate::{servers, stores};
+use crate::{observed, servers, stores};
 
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Known, Nobody};
@@ -40,6 +40,7 @@ pub(crate) fn all() -> Vec<Group> {
         itch_book(),
         itch_book_large(),
         tick_to_trade(),
+        observed::group(),
         servers::operations(),
         servers::opening(),
         servers::graph(),

@@ -19,6 +19,7 @@ mod hops;
 mod machine;
 mod markdown;
 mod measure;
+mod observed;
 mod ours;
 mod page;
 mod peer;

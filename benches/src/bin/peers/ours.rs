@@ -8,8 +8,8 @@ use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{
-    self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, opening, operations, pool, post_poll,
-    ring, store, trading, wire,
+    self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, observed, opening, operations, pool,
+    post_poll, ring, store, trading, wire,
 };
 
 use crate::error::RunError;
@@ -73,6 +73,14 @@ pub(crate) enum Subject {
     Saturated { pairs: usize },
     /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },
+    /// Tick-to-trade at so many ticks a second, looked at beside not, in so many pairs of runs
+    Observed {
+        ticks_per_s: u64,
+        pairs: usize,
+        /// Also by a trace that keeps the slowest packets
+        #[arg(long)]
+        traced: bool,
+    },
     /// RDMA WRITEs or READs a second, from a stage
     StageOneSided { verb: OneSided, bytes: u32 },
     /// Messages over so many connections of a port in turn
@@ -202,6 +210,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
+        Subject::Observed { ticks_per_s, pairs, traced } => observed::observed(*ticks_per_s, *pairs, *traced),
         Subject::Store { path, writes } => store::random(path, *writes, 32),
         Subject::Nvme { connections, depth, writes, checks } => {
             let load = nvme::Load::reads(*connections);

@@ -1,0 +1,60 @@
+//! What it costs to be looked at, beside not being looked at.
+
+use crate::contender::Contender;
+use crate::group::Group;
+use crate::row::{Goal, Row, Source};
+
+use Goal::{RatioAtLeast, RatioAtMost};
+use Source::Figure;
+
+/// Pairs of runs in a round, whose order alternates.
+const PAIRS: usize = 4;
+
+/// Where each of the rates stands among the contenders, and whether a trace looks on too.
+const KINDS: [(&str, &str, &str); 2] =
+    [("observed-rate", "observed-p99", ""), ("traced-rate", "traced-p99", " --traced")];
+
+pub(crate) fn group() -> Group {
+    let (mut contenders, mut rows) = (Vec::new(), Vec::new());
+    for (rate, p99, flag) in KINDS {
+        let at = contenders.len();
+        for (name, ticks_per_s) in [("full rate", 0), ("plan's rate", 50_000)] {
+            contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {PAIRS}{flag}")) });
+        }
+        let whose = match flag {
+            "" => "looked at by `top`, a scraper and the live page, once a second each",
+            _ => "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets",
+        };
+        let row = |name, what: String, unit, figures: [Source; 2], scale, goal, ratio| Row {
+            name,
+            // Rows live as long as the program.
+            what: what.leak(),
+            unit,
+            ours: figures[0],
+            peer: figures[1],
+            peer_name: "a run that nobody can look at",
+            scale,
+            goal,
+            ratio: Some(ratio),
+        };
+        rows.push(row(
+            rate,
+            format!("tick to trade, ticks as fast as the channels take them, {whose}"),
+            "M ticks/s",
+            [Figure(at, "observed_ticks_per_s"), Figure(at, "alone_ticks_per_s")],
+            1e6,
+            RatioAtLeast(0.99),
+            "ticks_per_s_ratio",
+        ));
+        rows.push(row(
+            p99,
+            format!("tick to trade at 50,000 ticks a second, 99th percentile, {whose}"),
+            "µs",
+            [Figure(at + 1, "observed_p99_ns"), Figure(at + 1, "alone_p99_ns")],
+            1e3,
+            RatioAtMost(1.02),
+            "p99_ns_ratio",
+        ));
+    }
+    Group { name: "observed", contenders, rows, rounds: None, plot: None }
+}

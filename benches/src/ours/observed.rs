@@ -1,0 +1,188 @@
+//! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
+//! scraped, the live page open, each once a second, and if asked for a trace that keeps the slowest
+//! packets of the last minute; beside the same plan that nobody can look at.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use verbline::engine::Observer;
+use verbline::plan::Plan;
+use verbline_operate::change::Change;
+use verbline_operate::client::Client;
+use verbline_operate::client_report::Seen;
+use verbline_operate::trace::{Analysis, Wanted};
+use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk};
+
+use super::trading;
+use crate::Figures;
+use crate::figures::median;
+
+/// How long each run takes: an observer looks at it three times.
+const TIME: Duration = Duration::from_secs(3);
+
+/// How often each looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Everybody who looks at one run; they leave when this is dropped.
+struct Observers {
+    stop: Vec<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Behind them.
+    _operate: Operate,
+    socket: PathBuf,
+}
+
+impl Observers {
+    fn of(plan: &Plan, observer: Observer, is_traced: bool) -> Observers {
+        let socket = std::env::temp_dir().join(format!("verbline-observed-{}.sock", std::process::id()));
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let metrics = MetricsSettings { listen, hosts: Vec::new(), connections_max: 0 };
+        let options =
+            Options { socket: SocketChoice::At(socket.clone()), metrics: Some(metrics), ..Options::default() };
+        let operate = Operate::start(plan, "observed", options).unwrap_or_else(|error| panic!("{error}"));
+        operate.observe(observer);
+        let address = operate.metrics().expect("the metrics listen");
+        let mut observers = Observers { stop: Vec::new(), threads: Vec::new(), _operate: operate, socket };
+        let top = top(&observers.socket);
+        observers.add("top", top);
+        observers.add("scrape", move || {
+            let text = get(address, "/metrics", "application/openmetrics-text; version=1.0.0");
+            assert!(text.contains("verbline_"), "{text}");
+        });
+        for path in ["/", "/hello.json", "/graph.json"] {
+            get(address, path, "*/*");
+        }
+        observers.add("page", move || {
+            for path in ["/report.json", "/awake.json"] {
+                get(address, path, "*/*");
+            }
+        });
+        if is_traced {
+            observers.trace();
+        }
+        observers
+    }
+
+    /// Keeps the slowest packets of the last minute, as `trace --last 1m` does.
+    fn trace(&mut self) {
+        let client = Client::connect(&self.socket).unwrap_or_else(|error| panic!("{error}"));
+        let (head, mut events) = client.trace(TraceAsk::default()).unwrap_or_else(|error| panic!("{error}"));
+        let wanted =
+            Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest: 5, last_ns: Some(60_000_000_000) };
+        let mut analysis = Analysis::new(head, wanted);
+        let (stop, stopped) = channel::<()>();
+        let run = move || {
+            let mut asked = false;
+            loop {
+                if !asked && stopped.try_recv() == Err(TryRecvError::Disconnected) {
+                    events.end();
+                    asked = true;
+                }
+                let taken = events.take(Duration::from_millis(50), |lcore, event| analysis.add(lcore, event, &mut ()));
+                if taken.is_err() {
+                    break;
+                }
+            }
+            assert!(!analysis.finish(&mut ()).slowest.is_empty(), "no packet was followed");
+        };
+        self.spawn("trace", stop, run);
+    }
+
+    /// Has `look` called at once, and then every second.
+    fn add(&mut self, name: &str, mut look: impl FnMut() + Send + 'static) {
+        let (stop, stopped) = channel::<()>();
+        let run = move || {
+            loop {
+                look();
+                match stopped.recv_timeout(EVERY) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        };
+        self.spawn(name, stop, run);
+    }
+
+    fn spawn(&mut self, name: &str, stop: Sender<()>, run: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        self.stop.push(stop);
+        self.threads.push(thread.unwrap_or_else(|error| panic!("{error}")));
+    }
+}
+
+impl Drop for Observers {
+    fn drop(&mut self) {
+        self.stop.clear();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("who looks finds what it asks for");
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Asks for a report, reads it, and makes rates of it and of the one before, as `top` does; it
+/// draws nothing.
+fn top(socket: &Path) -> impl FnMut() + Send + 'static {
+    let mut client = Client::connect(socket).unwrap_or_else(|error| panic!("{error}"));
+    let mut before: Option<Seen> = None;
+    move || {
+        let report = client.report().unwrap_or_else(|error| panic!("{error}"));
+        let now: Seen = serde_json::from_value(report).unwrap_or_else(|error| panic!("{error}"));
+        if let Some(before) = &before {
+            let change = Change::between(before, &now);
+            std::hint::black_box(change.counts().lcores.len());
+        }
+        before = Some(now);
+    }
+}
+
+/// What is at a path.
+fn get(address: SocketAddr, path: &str, accept: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+    let mut answer = Vec::new();
+    let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{error}"));
+    let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_end(&mut answer));
+    asked.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    answer
+}
+
+/// Tick-to-trade at so many ticks a second (0: as fast as it goes), looked at and not, in so many
+/// pairs of short runs whose order alternates: `observed_…` and `alone_…` of `ticks_per_s` and
+/// `p99_ns`, and of each `…_ratio`, the median of the pairs'.
+///
+/// # Panics
+/// If a run fails, or an observer is not answered.
+pub fn observed(ticks_per_second: u64, pairs: usize, is_traced: bool) -> Figures {
+    let run = |is_observed: bool| {
+        trading::watched(ticks_per_second, TIME, |plan, running| {
+            is_observed.then(|| Observers::of(plan, running.observer(), is_traced))
+        })
+    };
+    let pairs: Vec<[Figures; 2]> = (0..pairs)
+        .map(|pair| match pair % 2 {
+            0 => [true, false].map(run),
+            _ => {
+                let [alone, observed] = [false, true].map(run);
+                [observed, alone]
+            }
+        })
+        .collect();
+    let mut figures = Figures::default();
+    for name in ["ticks_per_s", "p99_ns"] {
+        let value = |figures: &Figures| figures.value(name).unwrap_or(f64::NAN);
+        figures = figures
+            .and(&format!("observed_{name}"), median(pairs.iter().map(|[observed, _]| value(observed))))
+            .and(&format!("alone_{name}"), median(pairs.iter().map(|[_, alone]| value(alone))))
+            .and(
+                &format!("{name}_ratio"),
+                median(pairs.iter().map(|[observed, alone]| value(observed) / value(alone))),
+            );
+    }
+    figures
+}
