@@ -118,7 +118,6 @@ pub(crate) fn run_stats(
     }
 }
 
-/// What a port with many connections does to have them. One that shares a listener listens.
 /// The outputs of a stage, by name.
 fn outputs(plan: &Plan, stage: &verbline_plan::Stage, made: &MadeStage) -> Vec<OutputEntry> {
     let leads_to = |target: &Target| match target {
@@ -130,6 +129,7 @@ fn outputs(plan: &Plan, stage: &verbline_plan::Stage, made: &MadeStage) -> Vec<O
     outputs.map(|(name, target)| OutputEntry { name, leads_to: leads_to(target) }).collect()
 }
 
+/// What a port with many connections does to have them. One that shares a listener listens.
 fn role(port: &verbline_plan::Port) -> &'static str {
     if let Destination::Connect(_) = port.destination { "connects" } else { "listens" }
 }
