@@ -62,13 +62,15 @@ pub(crate) struct Hold {
     pub(crate) is_told: bool,
 }
 
-/// What a peer did that ended the queue pair: verbs raise an event.
+/// What a peer did, or did not do, that ended the queue pair: verbs raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It reached for what a key doesn't grant.
     Access,
     /// Its request made no sense, or was not allowed.
     Request,
+    /// It was silent for too long. Nothing that was posted need tell of that.
+    Silence,
 }
 
 /// Why a queue pair does not begin to receive or to send.
@@ -280,6 +282,7 @@ impl QueuePair {
         }
         if keep_alive.advance(now_ns, requester.is_waiting()).is_err() {
             self.counters.note(|all| all.timeouts += 1);
+            self.fault = Some(Fault::Silence);
             self.fail();
         }
     }

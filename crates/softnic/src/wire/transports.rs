@@ -129,6 +129,8 @@ impl Transports {
             match fault {
                 Some(Fault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
                 Some(Fault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
+                // Who receives from a shared queue and sends nothing has no completion of it.
+                Some(Fault::Silence) => errors.fail_fatally(qp),
                 // An unreliable queue pair goes on receiving when a send has failed.
                 None => errors.fail_sends(qp),
             }

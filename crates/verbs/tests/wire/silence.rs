@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use verbline_verbs::event::AsyncEventKind;
 use verbline_verbs::{Status, WrKind};
 
 use crate::common;
@@ -52,5 +53,8 @@ fn a_silent_peer_that_is_gone_is_missed_and_one_that_pauses_is_not() {
     assert_eq!(all, [(WrKind::Recv, Status::WR_FLUSH_ERR); 4]);
     let counted = connection.incidents().expect("it goes over UDP").values();
     assert_eq!((counted.timeouts, counted.retransmitted), (1, 0), "{counted:?}");
+    // Who has posted nothing has no completion that tells of it.
+    let mut events = std::iter::from_fn(|| side.context.async_events().try_next().unwrap());
+    assert!(events.any(|event| event.kind == AsyncEventKind::QpFatal), "an event tells of it");
     side.assert_all_free();
 }
