@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::Finished;
-use crate::program::{PATIENCE, Program};
+use crate::program::{Finished, PATIENCE, Program, Started};
+use crate::report::assert_report_holds;
 
 /// How often a run is asked; each time starts a process.
 const ASK_EVERY: Duration = Duration::from_millis(20);
@@ -60,6 +60,20 @@ impl Program {
             started.signal(Signal::INT);
         }
         started.finish()
+    }
+}
+
+impl Started {
+    /// Ends the run as a user does: its report holds, no packet is held, and it exits with this
+    /// code.
+    #[track_caller]
+    pub fn end_whole(self, code: i32) -> Finished {
+        self.signal(Signal::INT);
+        let shown = self.finish().exited(code);
+        let json = shown.json();
+        assert_report_holds(&json);
+        assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+        shown
     }
 }
 

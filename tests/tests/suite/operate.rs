@@ -11,8 +11,7 @@ use verbline_tests::{Program, Started, Terminal, assert_fits, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
 pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
-    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(words);
-    program.with_env("XDG_RUNTIME_DIR", folder.to_str().expect("the path is UTF-8"))
+    Program::new(env!("CARGO_BIN_EXE_rig")).with(words).listening_in(folder)
 }
 
 pub(crate) fn endless(folder: &Path, words: &[&str]) -> Program {

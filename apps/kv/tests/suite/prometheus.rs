@@ -81,7 +81,7 @@ fn two_lcores_under_a_real_prometheus_answer_every_query_of_the_dashboard() {
         .with(["run", "config/kv.toml", "--quiet", "--for", "1h"])
         .with(place)
         .with(sets.iter().flat_map(|set| ["--set", set]))
-        .with_env("XDG_RUNTIME_DIR", folder.path().to_str().unwrap())
+        .listening_in(folder.path())
         .start();
     let deadline = Instant::now() + PATIENCE;
     let mut waiting = queries();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores, unwrapped};
+use verbline_tests::{Finished, Program, Started, counted, own_address, two_lcores, unwrapped};
 
 /// A server and its client, each at an address of its own.
 struct Rig {
@@ -86,18 +86,7 @@ impl Rig {
 
 /// A verb of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
-    let folder = folder.to_str().expect("the path is UTF-8");
-    Program::new(env!("CARGO_BIN_EXE_kv")).with(words).with_env("XDG_RUNTIME_DIR", folder)
-}
-
-/// Ends a run, whose report holds, and which holds nothing.
-fn end(run: Started, code: i32) -> Finished {
-    run.signal(Signal::INT);
-    let shown = run.finish().exited(code);
-    let json = shown.json();
-    assert_report_holds(&json);
-    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
-    shown
+    Program::new(env!("CARGO_BIN_EXE_kv")).with(words).listening_in(folder)
 }
 
 fn count(shown: &Finished, key: &str) -> u64 {
@@ -119,7 +108,7 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
     let Some(rig) = Rig::new() else { return };
     let (server, client) = rig.start();
     rig.await_operations(5000);
-    let (client, server) = (end(client, 0), end(server, 0));
+    let (client, server) = (client.end_whole(0), server.end_whole(0));
     assert_values(&client);
     let json = client.json();
     for way in ["get", "read", "put"] {
@@ -151,7 +140,7 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     rig.await_gone();
     let again = rig.server.start_beside(&server);
     rig.await_operations(1000);
-    let (client, _again) = (end(client, 1), end(again, 0));
+    let (client, _again) = (client.end_whole(1), again.end_whole(0));
     assert_eq!(["corrupt", "malformed"].map(|key| count(&client, key)), [0; 2], "{client}");
     assert!(count(&client, "cut_off") > 0 && count(&client, "stale") > 0, "{client}");
     assert!(unwrapped(&client.stderr).contains("values were wrong"), "{client}");
@@ -168,7 +157,7 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     server.signal(Signal::CONT);
     rig.await_connections("come back", |now| now["open"] == 16);
     rig.await_operations(1000);
-    let (client, server) = (end(client, 0), end(server, 0));
+    let (client, server) = (client.end_whole(0), server.end_whole(0));
     assert_values(&client);
     assert!(count(&client, "cut_off") > 0, "{client}");
     let connections = &server.json()["ports"][0]["connections"];
@@ -186,7 +175,7 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_stopped() {
     client.signal(Signal::CONT);
     rig.await_operations(1000);
     rig.await_connections("come back", |now| now["open"] == 16);
-    let (client, _server) = (end(client, 0), end(server, 0));
+    let (client, _server) = (client.end_whole(0), server.end_whole(0));
     assert_values(&client);
 }
 
@@ -200,7 +189,7 @@ fn two_lcores_of_two_processes_end_without_a_server() {
     rig.await_gone();
     let unanswered = |now: &Value| now["last_error"].as_str().is_some_and(|error| error.contains("does not answer"));
     rig.await_connections("are asked for in vain", unanswered);
-    let client = end(client, 0);
+    let client = client.end_whole(0);
     assert!(began.elapsed() < Duration::from_secs(30), "it ends within its time-outs: {client}");
     let (port, wire) = (&client.json()["ports"][0], &client.json()["wires"][0]);
     assert!(wire["timeouts"].as_u64() > Some(0) && wire["retransmitted"].as_u64() > Some(0), "{client}");
@@ -219,6 +208,6 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_killed() {
     client.child().wait().unwrap();
     let again = rig.client.start_beside(&server);
     rig.await_operations(1000);
-    let (again, _server) = (end(again, 0), end(server, 0));
+    let (again, _server) = (again.end_whole(0), server.end_whole(0));
     assert_values(&again);
 }

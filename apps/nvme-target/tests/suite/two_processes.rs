@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use rustix::process::Signal;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores};
+use verbline_tests::{Program, counted, own_address, two_lcores};
 
 /// Both halves, at addresses that no other test has at the same time.
 fn halves(folder: &Path) -> [Program; 2] {
@@ -30,15 +29,6 @@ fn halves(folder: &Path) -> [Program; 2] {
     })
 }
 
-fn end(run: Started) -> Finished {
-    run.signal(Signal::INT);
-    let shown = run.finish().exited(0);
-    let json = shown.json();
-    assert_report_holds(&json);
-    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
-    shown
-}
-
 #[test]
 fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
     if two_lcores(["target", "load"]).is_none() {
@@ -51,7 +41,7 @@ fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
         let running = client.start_beside(&server);
         let has_answers = |report: &_| counted(report, "load", "answered") >= 2000;
         client.await_live(Some("nvme-client"), "2000 answers", has_answers);
-        let client = end(running);
+        let client = running.end_whole(0);
         let json = client.json();
         assert_eq!(
             (&json["mismatches"], &json["balance"], &json["counts"]["failed"]),
@@ -60,7 +50,7 @@ fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
         assert!(json["counts"]["verified"].as_u64() > Some(0), "{client}");
         assert!(json["ports"][1]["connections"]["over_udp"].as_u64() >= Some(4), "{client}");
     }
-    let server = end(server);
+    let server = server.end_whole(0);
     let connections = &server.json()["ports"][0]["connections"];
     assert_eq!(connections["open"], 0, "{server}");
     assert!(connections["over_udp"].as_u64() >= Some(10), "{server}");

@@ -4,14 +4,12 @@
 
 use std::path::Path;
 
-use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, assert_report_holds, counted, own_address, two_lcores};
+use verbline_tests::{Program, counted, own_address, two_lcores};
 
 /// A verb of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
-    let folder = folder.to_str().expect("the path is UTF-8");
-    Program::new(env!("CARGO_BIN_EXE_tick-to-trade")).with(words).with_env("XDG_RUNTIME_DIR", folder)
+    Program::new(env!("CARGO_BIN_EXE_tick-to-trade")).with(words).listening_in(folder)
 }
 
 /// Both halves, at addresses and groups that no other test has at the same time: the process's
@@ -53,15 +51,6 @@ fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
     app(folder, &[]).await_live(Some("tick-to-trade-trader"), &format!("{counter} of {stage}"), has_them);
 }
 
-fn end(run: Started) -> Finished {
-    run.signal(Signal::INT);
-    let shown = run.finish().exited(0);
-    let json = shown.json();
-    assert_report_holds(&json);
-    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
-    shown
-}
-
 /// The trader comes when the feed has long begun, and again after that.
 #[test]
 fn two_lcores_of_two_processes_trade_over_the_network() {
@@ -77,14 +66,14 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
         await_count(folder.path(), "book", "rebuilt", 8);
         await_count(folder.path(), "book", "retransmitted", 10);
         await_count(folder.path(), "strategy", "orders", 10);
-        let trader = end(trader);
+        let trader = trader.end_whole(0);
         let json = trader.json();
         assert_eq!((&json["books"]["known"], &json["books"]["stale"]), (&8.into(), &0.into()), "{trader}");
         assert_eq!(json["recovery"]["unasked"], 0, "{trader}");
         assert!(json["ticks_published"].is_null() && json["ticks_received"].as_u64() > Some(0), "{trader}");
         sent += json["strategy"]["orders_sent"].as_u64().unwrap();
     }
-    let exchange = end(exchange);
+    let exchange = exchange.end_whole(0);
     let json = exchange.json();
     let orders = json["orders"].as_u64().unwrap();
     assert!((20..=sent).contains(&orders), "{orders} of {sent} orders arrived: {exchange}");
