@@ -88,7 +88,7 @@ fn rounds_plan(connections: u32) -> String {
     plan
 }
 
-/// Waits until so many connections of port `clients` are open.
+/// Waits until this many connections of port `clients` are open.
 pub(super) fn wait_until_open(running: &Running, connections: u32) {
     let deadline = Instant::now() + PATIENCE;
     let open = |report: &Report| report.port("clients").and_then(|port| Some(port.connections.as_ref()?.open));
