@@ -70,7 +70,7 @@ struct Stage<'a> {
 
 /// Runs it for `time`, or one round, and judges it.
 pub(crate) fn soak(programs: &Path, time: Duration, progress: &Progress) -> Soaked {
-    let mut soaked = Soaked::new(NAME, UNIT);
+    let mut soaked = Soaked::new(NAME, UNIT, time);
     soaked.outcome = match run(programs, time, progress, &mut soaked) {
         Ok(findings) => Outcome::Judged(findings),
         Err(why) => Outcome::Broken(why),

@@ -71,6 +71,12 @@ pub(crate) fn judge(plan: &Shipped, times: &Timetable, samples: &[Sample], endin
     findings
 }
 
+/// Whether its rate is too low in the last stretch.
+pub(crate) fn is_slower(plan: &Shipped, times: &Timetable, samples: &[Sample]) -> bool {
+    let [first, last] = [times.first, times.last].map(|stretch| within(samples, stretch));
+    !matches!(plan.rate, Rate::Recorded { .. }) && kept_its_rate(plan.rate, first, last).is_err()
+}
+
 /// The samples of a stretch.
 fn within(samples: &[Sample], (from, to): (Duration, Duration)) -> &[Sample] {
     let begin = samples.partition_point(|sample| sample.at < from);
@@ -224,6 +230,23 @@ mod tests {
         assert_eq!(found(&kept_away(|at| if at < 30 { 500 } else { 200 }), "rate"), Ok("busy".to_owned()));
         assert!(found(&kept_away(|at| if at < 40 { 500 } else { 0 }), "rate").is_err());
         assert_eq!(found(&[], "rate"), Err("too few samples to say".to_owned()));
+    }
+
+    /// What others did passes, and what a disturbance left behind does not.
+    #[test]
+    fn a_rate_that_comes_back_later_is_kept() {
+        let kv = shipped().into_iter().find(|plan| plan.name == "kv").unwrap();
+        let mut times = Timetable::of(TIME / 2);
+        let slow_until = |second: u64| {
+            let mut samples = samples(move |at| if (20..second).contains(&at) { 500 } else { 1000 });
+            samples.iter_mut().for_each(|sample| sample.lcores.clear());
+            samples
+        };
+        let [passes, stays] = [slow_until(31), slow_until(61)];
+        let is_slower = |times: &Timetable| [&passes, &stays].map(|samples| is_slower(&kv, times, samples));
+        assert_eq!(is_slower(&times), [true, true]);
+        times.measure_later();
+        assert_eq!(is_slower(&times), [false, true]);
     }
 
     #[test]

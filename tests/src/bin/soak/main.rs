@@ -49,7 +49,8 @@ What must hold, each a line of `--json`:
   values     all books, blocks or values are right, and there are some
   rate       as fast in the last quarter as in the first, for the time that its
              lcores had their CPUs (tick-to-trade: as many orders for its ticks);
-             \"busy\" where others had most of that time, and it went on
+             \"busy\" where others had most of that time, and it went on;
+             one that is slower is measured again for up to a time and a half
   memory     no more resident in the last quarter than in the first
   handles    no more descriptors and threads than in the first
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::judge::{Finding, pace};
 use crate::shipped::shipped;
 use crate::soaked::{Outcome, Soaked};
-use crate::timetable::Timetable;
 
 fn words<'a>(findings: &'a [Finding], what: &str) -> &'a str {
     let found = findings.iter().find(|finding| finding.what == what);
@@ -63,20 +62,19 @@ fn faults(soak: &Soaked) -> String {
 
 /// Everything that was seen and judged.
 pub(crate) fn json(soaked: &[Soaked], programs: &Path, time: Duration) -> Value {
-    let plans: Vec<Value> = soaked.iter().map(|soak| plan(soak, time)).collect();
+    let plans: Vec<Value> = soaked.iter().map(plan).collect();
     let is_good = soaked.iter().all(Soaked::is_good);
     let document = json!({ "held": is_good, "seconds_each": time.as_secs_f64(), "programs": programs, "plans": plans });
     document
 }
 
-fn plan(soak: &Soaked, time: Duration) -> Value {
+fn plan(soak: &Soaked) -> Value {
     let (findings, why) = match &soak.outcome {
         Outcome::Judged(findings) => (&findings[..], None),
         Outcome::Skipped(why) | Outcome::Broken(why) => (&[][..], Some(why)),
     };
-    let times = Timetable::of(time);
     let rate = shipped().into_iter().find(|plan| plan.name == soak.name).map(|plan| plan.rate);
-    let [first, last] = [times.first, times.last].map(|(from, to)| {
+    let [first, last] = [soak.times.first, soak.times.last].map(|(from, to)| {
         let stretch: Vec<_> = soak.samples.iter().filter(|one| (from..=to).contains(&one.at)).cloned().collect();
         rate.and_then(|rate| pace(rate, &stretch))
     });
