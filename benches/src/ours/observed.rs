@@ -17,7 +17,7 @@ use verbline_operate::client_report::Seen;
 use verbline_operate::trace::{Analysis, Wanted};
 use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk};
 
-use super::trading;
+use super::trading::{self, Lcores};
 use crate::Figures;
 use crate::figures::median;
 
@@ -156,11 +156,14 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
 /// pairs of short runs whose order alternates: `observed_…` and `alone_…` of `ticks_per_s` and
 /// `p99_ns`, and of each `…_ratio`, the median of the pairs'.
 ///
+/// With a CPU to spare the plan has one lcore, and who looks on has the other CPU.
+///
 /// # Panics
 /// If a run fails, or an observer is not answered.
-pub fn observed(ticks_per_second: u64, pairs: usize, is_traced: bool) -> Figures {
+pub fn observed(ticks_per_second: u64, pairs: usize, is_traced: bool, has_spare: bool) -> Figures {
+    let lcores = if has_spare { Lcores::One } else { Lcores::Two };
     let run = |is_observed: bool| {
-        trading::watched(ticks_per_second, TIME, |plan, running| {
+        trading::watched(lcores, ticks_per_second, TIME, |plan, running| {
             is_observed.then(|| Observers::of(plan, running.observer(), is_traced))
         })
     };

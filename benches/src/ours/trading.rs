@@ -13,6 +13,31 @@ use crate::Figures;
 /// What the name of a step's share starts with.
 pub const SHARE: &str = "share_";
 
+/// How many lcores the plan has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Lcores {
+    /// The exchange's and the trader's, as it ships.
+    Two,
+    /// Both halves on the second CPU, which leaves one for whoever looks on.
+    One,
+}
+
+impl Lcores {
+    /// The shipped plan's text with so many.
+    fn plan(self, path: &Path) -> String {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let trader = "[lcore.trader]\ncpu = \"allowed:1\"\nidle = \"adaptive\"\n";
+        match self {
+            Lcores::Two => text,
+            Lcores::One => {
+                assert!(text.contains(trader), "{} has another trader's lcore", path.display());
+                let text = text.replace(trader, "").replace("lcore = \"trader\"", "lcore = \"exchange\"");
+                text.replace("cpu = \"allowed:0\"", "cpu = \"allowed:1\"")
+            }
+        }
+    }
+}
+
 /// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels
 /// take them): `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's
 /// arrival; `share_…` of each step in the mean; `ticks_per_s` as published.
@@ -20,17 +45,24 @@ pub const SHARE: &str = "share_";
 /// # Panics
 /// If the plan does not load or the run fails.
 pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
-    watched(ticks_per_second, time, |_, _| ())
+    watched(Lcores::Two, ticks_per_second, time, |_, _| ())
 }
 
 /// The same, with who looks at the run for as long as it lasts.
-pub(crate) fn watched<T>(ticks_per_second: u64, time: Duration, watch: impl Fn(&Plan, &Running) -> T) -> Figures {
+pub(crate) fn watched<T>(
+    lcores: Lcores,
+    ticks_per_second: u64,
+    time: Duration,
+    watch: impl Fn(&Plan, &Running) -> T,
+) -> Figures {
     let tally = Tally::default();
     let mut registry = Registry::new("tick-to-trade");
     stages::register(&mut registry, &tally);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/tick-to-trade.toml");
     let set = format!("feed.ticks_per_second={ticks_per_second}");
-    let loaded = Loader::new(registry.catalog(), Machine::detect()).sets([set]).load_path(&path);
+    let text = lcores.plan(&path);
+    let loader = Loader::new(registry.catalog(), Machine::detect()).sets([set]);
+    let loaded = loader.load_str(&path.display().to_string(), &text);
     let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
     let watching = watch(&plan, &running);

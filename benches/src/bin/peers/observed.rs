@@ -10,20 +10,30 @@ use Source::Figure;
 /// Pairs of runs in a round, whose order alternates.
 const PAIRS: usize = 4;
 
-/// Where each of the rates stands among the contenders, and whether a trace looks on too.
-const KINDS: [(&str, &str, &str); 2] =
-    [("observed-rate", "observed-p99", ""), ("traced-rate", "traced-p99", " --traced")];
+/// The names of its two rows, whether a trace looks on too, and whether a CPU is left for who looks.
+const KINDS: [(&str, &str, bool, bool); 4] = [
+    ("observed-rate", "observed-p99", false, true),
+    ("traced-rate", "traced-p99", true, true),
+    ("observed-crowded-rate", "observed-crowded-p99", false, false),
+    ("traced-crowded-rate", "traced-crowded-p99", true, false),
+];
 
 pub(crate) fn group() -> Group {
     let (mut contenders, mut rows) = (Vec::new(), Vec::new());
-    for (rate, p99, flag) in KINDS {
+    for (rate, p99, is_traced, has_spare) in KINDS {
         let at = contenders.len();
+        let flags = [(is_traced, " --traced"), (has_spare, " --spare")];
+        let flags: String = flags.iter().filter(|(is, _)| *is).map(|(_, flag)| *flag).collect();
         for (name, ticks_per_s) in [("full rate", 0), ("plan's rate", 50_000)] {
-            contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {PAIRS}{flag}")) });
+            contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {PAIRS}{flags}")) });
         }
-        let whose = match flag {
-            "" => "looked at by `top`, a scraper and the live page, once a second each",
-            _ => "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets",
+        let by = match is_traced {
+            false => "looked at by `top`, a scraper and the live page, once a second each",
+            true => "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets",
+        };
+        let whose = match has_spare {
+            true => format!("{by}, on a CPU that no lcore has"),
+            false => format!("{by}, on the lcores' own two CPUs"),
         };
         let row = |name, what: String, unit, figures: [Source; 2], scale, goal, ratio| Row {
             name,

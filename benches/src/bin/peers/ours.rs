@@ -80,6 +80,9 @@ pub(crate) enum Subject {
         /// Also by a trace that keeps the slowest packets
         #[arg(long)]
         traced: bool,
+        /// On one lcore, which leaves a CPU for those who look
+        #[arg(long)]
+        spare: bool,
     },
     /// RDMA WRITEs or READs a second, from a stage
     StageOneSided { verb: OneSided, bytes: u32 },
@@ -210,7 +213,9 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
-        Subject::Observed { ticks_per_s, pairs, traced } => observed::observed(*ticks_per_s, *pairs, *traced),
+        Subject::Observed { ticks_per_s, pairs, traced, spare } => {
+            observed::observed(*ticks_per_s, *pairs, *traced, *spare)
+        }
         Subject::Store { path, writes } => store::random(path, *writes, 32),
         Subject::Nvme { connections, depth, writes, checks } => {
             let load = nvme::Load::reads(*connections);
