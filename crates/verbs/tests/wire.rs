@@ -30,7 +30,7 @@ use verbline_verbs::connection::{
 };
 use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind};
+use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind, wire_counters};
 
 /// What the other process is to do, and where.
 const ROLE: &str = "VERBLINE_TEST_ROLE";
@@ -224,6 +224,28 @@ fn two_processes_talk_by_address() {
     let one = local.slice(0, 8).unwrap();
     side.qp.rc().unwrap().write(one, there(REGION_BYTES as u64), SendOptions::default()).unwrap();
     assert_eq!(finish(&mut side), Status::REM_ACCESS_ERR);
+    drop(connection);
+    other.ends_well();
+}
+
+/// One system call a message: its acknowledgement of the message before goes with it.
+#[test]
+fn an_answer_takes_an_acknowledgement_along() {
+    const EXCHANGES: u64 = 400;
+    let mut other = Other::start("echo");
+    let mut side = side(own(), false);
+    let mut connection = connect(&mut side, other.listens(), 16);
+    connection.wait_established(PATIENCE).unwrap();
+    let calls = || wire_counters().map(|wire| wire.link.send_calls).sum::<u64>();
+    let before = calls();
+    for number in 0..EXCHANGES {
+        side.send(&number.to_le_bytes());
+        assert_eq!(side.receive(1)[0].data(), number.to_le_bytes());
+        assert_eq!(side.post_recvs(1), 1);
+    }
+    let calls = calls() - before;
+    // Who is kept from its CPU in the middle of an exchange lets the wire's thread acknowledge.
+    assert!((EXCHANGES..EXCHANGES * 3 / 2).contains(&calls), "{calls} calls for {EXCHANGES} messages");
     drop(connection);
     other.ends_well();
 }

@@ -324,6 +324,13 @@ impl Engine {
         None
     }
 
+    /// Whether the queue pair whose turn it is to send
+    /// [owes an acknowledgement](QueuePair::owes_acknowledgement).
+    pub fn owes_acknowledgement(&self) -> bool {
+        let next = self.to_send.first().and_then(|place| self.places[place].as_ref());
+        next.is_some_and(QueuePair::owes_acknowledgement)
+    }
+
     /// When to call [`advance`](Self::advance) at the latest. It may be too early, never too late.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()

@@ -20,6 +20,7 @@ mod send_queue;
 mod timing;
 mod transmitting;
 mod unreliable;
+mod window;
 
 pub use changes::Changes;
 pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};

@@ -239,6 +239,12 @@ impl QueuePair {
         self.sends.has_completions() || self.inbox.has_completions()
     }
 
+    /// Whether what it has to say to its peer is an acknowledgement, which may wait for a message
+    /// to go with.
+    pub fn owes_acknowledgement(&self) -> bool {
+        matches!(&self.mode, Mode::Rc(_, responder, _) if responder.owes_acknowledgement())
+    }
+
     /// When to call [`advance`](Self::advance), if nothing comes before.
     pub fn deadline_ns(&self) -> Option<u64> {
         match &self.mode {

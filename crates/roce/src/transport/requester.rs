@@ -8,8 +8,10 @@
 
 use crate::transport::configuration::Retries;
 use crate::transport::outgoing::Outgoing;
+use crate::transport::retransmit::Repair;
 use crate::transport::send_queue::{Entry, SendQueue};
 use crate::transport::timing::ack_timeout_ns;
+use crate::transport::window::Window;
 use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
 use crate::work::{Operation, Remote};
 
@@ -32,8 +34,10 @@ pub(crate) struct Requester {
     pub(crate) reads_out: u8,
     pub(crate) retries_left: u8,
     pub(crate) rnr_left: u8,
-    /// `una` when packets were repeated because one was missing: once is enough.
-    pub(crate) repaired: Option<u64>,
+    /// What was repeated last because a packet was missing.
+    pub(crate) repaired: Option<Repair>,
+    /// How many packets may be under way.
+    pub(crate) window: Window,
     /// When an answer is overdue.
     pub(crate) overdue_ns: Option<u64>,
     /// Until when the peer is to be left alone.
@@ -61,6 +65,7 @@ impl Requester {
             retries_left: retries.retry_count,
             rnr_left: retries.rnr_retry,
             repaired: None,
+            window: Window::new(retries.window_packets),
             overdue_ns: None,
             rnr_until_ns: None,
         }
@@ -126,7 +131,10 @@ impl Requester {
             return None;
         }
         let under_way = (self.cursor - self.una) as u32;
-        let has_room = |packets: u32| under_way + packets <= self.retries.window_packets;
+        let room = self.window.packets();
+        let has_room = |packets: u32| under_way + packets <= room;
+        // What is lost of an answer is not for this side to find out: see `read_packets`.
+        let has_room_for_answer = |packets: u32| under_way + packets <= self.retries.window_packets;
         let bth = Bth::new(self.destination, self.psn(self.cursor));
         let whole = |rc, packets| Outgoing {
             bth,
@@ -139,7 +147,7 @@ impl Requester {
         match entry.operation {
             Operation::Read(remote) => {
                 let packets = self.read_end(entry, at) - at;
-                let may_ask = has_room(packets) && self.reads_out < self.retries.reads;
+                let may_ask = has_room_for_answer(packets) && self.reads_out < self.retries.reads;
                 let reth = self.read_request(entry, remote, at, packets);
                 may_ask.then_some(whole(Rc::ReadRequest(reth), packets))
             }
@@ -150,7 +158,7 @@ impl Requester {
             Operation::Send(_) | Operation::Write(..) => {
                 let is_last = at + 1 == entry.packets;
                 // The last of a message, and some of a long one, so that the window moves on.
-                let ack_request = is_last || (at + 1).is_multiple_of(self.retries.window_packets / 2) || !has_room(2);
+                let ack_request = is_last || (at + 1).is_multiple_of(room / 2) || !has_room(2);
                 let offset = u64::from(at) * u64::from(self.mtu);
                 let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
                 let bth = Bth { solicited: is_last && entry.solicited, ack_request, ..bth };
@@ -191,6 +199,7 @@ impl Requester {
         if self.overdue_ns.is_none() {
             self.restart_timer(now_ns);
         }
+        self.repair_again(sends);
         is_new
     }
 

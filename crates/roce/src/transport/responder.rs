@@ -19,8 +19,9 @@ pub(crate) struct Responder {
     message: Underway,
     replies: ReadReplies,
     reply: Option<Answer>,
-    /// The peer was told that the expected packet is missing, or has no receive.
-    is_told: bool,
+    /// The peer was told that the expected packet is missing, or has no receive: the packet behind it
+    /// that came last.
+    told: Option<Psn>,
 }
 
 /// The message that is coming in.
@@ -95,7 +96,7 @@ impl Responder {
     pub(crate) fn new(expected: Psn, mtu: u32, serving: Serving) -> Responder {
         let replies = ReadReplies::new();
         let message = Underway::Nothing;
-        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_told: false }
+        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, told: None }
     }
 
     /// Serves so from now on.
@@ -119,7 +120,7 @@ impl Responder {
         if ahead != 0 {
             return Err(Halt::Discard(self.unexpected(cx.counters, bth.psn, ahead, rc)));
         }
-        self.is_told = false;
+        self.told = None;
         match rc {
             Rc::Send { first, last } => self.send(cx, bth, first, last, payload)?,
             Rc::Write { first, last } => self.write(cx, bth, first, last, payload)?,
@@ -146,8 +147,9 @@ impl Responder {
                 return Discard::OutsideWindow;
             }
             counters.note(|all| all.out_of_order += 1);
-            if !self.is_told {
-                self.is_told = true;
+            // Who has gone back sends what came before: if the expected packet is not among that, it
+            // was lost again.
+            if self.told.replace(psn).is_none_or(|before| psn.ahead_of(before) <= 0) {
                 self.reply = Some(Answer::Again(Syndrome::NAK_SEQUENCE));
             }
             return Discard::OutOfOrder;
@@ -298,7 +300,7 @@ impl Responder {
     }
 
     fn no_receive(&mut self) -> Halt {
-        self.is_told = true;
+        self.told = Some(self.expected);
         self.reply = Some(Answer::Again(Syndrome::RNR | self.serving.rnr_timer & 0x1F));
         Halt::Discard(Discard::NoReceive)
     }
@@ -328,6 +330,11 @@ impl Responder {
     /// A READ's memory is gone: what was to be answered is not.
     pub(crate) fn fail_data(&mut self) {
         self.replies.clear();
+    }
+
+    /// Whether an acknowledgement is all that is to be said.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        matches!(self.reply, Some(Answer::Acknowledge)) && self.next_data().is_none()
     }
 
     /// What else is to be said, and by which number, once all [data](Self::next_data) was sent.

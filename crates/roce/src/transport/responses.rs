@@ -63,7 +63,7 @@ impl Requester {
             }
             (NAK, Syndrome::NAK_SEQUENCE) => {
                 cx.counters.note(|all| all.sequence_naks_received += 1);
-                return self.repair(cx.sends);
+                return self.repair_asked(cx.sends);
             }
             (NAK, Syndrome::NAK_INVALID_REQUEST) => Status::RemoteInvalidRequest,
             (NAK, Syndrome::NAK_REMOTE_ACCESS) => Status::RemoteAccess,

@@ -15,6 +15,27 @@ pub(crate) enum Stop {
     Fail(Status),
 }
 
+/// What is repeated because the packet at the front was missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Repair {
+    /// From here on; the packet behind the last that was under way then, and has room.
+    from: u64,
+    to: u64,
+    again: Again,
+}
+
+/// Whether it is repeated once more, at no further cost: its own first packet may be lost as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// If the peer asks for it.
+    IfAsked,
+    /// The peer has asked. It is begun when all was repeated once: who asks for each packet that
+    /// came behind the missing one has done so by then, and is not asking for one that was repeated.
+    Asked,
+    /// It was.
+    Done,
+}
+
 /// Verbs' `rnr_retry` that stands for ever.
 const FOR_EVER: u8 = 7;
 
@@ -52,6 +73,7 @@ impl Requester {
             self.retries_left = self.retries.retry_count;
             self.rnr_left = self.retries.rnr_retry;
             self.repaired = None;
+            self.window.grow(self.una - before);
             self.restart_timer(now_ns);
         }
     }
@@ -65,15 +87,42 @@ impl Requester {
 
     /// The packet at the front is missing at the peer, or its answer here: everything from there on
     /// is sent again, at the cost of a retry. Once is enough: who says so again may say it of what
-    /// was sent before, and if it is of what was repeated, the time-out will tell.
+    /// was sent before.
     pub(crate) fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
-        if self.repaired == Some(self.una) {
+        if self.repaired.is_some_and(|repair| repair.from == self.una) {
             return Ok(());
         }
-        self.repaired = Some(self.una);
+        self.window.shrink();
+        let to = self.cursor.min(self.una + u64::from(self.window.packets()));
+        self.repaired = Some(Repair { from: self.una, to, again: Again::IfAsked });
         self.use_up_retry()?;
         self.go_back(sends);
         Ok(())
+    }
+
+    /// The peer asks for the packet at the front. If it asks again, it may be for the one that was
+    /// repeated: that is believed once, and after that the time-out will tell.
+    pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
+        let repaired = self.repaired.as_mut().filter(|repair| repair.from == self.una);
+        match repaired.filter(|repair| repair.again == Again::IfAsked) {
+            Some(repair) => {
+                repair.again = Again::Asked;
+                self.repair_again(sends);
+                Ok(())
+            }
+            None => self.repair(sends),
+        }
+    }
+
+    /// Begins a repetition that was asked for again, when it is time.
+    pub(crate) fn repair_again(&mut self, sends: &SendQueue) {
+        let cursor = self.cursor;
+        let is_due = |repair: &&mut Repair| repair.again == Again::Asked && cursor >= repair.to;
+        if let Some(repair) = self.repaired.as_mut().filter(is_due) {
+            repair.again = Again::Done;
+            self.window.shrink();
+            self.go_back(sends);
+        }
     }
 
     fn use_up_retry(&mut self) -> Result<(), Stop> {
@@ -108,6 +157,7 @@ impl Requester {
         }
         self.use_up_retry()?;
         self.repaired = None;
+        self.window.shrink();
         self.go_back(sends);
         self.restart_timer(now_ns);
         Ok(true)

@@ -25,7 +25,8 @@ impl QueuePair {
     /// If `out` has no room for the queue pair's MTU and
     /// [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
-        // By turns, so that neither a long answer nor a long message keeps the other back.
+        // By turns, so that neither a long answer nor a long message keeps the other back; and a
+        // message first: an acknowledgement behind it is shorter, and may leave by the same call.
         for _ in 0..2 {
             let is_responders_turn = self.is_responders_turn;
             self.is_responders_turn = !is_responders_turn;
@@ -39,6 +40,7 @@ impl QueuePair {
                 return Some(Transmit { route, len: seal(out, len, &route, ip_id) });
             }
         }
+        self.is_responders_turn = false;
         None
     }
 

@@ -51,6 +51,36 @@ fn a_message_is_cut_at_the_mtu_and_numbers_wrap() {
     assert_eq!(pair.a.qp.deadline_ns(), None);
 }
 
+/// Behind it, since then both may leave in one run.
+#[test]
+fn an_acknowledgement_goes_behind_the_message_that_is_to_be_sent() {
+    let mut pair = pair();
+    for turn in 0..3 {
+        pair.b.receive(turn, 1000);
+        pair.a.receive(turn, 1000);
+        assert!(!pair.b.qp.owes_acknowledgement());
+        pair.a.send(turn, SEND, 10);
+        pair.a.all(0).iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+        assert!(pair.b.qp.owes_acknowledgement());
+        // An odd number of answers before leaves it no other's turn.
+        if turn == 1 {
+            let answers = pair.b.all(0);
+            assert_eq!(answers.iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::ACK)]);
+            answers.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
+            continue;
+        }
+        pair.b.send(turn, SEND, 10);
+        let sent = pair.b.all(0);
+        assert_eq!(sent.iter().map(said).collect::<Vec<_>>(), [None, Some(Syndrome::ACK)]);
+        sent.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
+        assert!(pair.a.qp.owes_acknowledgement());
+    }
+    pair.b.memory.fill(pair.b.remote.0, pair.b.remote.1, &[7; 10]);
+    pair.a.send(9, Operation::Read(remote(&pair.b)), 10);
+    pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram));
+    assert!(!pair.b.qp.owes_acknowledgement(), "an answer with data waits for nobody");
+}
+
 #[test]
 fn an_acknowledgement_that_waits_to_be_sent_is_not_forgotten() {
     let mut pair = pair();
@@ -79,13 +109,54 @@ fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
     assert!(pair.b.all(0).is_empty(), "said once");
     assert_eq!((said(&naks[0]), naks[0].packet().bth.psn), (Some(Syndrome::NAK_SEQUENCE), PSNS[0].plus(1)));
     pair.a.take(0, &naks[0]).expect("taken");
-    pair.a.take(0, &naks[0]).expect("the same again changes nothing");
     let again = pair.a.all(0);
     assert_eq!(again, sent[1..]);
     assert_eq!(pair.a.qp.counters().incidents().retransmitted, 3);
     again.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+/// The peer sees that what comes is a repetition, without the packet that it asked for: no time-out
+/// is waited for.
+#[test]
+fn a_packet_that_is_lost_twice_is_asked_for_twice() {
+    let mut pair = pair();
+    pair.b.receive(9, 2000);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    for time in 0..2 {
+        sent[1..].iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram), Err(Discard::OutOfOrder)));
+        let naks = pair.b.all(0);
+        assert_eq!(naks.iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::NAK_SEQUENCE)], "{time}");
+        pair.a.take(0, &naks[0]).expect("taken");
+        assert_eq!(pair.a.all(0), sent, "{time}");
+    }
+    // A third time is one too often.
+    sent[1..].iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram), Err(Discard::OutOfOrder)));
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    assert_eq!((pair.a.all(0), pair.a.qp.counters().incidents().timeouts), (vec![], 0));
+    let overdue_ns = pair.a.qp.deadline_ns().expect("it waits");
+    pair.a.qp.advance(overdue_ns);
+    pair.settle(overdue_ns);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+/// Until all was repeated once, an older asking may still be under way.
+#[test]
+fn who_asks_for_each_packet_gets_one_repetition_more() {
+    let mut pair = pair();
+    pair.b.receive(9, 2000);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    assert_eq!(pair.b.take(0, &sent[1]), Err(Discard::OutOfOrder));
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    let first = pair.a.next(0).expect("repeated");
+    (0..5).for_each(|_| pair.a.take(0, &nak).expect("taken"));
+    let again: Vec<_> = std::iter::once(first).chain(pair.a.all(0)).collect();
+    assert_eq!(again, [&sent[..], &sent[..]].concat());
 }
 
 /// What asked for a repetition before a time-out may ask for another one after it.

@@ -27,8 +27,6 @@ pub(super) struct Intake<'a> {
     pub(super) pinned: Pinned<'a>,
     pub(super) queue_pairs: &'a mut Transports,
     pub(super) management: &'a mut Management,
-    /// Whether something has completed.
-    pub(super) has_completed: bool,
 }
 
 impl Intake<'_> {
@@ -73,7 +71,7 @@ impl Intake<'_> {
             Received::Taken { .. } | Received::Datagram(_) | Received::Discarded(_) => {}
         }
         // At once: the transport has room for few, and takes no message without.
-        self.has_completed |= self.queue_pairs.complete(self.pinned, errors);
+        self.queue_pairs.complete(self.pinned, errors);
     }
 
     /// Datagrams are for nobody.

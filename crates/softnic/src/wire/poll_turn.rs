@@ -82,11 +82,11 @@ impl Inner {
     pub(super) fn poll(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
         self.polls += 1;
         let now_ns = timer::now_ns();
-        // A refusal that ends a connection leaves before the queue pair goes to ERR.
-        let has_completed = self.take_in(now_ns, pinned, errors, false) && errors.is_empty();
-        // A program that is given a message mostly answers it: what the transport has to say leaves
-        // behind the answer, or at the next poll.
-        self.has_kept_back = has_completed && !self.has_kept_back;
+        self.take_in(now_ns, pinned, errors, false);
+        // A program that is given a message mostly answers it: an acknowledgement leaves behind the
+        // answer, or at the next poll. A refusal that ends a connection leaves before the queue
+        // pair goes to ERR.
+        self.has_kept_back = errors.is_empty() && !self.has_kept_back && self.queue_pairs.engine.owes_acknowledgement();
         if !self.has_kept_back {
             self.send_at(now_ns, pinned, errors);
         }
@@ -109,11 +109,11 @@ impl Inner {
         both.into_iter().flatten().min()
     }
 
-    /// What has come, and what time does; whether something has completed.
-    fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors, is_own_thread: bool) -> bool {
+    /// What has come, and what time does.
+    fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors, is_own_thread: bool) {
         let Inner { device, link, queue_pairs, management, neighbours, arrivals, asking, .. } = self;
         let own = link.own().ip();
-        let mut intake = Intake { device, own, now_ns, pinned, queue_pairs, management, has_completed: false };
+        let mut intake = Intake { device, own, now_ns, pinned, queue_pairs, management };
         neighbours.look(is_own_thread);
         for index in 0..arrivals.receive(link, link.own_socket(), asking) {
             let Some((from, arrived, datagrams)) = came(arrivals, link, index, own) else { continue };
@@ -125,14 +125,13 @@ impl Inner {
                 datagrams.for_each(|bytes| intake.take(from, arrived, bytes, None, errors));
             }
         }
-        let has_completed = intake.has_completed;
         for index in 0..self.groups.len() {
             self.take_in_of_group(index, now_ns, pinned, errors);
         }
         self.queue_pairs.engine.advance(now_ns);
         self.management.advance(now_ns);
         self.keep_alive(now_ns);
-        has_completed | self.queue_pairs.complete(pinned, errors)
+        self.queue_pairs.complete(pinned, errors);
     }
 
     /// From now on the queue pairs of connections that were established notice a peer that falls

@@ -113,18 +113,15 @@ impl Transports {
         }
     }
 
-    /// Puts what has completed where programs poll it; whether there was something.
-    pub(super) fn complete(&mut self, pinned: Pinned<'_>, errors: &mut Errors) -> bool {
-        let mut is_some = false;
+    /// Puts what has completed where programs poll it.
+    pub(super) fn complete(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
         while let Some((qpn, completion)) = self.engine.poll() {
-            is_some = true;
             let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
             if give(qp, &completion, &self.carried).is_err() {
                 errors.fail_fatally(qp);
             }
         }
         while let Some((qpn, fault)) = self.engine.take_failed() {
-            is_some = true;
             let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
             match fault {
                 Some(Fault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
@@ -139,7 +136,6 @@ impl Transports {
             let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
             progress::drained(qp, &mut qp.sq.pending.lock());
         }
-        is_some
     }
 }
 
