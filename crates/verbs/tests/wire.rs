@@ -10,6 +10,8 @@ mod common;
 mod datagrams;
 #[path = "wire/faults.rs"]
 mod faults;
+#[path = "wire/messages.rs"]
+mod messages;
 #[path = "wire/other.rs"]
 mod other;
 #[path = "wire/shared.rs"]
@@ -30,7 +32,7 @@ use verbline_verbs::connection::{
 };
 use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind, wire_counters};
+use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind};
 
 /// What the other process is to do, and where.
 const ROLE: &str = "VERBLINE_TEST_ROLE";
@@ -188,92 +190,6 @@ impl Side {
             self.poll(common::hand_back);
         }
     }
-}
-
-#[test]
-fn two_processes_talk_by_address() {
-    let mut other = Other::start("echo");
-    let mut side = side(own(), false);
-    let mut connection = connect(&mut side, other.listens(), 16);
-    assert!(connection.private_data().starts_with(b"welcome"));
-    connection.wait_established(PATIENCE).unwrap();
-    // From what fits inline to three packets of the largest MTU, and nothing at all.
-    for (number, len) in [(1, 8), (2, 64), (3, 4096), (4, 4097), (5, 12_288), (6, 4), (7, 16_000)] {
-        let sent = message(number, len);
-        side.send(&sent);
-        assert_eq!(side.receive(1)[0].data(), sent, "{len} bytes come back");
-        assert_eq!(side.post_recvs(1), 1);
-    }
-    let place = other.says("region");
-    let (addr, rkey) = place.split_once(' ').unwrap();
-    let there = |offset: u64| Remote { addr: addr.parse::<u64>().unwrap() + offset, rkey: rkey.parse().unwrap() };
-    let local = side.peer_region(REGION_BYTES, Access::LOCAL_WRITE);
-    let written = message(9, HALF_BYTES as usize);
-    local.write_from(0, &written).unwrap();
-    let all = local.slice(0, HALF_BYTES).unwrap();
-    side.qp.rc().unwrap().write(all, there(64), SendOptions::default()).unwrap();
-    assert_eq!(finish(&mut side), Status::SUCCESS);
-    let back = local.slice(HALF_BYTES as usize, HALF_BYTES).unwrap();
-    side.qp.rc().unwrap().read(back, there(64), SendOptions::default()).unwrap();
-    assert_eq!(finish(&mut side), Status::SUCCESS);
-    let mut read = vec![0; HALF_BYTES as usize];
-    local.read_into(HALF_BYTES as usize, &mut read).unwrap();
-    assert!(read == written, "what was written is read");
-
-    // Beyond the region: both ends fail, and what follows is flushed.
-    let one = local.slice(0, 8).unwrap();
-    side.qp.rc().unwrap().write(one, there(REGION_BYTES as u64), SendOptions::default()).unwrap();
-    assert_eq!(finish(&mut side), Status::REM_ACCESS_ERR);
-    drop(connection);
-    other.ends_well();
-}
-
-/// One system call a message: its acknowledgement of the message before goes with it.
-#[test]
-fn an_answer_takes_an_acknowledgement_along() {
-    const EXCHANGES: u64 = 400;
-    let mut other = Other::start("echo");
-    let mut side = side(own(), false);
-    let mut connection = connect(&mut side, other.listens(), 16);
-    connection.wait_established(PATIENCE).unwrap();
-    let calls = || wire_counters().map(|wire| wire.link.send_calls).sum::<u64>();
-    let before = calls();
-    for number in 0..EXCHANGES {
-        side.send(&number.to_le_bytes());
-        assert_eq!(side.receive(1)[0].data(), number.to_le_bytes());
-        assert_eq!(side.post_recvs(1), 1);
-    }
-    let calls = calls() - before;
-    // Who is kept from its CPU in the middle of an exchange lets the wire's thread acknowledge.
-    assert!((EXCHANGES..EXCHANGES * 3 / 2).contains(&calls), "{calls} calls for {EXCHANGES} messages");
-    drop(connection);
-    other.ends_well();
-}
-
-#[test]
-fn two_processes_talk_by_address_over_uc() {
-    let mut other = Other::start("unreliable");
-    let mut side = side_of(Transport::Uc, own(), false);
-    let (at, options) = (other.listens(), unreliable_terms());
-    // A port of UC's is none of RC's.
-    let mut reliable = side_of(Transport::Rc, own(), false);
-    let route = resolve(Provider::Soft, at, None, PATIENCE).unwrap();
-    let asked = route.connect(&mut reliable.qp, &terms()).unwrap();
-    let error = asked.finish(&mut reliable.qp, PATIENCE).unwrap_err();
-    assert!(matches!(error, ConnectionError::Refused { address } if address == at), "{error}");
-
-    let route = resolve_for(Provider::Soft, at, None, &options, PATIENCE).unwrap();
-    let connecting = route.connect(&mut side.qp, &options).unwrap();
-    assert_eq!(side.post_recvs(16), 16);
-    let connection = connecting.finish(&mut side.qp, PATIENCE).unwrap();
-    for (number, len) in [(1, 8), (2, 4096), (3, 12_288), (4, 16_000)] {
-        let sent = message(number, len);
-        side.send(&sent);
-        assert_eq!(side.receive(1)[0].data(), sent, "{len} bytes come back");
-        assert_eq!(side.post_recvs(1), 1);
-    }
-    drop(connection);
-    other.ends_well();
 }
 
 /// Polls until the operation is done; gives its status.

@@ -10,7 +10,8 @@ use Source::Figure;
 /// Pairs of runs in a round, whose order alternates.
 const PAIRS: usize = 4;
 
-/// The names of its two rows, whether a trace looks on too, and whether a CPU is left for who looks.
+/// The names of its two rows, whether a trace looks on too, and whether a CPU is left for who
+/// looks.
 const KINDS: [(&str, &str, bool, bool); 4] = [
     ("observed-rate", "observed-p99", false, true),
     ("traced-rate", "traced-p99", true, true),

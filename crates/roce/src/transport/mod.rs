@@ -12,6 +12,7 @@ mod queue_pair;
 mod read_replies;
 mod receive_queue;
 mod receiving;
+mod repair;
 mod requester;
 mod responder;
 mod responses;

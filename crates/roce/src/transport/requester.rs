@@ -8,7 +8,7 @@
 
 use crate::transport::configuration::Retries;
 use crate::transport::outgoing::Outgoing;
-use crate::transport::retransmit::Repair;
+use crate::transport::repair::Repair;
 use crate::transport::send_queue::{Entry, SendQueue};
 use crate::transport::timing::ack_timeout_ns;
 use crate::transport::window::Window;

@@ -19,8 +19,8 @@ pub(crate) struct Responder {
     message: Underway,
     replies: ReadReplies,
     reply: Option<Answer>,
-    /// The peer was told that the expected packet is missing, or has no receive: the packet behind it
-    /// that came last.
+    /// The peer was told that the expected packet is missing, or has no receive: the packet behind
+    /// it that came last.
     told: Option<Psn>,
 }
 
@@ -147,8 +147,8 @@ impl Responder {
                 return Discard::OutsideWindow;
             }
             counters.note(|all| all.out_of_order += 1);
-            // Who has gone back sends what came before: if the expected packet is not among that, it
-            // was lost again.
+            // Who has gone back sends what came before: if the expected packet is not among that,
+            // it was lost again.
             if self.told.replace(psn).is_none_or(|before| psn.ahead_of(before) <= 0) {
                 self.reply = Some(Answer::Again(Syndrome::NAK_SEQUENCE));
             }

@@ -1,6 +1,7 @@
 //! What the requester does about what is acknowledged, missing or overdue.
 
 use crate::transport::counters::Discard;
+use crate::transport::repair::Repair;
 use crate::transport::requester::Requester;
 use crate::transport::send_queue::SendQueue;
 use crate::transport::timing::rnr_timer_ns;
@@ -13,27 +14,6 @@ pub(crate) enum Stop {
     Discard(Discard),
     /// The work request at the front fails, and the queue pair with it.
     Fail(Status),
-}
-
-/// What is repeated because the packet at the front was missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Repair {
-    /// From here on; the packet behind the last that was under way then, and has room.
-    from: u64,
-    to: u64,
-    again: Again,
-}
-
-/// Whether it is repeated once more, at no further cost: its own first packet may be lost as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
-    /// If the peer asks for it.
-    IfAsked,
-    /// The peer has asked. It is begun when all was repeated once: who asks for each packet that
-    /// came behind the missing one has done so by then, and is not asking for one that was repeated.
-    Asked,
-    /// It was.
-    Done,
 }
 
 /// Verbs' `rnr_retry` that stands for ever.
@@ -89,12 +69,12 @@ impl Requester {
     /// is sent again, at the cost of a retry. Once is enough: who says so again may say it of what
     /// was sent before.
     pub(crate) fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
-        if self.repaired.is_some_and(|repair| repair.from == self.una) {
+        if self.repaired.is_some_and(|repair| repair.is_from(self.una)) {
             return Ok(());
         }
         self.window.shrink();
-        let to = self.cursor.min(self.una + u64::from(self.window.packets()));
-        self.repaired = Some(Repair { from: self.una, to, again: Again::IfAsked });
+        let room_to = self.una + u64::from(self.window.packets());
+        self.repaired = Some(Repair::new(self.una, self.cursor.min(room_to)));
         self.use_up_retry()?;
         self.go_back(sends);
         Ok(())
@@ -103,10 +83,9 @@ impl Requester {
     /// The peer asks for the packet at the front. If it asks again, it may be for the one that was
     /// repeated: that is believed once, and after that the time-out will tell.
     pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
-        let repaired = self.repaired.as_mut().filter(|repair| repair.from == self.una);
-        match repaired.filter(|repair| repair.again == Again::IfAsked) {
+        match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
             Some(repair) => {
-                repair.again = Again::Asked;
+                repair.ask_again();
                 self.repair_again(sends);
                 Ok(())
             }
@@ -117,9 +96,7 @@ impl Requester {
     /// Begins a repetition that was asked for again, when it is time.
     pub(crate) fn repair_again(&mut self, sends: &SendQueue) {
         let cursor = self.cursor;
-        let is_due = |repair: &&mut Repair| repair.again == Again::Asked && cursor >= repair.to;
-        if let Some(repair) = self.repaired.as_mut().filter(is_due) {
-            repair.again = Again::Done;
+        if self.repaired.as_mut().is_some_and(|repair| repair.begins_again(cursor)) {
             self.window.shrink();
             self.go_back(sends);
         }

@@ -10,6 +10,7 @@ mod hostile;
 mod keep_alive;
 mod local;
 mod lossy;
+mod missing;
 mod pair;
 mod posting;
 mod reliable;

@@ -1,0 +1,89 @@
+//! A packet of a reliable connection that is missing: who asks for it when, and what is repeated.
+
+use verbline_roce::Status;
+use verbline_roce::transport::Discard;
+use verbline_roce::wire::Syndrome;
+
+use crate::pair::{PSNS, statuses};
+use crate::reliable::{MTU, SEND, pair, said};
+
+#[test]
+fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
+    let mut pair = pair();
+    pair.b.receive(9, 2000);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    pair.b.take(0, &sent[0]).expect("taken");
+    assert_eq!(pair.b.take(0, &sent[2]), Err(Discard::OutOfOrder));
+    let naks = pair.b.all(0);
+    assert_eq!(pair.b.take(0, &sent[3]), Err(Discard::OutOfOrder));
+    assert!(pair.b.all(0).is_empty(), "said once");
+    assert_eq!((said(&naks[0]), naks[0].packet().bth.psn), (Some(Syndrome::NAK_SEQUENCE), PSNS[0].plus(1)));
+    pair.a.take(0, &naks[0]).expect("taken");
+    let again = pair.a.all(0);
+    assert_eq!(again, sent[1..]);
+    assert_eq!(pair.a.qp.counters().incidents().retransmitted, 3);
+    again.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    pair.settle(0);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+/// The peer sees that what comes is a repetition, without the packet that it asked for: no time-out
+/// is waited for.
+#[test]
+fn a_packet_that_is_lost_twice_is_asked_for_twice() {
+    let mut pair = pair();
+    pair.b.receive(9, 2000);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    for time in 0..2 {
+        sent[1..].iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram), Err(Discard::OutOfOrder)));
+        let naks = pair.b.all(0);
+        assert_eq!(naks.iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::NAK_SEQUENCE)], "{time}");
+        pair.a.take(0, &naks[0]).expect("taken");
+        assert_eq!(pair.a.all(0), sent, "{time}");
+    }
+    // A third time is one too often.
+    sent[1..].iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram), Err(Discard::OutOfOrder)));
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    assert_eq!((pair.a.all(0), pair.a.qp.counters().incidents().timeouts), (vec![], 0));
+    let overdue_ns = pair.a.qp.deadline_ns().expect("it waits");
+    pair.a.qp.advance(overdue_ns);
+    pair.settle(overdue_ns);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+/// Until all was repeated once, an older asking may still be under way.
+#[test]
+fn who_asks_for_each_packet_gets_one_repetition_more() {
+    let mut pair = pair();
+    pair.b.receive(9, 2000);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    assert_eq!(pair.b.take(0, &sent[1]), Err(Discard::OutOfOrder));
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    let first = pair.a.next(0).expect("repeated");
+    (0..5).for_each(|_| pair.a.take(0, &nak).expect("taken"));
+    let again: Vec<_> = std::iter::once(first).chain(pair.a.all(0)).collect();
+    assert_eq!(again, [&sent[..], &sent[..]].concat());
+}
+
+/// What asked for a repetition before a time-out may ask for another one after it.
+#[test]
+fn after_a_time_out_a_missing_packet_may_be_asked_for_again() {
+    let mut pair = pair();
+    pair.a.send(1, SEND, 2 * MTU);
+    let sent = pair.a.all(0);
+    pair.b.take(0, &sent[1]).expect_err("out of order");
+    let naks = pair.b.all(0);
+    let mut now_ns = 0;
+    for _ in 0..2 {
+        pair.a.take(now_ns, &naks[0]).expect("taken");
+        assert_eq!(pair.a.all(now_ns), sent, "asked for");
+        now_ns = pair.a.qp.deadline_ns().expect("it waits");
+        pair.a.qp.advance(now_ns);
+        assert_eq!(pair.a.all(now_ns), sent, "overdue");
+    }
+}
