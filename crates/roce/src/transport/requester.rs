@@ -133,7 +133,8 @@ impl Requester {
         let under_way = (self.cursor - self.una) as u32;
         let room = self.window.packets();
         let has_room = |packets: u32| under_way + packets <= room;
-        // What is lost of an answer is not for this side to find out: see `read_packets`.
+        // A READ needs room for its answer, half of the widest window, however narrow losses have
+        // made it.
         let has_room_for_answer = |packets: u32| under_way + packets <= self.retries.window_packets;
         let bth = Bth::new(self.destination, self.psn(self.cursor));
         let whole = |rc, packets| Outgoing {
