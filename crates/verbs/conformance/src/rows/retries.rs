@@ -5,7 +5,7 @@
 //! later it is over is the machine's affair.
 
 use super::common::*;
-use crate::check::{During, Failure, Outcome, ensure, same};
+use crate::check::{During, Failure, Outcome, same};
 use crate::rig::{Link, Op, Pair, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 use std::time::{Duration, Instant};
@@ -85,6 +85,23 @@ fn at_least(waits: u32, wait_ms: u64) -> Duration {
     waits * Duration::from_millis(wait_ms - 5)
 }
 
+/// Insists that what `once` does takes `waits` waits of `wait_ms` milliseconds at least.
+///
+/// A kernel sets a timer by its count of ticks. Where its CPU was kept from running that count is
+/// behind, and the timer early by as much: one of three times is enough. A device that waits for
+/// less does so each time.
+fn waits_for(waits: u32, wait_ms: u64, mut once: impl FnMut() -> Outcome<Duration>) -> Outcome {
+    const TIMES: usize = 3;
+    let mut most = Duration::ZERO;
+    for _ in 0..TIMES {
+        most = most.max(once()?);
+        if most >= at_least(waits, wait_ms) {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("it waits {waits} times for {wait_ms} ms, not {most:?} in all at most, {TIMES} times")))
+}
+
 /// Posts what finds no receive; gives how long it took to fail.
 fn rnr_fails(pair: &Pair, wr: Wr) -> Outcome<Duration> {
     let start = Instant::now();
@@ -104,9 +121,10 @@ fn rnr_retry_0(rig: &Rig) -> Outcome {
 
 fn rnr_retry_counts(rig: &Rig) -> Outcome {
     finds_its_receive(rig)?;
-    let pair = rnr_pair(rig, 2, LONG)?;
-    let took = rnr_fails(&pair, small(&pair, 1))?;
-    ensure(took >= at_least(2, 40), format_args!("it waits twice for 40.96 ms, not {took:?} in all"))
+    waits_for(2, 40, || {
+        let pair = rnr_pair(rig, 2, LONG)?;
+        rnr_fails(&pair, small(&pair, 1))
+    })
 }
 
 /// A receive that is posted before the second try is found. Where this program was held up for
@@ -142,15 +160,16 @@ fn rnr_retry_7(rig: &Rig) -> Outcome {
 
 fn min_rnr_timer_is_waited(rig: &Rig) -> Outcome {
     for (timer, wait_ms) in [(LONG, 40), (LONGER, 163)] {
-        let pair = rig.unconnected(RC, SideSpec::default())?;
-        for (side, peer, min_rnr_timer) in [(&pair.a, &pair.b, SHORT), (&pair.b, &pair.a, timer)] {
-            let link = Link { rnr_retry: 1, min_rnr_timer, ..Link::default() };
-            side.to_init(&link)?;
-            side.to_rtr(peer.qp.number(), &link)?;
-            side.to_rts(&link)?;
-        }
-        let took = rnr_fails(&pair, small(&pair, 1))?;
-        ensure(took >= at_least(1, wait_ms), format_args!("it waits for {wait_ms} ms, not for {took:?}"))?;
+        waits_for(1, wait_ms, || {
+            let pair = rig.unconnected(RC, SideSpec::default())?;
+            for (side, peer, min_rnr_timer) in [(&pair.a, &pair.b, SHORT), (&pair.b, &pair.a, timer)] {
+                let link = Link { rnr_retry: 1, min_rnr_timer, ..Link::default() };
+                side.to_init(&link)?;
+                side.to_rtr(peer.qp.number(), &link)?;
+                side.to_rts(&link)?;
+            }
+            rnr_fails(&pair, small(&pair, 1))
+        })?;
     }
     Ok(())
 }
@@ -182,10 +201,11 @@ fn timeout_is_waited(rig: &Rig) -> Outcome {
     // 4.096 us << 13 is 33.6 ms.
     for (retry_cnt, waits) in [(0, 1), (3, 4)] {
         let link = Link { timeout: 13, retry_cnt, ..Link::default() };
-        let pair = rig.pair_with(RC, SideSpec::default(), link)?;
-        pair.b.qp.try_destroy()?;
-        let took = gives_up(&pair)?;
-        ensure(took >= at_least(waits, 33), format_args!("it waits {waits} times for 33 ms, not {took:?} in all"))?;
+        waits_for(waits, 33, || {
+            let pair = rig.pair_with(RC, SideSpec::default(), link)?;
+            pair.b.qp.try_destroy()?;
+            gives_up(&pair)
+        })?;
     }
     Ok(())
 }
