@@ -18,12 +18,12 @@ pub const SHARE: &str = "share_";
 pub(crate) enum Lcores {
     /// The exchange's and the trader's, as it ships.
     Two,
-    /// Both halves on the second CPU, which leaves one for whoever looks on.
+    /// One for both halves, on the second CPU: observers have the first.
     One,
 }
 
 impl Lcores {
-    /// The shipped plan's text with so many.
+    /// The shipped plan's text, with this number of lcores.
     fn plan(self, path: &Path) -> String {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let trader = "[lcore.trader]\ncpu = \"allowed:1\"\nidle = \"adaptive\"\n";

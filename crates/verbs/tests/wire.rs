@@ -42,8 +42,6 @@ const ADDRESS_GID: u8 = 2;
 const REGION_BYTES: usize = 1 << 20;
 /// Messages that are sent at once, and receives that there are for them.
 const BURST: usize = 48;
-/// What is written and read back: many packets.
-const HALF_BYTES: u32 = 1 << 19;
 
 /// Addresses that no other test has at the same time: the process's number is in them.
 fn address(of: u32, last: u8) -> IpAddr {

@@ -80,10 +80,12 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer asks for the packet at the front. If it asks again, it may be for the one that was
-    /// repeated: that is believed once, and after that the time-out will tell.
+    /// The peer asks for the packet at the front. If it asks again once that was repeated, it may
+    /// be for the repetition: that is believed once, and after that the time-out will tell.
     pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
+            // Nothing was repeated yet: it is the same asking, come twice.
+            Some(_) if self.cursor == self.una => Ok(()),
             Some(repair) => {
                 repair.ask_again();
                 self.repair_again(sends);

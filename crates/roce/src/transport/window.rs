@@ -5,7 +5,8 @@
 //! the more, the more is lost. Each loss halves it, and each window that arrives whole lets one
 //! packet more in (additive increase, multiplicative decrease: RFC 5681, section 3.1).
 
-/// No loss makes it smaller than this: so many fit into one run of the sender's.
+/// No loss makes it smaller than this: the packets that a queue pair sends before it is another's
+/// turn.
 const LEAST_PACKETS: u32 = 16;
 
 /// See the [module](self).
@@ -33,7 +34,7 @@ impl Window {
         self.arrived = 0;
     }
 
-    /// So many packets have arrived.
+    /// More packets have arrived.
     pub(crate) fn grow(&mut self, packets: u64) {
         self.arrived += packets;
         if self.packets < self.most && self.arrived >= self.packets.into() {

@@ -6,7 +6,10 @@ use verbline_verbs::{Access, Provider, SendOptions, Status, Transport, wire_coun
 
 use crate::common::{PATIENCE, message};
 use crate::other::Other;
-use crate::{HALF_BYTES, REGION_BYTES, connect, finish, own, side, side_of, terms, unreliable_terms};
+use crate::{REGION_BYTES, connect, finish, own, side, side_of, terms, unreliable_terms};
+
+/// What is written and read back: many packets.
+const HALF_BYTES: u32 = 1 << 19;
 
 #[test]
 fn two_processes_talk_by_address() {
@@ -73,7 +76,7 @@ fn two_processes_talk_by_address_over_uc() {
     let mut other = Other::start("unreliable");
     let mut side = side_of(Transport::Uc, own(), false);
     let (at, options) = (other.listens(), unreliable_terms());
-    // A port of UC's is none of RC's.
+    // A listener for UC takes no connection of RC.
     let mut reliable = side_of(Transport::Rc, own(), false);
     let route = resolve(Provider::Soft, at, None, PATIENCE).unwrap();
     let asked = route.connect(&mut reliable.qp, &terms()).unwrap();

@@ -61,9 +61,7 @@ pub(crate) fn judge(plan: &Shipped, times: &Timetable, samples: &[Sample], endin
         Finding::of("report", report.clone().and_then(consistent)),
         Finding::of("values", report.and_then(plan.values)),
     ];
-    if !matches!(plan.rate, Rate::Recorded { .. }) {
-        findings.push(Finding::of("rate", kept_its_rate(plan.rate, first, last)));
-    }
+    findings.extend(rate(plan, first, last).map(|outcome| Finding::of("rate", outcome)));
     // A recording may be over before the last stretch is: what was sampled last is what it had.
     let last = if last.is_empty() { &samples[samples.len() - samples.len().min(2)..] } else { last };
     findings.push(Finding::of("memory", level(first, last)));
@@ -74,7 +72,12 @@ pub(crate) fn judge(plan: &Shipped, times: &Timetable, samples: &[Sample], endin
 /// Whether its rate is too low in the last stretch.
 pub(crate) fn is_slower(plan: &Shipped, times: &Timetable, samples: &[Sample]) -> bool {
     let [first, last] = [times.first, times.last].map(|stretch| within(samples, stretch));
-    !matches!(plan.rate, Rate::Recorded { .. }) && kept_its_rate(plan.rate, first, last).is_err()
+    rate(plan, first, last).is_some_and(|outcome| outcome.is_err())
+}
+
+/// Whether a run kept its rate, if that is to be expected of it.
+fn rate(plan: &Shipped, first: &[Sample], last: &[Sample]) -> Option<Result<String, String>> {
+    (!matches!(plan.rate, Rate::Recorded { .. })).then(|| kept_its_rate(plan.rate, first, last))
 }
 
 /// The samples of a stretch.
