@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use verbline_tests::report_faults;
 
+use crate::fresh::Pair;
 use crate::sample::Sample;
 use crate::shipped::{Rate, Shipped};
 use crate::timetable::Timetable;
@@ -52,8 +53,14 @@ const GROWTH_MAX_KIB: u64 = 4096;
 /// Connections that are being made while one looks have descriptors and threads of their own.
 const HANDLES_SPARE: u64 = 4;
 
-/// Judges a run by what was seen of it and by its report.
-pub(crate) fn judge(plan: &Shipped, times: &Timetable, samples: &[Sample], ending: &Ending) -> Vec<Finding> {
+/// Judges a run by what was seen of it, beside fresh ones too, and by its report.
+pub(crate) fn judge(
+    plan: &Shipped,
+    times: &Timetable,
+    samples: &[Sample],
+    beside: &[Pair],
+    ending: &Ending,
+) -> Vec<Finding> {
     let [first, last] = [times.first, times.last].map(|stretch| within(samples, stretch));
     let report = ending.report.as_ref().map_err(|error| format!("no report: {error}"));
     let mut findings = vec![
@@ -61,7 +68,8 @@ pub(crate) fn judge(plan: &Shipped, times: &Timetable, samples: &[Sample], endin
         Finding::of("report", report.clone().and_then(consistent)),
         Finding::of("values", report.and_then(plan.values)),
     ];
-    findings.extend(rate(plan, first, last).map(|outcome| Finding::of("rate", outcome)));
+    let rate = rate(plan, first, last).map(|outcome| outcome.or_else(|why| kept_beside(plan.rate, beside, why)));
+    findings.extend(rate.map(|outcome| Finding::of("rate", outcome)));
     // A recording may be over before the last stretch is: what was sampled last is what it had.
     let last = if last.is_empty() { &samples[samples.len() - samples.len().min(2)..] } else { last };
     findings.push(Finding::of("memory", level(first, last)));
@@ -147,6 +155,17 @@ fn kept_its_rate(rate: Rate, first: &[Sample], last: &[Sample]) -> Result<String
     }
 }
 
+/// Whether a run that was slower than at first is as fast as fresh ones are, most times; else why not.
+fn kept_beside(rate: Rate, beside: &[Pair], slower: String) -> Result<String, String> {
+    let outcomes: Vec<_> = beside.iter().map(|pair| kept_its_rate(rate, &pair.fresh, &pair.soaked)).collect();
+    let kept: Vec<&String> = outcomes.iter().flatten().collect();
+    match kept.get(outcomes.len() / 2) {
+        Some(_) => Ok(kept[0].clone()),
+        None if outcomes.is_empty() => Err(slower),
+        None => Err(format!("{slower}; as fast as a fresh run {} of {} times", kept.len(), outcomes.len())),
+    }
+}
+
 /// What a process has at a moment.
 type Figure = fn(&Sample) -> u64;
 
@@ -211,7 +230,7 @@ mod tests {
         let plan = shipped().into_iter().find(|plan| plan.name == "kv").unwrap();
         let report = Err("none".to_owned());
         let ending = Ending { status: Some(ExitStatus::from_raw(0)), stop: Duration::ZERO, report, by_itself: false };
-        let findings = judge(&plan, &Timetable::of(TIME), samples, &ending);
+        let findings = judge(&plan, &Timetable::of(TIME), samples, &[], &ending);
         let finding = findings.into_iter().find(|finding| finding.what == what).unwrap();
         if finding.holds { Ok(finding.words) } else { Err(finding.words) }
     }
@@ -235,21 +254,26 @@ mod tests {
         assert_eq!(found(&[], "rate"), Err("too few samples to say".to_owned()));
     }
 
-    /// What others did passes, and what a disturbance left behind does not.
+    /// What others did a fresh run has too, and what a disturbance left behind it has not.
     #[test]
-    fn a_rate_that_comes_back_later_is_kept() {
+    fn a_rate_is_kept_that_fresh_runs_do_not_have_either() {
         let kv = shipped().into_iter().find(|plan| plan.name == "kv").unwrap();
-        let mut times = Timetable::of(TIME / 2);
-        let slow_until = |second: u64| {
-            let mut samples = samples(move |at| if (20..second).contains(&at) { 500 } else { 1000 });
-            samples.iter_mut().for_each(|sample| sample.lcores.clear());
-            samples
+        let times = Timetable::of(TIME);
+        let slow = samples(|_| 500);
+        assert!(
+            is_slower(&kv, &times, &slow) && !is_slower(&kv, &times, &samples(|at| if at < 30 { 500 } else { 1000 }))
+        );
+        let found = |of_fresh: [u64; 5]| {
+            let stretch = |done| vec![Sample::default(), Sample { at: TIME, done, ..Sample::default() }];
+            let pairs = of_fresh.map(|fresh| Pair { fresh: stretch(fresh), soaked: stretch(60) });
+            let report = Err("none".to_owned());
+            let ending = Ending { status: None, stop: Duration::ZERO, report, by_itself: false };
+            let findings = judge(&kv, &times, &slow, &pairs, &ending);
+            findings.into_iter().find(|finding| finding.what == "rate").map(|finding| (finding.holds, finding.words))
         };
-        let [passes, stays] = [slow_until(31), slow_until(61)];
-        let is_slower = |times: &Timetable| [&passes, &stays].map(|samples| is_slower(&kv, times, samples));
-        assert_eq!(is_slower(&times), [true, true]);
-        times.measure_later();
-        assert_eq!(is_slower(&times), [false, true]);
+        assert_eq!(found([60, 200, 60, 200, 75]), Some((true, "1.00".to_owned())));
+        let slower = "0.50 of what it was; 0.6 is the least; as fast as a fresh run 2 of 5 times";
+        assert_eq!(found([60, 200, 60, 200, 120]), Some((false, slower.to_owned())));
     }
 
     #[test]

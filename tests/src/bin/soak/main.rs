@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod disturb;
+mod fresh;
 mod hosts;
 mod judge;
 mod live;
@@ -50,7 +51,7 @@ What must hold, each a line of `--json`:
   rate       as fast in the last quarter as in the first, for the time that its
              lcores had their CPUs (tick-to-trade: as many orders for its ticks);
              \"busy\" where others had most of that time, and it went on;
-             one that is slower is measured again for up to a time and a half
+             one that is slower is compared with fresh runs, in turn, five times
   memory     no more resident in the last quarter than in the first
   handles    no more descriptors and threads than in the first
 

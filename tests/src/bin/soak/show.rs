@@ -78,9 +78,14 @@ fn plan(soak: &Soaked) -> Value {
         let stretch: Vec<_> = soak.samples.iter().filter(|one| (from..=to).contains(&one.at)).cloned().collect();
         rate.and_then(|rate| pace(rate, &stretch))
     });
+    let beside = soak.beside.iter().map(|pair| {
+        let paces = [&pair.fresh, &pair.soaked].map(|stretch| rate.and_then(|rate| pace(rate, stretch)));
+        json!({ "rate_fresh": paces[0], "rate_soaked": paces[1] })
+    });
+    let beside: Vec<Value> = beside.collect();
     json!({
         "plan": soak.name, "unit": soak.unit, "verdict": soak.verdict(), "why": why, "findings": findings,
-        "rate_first": first, "rate_last": last, "disturbances": soak.disturbances, "samples": soak.samples,
+        "rate_first": first, "rate_last": last, "beside": beside, "disturbances": soak.disturbances, "samples": soak.samples,
         "last_shown": soak.shown,
     })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::disturb::{self, Undo};
+use crate::fresh::{Pair, beside_fresh_runs};
 use crate::judge::{self, Ending, Finding, judge};
 use crate::live::number;
 use crate::process::{Process, STOP_MAX};
@@ -19,6 +20,8 @@ pub(crate) struct Soaked {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) samples: Vec<Sample>,
+    /// What fresh runs did beside it, where it was slower at its end.
+    pub(crate) beside: Vec<Pair>,
     pub(crate) times: Timetable,
     pub(crate) disturbances: Vec<&'static str>,
     pub(crate) outcome: Outcome,
@@ -40,7 +43,7 @@ impl Soaked {
     pub(crate) fn new(name: &'static str, unit: &'static str, time: Duration) -> Soaked {
         let outcome = Outcome::Broken(String::new());
         let (samples, times, disturbances) = (Vec::new(), Timetable::of(time), Vec::new());
-        Soaked { name, unit, samples, times, disturbances, outcome, shown: String::new() }
+        Soaked { name, unit, samples, beside: Vec::new(), times, disturbances, outcome, shown: String::new() }
     }
 
     pub(crate) fn verdict(&self) -> &'static str {
@@ -64,12 +67,10 @@ impl Soaked {
 /// A run that has not counted anything by then does not work.
 const START_MAX: Duration = Duration::from_secs(30);
 /// How often something is due, or sampled.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Between two samples, at least; there are four hundred of a long soak.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const SAMPLES: u32 = 400;
-/// How often a rate is measured again that was too low at the end.
-const AGAIN_MAX: u32 = 6;
 
 /// Runs a plan for `time` under the timetable's disturbances, and judges it.
 pub(crate) fn soak(plan: &Shipped, programs: &Path, time: Duration, progress: &Progress) -> Soaked {
@@ -78,7 +79,7 @@ pub(crate) fn soak(plan: &Shipped, programs: &Path, time: Duration, progress: &P
         Err(why) => Outcome::Skipped(why),
         Ok(arguments) => match run(plan, &programs.join(plan.app), &arguments, time, progress, &mut soaked) {
             Err(why) => Outcome::Broken(why),
-            Ok(ending) => Outcome::Judged(judge(plan, &soaked.times, &soaked.samples, &ending)),
+            Ok(ending) => Outcome::Judged(judge(plan, &soaked.times, &soaked.samples, &soaked.beside, &ending)),
         },
     };
     soaked
@@ -92,18 +93,13 @@ fn run(
     progress: &Progress,
     soaked: &mut Soaked,
 ) -> Result<Ending, String> {
-    let mut process = Process::start(&program.canonicalize().map_err(|error| missing(program, &error))?, arguments)?;
-    let begun = Instant::now();
-    while number(&process.shown(), plan.rate.unit()).is_none_or(|done| done == 0) {
-        if process.ended().is_some() || begun.elapsed() > START_MAX {
-            let (_, shown) = process.said();
-            return Err(format!("it has counted nothing after {:.0?}; it said:\n{shown}", begun.elapsed()));
-        }
-        std::thread::sleep(TICK);
-    }
-    let begun = Instant::now();
+    let program = program.canonicalize().map_err(|error| missing(program, &error))?;
+    let (mut process, begun) = started(plan, &program, arguments)?;
     disturbed(plan, &mut process, begun, time, progress, soaked)?;
-    measure_again(plan, &mut process, begun, progress, soaked);
+    if judge::is_slower(plan, &soaked.times, &soaked.samples) {
+        let (from, to) = soaked.times.last;
+        soaked.beside = beside_fresh_runs(plan, &mut process, (&program, arguments), to - from, progress)?;
+    }
     let by_itself = process.ended().is_some();
     let asked = Instant::now();
     if !by_itself {
@@ -114,6 +110,20 @@ fn run(
     let (report, shown) = process.said();
     soaked.shown = shown;
     Ok(Ending { status, stop, report: serde_json::from_str(&report).map_err(|error| error.to_string()), by_itself })
+}
+
+/// Starts a run, and waits until it has counted its first. Gives when that was.
+pub(crate) fn started(plan: &Shipped, program: &Path, arguments: &[String]) -> Result<(Process, Instant), String> {
+    let mut process = Process::start(program, arguments)?;
+    let begun = Instant::now();
+    while number(&process.shown(), plan.rate.unit()).is_none_or(|done| done == 0) {
+        if process.ended().is_some() || begun.elapsed() > START_MAX {
+            let (_, shown) = process.said();
+            return Err(format!("it has counted nothing after {:.0?}; it said:\n{shown}", begun.elapsed()));
+        }
+        std::thread::sleep(TICK);
+    }
+    Ok((process, Instant::now()))
 }
 
 fn missing(program: &Path, error: &std::io::Error) -> String {
@@ -157,26 +167,7 @@ fn disturbed(
     under_way.map_or(Ok(()), |(_, undo)| undo.end(process))
 }
 
-/// Measures a rate again that is too low in the last stretch, in a later one, a few times: what a
-/// disturbance leaves behind stays, and what others did to this machine meanwhile passes.
-fn measure_again(plan: &Shipped, process: &mut Process, begun: Instant, progress: &Progress, soaked: &mut Soaked) {
-    for _ in 0..AGAIN_MAX {
-        if !judge::is_slower(plan, &soaked.times, &soaked.samples) {
-            return;
-        }
-        soaked.times.measure_later();
-        while begun.elapsed() < soaked.times.last.1 {
-            if process.ended().is_some() {
-                return;
-            }
-            soaked.samples.extend(sample(plan, process, begun.elapsed()));
-            progress.shows(begun.elapsed(), Some("its rate again"));
-            std::thread::sleep(SAMPLE_EVERY);
-        }
-    }
-}
-
-fn sample(plan: &Shipped, process: &Process, at: Duration) -> Option<Sample> {
+pub(crate) fn sample(plan: &Shipped, process: &Process, at: Duration) -> Option<Sample> {
     let sample = Sample::of(process.id())?;
     let shown = process.shown();
     let work = match plan.rate {

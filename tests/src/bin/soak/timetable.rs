@@ -92,12 +92,6 @@ impl Timetable {
             last: (3 * quarter + settling, 4 * quarter),
         }
     }
-
-    /// The last stretch is the one behind it from now on, as long.
-    pub(crate) fn measure_later(&mut self) {
-        let (from, to) = self.last;
-        self.last = (to, to + (to - from));
-    }
 }
 
 #[cfg(test)]
@@ -120,9 +114,6 @@ mod tests {
             assert_eq!(kinds.len(), Disturbance::ALL.len(), "{seconds} s");
             let of_an_hour = |lasts: &Vec<Duration>| lasts.len() >= 10 && lasts.iter().min() < lasts.iter().max();
             assert!(seconds < 3600 || kinds.values().all(of_an_hour), "{kinds:?}");
-            let mut later = Timetable::of(time);
-            later.measure_later();
-            assert!(later.last.0 == last.1 && later.last.1 - last.1 == last.1 - last.0, "{seconds} s: {later:?}");
             assert!(first.0 < first.1 && last.0 < last.1 && last.1 <= time, "{seconds} s: {first:?} {last:?}");
         }
     }
