@@ -29,13 +29,18 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Whether packets that are sent there may come into the sink with this index.
-    pub(crate) fn leads_to(&self, sink: usize) -> bool {
+    /// The sinks that packets may come into which are sent there, by their indices.
+    pub(crate) fn sinks(&self) -> &[u16] {
         match self {
-            Output::Sink(index) | Output::Displacing(index) => usize::from(*index) == sink,
-            Output::Spread(spread) => spread.leads_to(sink),
-            Output::Drop => false,
+            Output::Sink(index) | Output::Displacing(index) => std::slice::from_ref(index),
+            Output::Spread(spread) => spread.places(),
+            Output::Drop => &[],
         }
+    }
+
+    /// Whether the sink with this index is one of them.
+    pub(crate) fn leads_to(&self, sink: usize) -> bool {
+        self.sinks().iter().any(|index| usize::from(*index) == sink)
     }
 }
 

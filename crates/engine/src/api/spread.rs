@@ -50,8 +50,8 @@ impl Spread {
         Spread { by, places, next: Cell::new(0) }
     }
 
-    pub(super) fn leads_to(&self, sink: usize) -> bool {
-        self.places.iter().any(|place| usize::from(*place) == sink)
+    pub(super) fn places(&self) -> &[u16] {
+        &self.places
     }
 
     /// Deals a batch out by key to `N` places, if the spread has `N`, they are distinct, none drops

@@ -18,7 +18,7 @@ pub(super) type Trace = Option<Box<Recorder>>;
 pub(super) fn popped(trace: &mut Trace, ring: &RingConsumer, popped: usize, ctx: &mut LcoreContext) {
     tapped::popped(&ring.stats, ring.sink, popped, ctx);
     if let Some(trace) = trace {
-        trace.popped(&ring.stats, &ctx.sinks);
+        trace.popped(&ring.stats, ring.sink, &ctx.sinks);
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn poll(trace: &mut Trace, node: &mut Node, lcore: &mut LcoreState) -
     let began = trace.as_mut().map(|trace| trace.polls(&node.stats));
     let is_busy = node.poll::<true>(lcore);
     if let Some((trace, began)) = trace.as_mut().zip(began) {
-        trace.polled(&node.stats, began, &lcore.ctx.sinks);
+        trace.polled(&node.stats, began, node.links(), &lcore.ctx.sinks);
     }
     tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
     is_busy
@@ -45,7 +45,7 @@ pub(super) fn enters(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
 /// The stage has returned.
 pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
     if let Some(trace) = trace {
-        trace.returned(&node.stats, &lcore.ctx.sinks);
+        trace.returned(&node.stats, node.links(), &lcore.ctx.sinks);
     }
     tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
 }
@@ -71,9 +71,9 @@ pub(super) fn work_many(trace: &mut Trace, port: &mut MultiPort, ctx: &mut Lcore
 
 /// Publishes what has gathered for a ring.
 pub(super) fn flush(trace: &mut Trace, ring: &mut RingProducer, sinks: &mut [Sink]) -> usize {
-    let Some(trace) = trace else { return ring.flush(sinks) };
-    let at_ns = trace.pushes(ring.sink, sinks);
+    let begun = trace.as_mut().and_then(|trace| trace.pushes(ring.sink, sinks));
     let pushed = ring.flush(sinks);
+    let Some((trace, at_ns)) = trace.as_mut().zip(begun) else { return pushed };
     trace.pushed(&ring.stats, at_ns, pushed, ring.sink, sinks);
     pushed
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Where packets went is seen by the sinks: what a sink has more after a step came by that step. So
-//! neither ports nor stages know of a trace.
+//! neither ports nor stages know of a trace. A step looks at the sinks alone that it may have filled,
+//! and reads the clock only where it has something to note: a turn has more steps than packets.
 //!
 //! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: a turn that
 //! finds no room in the ring is lost to the trace as a whole, and counted. Turns without work leave
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use verbline_mem::{Packet, Pool};
 use verbline_ring::{Consumer, Producer, spsc};
 
+use crate::api::outputs::Output;
 use crate::capture::spec::CaptureFilter;
 use crate::ports::sink::Sink;
 use crate::stats::clock::{Clock, Tick};
@@ -189,14 +191,16 @@ impl Recorder {
 
     /// Completions have been handed to their ports.
     pub(crate) fn received(&mut self, sinks: &[Sink]) {
-        let from = self.places.ports_from;
-        self.added(TraceKind::Received, sinks, |packet| from + packet.port());
+        let (from, mut at_ns) = (self.places.ports_from, None);
+        for sink in 0..sinks.len() {
+            self.added(TraceKind::Received, &mut at_ns, sink, sinks, |packet| from + packet.port());
+        }
     }
 
-    /// Packets were taken from the ring with these counters.
-    pub(crate) fn popped(&mut self, ring: &Shared<RingConsumerStats>, sinks: &[Sink]) {
+    /// Packets were taken from the ring with these counters, into a sink.
+    pub(crate) fn popped(&mut self, ring: &Shared<RingConsumerStats>, sink: usize, sinks: &[Sink]) {
         let place = place_of(&self.places.emptied, ring);
-        self.added(TraceKind::Popped, sinks, |_| place);
+        self.added(TraceKind::Popped, &mut None, sink, sinks, |_| place);
     }
 
     /// The stage with these counters is to be called with what is in a sink.
@@ -213,11 +217,14 @@ impl Recorder {
         self.set_held(sink, 0);
     }
 
-    /// The stage has returned.
-    pub(crate) fn returned(&mut self, stage: &Shared<StageStats>, sinks: &[Sink]) {
-        let place = place_of(&self.places.stages, stage);
+    /// The stage, whose outputs lead along the links, has returned.
+    pub(crate) fn returned(&mut self, stage: &Shared<StageStats>, links: &[Output], sinks: &[Sink]) {
+        let (place, now_ns) = (place_of(&self.places.stages, stage), self.clock.now_ns());
         self.told.calls.set(0);
-        let (now_ns, sent) = self.added(TraceKind::Sent, sinks, |_| place);
+        let reached = links.iter().flat_map(Output::sinks);
+        let sent = reached.fold(0, |sent, &sink| {
+            sent + self.added(TraceKind::Sent, &mut Some(now_ns), sink.into(), sinks, |_| place)
+        });
         self.note(TraceEvent::new(TraceKind::Return, now_ns, place, sent as u64));
     }
 
@@ -235,15 +242,22 @@ impl Recorder {
     }
 
     /// The stage was polled.
-    pub(crate) fn polled(&mut self, stage: &Shared<StageStats>, began: (usize, Tick), sinks: &[Sink]) {
+    pub(crate) fn polled(
+        &mut self,
+        stage: &Shared<StageStats>,
+        began: (usize, Tick),
+        links: &[Output],
+        sinks: &[Sink],
+    ) {
         let (before, began_ns) = began;
-        self.returned(stage, sinks);
+        self.returned(stage, links, sinks);
+        let is_long = self.turn.last().is_some_and(|last| last.at_ns.saturating_sub(began_ns) >= SHORT_POLL_NS);
         // The call, its end, and what it sent between them.
         let is_silent = self.turn.len() == before + 2;
-        match self.clock.now_ns().saturating_sub(began_ns) < SHORT_POLL_NS {
-            true if is_silent => self.turn.truncate(before),
-            true => {}
-            false => self.is_told = true,
+        match is_long {
+            true => self.is_told = true,
+            false if is_silent => self.turn.truncate(before),
+            false => {}
         }
     }
 
@@ -255,6 +269,9 @@ impl Recorder {
 
     /// The port at this place in the plan has posted, dropped, or left what was in the sink.
     pub(crate) fn posted(&mut self, port: u16, stats: &PortStats, sink: usize, sinks: &[Sink]) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let place = self.places.ports_from + port;
         let now_ns = self.clock.now_ns();
         let mut sent = stats.tx_packets.value() - self.tx_packets;
@@ -273,11 +290,11 @@ impl Recorder {
         self.set_held(sink, sinks[sink].batch.len());
     }
 
-    /// A ring is to take what is in a sink. Gives when that was.
-    pub(crate) fn pushes(&mut self, sink: usize, sinks: &[Sink]) -> Tick {
+    /// A ring is to take what is in a sink. Gives when that was; `None`: nothing is.
+    pub(crate) fn pushes(&mut self, sink: usize, sinks: &[Sink]) -> Option<Tick> {
         self.await_in(&sinks[sink]);
         // Before its consumer may pop them.
-        self.clock.now_ns()
+        (!self.waiting.is_empty()).then(|| self.clock.now_ns())
     }
 
     /// The ring has taken so many of them.
@@ -305,21 +322,28 @@ impl Recorder {
         self.waiting.extend(packets.map(|packet| packet_number(&self.pools, packet)));
     }
 
-    /// Notes each packet that has come into a sink since the last look. Gives when that was, and
-    /// how many they are.
-    fn added(&mut self, kind: TraceKind, sinks: &[Sink], place: impl Fn(&Packet) -> u16) -> (Tick, usize) {
-        let (now_ns, mut count) = (self.clock.now_ns(), 0);
-        for (held, sink) in self.held.iter_mut().zip(sinks) {
-            let before = std::mem::replace(held, sink.batch.len());
-            for packet in sink.batch.as_slice().get(before..).unwrap_or_default() {
-                let is_marked = self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()));
-                let number = packet_number(&self.pools, packet);
-                let event = TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked);
-                note(&mut self.turn, &mut self.is_too_long, event);
-                count += 1;
-            }
+    /// Notes each packet that has come into a sink since the last look, at a time that is read once
+    /// it is needed. Gives how many they are.
+    fn added(
+        &mut self,
+        kind: TraceKind,
+        at_ns: &mut Option<Tick>,
+        sink: usize,
+        sinks: &[Sink],
+        place: impl Fn(&Packet) -> u16,
+    ) -> usize {
+        let Some(held) = self.held.get_mut(sink) else { return 0 };
+        let packets = sinks[sink].batch.as_slice();
+        let before = std::mem::replace(held, packets.len());
+        let new = packets.get(before..).unwrap_or_default();
+        for packet in new {
+            let now_ns = *at_ns.get_or_insert_with(|| self.clock.now_ns());
+            let is_marked = self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()));
+            let number = packet_number(&self.pools, packet);
+            let event = TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked);
+            note(&mut self.turn, &mut self.is_too_long, event);
         }
-        (now_ns, count)
+        new.len()
     }
 
     fn set_held(&mut self, sink: usize, packets: usize) {
