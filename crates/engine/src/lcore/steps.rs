@@ -9,6 +9,7 @@ use crate::ports::multi_port::MultiPort;
 use crate::ports::single_port::Port;
 use crate::ports::sink::Sink;
 use crate::ports::state::LcoreState;
+use crate::stats::counters::PortStats;
 use crate::trace::recorder::Recorder;
 
 /// An lcore's trace, if there is one.
@@ -53,20 +54,34 @@ pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
 /// [`Port::work`].
 pub(super) fn work(trace: &mut Trace, port: &mut Port, ctx: &mut LcoreContext) -> bool {
     let sink = port.sending.as_ref().map(|sending| sending.sink);
-    let (Some(trace), Some(sink)) = (trace, sink) else { return port.work::<true>(ctx) };
-    trace.posts(&port.stats, sink, &ctx.sinks);
+    let posts = posts(trace, &port.stats, sink, ctx);
     let is_busy = port.work::<true>(ctx);
-    trace.posted(port.index, &port.stats, sink, &ctx.sinks);
+    if let Some((trace, sink)) = posts {
+        trace.posted(port.index, &port.stats, sink, &ctx.sinks);
+    }
     is_busy
 }
 
 /// [`MultiPort::work`].
 pub(super) fn work_many(trace: &mut Trace, port: &mut MultiPort, ctx: &mut LcoreContext) -> bool {
-    let (Some(trace), Some(sink)) = (trace, port.sink()) else { return port.work(ctx) };
-    trace.posts(&port.stats, sink, &ctx.sinks);
+    let posts = posts(trace, &port.stats, port.sink(), ctx);
     let is_busy = port.work(ctx);
-    trace.posted(port.index, &port.stats, sink, &ctx.sinks);
+    if let Some((trace, sink)) = posts {
+        trace.posted(port.index, &port.stats, sink, &ctx.sinks);
+    }
     is_busy
+}
+
+/// A port is to post what is in its sink: who is told of it behind that, and the sink. Nobody is
+/// where there is nothing.
+fn posts<'a>(
+    trace: &'a mut Trace,
+    stats: &PortStats,
+    sink: Option<usize>,
+    ctx: &LcoreContext,
+) -> Option<(&'a mut Recorder, usize)> {
+    let (trace, sink) = trace.as_deref_mut().zip(sink)?;
+    trace.posts(stats, sink, &ctx.sinks).then_some((trace, sink))
 }
 
 /// Publishes what has gathered for a ring.

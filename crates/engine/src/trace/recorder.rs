@@ -210,10 +210,11 @@ impl Recorder {
         self.calls(place, now_ns);
         let packets = sinks[sink].batch.as_slice();
         self.note(TraceEvent::new(TraceKind::Process, now_ns, place, packets.len() as u64));
-        for packet in packets {
+        let entered = packets.iter().map(|packet| {
             let number = packet_number(&self.pools, packet);
-            self.note(TraceEvent::of_packet(TraceKind::Entered, now_ns, place, number, false));
-        }
+            TraceEvent::of_packet(TraceKind::Entered, now_ns, place, number, false)
+        });
+        note_all(&mut self.turn, &mut self.is_too_long, entered);
         self.set_held(sink, 0);
     }
 
@@ -261,40 +262,33 @@ impl Recorder {
         }
     }
 
-    /// A port is to post what is in a sink.
-    pub(crate) fn posts(&mut self, stats: &PortStats, sink: usize, sinks: &[Sink]) {
-        self.await_in(&sinks[sink]);
+    /// A port is to post what is in a sink; false: nothing is.
+    pub(crate) fn posts(&mut self, stats: &PortStats, sink: usize, sinks: &[Sink]) -> bool {
         self.tx_packets = stats.tx_packets.value();
+        self.await_in(&sinks[sink])
     }
 
     /// The port at this place in the plan has posted, dropped, or left what was in the sink.
     pub(crate) fn posted(&mut self, port: u16, stats: &PortStats, sink: usize, sinks: &[Sink]) {
-        if self.waiting.is_empty() {
-            return;
+        let (place, now_ns) = (self.places.ports_from + port, self.clock.now_ns());
+        let batch = &sinks[sink].batch;
+        if !batch.is_empty() {
+            let mut left = batch.iter().map(|packet| packet_number(&self.pools, packet)).peekable();
+            self.waiting.retain(|number| left.next_if_eq(number).is_none());
         }
-        let place = self.places.ports_from + port;
-        let now_ns = self.clock.now_ns();
-        let mut sent = stats.tx_packets.value() - self.tx_packets;
-        let mut left = sinks[sink].batch.iter().map(|packet| packet_number(&self.pools, packet)).peekable();
-        let mut waiting = std::mem::take(&mut self.waiting);
-        for number in waiting.drain(..) {
-            if left.peek() == Some(&number) {
-                left.next();
-                continue;
-            }
-            let kind = if sent > 0 { TraceKind::Posted } else { TraceKind::Dropped };
-            sent = sent.saturating_sub(1);
-            note(&mut self.turn, &mut self.is_too_long, TraceEvent::of_packet(kind, now_ns, place, number, false));
+        self.set_held(sink, batch.len());
+        let sent = stats.tx_packets.value() - self.tx_packets;
+        let (sent, dropped) = self.waiting.split_at(self.waiting.len().min(sent as usize));
+        for (kind, numbers) in [(TraceKind::Posted, sent), (TraceKind::Dropped, dropped)] {
+            let gone = numbers.iter().map(|&number| TraceEvent::of_packet(kind, now_ns, place, number, false));
+            note_all(&mut self.turn, &mut self.is_too_long, gone);
         }
-        self.waiting = waiting;
-        self.set_held(sink, sinks[sink].batch.len());
     }
 
     /// A ring is to take what is in a sink. Gives when that was; `None`: nothing is.
     pub(crate) fn pushes(&mut self, sink: usize, sinks: &[Sink]) -> Option<Tick> {
-        self.await_in(&sinks[sink]);
         // Before its consumer may pop them.
-        (!self.waiting.is_empty()).then(|| self.clock.now_ns())
+        self.await_in(&sinks[sink]).then(|| self.clock.now_ns())
     }
 
     /// The ring has taken so many of them.
@@ -307,19 +301,18 @@ impl Recorder {
         sinks: &[Sink],
     ) {
         let place = place_of(&self.places.filled, ring);
-        let mut waiting = std::mem::take(&mut self.waiting);
-        for number in waiting.drain(..).take(count) {
-            self.note(TraceEvent::of_packet(TraceKind::Pushed, at_ns, place, number, false));
-        }
-        self.waiting = waiting;
+        let pushed = self.waiting.iter().take(count);
+        let pushed = pushed.map(|&number| TraceEvent::of_packet(TraceKind::Pushed, at_ns, place, number, false));
+        note_all(&mut self.turn, &mut self.is_too_long, pushed);
         self.set_held(sink, sinks[sink].batch.len());
     }
 
-    /// What waits in a sink to be taken.
-    fn await_in(&mut self, sink: &Sink) {
+    /// What waits in a sink to be taken; false: nothing does.
+    fn await_in(&mut self, sink: &Sink) -> bool {
         let packets = sink.batch.iter().take(TURN_EVENTS);
         self.waiting.clear();
         self.waiting.extend(packets.map(|packet| packet_number(&self.pools, packet)));
+        !self.waiting.is_empty()
     }
 
     /// Notes each packet that has come into a sink since the last look, at a time that is read once
@@ -336,13 +329,16 @@ impl Recorder {
         let packets = sinks[sink].batch.as_slice();
         let before = std::mem::replace(held, packets.len());
         let new = packets.get(before..).unwrap_or_default();
-        for packet in new {
-            let now_ns = *at_ns.get_or_insert_with(|| self.clock.now_ns());
+        if new.is_empty() {
+            return 0;
+        }
+        let now_ns = *at_ns.get_or_insert_with(|| self.clock.now_ns());
+        let came = new.iter().map(|packet| {
             let is_marked = self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()));
             let number = packet_number(&self.pools, packet);
-            let event = TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked);
-            note(&mut self.turn, &mut self.is_too_long, event);
-        }
+            TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked)
+        });
+        note_all(&mut self.turn, &mut self.is_too_long, came);
         new.len()
     }
 
@@ -353,7 +349,7 @@ impl Recorder {
     }
 
     fn note(&mut self, event: TraceEvent) {
-        note(&mut self.turn, &mut self.is_too_long, event);
+        note_all(&mut self.turn, &mut self.is_too_long, std::iter::once(event));
     }
 
     fn note_now(&mut self, kind: TraceKind, place: u16, value: u64) {
@@ -376,9 +372,9 @@ impl Recorder {
     }
 }
 
-fn note(turn: &mut Vec<TraceEvent>, is_too_long: &mut bool, event: TraceEvent) {
-    match turn.len() < TURN_EVENTS {
-        true => turn.push(event),
+fn note_all(turn: &mut Vec<TraceEvent>, is_too_long: &mut bool, events: impl ExactSizeIterator<Item = TraceEvent>) {
+    match turn.len() + events.len() <= TURN_EVENTS {
+        true => turn.extend(events),
         false => *is_too_long = true,
     }
 }
