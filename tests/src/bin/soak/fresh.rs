@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::plan_run::{sample, started};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::sample::Sample;
 use crate::shipped::Shipped;
-use crate::soaked::{TICK, sample, started};
 
 /// What a fresh run did, and right behind it the soaked one.
 #[derive(Default)]
@@ -56,8 +56,6 @@ fn settled(plan: &Shipped, process: &Process, stretch: Duration) -> Vec<Sample> 
     std::thread::sleep(SETTLING);
     let begun = Instant::now();
     let first = sample(plan, process, Duration::ZERO);
-    while begun.elapsed() < stretch {
-        std::thread::sleep(TICK);
-    }
+    std::thread::sleep(stretch);
     first.into_iter().chain(sample(plan, process, begun.elapsed())).collect()
 }

@@ -11,6 +11,7 @@ mod fresh;
 mod hosts;
 mod judge;
 mod live;
+mod plan_run;
 mod process;
 mod progress;
 mod sample;

@@ -85,7 +85,7 @@ fn plan(soak: &Soaked) -> Value {
     let beside: Vec<Value> = beside.collect();
     json!({
         "plan": soak.name, "unit": soak.unit, "verdict": soak.verdict(), "why": why, "findings": findings,
-        "rate_first": first, "rate_last": last, "beside": beside, "disturbances": soak.disturbances, "samples": soak.samples,
-        "last_shown": soak.shown,
+        "rate_first": first, "rate_last": last, "beside": beside, "disturbances": soak.disturbances,
+        "samples": soak.samples, "last_shown": soak.shown,
     })
 }

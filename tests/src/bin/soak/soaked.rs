@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use crate::disturb::{self, Undo};
 use crate::fresh::{Pair, beside_fresh_runs};
 use crate::judge::{self, Ending, Finding, judge};
-use crate::live::number;
+use crate::plan_run::{sample, started};
 use crate::process::{Process, STOP_MAX};
 use crate::progress::Progress;
 use crate::sample::Sample;
-use crate::shipped::{Rate, Shipped};
+use crate::shipped::Shipped;
 use crate::timetable::Timetable;
 
 /// A soak that has ended.
@@ -64,10 +64,8 @@ impl Soaked {
     }
 }
 
-/// A run that has not counted anything by then does not work.
-const START_MAX: Duration = Duration::from_secs(30);
 /// How often something is due, or sampled.
-pub(crate) const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(50);
 /// Between two samples, at least; there are four hundred of a long soak.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const SAMPLES: u32 = 400;
@@ -112,20 +110,6 @@ fn run(
     Ok(Ending { status, stop, report: serde_json::from_str(&report).map_err(|error| error.to_string()), by_itself })
 }
 
-/// Starts a run, and waits until it has counted its first. Gives when that was.
-pub(crate) fn started(plan: &Shipped, program: &Path, arguments: &[String]) -> Result<(Process, Instant), String> {
-    let mut process = Process::start(program, arguments)?;
-    let begun = Instant::now();
-    while number(&process.shown(), plan.rate.unit()).is_none_or(|done| done == 0) {
-        if process.ended().is_some() || begun.elapsed() > START_MAX {
-            let (_, shown) = process.said();
-            return Err(format!("it has counted nothing after {:.0?}; it said:\n{shown}", begun.elapsed()));
-        }
-        std::thread::sleep(TICK);
-    }
-    Ok((process, Instant::now()))
-}
-
 fn missing(program: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}; build it, or say where it is with --programs", program.display())
 }
@@ -165,14 +149,4 @@ fn disturbed(
     }
     // The soak may be over in the middle of one, if its clock was kept from going.
     under_way.map_or(Ok(()), |(_, undo)| undo.end(process))
-}
-
-pub(crate) fn sample(plan: &Shipped, process: &Process, at: Duration) -> Option<Sample> {
-    let sample = Sample::of(process.id())?;
-    let shown = process.shown();
-    let work = match plan.rate {
-        Rate::OfWork { work, .. } => number(&shown, work)?,
-        Rate::OfTime { .. } | Rate::Recorded { .. } => 0,
-    };
-    Some(Sample { at, done: number(&shown, plan.rate.unit())?, work, ..sample })
 }
