@@ -113,6 +113,11 @@ impl Node {
         &self.links
     }
 
+    /// The sinks that its outputs lead to.
+    pub(crate) fn reached(&self) -> impl Iterator<Item = usize> {
+        self.links.iter().flat_map(Output::sinks).map(|&sink| sink.into())
+    }
+
     /// Tells the stage that the run is stopping. A source is not polled from now on; its operations
     /// still come back to it.
     pub(crate) fn stop(&mut self, lcore: &mut LcoreState) {

@@ -29,7 +29,7 @@ pub(super) fn poll(trace: &mut Trace, node: &mut Node, lcore: &mut LcoreState) -
     let began = trace.as_mut().map(|trace| trace.polls(&node.stats));
     let is_busy = node.poll::<true>(lcore);
     if let Some((trace, began)) = trace.as_mut().zip(began) {
-        trace.polled(&node.stats, began, node.links(), &lcore.ctx.sinks);
+        trace.polled(&node.stats, began, node.reached(), &lcore.ctx.sinks);
     }
     tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
     is_busy
@@ -46,7 +46,7 @@ pub(super) fn enters(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
 /// The stage has returned.
 pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
     if let Some(trace) = trace {
-        trace.returned(&node.stats, node.links(), &lcore.ctx.sinks);
+        trace.returned(&node.stats, node.reached(), &lcore.ctx.sinks);
     }
     tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
 }

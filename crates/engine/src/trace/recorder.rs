@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Where packets went is seen by the sinks: what a sink has more after a step came by that step. So
-//! neither ports nor stages know of a trace. A step looks at the sinks alone that it may have filled,
-//! and reads the clock only where it has something to note: a turn has more steps than packets.
+//! neither ports nor stages know of a trace. A step looks at no sinks but those that it may have
+//! filled, and reads the clock only where it has something to note: a turn has more steps than
+//! packets.
 //!
 //! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: a turn that
 //! finds no room in the ring is lost to the trace as a whole, and counted. Turns without work leave
@@ -22,7 +23,6 @@ use std::sync::Arc;
 use verbline_mem::{Packet, Pool};
 use verbline_ring::{Consumer, Producer, spsc};
 
-use crate::api::outputs::Output;
 use crate::capture::spec::CaptureFilter;
 use crate::ports::sink::Sink;
 use crate::stats::clock::{Clock, Tick};
@@ -218,14 +218,17 @@ impl Recorder {
         self.set_held(sink, 0);
     }
 
-    /// The stage, whose outputs lead along the links, has returned.
-    pub(crate) fn returned(&mut self, stage: &Shared<StageStats>, links: &[Output], sinks: &[Sink]) {
+    /// The stage, whose outputs lead to the `reached` of the sinks, has returned.
+    pub(crate) fn returned(
+        &mut self,
+        stage: &Shared<StageStats>,
+        reached: impl Iterator<Item = usize>,
+        sinks: &[Sink],
+    ) {
         let (place, now_ns) = (place_of(&self.places.stages, stage), self.clock.now_ns());
         self.told.calls.set(0);
-        let reached = links.iter().flat_map(Output::sinks);
-        let sent = reached.fold(0, |sent, &sink| {
-            sent + self.added(TraceKind::Sent, &mut Some(now_ns), sink.into(), sinks, |_| place)
-        });
+        let sent =
+            reached.fold(0, |sent, sink| sent + self.added(TraceKind::Sent, &mut Some(now_ns), sink, sinks, |_| place));
         self.note(TraceEvent::new(TraceKind::Return, now_ns, place, sent as u64));
     }
 
@@ -247,11 +250,11 @@ impl Recorder {
         &mut self,
         stage: &Shared<StageStats>,
         began: (usize, Tick),
-        links: &[Output],
+        reached: impl Iterator<Item = usize>,
         sinks: &[Sink],
     ) {
         let (before, began_ns) = began;
-        self.returned(stage, links, sinks);
+        self.returned(stage, reached, sinks);
         let is_long = self.turn.last().is_some_and(|last| last.at_ns.saturating_sub(began_ns) >= SHORT_POLL_NS);
         // The call, its end, and what it sent between them.
         let is_silent = self.turn.len() == before + 2;

@@ -29,8 +29,8 @@ const STRETCH_MAX: Duration = Duration::from_secs(10);
 /// What starts a run, or wakes one, is in no stretch.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// Runs a fresh one while the soaked one is stopped, and lets that go on while there is no other, in
-/// turn. None is compared any more once the soaked one has ended.
+/// Runs a fresh one while the soaked one is stopped, and lets that go on while there is no other,
+/// in turn. None is compared any more once the soaked one has ended.
 pub(crate) fn beside_fresh_runs(
     plan: &Shipped,
     soaked: &mut Process,

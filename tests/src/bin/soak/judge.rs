@@ -155,7 +155,8 @@ fn kept_its_rate(rate: Rate, first: &[Sample], last: &[Sample]) -> Result<String
     }
 }
 
-/// Whether a run that was slower than at first is as fast as fresh ones are, most times; else why not.
+/// Whether a run that was slower than at first is as fast as fresh ones are, most times; else why
+/// not.
 fn kept_beside(rate: Rate, beside: &[Pair], slower: String) -> Result<String, String> {
     let outcomes: Vec<_> = beside.iter().map(|pair| kept_its_rate(rate, &pair.fresh, &pair.soaked)).collect();
     let kept: Vec<&String> = outcomes.iter().flatten().collect();

@@ -11,7 +11,6 @@ const STAGE: u16 = 0;
 const PORT: u16 = 1;
 const INPUT: usize = 0;
 const OUTPUT: usize = 1;
-const LINKS: [Output; 2] = [Output::Drop, Output::Sink(OUTPUT as u16)];
 
 struct Traced {
     rig: Rig,
@@ -77,7 +76,7 @@ fn a_turn_is_noted_step_by_step() {
     traced.sinks[INPUT].batch.clear();
     assert!(traced.sinks[OUTPUT].push(kept));
     let made = traced.put(OUTPUT, &[7]);
-    traced.recorder.returned(&stage, &LINKS, &traced.sinks);
+    traced.recorder.returned(&stage, std::iter::once(OUTPUT), &traced.sinks);
     let port = Shared::clone(&traced.port);
     traced.recorder.posts(&port, OUTPUT, &traced.sinks);
     port.tx_packets.add(1);
@@ -110,7 +109,7 @@ fn turns_without_work_leave_nothing_but_what_kept_the_lcore_from_them() {
     let stage = Shared::clone(&traced.stage);
     traced.begin();
     let began = traced.recorder.polls(&stage);
-    traced.recorder.polled(&stage, began, &LINKS, &traced.sinks);
+    traced.recorder.polled(&stage, began, std::iter::once(OUTPUT), &traced.sinks);
     traced.recorder.end(false);
     traced.recorder.sleeps();
     traced.rig.time.pass(500);
@@ -123,7 +122,7 @@ fn turns_without_work_leave_nothing_but_what_kept_the_lcore_from_them() {
     traced.begin();
     let began = traced.recorder.polls(&stage);
     traced.rig.time.pass(SHORT_POLL_NS);
-    traced.recorder.polled(&stage, began, &LINKS, &traced.sinks);
+    traced.recorder.polled(&stage, began, std::iter::once(OUTPUT), &traced.sinks);
     traced.recorder.end(false);
     let kinds: Vec<Kind> = traced.taken().into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(kinds, [Kind::Turn, Kind::Poll, Kind::Return, Kind::TurnEnd]);
@@ -143,7 +142,7 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
     // One that is longer than any turn may be is lost too, and the next is not.
     traced.begin();
     let stage = Shared::clone(&traced.stage);
-    (0..TURN_EVENTS).for_each(|_| traced.recorder.returned(&stage, &LINKS, &traced.sinks));
+    (0..TURN_EVENTS).for_each(|_| traced.recorder.returned(&stage, std::iter::once(OUTPUT), &traced.sinks));
     traced.recorder.end(true);
     assert_eq!((traced.taken().len(), traced.told.lost.value()), (0, 4));
     traced.begin();
