@@ -16,7 +16,6 @@ use crate::sample::Sample;
 use crate::shipped::Shipped;
 
 /// What a fresh run did, and right behind it the soaked one.
-#[derive(Default)]
 pub(crate) struct Pair {
     pub(crate) fresh: Vec<Sample>,
     pub(crate) soaked: Vec<Sample>,
@@ -24,7 +23,7 @@ pub(crate) struct Pair {
 
 /// An odd number, so that most of them say one thing or the other.
 const PAIRS: usize = 5;
-/// Of a long soak's stretch so much is enough: what is compared is seconds apart.
+/// The longest stretch that is compared: longer ones would lie further apart.
 const STRETCH_MAX: Duration = Duration::from_secs(10);
 /// What starts a run, or wakes one, is in no stretch.
 const SETTLING: Duration = Duration::from_millis(500);
@@ -35,11 +34,10 @@ pub(crate) fn beside_fresh_runs(
     plan: &Shipped,
     soaked: &mut Process,
     (program, arguments): (&Path, &[String]),
-    stretch: Duration,
+    (begun, stretch): (Instant, Duration),
     progress: &Progress,
 ) -> Result<Vec<Pair>, String> {
     let stretch = stretch.min(STRETCH_MAX);
-    let begun = Instant::now();
     let mut pairs = Vec::new();
     while pairs.len() < PAIRS && soaked.ended().is_none() {
         progress.shows(begun.elapsed(), Some("beside a fresh run"));

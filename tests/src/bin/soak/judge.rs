@@ -145,6 +145,9 @@ fn kept_its_rate(rate: Rate, first: &[Sample], last: &[Sample]) -> Result<String
     let (Some(before), Some(after)) = (pace(rate, first), pace(rate, last)) else {
         return Err("too few samples to say".to_owned());
     };
+    if before == 0.0 {
+        return Err("nothing to compare it with went on".to_owned());
+    }
     let ratio = after / before;
     let is_busy = [first, last].iter().any(|stretch| served_share(stretch) < SERVED_MIN);
     match (rate, ratio >= RATE_MIN) {
@@ -274,6 +277,7 @@ mod tests {
         };
         assert_eq!(found([60, 200, 60, 200, 75]), Some((true, "1.00".to_owned())));
         let slower = "0.50 of what it was; 0.6 is the least; as fast as a fresh run 2 of 5 times";
+        assert!(found([60, 200, 0, 0, 60]).is_some_and(|(holds, _)| !holds), "fresh runs that do nothing say nothing");
         assert_eq!(found([60, 200, 60, 200, 120]), Some((false, slower.to_owned())));
     }
 

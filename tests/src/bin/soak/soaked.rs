@@ -96,7 +96,7 @@ fn run(
     disturbed(plan, &mut process, begun, time, progress, soaked)?;
     if judge::is_slower(plan, &soaked.times, &soaked.samples) {
         let (from, to) = soaked.times.last;
-        soaked.beside = beside_fresh_runs(plan, &mut process, (&program, arguments), to - from, progress)?;
+        soaked.beside = beside_fresh_runs(plan, &mut process, (&program, arguments), (begun, to - from), progress)?;
     }
     let by_itself = process.ended().is_some();
     let asked = Instant::now();
