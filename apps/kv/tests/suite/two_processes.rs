@@ -152,6 +152,8 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
 fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     let Some(rig) = Rig::that_closes_none() else { return };
     let (server, client) = rig.start();
+    // All of them: what is lost and made again is counted below.
+    rig.await_connections("be made", |now| now["open"] == 16);
     server.signal(Signal::STOP);
     rig.await_gone();
     server.signal(Signal::CONT);

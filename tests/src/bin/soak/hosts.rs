@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::report_faults;
+use verbline_tests::{Program, report_faults};
 
 use crate::judge::{Finding, consistent, handles, level};
 use crate::live::number;
@@ -36,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SERVED: u64 = 500;
 /// How long a host whose blocks have moved goes on, and how long everybody is left alone.
 const LEFT: Duration = Duration::from_secs(1);
+/// Connections of a host, by its plan: one that administers, and four. And hosts.
+const CONNECTIONS: u64 = 1 + 4;
+const HOSTS: u64 = 4;
 /// Signals of a round that change nothing.
 const RELOADS: usize = 10;
 
@@ -60,6 +63,8 @@ struct Seen {
 struct Stage<'a> {
     load: &'a Path,
     plans: Plans,
+    /// Whom to ask for the target's report so far.
+    of_target: Program,
     target: Process,
     kept: Host,
     moving: Host,
@@ -97,6 +102,7 @@ fn run(programs: &Path, time: Duration, progress: &Progress, soaked: &mut Soaked
         stage.hosts_end()?;
         progress.shows(begun.elapsed(), None);
         std::thread::sleep(LEFT);
+        stage.dead_are_gone()?;
         soaked.disturbances.extend(what);
         soaked.samples.extend(stage.sample(begun.elapsed()));
         stage.seen.rounds += 1;
@@ -107,12 +113,13 @@ fn run(programs: &Path, time: Duration, progress: &Progress, soaked: &mut Soaked
 impl Stage<'_> {
     fn new<'a>(target: &Path, load: &'a Path, folder: &Path) -> Result<Stage<'a>, String> {
         let plans = Plans::new(folder)?;
-        let mut target = Process::start(target, &plans.of_target())?;
+        let of_target = Program::new(target).with(plans.of_target()).listening_in(folder);
+        let mut target = Process::start(&of_target)?;
         let host = |target: &mut Process, place, nsid| Host::start(load, &plans, target, place, nsid);
         let kept = host(&mut target, 0, KEPT)?;
         let moving = host(&mut target, 1, MOVING[0])?;
         let killed = [host(&mut target, 3, IN_FILE)?, host(&mut target, 4, IN_MEMORY)?];
-        Ok(Stage { load, plans, target, kept, moving, killed, seen: Seen::default() })
+        Ok(Stage { load, plans, of_target, target, kept, moving, killed, seen: Seen::default() })
     }
 
     /// The moving blocks get the other number, while the host of the old one writes on; it is
@@ -170,6 +177,28 @@ impl Stage<'_> {
         self.kept.goes_on(&mut self.target)
     }
 
+    /// Waits until the target has let go of every host that is no more. A host that was killed says
+    /// nothing: the target finds out by its silence. Until then it has what the host's connections
+    /// had.
+    fn dead_are_gone(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let report = self.of_target.live(None).unwrap_or_default();
+            let ports = report["ports"].as_array().into_iter().flatten();
+            let open: u64 = ports.filter_map(|port| port["connections"]["open"].as_u64()).sum();
+            if open == HOSTS * CONNECTIONS {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!(
+                    "the target has {open} connections {PATIENCE:.0?} after the last host came, and {HOSTS} hosts of \
+                     {CONNECTIONS} each are there"
+                ));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     fn sample(&self, at: Duration) -> Option<Sample> {
         let sample = Sample::of(self.target.id())?;
         Some(Sample { at, done: number(&self.target.shown(), UNIT)?, ..sample })
@@ -213,7 +242,7 @@ impl Host {
         };
         let begun = Instant::now();
         loop {
-            let process = Process::start(load, &plans.of_host(place, nsid, block_bytes))?;
+            let process = Process::start(&Program::new(load).with(plans.of_host(place, nsid, block_bytes)))?;
             let mut host = Host { process, place, nsid };
             match host.is_served(target, begun) {
                 Ok(true) => return Ok(host),

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use verbline_tests::Program;
+
 use crate::live::number;
 use crate::process::Process;
 use crate::sample::Sample;
@@ -15,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Starts a run, and waits until it has counted its first. Gives when that was.
 pub(crate) fn started(plan: &Shipped, program: &Path, arguments: &[String]) -> Result<(Process, Instant), String> {
-    let mut process = Process::start(program, arguments)?;
+    let mut process = Process::start(&Program::new(program).with(arguments))?;
     let begun = Instant::now();
     while number(&process.shown(), plan.rate.unit()).is_none_or(|done| done == 0) {
         if process.ended().is_some() || begun.elapsed() > START_MAX {

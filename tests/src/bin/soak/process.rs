@@ -5,7 +5,6 @@ use std::io::{Read, Seek, Write};
 use std::num::NonZero;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -45,16 +44,15 @@ struct Screen {
 }
 
 impl Process {
-    /// Starts `program` with these arguments. Its report goes to a file, everything else to its
-    /// terminal.
-    pub(crate) fn start(program: &Path, arguments: &[String]) -> Result<Process, String> {
+    /// Starts it. Its report goes to a file, everything else to its terminal.
+    pub(crate) fn start(program: &Program) -> Result<Process, String> {
         let told = |what: &str, error: std::io::Error| format!("{what}: {error}");
         let report = tempfile::tempfile().map_err(|error| told("a file for the report", error))?;
         let (master, slave) = terminal_pair(COLUMNS).map_err(|error| told("a terminal", error))?;
         let clone = |file: &File| file.try_clone().map_err(|error| told("a descriptor", error));
-        let mut command = Program::new(program).with(arguments).command();
+        let mut command = program.command();
         command.stdin(clone(&slave)?).stdout(clone(&report)?).stderr(clone(&slave)?);
-        let child = command.spawn().map_err(|error| told(&program.display().to_string(), error))?;
+        let child = command.spawn().map_err(|error| told(&command.get_program().display().to_string(), error))?;
         let screen = Arc::new(Screen {
             shown: Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)),
             is_read: Mutex::new(true),
