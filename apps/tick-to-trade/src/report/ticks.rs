@@ -133,7 +133,7 @@ fn pauses(skipped_ns: u64, outcome: &mut Outcome) {
     if skipped_ns > 0 {
         let _ = writeln!(
             outcome.text,
-            "         the exchange did not run for {}, and published nothing for that time",
+            "         the exchange did not run for {}, and published nothing then",
             duration(skipped_ns)
         );
     }

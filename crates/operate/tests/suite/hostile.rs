@@ -20,6 +20,8 @@ fn drained(stream: &mut UnixStream) -> (Duration, usize) {
             Ok(0) => break,
             Ok(bytes) => read += bytes,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            // The process was stopped and went on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error}"),
         }
     }
