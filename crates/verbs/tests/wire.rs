@@ -40,6 +40,9 @@ const PARENT: &str = "VERBLINE_TEST_PARENT";
 /// Where a software device has its address among its GIDs.
 const ADDRESS_GID: u8 = 2;
 const REGION_BYTES: usize = 1 << 20;
+/// A quarter of a second a retry, of which there are seven: no busy machine keeps a process from its
+/// CPU for all of them.
+const TIMEOUT: u8 = 16;
 /// Messages that are sent at once, and receives that there are for them.
 const BURST: usize = 48;
 
@@ -58,6 +61,7 @@ fn terms() -> ConnectOptions {
     ConnectOptions {
         responder_resources: 4,
         initiator_depth: 4,
+        timeout: Some(TIMEOUT),
         access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
         ..ConnectOptions::default()
     }
@@ -120,6 +124,7 @@ fn the_other_process() {
     }
     let (transport, terms) = match role {
         "unreliable" => (Transport::Uc, unreliable_terms()),
+        "wait" => (Transport::Rc, ConnectOptions { timeout: None, ..terms() }),
         _ => (Transport::Rc, terms()),
     };
     let mut side = side_of(transport, own, false);
