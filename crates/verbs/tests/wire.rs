@@ -40,8 +40,8 @@ const PARENT: &str = "VERBLINE_TEST_PARENT";
 /// Where a software device has its address among its GIDs.
 const ADDRESS_GID: u8 = 2;
 const REGION_BYTES: usize = 1 << 20;
-/// A quarter of a second a retry, of which there are seven: no busy machine keeps a process from its
-/// CPU for all of them.
+/// A quarter of a second a retry, of which there are seven: no busy machine keeps a process from
+/// its CPU for all of them.
 const TIMEOUT: u8 = 16;
 /// Messages that are sent at once, and receives that there are for them.
 const BURST: usize = 48;
