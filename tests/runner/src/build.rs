@@ -48,6 +48,12 @@ pub(crate) struct Built {
 }
 
 impl Built {
+    /// Where cargo puts what it builds with this program, the apps among it: two levels up, beside
+    /// `deps` and `examples`.
+    pub(crate) fn profile_folder(&self) -> Option<PathBuf> {
+        self.executable.parent()?.parent().map(Path::to_owned)
+    }
+
     /// How a person names it: `engine suite`.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", short(&self.package), self.target)

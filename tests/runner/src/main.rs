@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod pauses;
 mod program;
 mod queue;
 mod summary;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use crate::build::{Built, Error, MODELS};
+use crate::pauses::Pauses;
 use crate::program::Limits;
 use crate::queue::{Job, Lanes};
 use crate::summary::Summary;
@@ -33,6 +35,7 @@ Examples:
   ./x test engine                the tests of crates/engine
   ./x test engine -- timers::    those of its tests whose names contain `timers::`
   ./x test --all                 also the models of protocols between threads, and what takes long
+  ./x test --pauses 300 kv       whether the tests of apps/kv hold on a busy machine
 Environment:
   VERBLINE_TEST_TIMEOUT          seconds after which a test hangs (default 300)"
 )]
@@ -46,6 +49,10 @@ struct Arguments {
     /// Also runs the loom models and what takes long, as CI does
     #[arg(long)]
     all: bool,
+    /// Pauses processes of the tests at random, each time for up to so many ms: what fails by it
+    /// may fail wherever the machine is busy
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pauses: Option<u64>,
     /// Builds the tests, and runs none
     #[arg(long)]
     no_run: bool,
@@ -84,7 +91,9 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         return list(&programs, &arguments.names).map(|()| true);
     }
     let limits = Limits { test: hangs_after(), cpus: queue::cpus()?, interrupted: interrupted()? };
+    let folders = programs.iter().filter_map(Built::profile_folder).collect();
     let jobs = Jobs::of(programs, arguments)?;
+    let pauses = arguments.pauses.map(|longest_ms| Pauses::begin(longest_ms, folders));
     for (step, jobs, lanes) in [
         ("tests without an lcore, side by side", jobs.beside, Lanes::Shared),
         ("tests on one lcore, one a CPU", jobs.one_lcore, Lanes::Pinned),
@@ -99,6 +108,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         summary.took(step, begun.elapsed());
         ended?;
     }
+    summary.paused(pauses.map(Pauses::end));
     if arguments.names.is_empty() {
         let documented = summary.step("examples in the documentation", || build::documentation(&crates))?;
         summary.documented(&documented);

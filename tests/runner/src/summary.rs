@@ -21,12 +21,15 @@ pub(crate) struct Summary {
     failed: Vec<String>,
     skipped: BTreeSet<String>,
     slow: Vec<(Duration, String)>,
+    /// Pauses that there were, where there were to be some.
+    paused: Option<u64>,
 }
 
 impl Summary {
     pub(crate) fn begun() -> Summary {
         let begun = Instant::now();
-        Summary { begun, steps: Vec::new(), passed: 0, failed: Vec::new(), skipped: BTreeSet::new(), slow: Vec::new() }
+        let (steps, failed, slow) = (Vec::new(), Vec::new(), Vec::new());
+        Summary { begun, steps, passed: 0, failed, skipped: BTreeSet::new(), slow, paused: None }
     }
 
     /// Does a step, and notes how long it took.
@@ -75,6 +78,10 @@ impl Summary {
         }
     }
 
+    pub(crate) fn paused(&mut self, times: Option<u64>) {
+        self.paused = times;
+    }
+
     pub(crate) fn documented(&mut self, documented: &Documented) {
         self.passed += documented.passed;
         if documented.failed > 0 {
@@ -103,6 +110,9 @@ impl Summary {
             println!("time: {time:>6.1} s {:>3.0} %  {name}", 100.0 * time / whole);
         }
         println!("time: {whole:>6.1} s        in all");
+        if let Some(times) = self.paused {
+            println!("paused: processes of the tests, {times} times");
+        }
         for name in &self.failed {
             println!("failed: {name}");
         }
