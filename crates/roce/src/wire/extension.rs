@@ -71,12 +71,8 @@ impl Syndrome {
     pub const NAK_REMOTE_OPERATION: u8 = 0x63;
 }
 
-pub(crate) const RETH_BYTES: usize = 16;
 pub(crate) const ATOMIC_BYTES: usize = 28;
-pub(crate) const DETH_BYTES: usize = 8;
-pub(crate) const AETH_BYTES: usize = 4;
 pub(crate) const WORD_BYTES: usize = 4;
-pub(crate) const ATOMIC_ACK_BYTES: usize = 8;
 
 /// Takes headers off the front of a packet.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);

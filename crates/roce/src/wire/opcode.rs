@@ -1,9 +1,6 @@
 //! Operations with the extension headers that go with them, and their opcodes.
 
-use crate::wire::extension::{
-    AETH_BYTES, ATOMIC_ACK_BYTES, ATOMIC_BYTES, AtomicExtension, AtomicOp, DETH_BYTES, Deth, RETH_BYTES, Reader, Reth,
-    Syndrome, WORD_BYTES, Writer,
-};
+use crate::wire::extension::{AtomicExtension, AtomicOp, Deth, Reader, Reth, Syndrome, Writer};
 
 /// What a packet is, by the transport of its queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,24 +145,6 @@ impl Segment {
                 UC + part(WRITE, first.is_some(), last.map(WriteEnd::has_immediate))
             }
             Segment::Ud(_, immediate) => UD + part(SEND, true, Some(immediate.is_some())),
-        }
-    }
-
-    /// The bytes of its extension headers.
-    pub fn extension_bytes(&self) -> usize {
-        let immediate = |last: Option<WriteEnd>| if last.is_some_and(WriteEnd::has_immediate) { WORD_BYTES } else { 0 };
-        let reth = |first: Option<Reth>| if first.is_some() { RETH_BYTES } else { 0 };
-        match *self {
-            Segment::Rc(Rc::Send { last: Some(SendEnd::Immediate(_) | SendEnd::Invalidate(_)), .. }) => WORD_BYTES,
-            Segment::Rc(Rc::Send { .. } | Rc::ReadResponse(ReadPart::Middle)) => 0,
-            Segment::Rc(Rc::Write { first, last }) => reth(first) + immediate(last),
-            Segment::Rc(Rc::ReadRequest(_)) => RETH_BYTES,
-            Segment::Rc(Rc::ReadResponse(_) | Rc::Acknowledge(_)) => AETH_BYTES,
-            Segment::Rc(Rc::AtomicResponse(..)) => AETH_BYTES + ATOMIC_ACK_BYTES,
-            Segment::Rc(Rc::Atomic(_)) => ATOMIC_BYTES,
-            Segment::Uc(Uc::Send { last, .. }) => immediate(last),
-            Segment::Uc(Uc::Write { first, last }) => reth(first) + immediate(last),
-            Segment::Ud(_, immediate) => DETH_BYTES + if immediate.is_some() { WORD_BYTES } else { 0 },
         }
     }
 
