@@ -69,9 +69,9 @@ fn entered(within: &[&str], count: f64) -> Result<f64, CallgrindError> {
 }
 
 /// Instructions of one operation: the difference of runs with two counts of them, over the
-/// difference of the counts, so that what a program does only once is not in it. Of `runs` the least
-/// counts: threads that wait add to it. As soon as another run gives the least again, no more are
-/// made.
+/// difference of the counts, so that what a program does only once is not in it. Of `runs` the
+/// least counts: threads that wait add to it. As soon as another run gives the least again, no more
+/// are made.
 ///
 /// # Errors
 /// As [`instructions`].
