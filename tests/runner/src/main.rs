@@ -49,8 +49,8 @@ struct Arguments {
     /// Also runs the loom models and what takes long, as CI does
     #[arg(long)]
     all: bool,
-    /// Pauses processes of the tests at random, each time for up to so many ms: what fails by it
-    /// may fail wherever the machine is busy
+    /// Pauses processes of the tests at random, each time for up to MS milliseconds: a test that
+    /// fails by it may fail wherever the machine is busy
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pauses: Option<u64>,
     /// Builds the tests, and runs none

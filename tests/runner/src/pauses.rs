@@ -61,13 +61,13 @@ fn pause_one(longest_ms: u64, folders: &[PathBuf]) -> bool {
     let processes = descendants();
     let ours = processes.iter().filter(|pid| executable(**pid).is_some_and(|path| is_in(&path, folders)));
     // One that a test has stopped stays as it is.
-    let running: Vec<Pid> = ours.copied().filter(|pid| !is_stopped(*pid)).collect();
+    let running: Vec<Pid> = ours.copied().filter(|pid| is_running(*pid)).collect();
     let Some(&pid) = fastrand::choice(&running) else { return false };
     if kill_process(pid, Signal::STOP).is_err() {
         return false;
     }
     sleep(Duration::from_millis(fastrand::u64(1..=longest_ms)));
-    // Whoever has stopped it meanwhile lets it go on: that signal waits behind ours.
+    // A test that has stopped it meanwhile lets it go on: the test's SIGSTOP waits behind ours.
     if !is_to_stop(pid) {
         // Fails if it was killed meanwhile, which is as well.
         let _ = kill_process(pid, Signal::CONT);
@@ -101,8 +101,9 @@ fn executable(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-fn is_stopped(pid: Pid) -> bool {
-    status(pid, "State:").is_none_or(|state| state.starts_with(['T', 't', 'Z']))
+/// Whether it is there, not stopped and not traced to a stop.
+fn is_running(pid: Pid) -> bool {
+    status(pid, "State:").is_some_and(|state| !state.starts_with(['T', 't', 'Z']))
 }
 
 /// Whether a SIGSTOP waits for it, which nothing but another SIGSTOP does for a stopped process.

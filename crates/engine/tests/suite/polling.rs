@@ -99,4 +99,5 @@ fn a_stage_that_said_idle_may_send_when_it_is_polled_again() {
     assert_clean(&report);
     let lcore = report.lcore("only").unwrap();
     assert_eq!((lcore.sleeps, lcore.woken_by("timeout")), (1, 1), "{lcore:?}");
+    assert!(report.stage("sink").unwrap().packets_in > 0, "{report:#?}");
 }

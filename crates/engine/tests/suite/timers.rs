@@ -158,11 +158,12 @@ fn an_lcore_that_sleeps_wakes_for_a_timer_in_time() {
     let report = run(&registry, &one_lcore("event", &source(1))).unwrap();
     assert_clean(&report);
     let lcore = report.lcore("only").unwrap();
-    // Timers that are due together, since the machine did not run the lcore, end one sleep.
-    assert!(lcore.sleeps >= 20 && lcore.woken_by("timer") == lcore.sleeps, "{lcore:?}");
-    assert!(lcore.asleep_ns > 100 * MS, "it slept between them: {lcore:?}");
     let mut late_ns = late_ns.lock().unwrap().clone();
     late_ns.sort_unstable();
+    // Before a timer that is due already, since the machine did not run the lcore, is no sleep.
+    let late = late_ns.iter().filter(|late_ns| **late_ns >= 2 * MS).count() as u64;
+    assert!(lcore.woken_by("timer") + late >= 50 && lcore.woken_by("timeout") == 0, "{late} late: {lcore:?}");
+    assert!(lcore.asleep_ns > 100 * MS, "it slept between them: {lcore:?}");
     // Without the timer it would have slept for a second.
     assert!(late_ns[30] < 2 * MS, "{late_ns:?}");
 }
