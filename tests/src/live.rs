@@ -3,6 +3,8 @@
 //! A test that wants a run to have done something waits for that, and then ends the run. A run of
 //! some seconds may have done nothing on a machine that is busy.
 
+use std::ffi::OsStr;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -48,9 +50,18 @@ impl Program {
     /// Runs until the report is so, and ends the run as a user does. A run that ends before that
     /// says why.
     pub fn run_until(&self, is_so: impl Fn(&Value) -> bool) -> Finished {
+        self.run_until_behind(&[] as &[&str], is_so)
+    }
+
+    /// The same behind another program, e.g. `prlimit`.
+    pub fn run_until_behind<T: AsRef<OsStr>>(
+        &self,
+        wrapper: impl IntoIterator<Item = T>,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Finished {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let run = self.listening_in(folder.path());
-        let mut started = run.start();
+        let mut started = run.start_as(&mut run.behind(wrapper), Stdio::piped(), Stdio::piped());
         let deadline = Instant::now() + PATIENCE;
         let mut has_ended = || matches!(started.child().try_wait(), Ok(Some(_)));
         while !has_ended() && Instant::now() < deadline && !run.live(None).as_ref().is_some_and(&is_so) {

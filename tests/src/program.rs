@@ -114,7 +114,7 @@ impl Program {
         self.start_as(&mut self.command(), Stdio::piped(), file.into())
     }
 
-    fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
+    pub(crate) fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
         let turn = Turn::take();
         self.start_in_turn(command, [stdout, stderr], turn.into())
     }

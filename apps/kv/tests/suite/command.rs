@@ -42,15 +42,16 @@ fn a_check_has_no_effects() {
 /// the hard limit lets them be.
 #[test]
 fn two_lcores_have_the_descriptors_that_they_need() {
-    let Some(run) = short(&[]) else { return };
-    let behind = |limit: &str| run.run_as(&mut run.behind(["prlimit", limit]));
-    let shown = behind("--nofile=1024").exited(2);
+    let Some(run) = shipped(&[]) else { return };
+    let shown = run.run_as(&mut run.behind(["prlimit", "--nofile=1024"])).exited(2);
     let said = unwrapped(&shown.stderr);
     assert!(said.contains("error[too-few-descriptors]") && said.contains("this process may open 1024"), "{shown}");
-    let shown = run.with(["--json"]);
-    let shown = shown.run_as(&mut shown.behind(["prlimit", "--nofile=64:1100"])).exited(0);
-    let open = |port: usize| shown.json()["ports"][port]["connections"]["opened"].as_u64();
-    assert!(open(0) >= Some(256) && open(1) >= Some(256), "{shown}");
+    let are_open = |report: &Value| {
+        let opened = |port: usize| report["ports"][port]["connections"]["opened"].as_u64();
+        opened(0) >= Some(256) && opened(1) >= Some(256)
+    };
+    let shown = run.with(["--json"]).run_until_behind(["prlimit", "--nofile=64:1100"], are_open).exited(0);
+    assert!(are_open(&shown.json()), "{shown}");
 }
 
 /// Every value that comes back was put, and is new enough, while connections come and go.
