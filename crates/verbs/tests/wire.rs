@@ -162,6 +162,12 @@ fn the_other_process() {
             side.drain_sends();
             assert!(connection.wait_disconnected(PATIENCE).unwrap());
         }
+        "fail" | "reset" => {
+            side.receive(4);
+            let gone = if role == "fail" { side.qp.to_err() } else { side.qp.to_reset() };
+            gone.unwrap();
+            std::io::stdin().lines().next();
+        }
         // Until it is killed, or its parent is gone.
         _ => drop(std::io::stdin().lines().next()),
     }

@@ -44,6 +44,18 @@ impl QueuePair {
         None
     }
 
+    /// The same for an acknowledgement that is owed, and for nothing else: of a queue pair that is
+    /// about to go. A network card acknowledges what it has completed, whatever its program does
+    /// then; here it may have been kept back, for a message to go with.
+    ///
+    /// # Panics
+    /// If `out` has no room for [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
+    pub fn transmit_acknowledgement(&mut self, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        let (route, len) = if self.owes_acknowledgement() { self.write_answer(out) } else { None }?;
+        self.counters.sent += 1;
+        Some(Transmit { route, len: seal(out, len, &route, ip_id) })
+    }
+
     /// What the responder has to say; the bytes without their checksum.
     fn write_response(&mut self, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
         let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
@@ -76,7 +88,13 @@ impl QueuePair {
             // The key was invalidated since the READ came.
             self.refuse(NO_ACCESS, Some(psn));
         }
-        let Mode::Rc(_, responder, _) = &mut self.mode else { return None };
+        self.write_answer(out)
+    }
+
+    /// What the responder has to say that is no data.
+    fn write_answer(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
+        let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
+        let peer = *peer;
         let (psn, syndrome) = responder.take_answer(&mut self.counters)?;
         let segment = Segment::Rc(Rc::Acknowledge(syndrome));
         Some((peer.route, write_head(&Bth::new(peer.qpn, psn), &segment, 0, out)))

@@ -55,11 +55,15 @@ impl Carrier for Wire {
     }
 
     fn fail(&self, qp: &Qp) {
-        self.lock().queue_pairs.fail(qp);
+        let mut inner = self.lock();
+        inner.acknowledge(qp.qpn);
+        inner.queue_pairs.fail(qp);
     }
 
     fn remove(&self, qp: &Qp) {
-        self.lock().queue_pairs.remove(qp.qpn);
+        let mut inner = self.lock();
+        inner.acknowledge(qp.qpn);
+        inner.queue_pairs.remove(qp.qpn);
     }
 
     fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>> {

@@ -2,7 +2,7 @@
 
 use verbline_verbs::connection::{ConnectionError, resolve, resolve_for};
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{Access, Provider, SendOptions, Status, Transport, wire_counters};
+use verbline_verbs::{Access, Provider, SendOptions, Status, Transport, WrKind, wire_counters};
 
 use crate::common::{PATIENCE, message};
 use crate::other::Other;
@@ -69,6 +69,29 @@ fn an_answer_takes_an_acknowledgement_along() {
     assert!((EXCHANGES..EXCHANGES * 3 / 2).contains(&calls), "{calls} calls for {EXCHANGES} messages");
     drop(connection);
     other.ends_well();
+}
+
+/// Regression: an acknowledgement that was kept back for a message to go with was lost with a queue
+/// pair that was taken down first, and the peer took what had arrived for lost.
+#[test]
+fn who_hangs_up_on_a_message_has_acknowledged_it() {
+    for role in ["fail", "reset"] {
+        let mut other = Other::start(role);
+        let mut side = side(own(), false);
+        let connection = connect(&mut side, other.listens(), 16);
+        other.says("region");
+        // One in four is signaled.
+        for number in 0..4_u8 {
+            side.send(&[number]);
+        }
+        side.wait_for(WrKind::Send, |qp, freed, completion| {
+            assert_eq!(completion.status(), Status::SUCCESS, "{role}");
+            assert_eq!(qp.send_done(completion, freed).unwrap(), 4);
+        });
+        other.tell("done");
+        drop(connection);
+        other.ends_well();
+    }
 }
 
 #[test]
