@@ -125,7 +125,6 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
             wire["datagrams_sent"].as_u64() > Some(5000) && wire["datagrams_received"].as_u64() > Some(5000),
             "{end}"
         );
-        assert_eq!(json["drops"], Value::Array(vec![]), "what a peer has taken before it left was sent: {end}");
         assert!(wire["fatal_naks_sent"] == 0 && wire["unsent"].as_array().is_some_and(Vec::is_empty), "{end}");
         assert!(connections["over_udp"].as_u64() >= Some(16), "all of them went by UDP: {end}");
     }
