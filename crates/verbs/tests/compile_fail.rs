@@ -5,9 +5,19 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 /// The workspace, in which paths of errors begin.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// A program that uses the crates as it should: what is refused is refused for its misuse.
+const USED: &str = "fn once(qp: &mut verbline_verbs::QueuePair, batch: &mut verbline_mem::Batch) {
+    let _ = qp.post_send(batch);
+}
+fn main() {}
+";
+
+/// The files of two libraries that go together: of verbs and of mem.
+type Libraries<'a> = [&'a Path; 2];
 
 #[test]
 fn misuse_does_not_compile() {
@@ -15,10 +25,11 @@ fn misuse_does_not_compile() {
     let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
     let programs: Vec<PathBuf> = entries.filter(|path| path.extension() == Some(OsStr::new("rs"))).collect();
     assert!(!programs.is_empty(), "no program in {}", folder.display());
-    let libraries = libraries();
+    let [verbs, mem] = ["verbline_verbs", "verbline_mem"].map(built);
+    let libraries = that_go_together(&verbs, &mem);
     for program in programs {
         let name = program.file_stem().unwrap().to_str().unwrap();
-        let said = refused(&libraries, &format!("crates/verbs/tests/compile_fail/{name}.rs"));
+        let said = refused(libraries, &format!("crates/verbs/tests/compile_fail/{name}.rs"));
         let mut settings = insta::Settings::clone_current();
         settings.set_snapshot_path(&folder);
         settings.set_prepend_module_to_snapshot(false);
@@ -27,23 +38,8 @@ fn misuse_does_not_compile() {
     }
 }
 
-/// A program that uses the crates as it should compiles: what is refused is refused for its misuse.
-#[test]
-fn use_compiles() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("used.rs");
-    let text = "fn once(qp: &mut verbline_verbs::QueuePair, batch: &mut verbline_mem::Batch) {
-    let _ = qp.post_send(batch);
-}
-fn main() {}
-";
-    std::fs::write(&program, text).unwrap();
-    let output = compiled(&libraries(), &program);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// What the compiler says of a program that it must refuse: each error with its place.
-fn refused(libraries: &[(String, PathBuf)], program: &str) -> String {
+fn refused(libraries: Libraries<'_>, program: &str) -> String {
     let output = compiled(libraries, Path::new(program));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{program} compiles");
@@ -52,34 +48,43 @@ fn refused(libraries: &[(String, PathBuf)], program: &str) -> String {
     errors.join("\n")
 }
 
-fn compiled(libraries: &[(String, PathBuf)], program: &Path) -> Output {
+fn compiled(libraries: Libraries<'_>, program: &Path) -> Output {
     let made = tempfile::tempdir().unwrap();
     let mut rustc = Command::new("rustc");
     rustc.current_dir(ROOT).args(["--edition=2024", "--error-format=short", "--emit=metadata", "-Awarnings"]);
-    for (name, file) in libraries {
-        let folder = file.parent().expect("a file lies in a folder").display();
-        rustc.arg("--extern").arg(format!("{name}={}", file.display())).arg(format!("-Ldependency={folder}"));
+    for (name, file) in ["verbline_verbs", "verbline_mem"].into_iter().zip(libraries) {
+        rustc.arg("--extern").arg(format!("{name}={}", file.display()));
     }
+    rustc.arg(format!("-Ldependency={}", beside_this().display()));
     rustc.arg("--out-dir").arg(made.path()).arg(program).output().expect("rustc starts")
 }
 
-/// The libraries that programs may use, as cargo has built them for the tests of the workspace.
-fn libraries() -> Vec<(String, PathBuf)> {
-    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let words =
-        ["build", "--offline", "--message-format=json", "-p", "verbline-verbs", "-p", "test-runner", "--examples"];
-    let output = Command::new(cargo).current_dir(ROOT).args(words).output().expect("cargo starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = String::from_utf8(output.stdout).unwrap();
-    let artifacts = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let library = |artifact: serde_json::Value| {
-        let name =
-            artifact["target"]["name"].as_str().filter(|name| ["verbline_mem", "verbline_verbs"].contains(name))?;
-        let files = artifact["filenames"].as_array()?.iter().filter_map(|file| file.as_str());
-        let file = files.into_iter().find(|file| file.ends_with(".rlib"))?;
-        Some((name.to_owned(), PathBuf::from(file)))
+/// Where cargo has put this program and what it is made of.
+fn beside_this() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.parent().expect("a program lies in a folder").to_owned()
+}
+
+/// A library as often as cargo has built it, with other features or for other packages; the newest
+/// first, which is of today's sources.
+fn built(name: &str) -> Vec<PathBuf> {
+    let is_it = |file: &PathBuf| {
+        let file = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        file.starts_with(&format!("lib{name}-")) && file.ends_with(".rlib")
     };
-    let libraries: Vec<_> = artifacts.filter_map(library).collect();
-    assert_eq!(libraries.len(), 2, "{libraries:?}");
-    libraries
+    let files = beside_this().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = files.filter(is_it).collect();
+    let age = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    found.sort_by_key(|file| std::cmp::Reverse(age(file)));
+    found
+}
+
+/// The newest pair that a program can use.
+fn that_go_together<'a>(verbs: &'a [PathBuf], mem: &'a [PathBuf]) -> Libraries<'a> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("used.rs");
+    std::fs::write(&program, USED).unwrap();
+    let mut pairs = verbs.iter().flat_map(|verbs| mem.iter().map(move |mem| [verbs.as_path(), mem.as_path()]));
+    let found = pairs.find(|pair| compiled(*pair, &program).status.success());
+    found.unwrap_or_else(|| panic!("no pair of {verbs:?} and {mem:?} compiles {USED}"))
 }
