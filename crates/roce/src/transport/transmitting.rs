@@ -35,9 +35,8 @@ impl QueuePair {
             } else {
                 self.write_request(now_ns, memory, out)
             };
-            if let Some((route, len)) = written {
-                self.counters.sent += 1;
-                return Some(Transmit { route, len: seal(out, len, &route, ip_id) });
+            if let Some(written) = written {
+                return Some(self.sealed(written, out, ip_id));
             }
         }
         self.is_responders_turn = false;
@@ -51,9 +50,14 @@ impl QueuePair {
     /// # Panics
     /// If `out` has no room for [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
     pub fn transmit_acknowledgement(&mut self, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
-        let (route, len) = if self.owes_acknowledgement() { self.write_answer(out) } else { None }?;
+        let written = if self.owes_acknowledgement() { self.write_answer(out) } else { None }?;
+        Some(self.sealed(written, out, ip_id))
+    }
+
+    /// What was written, with its checksum: it is sent.
+    fn sealed(&mut self, (route, len): (Route, usize), out: &mut [u8], ip_id: u16) -> Transmit {
         self.counters.sent += 1;
-        Some(Transmit { route, len: seal(out, len, &route, ip_id) })
+        Transmit { route, len: seal(out, len, &route, ip_id) }
     }
 
     /// What the responder has to say; the bytes without their checksum.

@@ -45,6 +45,14 @@ impl Outbox {
         Some((room, ip_id))
     }
 
+    /// The same, where what waits is sent if it leaves none.
+    pub(crate) fn made_room(&mut self, link: &Link) -> Option<(&mut [u8], u16)> {
+        if self.room().is_none() {
+            self.flush(link);
+        }
+        self.room()
+    }
+
     /// A datagram of `len` bytes was written to the room.
     pub(crate) fn add(&mut self, route: &Route, len: usize) {
         let (first, to) = (self.used, SocketAddr::new(route.addresses.destination(), self.port));

@@ -166,10 +166,7 @@ impl Inner {
     /// Sends the acknowledgement that was kept back of a queue pair that is about to go: its peer
     /// learns that what it sent has arrived.
     pub(super) fn acknowledge(&mut self, qpn: u32) {
-        if self.outbox.room().is_none() {
-            self.outbox.flush(&self.link);
-        }
-        let Some((room, ip_id)) = self.outbox.room() else { return };
+        let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
         let sent = self.queue_pairs.with(qpn, |made| made.transmit_acknowledgement(room, ip_id)).flatten();
         if let Some(sent) = sent {
             self.outbox.add(&sent.route, sent.len);
@@ -179,10 +176,7 @@ impl Inner {
 
     /// Adds a datagram of UD to what is sent next.
     pub(super) fn add_datagram(&mut self, datagram: &Outgoing<'_>, addresses: Addresses) {
-        if self.outbox.room().is_none() {
-            self.outbox.flush(&self.link);
-        }
-        let Some((room, ip_id)) = self.outbox.room() else { return };
+        let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
         let route = Route { addresses, source_port: self.link.own().port(), traffic_class: datagram.traffic_class };
         let bth = Bth { solicited: datagram.solicited, ..Bth::new(Qpn::new(datagram.to), self.datagram_psn) };
         let deth = Deth { qkey: datagram.qkey, source: Qpn::new(datagram.from) };
