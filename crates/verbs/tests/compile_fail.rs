@@ -78,18 +78,28 @@ fn beside_this() -> PathBuf {
     program.parent().expect("a program lies in a folder").to_owned()
 }
 
-/// A library as often as cargo has built it, with other features or for other packages; the newest
-/// first, which is of today's sources.
+/// A library as often as cargo has built it for packages of this workspace, with other features or
+/// for other ones; the newest first, which is of today's sources.
 fn built(name: &str) -> Vec<PathBuf> {
     let is_it = |file: &PathBuf| {
-        let file = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        file.starts_with(&format!("lib{name}-")) && file.ends_with(".rlib")
+        let file_name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        file_name.starts_with(&format!("lib{name}-")) && file_name.ends_with(".rlib") && is_of_workspace(file)
     };
     let files = beside_this().read_dir().unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> = files.filter(is_it).collect();
     let age = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     found.sort_by_key(|file| std::cmp::Reverse(age(file)));
     found
+}
+
+/// Whether cargo has built a library as a member of this workspace. Other tests build embedders'
+/// crates beside us; a compiler that reads their library names our files by whole paths, or by
+/// those of a clone.
+fn is_of_workspace(library: &Path) -> bool {
+    let name = library.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let sources = library.with_file_name(format!("{}.d", name.trim_start_matches("lib")));
+    let sources = std::fs::read_to_string(&sources).unwrap_or_else(|error| panic!("{}: {error}", sources.display()));
+    sources.lines().any(|source| source.starts_with("crates/") && source.ends_with("/src/lib.rs:"))
 }
 
 /// The newest pair that a program can use.
