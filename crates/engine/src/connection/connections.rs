@@ -10,8 +10,8 @@ use std::time::Instant;
 use verbline_verbs::connection::Connection;
 
 use crate::connection::mailbox_ends::LcoreSide;
-use crate::connection::multi_port::host::{Host, HostSpec, Left};
-use crate::connection::multi_port::shared_acceptor::Gate;
+use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
+use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
@@ -44,11 +44,11 @@ pub(crate) struct Statuses(Vec<Entry>);
 
 /// The thread that makes the connections of a port with many.
 #[derive(Debug)]
-struct HostThread {
+struct StartedCmThread {
     port: String,
     lcore: String,
-    gate: Option<Arc<Gate>>,
-    thread: JoinHandle<Option<Left>>,
+    acceptor: Option<Arc<AcceptorGuard>>,
+    thread: JoinHandle<Option<EndedCmThread>>,
 }
 
 /// The connections of a run; none before they were established.
@@ -58,8 +58,8 @@ pub(crate) struct Connections {
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Of ports with many connections.
-    hosts: Vec<HostThread>,
-    left: Vec<Left>,
+    cm_threads: Vec<StartedCmThread>,
+    left: Vec<EndedCmThread>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
     /// The places of the ports whose supervisor panicked.
@@ -71,11 +71,11 @@ impl Connections {
     /// and stops the next ones.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
-        hosts: Vec<HostSpec>,
+        cm_threads: Vec<CmThreadSpec>,
         connecting: Arc<StopFlag>,
         clock: &Clock,
     ) -> io::Result<Connections> {
-        if established.is_empty() && hosts.is_empty() {
+        if established.is_empty() && cm_threads.is_empty() {
             return Ok(Connections::default());
         }
         established.sort_by_key(|one| one.port.index);
@@ -85,13 +85,13 @@ impl Connections {
         for one in established {
             connections.supervise_one(one, &stop, clock)?;
         }
-        for spec in hosts {
-            let named = std::thread::Builder::new().name(format!("vl-host-{}", spec.port.name));
+        for spec in cm_threads {
+            let named = std::thread::Builder::new().name(format!("vl-cm-{}", spec.port.name));
             let (control, lcore, port) = (spec.mailbox.control(), spec.port.lcore.clone(), spec.port.name.clone());
-            let (of, to, gate) = (lcore.clone(), port.clone(), spec.gate.clone());
-            let host = Host::new(spec, stop.clone())?;
-            let thread = named.spawn(move || watched(&control, of, &to, || Some(host.run())))?;
-            connections.hosts.push(HostThread { port, lcore, gate, thread });
+            let (of, to, acceptor) = (lcore.clone(), port.clone(), spec.acceptor.clone());
+            let cm_thread = CmThread::new(spec, stop.clone())?;
+            let thread = named.spawn(move || watched(&control, of, &to, || Some(cm_thread.run())))?;
+            connections.cm_threads.push(StartedCmThread { port, lcore, acceptor, thread });
         }
         Ok(connections)
     }
@@ -155,12 +155,12 @@ impl Connections {
                 Joined::Late => stuck.push(entry.stuck(asked)),
             }
         }
-        for HostThread { port, lcore, gate, thread } in self.hosts.drain(..) {
+        for StartedCmThread { port, lcore, acceptor, thread } in self.cm_threads.drain(..) {
             match join_until(thread, until) {
                 Joined::Gave(left) => self.left.extend(left),
                 // What it said is among the run's failures.
                 Joined::Panicked(_) => tracing::error!("a thread that makes connections panicked as it ended"),
-                Joined::Late => stuck.push(of_host(&port, lcore, gate.as_deref(), asked)),
+                Joined::Late => stuck.push(of_cm_thread(&port, lcore, acceptor.as_deref(), asked)),
             }
         }
         stuck
@@ -168,8 +168,8 @@ impl Connections {
 
     /// The thread of a connection that this is, if it is one.
     pub(crate) fn inside(&self) -> Option<String> {
-        let host = self.hosts.iter().find(|host| is_this(&host.thread));
-        host.map(|host| format!("the thread that makes the connections of port.{}", host.port))
+        let cm_thread = self.cm_threads.iter().find(|cm_thread| is_this(&cm_thread.thread));
+        cm_thread.map(|thread| format!("the thread that makes the connections of port.{}", thread.port))
     }
 
     /// They end without anybody who waits for them.
@@ -178,7 +178,7 @@ impl Connections {
         stop.connecting.raise();
         stop.watching.raise();
         self.supervisors.clear();
-        self.hosts.clear();
+        self.cm_threads.clear();
     }
 
     /// The places of the ports whose connection nobody supervised any more, because the thread
@@ -192,7 +192,7 @@ impl Connections {
         let stuck = self.stop_watching(None);
         debug_assert!(stuck.is_empty(), "without a limit nobody is late");
         self.kept.clear();
-        self.left.drain(..).for_each(Left::close);
+        self.left.drain(..).for_each(EndedCmThread::close);
     }
 
     /// How each is, now and later. All connections of a run are made before its lcores start.
@@ -209,11 +209,11 @@ impl Statuses {
     }
 }
 
-/// Runs the host of a port: its panic ends the run, in order, since nobody makes or ends the port's
-/// connections any more.
+/// Runs the cm thread of a port: its panic ends the run, in order, since nobody makes or ends the
+/// port's connections any more.
 fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl FnOnce() -> T) -> T {
-    // What the host had is gone; what it shares is told by mailboxes, whose every change is a few
-    // moves.
+    // What the cm thread had is gone; what it shares is told by mailboxes, whose every change is a
+    // few moves.
     guarded::call(run).unwrap_or_else(|what| {
         let message = format!("the thread that makes the connections of port.{port} panicked: {what}");
         tracing::error!(%lcore, "{message}");
@@ -222,9 +222,9 @@ fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl F
     })
 }
 
-/// A host that does not end: mostly since its acceptor does not return.
-fn of_host(port: &str, lcore: String, gate: Option<&Gate>, asked: Instant) -> Stuck {
-    let (who, place, from) = match gate.and_then(|gate| Some((gate.words(), gate.asked()?))) {
+/// A cm thread that does not end: mostly since its acceptor does not return.
+fn of_cm_thread(port: &str, lcore: String, acceptor: Option<&AcceptorGuard>, asked: Instant) -> Stuck {
+    let (who, place, from) = match acceptor.and_then(|acceptor| Some((acceptor.words(), acceptor.asked()?))) {
         Some((who, (place, from))) => (who, place, from),
         None => (format!("the thread that makes the connections of port.{port}"), "about to end", asked),
     };

@@ -57,8 +57,8 @@ pub(crate) struct MultiPort {
     changes: VecDeque<(ConnectionId, ConnectionChange)>,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
-    /// Those that the host waits for no more: they are released as they are, once the completion
-    /// queue was empty.
+    /// Those that the cm thread waits for no more: they are released as they are, once the
+    /// completion queue was empty.
     forced: Vec<ConnectionId>,
     /// What was taken from the mailbox; empty between turns.
     taken: Vec<ToLcore>,
@@ -74,13 +74,13 @@ struct Slot {
     connection: Option<ConnectionId>,
     qpn: u32,
     qp: Option<Box<PortQp>>,
-    /// Made by the host, and given back to it.
+    /// Made by the cm thread, and given back to it.
     peer: Option<Box<ConnectionPeer>>,
     /// Its place in [`MultiPort::open`].
     open_at: usize,
     /// The stages know of it.
     is_told: bool,
-    /// Its queue pair has failed while the host had it.
+    /// Its queue pair has failed while the cm thread had it.
     failed_early: Option<&'static str>,
     /// Why it is over.
     over: Option<ConnectionChange>,
@@ -95,7 +95,7 @@ struct Slot {
 enum State {
     #[default]
     Free,
-    /// Its queue pair is with the host, and may receive.
+    /// Its queue pair is with the cm thread, and may receive.
     Expected,
     Open,
     /// Its queue pair is in the error state, and its completions are to come.

@@ -1,8 +1,8 @@
 //! Connections that come and go, step by step on one thread and without a clock: a real run of one
-//! lcore with a port that many may connect to, its host, the reader of the device's events, and
-//! peers on the software RNIC. A seed says what happens in which order; an oracle knows what must
-//! have become of every message, every connection, and every operation over one. Some runs end with
-//! all that under way.
+//! lcore with a port that many may connect to, its cm thread, the reader of the device's events,
+//! and peers on the software RNIC. A seed says what happens in which order; an oracle knows what
+//! must have become of every message, every connection, and every operation over one. Some runs end
+//! with all that under way.
 //!
 //! `./x random-steps` takes as many steps as one likes. A seed that fails is cut down to the steps
 //! that it needs.
@@ -73,7 +73,7 @@ enum Step {
     Restart,
     /// Everybody else takes turns until nothing happens.
     Calm,
-    Host,
+    CmThread,
     Lcore(u8),
     Events,
 }
@@ -129,7 +129,7 @@ impl Random {
             612..619 => Step::WrongKey(peer),
             619..620 => Step::Restart,
             620..622 => Step::Calm,
-            622..730 => Step::Host,
+            622..730 => Step::CmThread,
             730..960 => Step::Lcore(1 + self.below(3) as u8),
             _ => Step::Events,
         }
@@ -239,11 +239,11 @@ fn random_steps_do_what_the_oracle_says() {
 /// The report of a run that ended while a connection closed had it nowhere.
 #[test]
 fn a_connection_that_closes_as_the_run_ends_is_accounted_for() {
-    use Step::{Ask, Finish, Host, Leave};
+    use Step::{Ask, CmThread, Finish, Leave};
     let _alone = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let queues = Shape { connections: 4, shared: true, rx_wr: 21, tx_wr: 4, burst: 7, ops_wr: 0, is_abrupt: true };
     for ops_wr in [0, 4] {
-        let steps = [Ask, Host, Finish(0), Host, Leave(0), Host];
+        let steps = [Ask, CmThread, Finish(0), CmThread, Leave(0), CmThread];
         assert_eq!(fault(Shape { ops_wr, ..queues }, &steps), None);
     }
 }

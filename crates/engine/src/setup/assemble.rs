@@ -16,7 +16,7 @@ use crate::api::registry::Registry;
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::connections::Connections;
 use crate::connection::connector;
-use crate::connection::multi_port::host::HostSpec;
+use crate::connection::multi_port::cm_thread::CmThreadSpec;
 use crate::connection::spec::ConnectionSpec;
 use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
@@ -46,7 +46,7 @@ pub(crate) struct Built {
     /// Ports that are still to be connected.
     pub(crate) to_connect: Vec<ConnectionSpec>,
     /// Of ports with many connections.
-    pub(crate) hosts: Vec<HostSpec>,
+    pub(crate) cm_threads: Vec<CmThreadSpec>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
@@ -125,7 +125,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
-    let hosts = many.into_hosts(registry, acceptors)?;
+    let cm_threads = many.into_cm_threads(registry, acceptors)?;
     // Receives are posted before any peer can send: no message of the plan's own finds a queue
     // empty at the start.
     for lcore in &mut lcores {
@@ -141,9 +141,9 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
         injectors,
         connections: Connections::default(),
         watched: devices.watched(plan, &stats, &cqs),
-        known: Known::new(plan, devices, endpoints, &to_connect, &hosts),
+        known: Known::new(plan, devices, endpoints, &to_connect, &cm_threads),
         to_connect,
-        hosts,
+        cm_threads,
         stats,
         sources: count_sources(plan, registry),
         drain: plan.lcores().iter().map(|lcore| lcore.drain).max().unwrap_or_default(),
@@ -210,7 +210,7 @@ impl Built {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
         // A plan without addresses starts nothing here, so that nothing of it can fail.
-        if self.to_connect.is_empty() && self.hosts.is_empty() {
+        if self.to_connect.is_empty() && self.cm_threads.is_empty() {
             return Ok(());
         }
         let refused = |source| EngineError::Process {
@@ -233,9 +233,13 @@ impl Built {
             }
             fill(lcore);
         }
-        self.connections =
-            Connections::supervise(established, std::mem::take(&mut self.hosts), stop_connecting, &self.stats.clock)
-                .map_err(refused)?;
+        self.connections = Connections::supervise(
+            established,
+            std::mem::take(&mut self.cm_threads),
+            stop_connecting,
+            &self.stats.clock,
+        )
+        .map_err(refused)?;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use verbline_plan::{Destination, KeyChange, Plan, Port, PortId, Transport};
 use verbline_verbs::expert::{AttrMask, QpAttr};
 use verbline_verbs::{Endpoint, RtrSpec, RtsSpec};
 
-use crate::connection::multi_port::host::HostSpec;
+use crate::connection::multi_port::cm_thread::CmThreadSpec;
 use crate::connection::spec::{ConnectionSpec, LocalPort, SharedOptions};
 use crate::control::change::{Asked, PathChange};
 use crate::errors::error::Cause;
@@ -32,12 +32,12 @@ impl Known {
         devices: Devices,
         endpoints: Vec<Option<Endpoint>>,
         to_connect: &[ConnectionSpec],
-        hosts: &[HostSpec],
+        cm_threads: &[CmThreadSpec],
     ) -> Known {
         let mut options = vec![None; plan.ports().len()];
         let mut keep = |port: &LocalPort| options[port.index] = Some(port.options.clone());
         to_connect.iter().for_each(|spec| keep(&spec.port));
-        hosts.iter().for_each(|spec| keep(&spec.port));
+        cm_threads.iter().for_each(|spec| keep(&spec.port));
         Known { plan: plan.clone(), devices, endpoints, options }
     }
 

@@ -1,5 +1,5 @@
 //! Makes the ports with many connections: their shared receive queues, what makes their queue
-//! pairs, what they and their hosts meet in, and their listeners.
+//! pairs, what they and their cm threads meet in, and their listeners.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
 use crate::api::registry::Registry;
 use crate::connection::cm_mailbox::{CmMailbox, CmMailboxes};
-use crate::connection::multi_port::host::{Admitted, BACKLOG, HostRole, HostSpec};
-use crate::connection::multi_port::intake::Intake;
-use crate::connection::multi_port::listener_ports::{Entrance, Entrances};
-use crate::connection::multi_port::shared_acceptor::Gate;
+use crate::connection::multi_port::accept_queue::AcceptQueue;
+use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
+use crate::connection::multi_port::cm_thread::{Admitted, BACKLOG, CmThreadRole, CmThreadSpec};
+use crate::connection::multi_port::listener_ports::{ListenerPort, ListenerPorts};
 use crate::errors::error::{EngineError, place};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
@@ -22,7 +22,7 @@ use crate::setup::stages::Acceptors;
 use crate::stats::counter::Shared;
 use crate::stats::snapshot::{ConnectionsEntry, RunStats};
 
-/// The ports with many connections, on their way to their lcores and hosts.
+/// The ports with many connections, on their way to their lcores and cm threads.
 #[derive(Debug)]
 pub(crate) struct ManyPorts<'a> {
     plan: &'a Plan,
@@ -117,42 +117,45 @@ impl<'a> ManyPorts<'a> {
         })
     }
 
-    /// The hosts. Ports with `listen` listen from here on.
-    pub(crate) fn into_hosts(
+    /// The cm threads. Ports with `listen` listen from here on.
+    pub(crate) fn into_cm_threads(
         self,
         registry: &Registry,
         mut acceptors: Acceptors,
-    ) -> Result<Vec<HostSpec>, EngineError> {
+    ) -> Result<Vec<CmThreadSpec>, EngineError> {
         let (plan, devices) = (self.plan, self.devices);
         let doors = self.made.iter().filter(|made| matches!(made.port.destination, Destination::Listen(_)));
         let doors = doors.map(|made| Door::new(plan, devices, made, &mut acceptors)).collect::<Result<Vec<_>, _>>()?;
-        let host = |made: Made<'_>| {
+        let cm_thread = |made: Made<'_>| {
             let port = made.port;
             let Some(role) = role(plan, devices, registry, &made, &doors)? else { return Ok(None) };
             let leader = made.connections.listen_with.unwrap_or(port.id);
-            Ok(Some(HostSpec {
+            Ok(Some(CmThreadSpec {
                 port: local_port(plan, port, &devices[port.device]),
                 role,
-                gate: doors.iter().find(|door| door.port.id == leader).and_then(Door::gate),
-                intake: doors.iter().find(|door| door.port.id == port.id).map(|door| Arc::clone(&door.intake)),
+                acceptor: doors.iter().find(|door| door.port.id == leader).and_then(Door::guard),
+                accept_queue: doors
+                    .iter()
+                    .find(|door| door.port.id == port.id)
+                    .map(|door| Arc::clone(&door.accept_queue)),
                 connections: made.connections.max,
                 maker: made.maker,
                 mailbox: made.mailbox,
-                counts: Shared::clone(&made.entry.host),
+                counts: Shared::clone(&made.entry.cm_thread),
                 last_error: Arc::clone(&made.entry.last_error),
             }))
         };
-        self.made.into_iter().filter_map(|made| host(made).transpose()).collect()
+        self.made.into_iter().filter_map(|made| cm_thread(made).transpose()).collect()
     }
 }
 
-/// Where peers come in: what the hosts of ports that share a listener share.
+/// Where peers come in: what the cm threads of ports that share a listener share.
 struct Door<'a> {
     port: &'a Port,
     leader: PortId,
     device: String,
-    intake: Arc<Intake<Admitted>>,
-    gate: Option<Arc<Gate>>,
+    accept_queue: Arc<AcceptQueue<Admitted>>,
+    guard: Option<Arc<AcceptorGuard>>,
 }
 
 impl<'a> Door<'a> {
@@ -163,7 +166,7 @@ impl<'a> Door<'a> {
         acceptors: &mut Acceptors,
     ) -> Result<Door<'a>, EngineError> {
         let port = made.port;
-        let intake = Intake::new(made.connections.max as usize).map_err(|source| EngineError::System {
+        let accept_queue = AcceptQueue::new(made.connections.max as usize).map_err(|source| EngineError::System {
             at: place(plan, port.span),
             lcore: plan[port.lcore].name.clone(),
             call: "making the eventfd of a port that takes many peers",
@@ -175,16 +178,17 @@ impl<'a> Door<'a> {
             port,
             leader: made.connections.listen_with.unwrap_or(port.id),
             device: devices[port.device].context.name().to_owned(),
-            intake: Arc::new(intake),
-            gate: acceptor.map(|(named, made)| Arc::new(Gate::new(named.name.clone(), port.name.clone(), made))),
+            accept_queue: Arc::new(accept_queue),
+            guard: acceptor
+                .map(|(named, made)| Arc::new(AcceptorGuard::new(named.name.clone(), port.name.clone(), made))),
         })
     }
 }
 
 impl Door<'_> {
-    /// The acceptor, for one more host.
-    fn gate(&self) -> Option<Arc<Gate>> {
-        self.gate.as_ref().inspect(|gate| gate.enter()).cloned()
+    /// The acceptor, for one more cm thread.
+    fn guard(&self) -> Option<Arc<AcceptorGuard>> {
+        self.guard.as_ref().inspect(|guard| guard.enter()).cloned()
     }
 }
 
@@ -195,7 +199,7 @@ fn role(
     registry: &Registry,
     made: &Made<'_>,
     doors: &[Door<'_>],
-) -> Result<Option<HostRole>, EngineError> {
+) -> Result<Option<CmThreadRole>, EngineError> {
     let port = made.port;
     let provider = provider(plan[port.device].provider);
     Ok(Some(match port.destination {
@@ -204,21 +208,24 @@ fn role(
             let to = port.connect_to.iter().map(from).collect::<Result<_, EngineError>>()?;
             let data = registry.request_data(plan, port);
             let data = data.map(|data| Guarded::new(&format!("the request data of port.{}", port.name), data));
-            HostRole::Connect { provider, to, again: port.reconnect, data }
+            CmThreadRole::Connect { provider, to, again: port.reconnect, data }
         }
-        Destination::Listen(_) if made.connections.listen_with.is_some() => HostRole::Join,
+        Destination::Listen(_) if made.connections.listen_with.is_some() => CmThreadRole::Join,
         Destination::Listen(address) => {
             let listener = listen(plan, port, address, BACKLOG)?;
             let mut sharing: Vec<_> = doors.iter().filter(|door| door.leader == port.id).collect();
             // The port itself first; the others in the plan's order.
             sharing.sort_by_key(|door| (door.port.id != port.id, door.port.id.index()));
-            let entrance = |door: &Door<'_>| Entrance {
+            let listener_port = |door: &Door<'_>| ListenerPort {
                 port: door.port.name.clone(),
                 device: door.device.clone(),
-                intake: Arc::clone(&door.intake),
+                accept_queue: Arc::clone(&door.accept_queue),
             };
-            let all = sharing.into_iter().map(entrance).collect();
-            HostRole::Listen { listener: Some(listener), entrances: Entrances::new(all, made.connections.placement) }
+            let all = sharing.into_iter().map(listener_port).collect();
+            CmThreadRole::Listen {
+                listener: Some(listener),
+                listener_ports: ListenerPorts::new(all, made.connections.placement),
+            }
         }
         Destination::None | Destination::Peer(_) | Destination::Group(_) => return Ok(None),
     }))

@@ -79,7 +79,7 @@ pub(crate) fn run_stats(
                 connections: port.connections.as_ref().map(|many| ConnectionsEntry {
                     known: ConnectionsReport { max: many.max.into(), role: role(port), ..ConnectionsReport::default() },
                     stats: shared(),
-                    host: shared(),
+                    cm_thread: shared(),
                     last_error: LastError::default(),
                 }),
             })

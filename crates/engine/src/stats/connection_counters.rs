@@ -33,7 +33,7 @@ counted! {
     private {}
 
     /// What the thread knows that makes them.
-    HostStats {
+    CmThreadStats {
         /// Requests of peers, and own attempts to connect.
         requests,
         /// Requests that were rejected since all places were taken.
@@ -61,5 +61,5 @@ counted! {
     private {}
 }
 
-/// Why the last connection that was not made was not: written by the host, read by any thread.
+/// Why the last connection that was not made was not: written by the cm thread, read by any thread.
 pub(crate) type LastError = Arc<Mutex<Option<String>>>;

@@ -6,7 +6,7 @@ use verbline_mem::{Fallback, NodeOutcome, Pool};
 use verbline_verbs::OutOfBuffer;
 
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::connection_counters::{ConnectionsReport, ConnectionsStats, HostStats, LastError};
+use crate::stats::connection_counters::{CmThreadStats, ConnectionsReport, ConnectionsStats, LastError};
 use crate::stats::counter::{Count, Counter, Drops, Shared};
 use crate::stats::counters::{
     CounterReport, InjectorReport, InjectorStats, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats,
@@ -82,7 +82,7 @@ pub(crate) struct PortEntry {
 pub(crate) struct ConnectionsEntry {
     pub(crate) known: ConnectionsReport,
     pub(crate) stats: Shared<ConnectionsStats>,
-    pub(crate) host: Shared<HostStats>,
+    pub(crate) cm_thread: Shared<CmThreadStats>,
     pub(crate) last_error: LastError,
 }
 
@@ -305,7 +305,7 @@ fn port(entry: &PortEntry) -> PortReport {
 fn connections(entry: &ConnectionsEntry) -> ConnectionsReport {
     let mut report = entry.known.clone();
     entry.stats.read(&mut report);
-    entry.host.read(&mut report);
+    entry.cm_thread.read(&mut report);
     // A panic leaves the old words or the new.
     report.last_error = entry.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
     report

@@ -1,4 +1,4 @@
-//! The slots of a port's connections, as its host sees them, and the state of each.
+//! The slots of a port's connections, as its cm thread sees them, and the state of each.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use verbline_verbs::connection::{Connecting, Connection};
 
 use crate::connection::port_qp::PortQp;
 
-/// A connection, as the host keeps it.
+/// A connection, as the cm thread keeps it.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum SlotState {
     /// The listener was asked, and is to answer.
     Asked {
         connecting: Connecting,
@@ -34,7 +34,7 @@ pub(super) enum Held {
 
 /// The places of a port: each has at most one connection at a time.
 #[derive(Debug)]
-pub(super) struct Places<T> {
+pub(super) struct ConnectionSlots<T> {
     port: u16,
     all: Vec<Place<T>>,
     /// The place that was freed first is used first, so that a handle ages as slowly as it can.
@@ -47,10 +47,10 @@ struct Place<T> {
     held: Option<T>,
 }
 
-impl<T> Places<T> {
-    pub(super) fn new(port: u16, count: u32) -> Places<T> {
+impl<T> ConnectionSlots<T> {
+    pub(super) fn new(port: u16, count: u32) -> ConnectionSlots<T> {
         let places = 0..count.min(1 << 16);
-        Places {
+        ConnectionSlots {
             port,
             all: places.clone().map(|_| Place { generation: 0, held: None }).collect(),
             free: places.map(|at| at as u16).collect(),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_under_another_handle() {
-        let mut places = Places::new(7, 2);
+        let mut places = ConnectionSlots::new(7, 2);
         let (first, second) = (places.take().unwrap(), places.take().unwrap());
         assert_eq!((first.slot(), second.slot(), places.take()), (0, 1, None));
         places.put(first, 'a');
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_place_whose_generations_are_used_up_stays_empty() {
-        let mut places = Places::<()>::new(0, 1);
+        let mut places = ConnectionSlots::<()>::new(0, 1);
         places.all[0].generation = u32::MAX - 1;
         let last = places.take().unwrap();
         assert_eq!(last.generation(), u32::MAX);

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use verbline_plan::Placement;
 
-use crate::connection::multi_port::intake::Intake;
+use crate::connection::multi_port::accept_queue::AcceptQueue;
 
-/// One of the ports: its name, its device, and where its host takes those who come in.
+/// One of the ports: its name, its device, and where its cm thread takes those who come in.
 #[derive(Debug)]
-pub(crate) struct Entrance<T> {
+pub(crate) struct ListenerPort<T> {
     pub(crate) port: String,
     pub(crate) device: String,
-    pub(crate) intake: Arc<Intake<T>>,
+    pub(crate) accept_queue: Arc<AcceptQueue<T>>,
 }
 
 /// The port that listens, first, and those that share its listener, in the plan's order.
 #[derive(Debug)]
-pub(crate) struct Entrances<T> {
-    all: Vec<Entrance<T>>,
+pub(crate) struct ListenerPorts<T> {
+    all: Vec<ListenerPort<T>>,
     placement: Placement,
     /// Whose turn it is.
     turn: usize,
@@ -34,31 +34,31 @@ pub(crate) enum NoPlace {
     Unreachable,
 }
 
-impl<T> Entrances<T> {
-    pub(crate) fn new(all: Vec<Entrance<T>>, placement: Placement) -> Entrances<T> {
-        Entrances { all, placement, turn: 0 }
+impl<T> ListenerPorts<T> {
+    pub(crate) fn new(all: Vec<ListenerPort<T>>, placement: Placement) -> ListenerPorts<T> {
+        ListenerPorts { all, placement, turn: 0 }
     }
 
-    pub(crate) fn all(&self) -> &[Entrance<T>] {
+    pub(crate) fn all(&self) -> &[ListenerPort<T>] {
         &self.all
     }
 
     /// Whether one that came by this device could be given a place now.
     pub(crate) fn look(&self, device: &str) -> Result<(), NoPlace> {
-        let mut on_it = self.all.iter().filter(|entrance| entrance.device == device).peekable();
+        let mut on_it = self.all.iter().filter(|port| port.device == device).peekable();
         if on_it.peek().is_none() {
             return Err(NoPlace::Device);
         }
-        if on_it.any(|entrance| entrance.intake.has_room()) { Ok(()) } else { Err(NoPlace::Full) }
+        if on_it.any(|port| port.accept_queue.has_room()) { Ok(()) } else { Err(NoPlace::Full) }
     }
 
     /// Reserves a place for one that came by this device: the one that is wished for, or as the
     /// plan places them.
     pub(crate) fn reserve(&mut self, device: &str, wish: Option<usize>) -> Result<usize, NoPlace> {
         if let Some(place) = wish {
-            let entrance = self.all.get(place).filter(|entrance| entrance.device == device);
-            let entrance = entrance.ok_or(NoPlace::Unreachable)?;
-            return if entrance.intake.reserve() { Ok(place) } else { Err(NoPlace::Full) };
+            let port = self.all.get(place).filter(|port| port.device == device);
+            let port = port.ok_or(NoPlace::Unreachable)?;
+            return if port.accept_queue.reserve() { Ok(place) } else { Err(NoPlace::Full) };
         }
         self.look(device)?;
         let count = self.all.len();
@@ -66,9 +66,9 @@ impl<T> Entrances<T> {
         order.retain(|at| self.all[*at].device == device);
         if self.placement == Placement::Fewest {
             // Stable: of those that have as few, the one whose turn is next.
-            order.sort_by_key(|at| self.all[*at].intake.reserved());
+            order.sort_by_key(|at| self.all[*at].accept_queue.reserved());
         }
-        let place = order.into_iter().find(|at| self.all[*at].intake.reserve()).ok_or(NoPlace::Full)?;
+        let place = order.into_iter().find(|at| self.all[*at].accept_queue.reserve()).ok_or(NoPlace::Full)?;
         self.turn = (place + 1) % count;
         Ok(place)
     }
@@ -82,50 +82,50 @@ mod tests {
 
     use super::*;
 
-    fn entrances(devices: &[&str], max: usize, placement: Placement) -> Entrances<u32> {
-        let entrance = |device: &&str| Entrance {
+    fn on_devices(devices: &[&str], max: usize, placement: Placement) -> ListenerPorts<u32> {
+        let port = |device: &&str| ListenerPort {
             port: String::new(),
             device: (*device).to_owned(),
-            intake: Arc::new(Intake::new(max).unwrap()),
+            accept_queue: Arc::new(AcceptQueue::new(max).unwrap()),
         };
-        Entrances::new(devices.iter().map(entrance).collect(), placement)
+        ListenerPorts::new(devices.iter().map(port).collect(), placement)
     }
 
     #[test]
     fn each_gets_one_in_turn_and_the_fullest_is_passed_over() {
-        let mut doors = entrances(&["a", "a", "a"], 2, Placement::RoundRobin);
-        let places: Vec<_> = (0..7).map(|_| doors.reserve("a", None)).collect();
+        let mut ports = on_devices(&["a", "a", "a"], 2, Placement::RoundRobin);
+        let places: Vec<_> = (0..7).map(|_| ports.reserve("a", None)).collect();
         assert_eq!(places[..6], [Ok(0), Ok(1), Ok(2), Ok(0), Ok(1), Ok(2)]);
-        assert_eq!((places[6], doors.look("a")), (Err(NoPlace::Full), Err(NoPlace::Full)));
-        doors.all()[1].intake.give_back();
-        assert_eq!((doors.look("a"), doors.reserve("a", None)), (Ok(()), Ok(1)));
+        assert_eq!((places[6], ports.look("a")), (Err(NoPlace::Full), Err(NoPlace::Full)));
+        ports.all()[1].accept_queue.give_back();
+        assert_eq!((ports.look("a"), ports.reserve("a", None)), (Ok(()), Ok(1)));
     }
 
     #[test]
     fn the_one_that_has_the_fewest_gets_the_next() {
-        let mut doors = entrances(&["a", "a"], 8, Placement::Fewest);
+        let mut ports = on_devices(&["a", "a"], 8, Placement::Fewest);
         for _ in 0..3 {
-            assert!(doors.all()[0].intake.reserve());
+            assert!(ports.all()[0].accept_queue.reserve());
         }
-        let places: Vec<_> = (0..4).map(|_| doors.reserve("a", None).unwrap()).collect();
+        let places: Vec<_> = (0..4).map(|_| ports.reserve("a", None).unwrap()).collect();
         assert_eq!(places, [1, 1, 1, 0]);
     }
 
     #[test]
     fn a_request_goes_where_its_device_leads_and_a_wish_is_held_to_that() {
-        let mut doors = entrances(&["a", "b"], 1, Placement::Fewest);
-        assert_eq!(doors.reserve("c", None), Err(NoPlace::Device));
-        assert_eq!(doors.reserve("a", Some(1)), Err(NoPlace::Unreachable));
-        assert_eq!(doors.reserve("a", Some(7)), Err(NoPlace::Unreachable));
-        assert_eq!((doors.reserve("b", Some(1)), doors.reserve("b", Some(1))), (Ok(1), Err(NoPlace::Full)));
-        assert_eq!((doors.reserve("b", None), doors.reserve("a", None)), (Err(NoPlace::Full), Ok(0)));
+        let mut ports = on_devices(&["a", "b"], 1, Placement::Fewest);
+        assert_eq!(ports.reserve("c", None), Err(NoPlace::Device));
+        assert_eq!(ports.reserve("a", Some(1)), Err(NoPlace::Unreachable));
+        assert_eq!(ports.reserve("a", Some(7)), Err(NoPlace::Unreachable));
+        assert_eq!((ports.reserve("b", Some(1)), ports.reserve("b", Some(1))), (Ok(1), Err(NoPlace::Full)));
+        assert_eq!((ports.reserve("b", None), ports.reserve("a", None)), (Err(NoPlace::Full), Ok(0)));
     }
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
         /// A request comes, with a wish for a place or none.
         Come(Option<usize>),
-        /// One that has a place is handed over: the listener's host may be that far behind.
+        /// One that has a place is handed over: the listener's cm thread may be that far behind.
         Hand,
         Take(usize),
         End(usize),
@@ -148,7 +148,7 @@ mod tests {
         #[test]
         fn nobody_is_lost_and_no_port_has_more_than_it_may(steps in steps(), in_turn in any::<bool>()) {
             let placement = if in_turn { Placement::RoundRobin } else { Placement::Fewest };
-            let mut doors = entrances(&["a", "a", "a"], 3, placement);
+            let mut ports = on_devices(&["a", "a", "a"], 3, placement);
             let (mut next, mut on_the_way) = (0u32, VecDeque::new());
             // Of each port: who waits, who is connected, and whether it takes anybody.
             let mut oracle = [const { (VecDeque::new(), Vec::new(), true) }; 3];
@@ -164,7 +164,7 @@ mod tests {
                     (0..3).map(|at| oracle[at].2 && load(at, &oracle, &on_the_way) < 3).collect();
                 match step {
                     Step::Come(wish) => {
-                        let place = doors.reserve("a", wish);
+                        let place = ports.reserve("a", wish);
                         match (place, wish) {
                             (Ok(place), wish) => {
                                 prop_assert!(fits[place] && wish.is_none_or(|wish| wish == place));
@@ -182,41 +182,41 @@ mod tests {
                     }
                     Step::Hand => {
                         let Some((place, one)) = on_the_way.pop_front() else { continue };
-                        let back = doors.all()[place].intake.hand(one);
+                        let back = ports.all()[place].accept_queue.hand(one);
                         prop_assert_eq!(back, (!oracle[place].2).then_some(one));
                         match back {
                             Some(_) => {
-                                doors.all()[place].intake.give_back();
+                                ports.all()[place].accept_queue.give_back();
                                 came_back += 1;
                             }
                             None => oracle[place].0.push_back(one),
                         }
                     }
                     Step::Take(place) => {
-                        let taken = doors.all()[place].intake.take_all();
+                        let taken = ports.all()[place].accept_queue.take_all();
                         prop_assert_eq!(&taken, &oracle[place].0);
                         oracle[place].0.clear();
                         oracle[place].1.extend(taken);
                     }
                     Step::End(place) => {
                         if oracle[place].1.pop().is_some() {
-                            doors.all()[place].intake.give_back();
+                            ports.all()[place].accept_queue.give_back();
                         }
                     }
                     Step::Close(place) => {
-                        let waiting = doors.all()[place].intake.close();
+                        let waiting = ports.all()[place].accept_queue.close();
                         prop_assert_eq!(&waiting, &oracle[place].0);
                         oracle[place].0.clear();
                         oracle[place].2 = false;
                         for _ in waiting {
-                            doors.all()[place].intake.give_back();
+                            ports.all()[place].accept_queue.give_back();
                         }
                     }
                 }
                 for place in 0..3 {
-                    let intake = &doors.all()[place].intake;
-                    prop_assert_eq!(intake.reserved(), load(place, &oracle, &on_the_way));
-                    prop_assert!(intake.reserved() <= intake.max());
+                    let accept_queue = &ports.all()[place].accept_queue;
+                    prop_assert_eq!(accept_queue.reserved(), load(place, &oracle, &on_the_way));
+                    prop_assert!(accept_queue.reserved() <= accept_queue.max());
                 }
             }
             prop_assert!(came_back <= next);

@@ -1,9 +1,9 @@
 //! The many connections of one port: made and ended by a thread of their own, beside the lcore.
 
+pub(crate) mod accept_queue;
+pub(crate) mod acceptor_guard;
+pub(crate) mod cm_thread;
 mod connection_slots;
-pub(crate) mod host;
-pub(crate) mod intake;
 pub(crate) mod listener_ports;
 mod running_time;
-pub(crate) mod shared_acceptor;
 mod targets;

@@ -15,8 +15,8 @@ use crate::stats::drop_reason::DropReason;
 pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
-    /// Does some of what the host asked for. False if there was nothing. `is_emptied`: the last
-    /// poll left nothing in the completion queue.
+    /// Does some of what the cm thread asked for. False if there was nothing. `is_emptied`: the
+    /// last poll left nothing in the completion queue.
     pub(crate) fn take_messages(&mut self, is_emptied: bool, sinks: &mut [Sink]) -> bool {
         while is_emptied && let Some(connection) = self.forced.pop() {
             if let Some(at) = self.find(connection, State::Closing) {
@@ -176,7 +176,8 @@ impl MultiPort {
         }
     }
 
-    /// Gives a queue pair back to the host, and frees its slot. What never completed goes with it.
+    /// Gives a queue pair back to the cm thread, and frees its slot. What never completed goes with
+    /// it.
     fn release(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = mem::take(&mut self.slots[at]);
         self.by_qpn.remove(slot.qpn);

@@ -1,14 +1,14 @@
-//! A port with many connections against a host and a device that do as they are told: connections
-//! come and go at any moment, the device takes a part of what it is handed, completes late,
-//! refuses, fails, starves.
+//! A port with many connections against a cm thread and a device that do as they are told:
+//! connections come and go at any moment, the device takes a part of what it is handed, completes
+//! late, refuses, fails, starves.
 //!
-//! After every turn each counter of the port is what an oracle says, which knows what the host
+//! After every turn each counter of the port is what an oracle says, which knows what the cm thread
 //! said, what the stages offered, what the device was told to do and what a poll has found, and
 //! nothing of the port. So is what the stages were told and handed, what was posted over which
-//! connection and which of that was signaled, what the host was answered, and when the port wants
-//! its next turn.
+//! connection and which of that was signaled, what the cm thread was answered, and when the port
+//! wants its next turn.
 
-mod host;
+mod cm_thread;
 mod oracle;
 mod world;
 
@@ -34,16 +34,16 @@ const PLACE: u16 = 7;
 enum Step {
     /// The lcore takes a turn.
     Turn,
-    /// It takes one, and the host has spoken since it looked for notices.
+    /// It takes one, and the cm thread has spoken since it looked for notices.
     DeafTurn,
-    /// The host makes a queue pair; connects one; gives one up; hears that one is over; waits no
-    /// longer for one. A number picks which one, of those for which it can be.
+    /// The cm thread makes a queue pair; connects one; gives one up; hears that one is over; waits
+    /// no longer for one. A number picks which one, of those for which it can be.
     Expect,
     Open(usize),
     Forget(usize),
     Close(usize),
     Force(usize),
-    /// The host destroys what it got back, and uses the places again.
+    /// The cm thread destroys what it got back, and uses the places again.
     Destroy,
     /// A stage hands on packets of this length.
     Offer(To, usize, usize),
@@ -113,7 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..6, errnos).prop_map(|(count, errno)| Step::TakeOnly(count, errno)),
         3 => Just(Step::TakeAll),
     ];
-    let host = prop_oneof![
+    let cm_thread = prop_oneof![
         5 => Just(Step::Expect),
         5 => which().prop_map(Step::Open),
         1 => which().prop_map(Step::Forget),
@@ -131,7 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => Just(Step::Turn),
         5 => Just(Step::DeafTurn),
         24 => device,
-        12 => host,
+        12 => cm_thread,
         12 => stages,
         6 => pass.prop_map(Step::Pass),
         1 => Just(Step::Drain),
@@ -203,7 +203,7 @@ fn nothing_of_a_connection_that_is_over_is_outstanding_or_waits() {
     run(&small(true), &[&opened[..], &forced].concat());
 }
 
-/// The host does not wait, and the lcore is behind: what it would have found counted as stale.
+/// The cm thread does not wait, and the lcore is behind: what it would have found counted as stale.
 #[test]
 fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     use Step::{Close, Done, Expect, Force, Offer, Open, Turn};

@@ -175,7 +175,7 @@ impl MultiPort {
         }
     }
 
-    /// The connection of a queue pair that the lcore knows nothing of. The host has told of it
+    /// The connection of a queue pair that the lcore knows nothing of. The cm thread has told of it
     /// before the peer could send, and the lcore may not have listened since.
     #[cold]
     pub(super) fn look_again(&mut self, qpn: u32, sinks: &mut [Sink]) -> Option<ConnectionId> {
@@ -188,7 +188,7 @@ impl MultiPort {
     fn hand_on(&mut self, packet: Packet, ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return };
         // It may have gone since the packet was found: another one of the same poll had the lcore
-        // listen to the host.
+        // listen to the cm thread.
         let slot = packet.connection().and_then(|connection| slot_of(&self.slots, connection));
         match slot {
             None => self.stats.drops.add(DropReason::NoConnection, 1),
@@ -260,7 +260,7 @@ impl MultiPort {
         if status != Status::WR_FLUSH_ERR {
             self.stats.drops.add(DropReason::RecvError, 1);
         }
-        // The host may have told of it and the lcore not have listened since.
+        // The cm thread may have told of it and the lcore not have listened since.
         if let Some(at) = at.or_else(|| self.look_again(qpn, sinks).map(ConnectionId::slot)) {
             self.fail(at, status.name(), sinks);
         }

@@ -20,7 +20,7 @@ use super::desk::{Desk, MESSAGE_BYTES, Shared, message, read};
 use super::memory::{Lent, all};
 use super::{Kind, Shape, Step};
 use crate::api::registry::Registry;
-use crate::connection::multi_port::host::Host;
+use crate::connection::multi_port::cm_thread::CmThread;
 use crate::connection::supervisor::StopFlags;
 use crate::control::device_events::ByHand;
 use crate::control::event_fd::StopFlag;
@@ -70,7 +70,7 @@ pub(super) struct World {
     cache: PoolCache,
     pd: ProtectionDomain,
     ledger: Shared,
-    host: Option<Host>,
+    cm_thread: Option<CmThread>,
     events: ByHand,
     stop: StopFlags,
     control: Arc<Control>,
@@ -133,7 +133,7 @@ impl World {
         let mut built = build(&plan, &registry).unwrap();
         let flag = || Arc::new(StopFlag::new().unwrap());
         let stop = StopFlags { connecting: flag(), watching: flag() };
-        let host = Host::new(built.hosts.remove(0), stop.clone()).unwrap();
+        let cm_thread = CmThread::new(built.cm_threads.remove(0), stop.clone()).unwrap();
         let lcore = Lcore::bind(built.lcores.remove(0), Arc::clone(&built.control));
         let context = Device::find(Provider::Soft, "soft1").unwrap().open().unwrap();
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(1024, None).unwrap());
@@ -159,7 +159,7 @@ impl World {
             cache: pool.cache(0),
             pd,
             ledger,
-            host: Some(host),
+            cm_thread: Some(cm_thread),
             events: ByHand::new(built.watched, Arc::clone(&built.control)),
             stop,
             control: built.control,
@@ -202,7 +202,7 @@ impl World {
             }
             Step::Restart => (0..self.peers.len()).rev().for_each(|at| self.leave(at)),
             Step::Calm => self.calm(),
-            Step::Host => self.host_turn(),
+            Step::CmThread => self.cm_turn(),
             Step::Lcore(turns) => (0..turns).for_each(|_| self.lcore_turn()),
             Step::Events => self.events.look(),
         }
@@ -317,9 +317,9 @@ impl World {
         self.gone.push((peer.id, peer.done));
     }
 
-    fn host_turn(&mut self) {
+    fn cm_turn(&mut self) {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        self.host.as_mut().expect("until the end").turn(Some(&now)).unwrap();
+        self.cm_thread.as_mut().expect("until the end").turn(Some(&now)).unwrap();
     }
 
     fn lcore_turn(&mut self) {
@@ -332,7 +332,7 @@ impl World {
 
     fn settle(&mut self) {
         for round in 0..SETTLE_ROUNDS {
-            self.host_turn();
+            self.cm_turn();
             self.events.look();
             self.lcore_turn();
             (0..self.peers.len()).rev().for_each(|at| self.finish(at));

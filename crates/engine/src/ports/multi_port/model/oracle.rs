@@ -1,5 +1,5 @@
-//! What a port with many connections should do and count: an oracle that knows what its host said,
-//! what the stages offered, what the device was told to do and what a poll has found.
+//! What a port with many connections should do and count: an oracle that knows what its cm thread
+//! said, what the stages offered, what the device was told to do and what a poll has found.
 
 mod changes;
 mod receiving;
@@ -53,7 +53,7 @@ pub(super) enum Word {
     Stale,
 }
 
-/// What the host says that the port has not listened to yet.
+/// What the cm thread says that the port has not listened to yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Expect(ConnectionId, u32),
@@ -63,7 +63,7 @@ pub(super) enum Message {
     Force(ConnectionId),
 }
 
-/// What the port says to its host.
+/// What the port says to its cm thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Over(ConnectionId),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use verbline_mem::{ConnectionId, Packet};
 use verbline_verbs::{CompletionQueue, Completions, QpSpec, SrqSpec, Status, Transport};
 
-use super::host::Host;
+use super::cm_thread::CmThread;
 use super::oracle::{Message, Oracle, Shape, Word};
 use super::{PLACE, PORT, STAGE, Step, To};
 use crate::connection::cm_mailbox::CmMailbox;
@@ -34,7 +34,7 @@ const EVENT: &str = "an event";
 
 pub(super) struct World {
     oracle: Oracle,
-    host: Host,
+    cm_thread: CmThread,
     lcore: LcoreState,
     stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
@@ -105,7 +105,7 @@ impl World {
         };
         World {
             oracle,
-            host: Host::new(mailbox, maker, connections),
+            cm_thread: CmThread::new(mailbox, maker, connections),
             lcore: LcoreState { ctx, many: vec![port] },
             stats,
             counts,
@@ -132,23 +132,23 @@ impl World {
             Step::Turn => self.turn(true),
             Step::DeafTurn => self.turn(false),
             Step::Expect => {
-                let message = self.host.expect(&self.rig);
+                let message = self.cm_thread.expect(&self.rig);
                 self.say(message);
             }
             Step::Open(which) => {
-                let message = self.host.open(which);
+                let message = self.cm_thread.open(which);
                 self.say(message);
             }
             Step::Forget(which) => {
-                let message = self.host.forget(which);
+                let message = self.cm_thread.forget(which);
                 self.say(message);
             }
             Step::Close(which) => {
-                let message = self.host.close(which);
+                let message = self.cm_thread.close(which);
                 self.say(message);
             }
             Step::Force(which) => {
-                let message = self.host.force(which);
+                let message = self.cm_thread.force(which);
                 self.say(message);
             }
             Step::Destroy => self.destroy(),
@@ -168,7 +168,7 @@ impl World {
             Step::Repeat => {
                 if self.rig.script.queues().repeat() {
                     // Of one that is gone nothing comes.
-                    let heard = self.heard.filter(|qpn| self.host.all.iter().any(|made| made.qpn == *qpn));
+                    let heard = self.heard.filter(|qpn| self.cm_thread.all.iter().any(|made| made.qpn == *qpn));
                     self.coming.extend(heard.map(|qpn| (qpn, Word::Stale)));
                 }
             }
@@ -199,7 +199,7 @@ impl World {
     }
 
     fn destroy(&mut self) {
-        for qpn in self.host.destroy() {
+        for qpn in self.cm_thread.destroy() {
             self.coming.retain(|(of, _)| *of != qpn);
             self.quietly_done.remove(&qpn);
             self.failed.remove(&qpn);
@@ -208,7 +208,7 @@ impl World {
 
     /// A connection that there is, or was.
     fn id(&self, which: usize) -> Option<ConnectionId> {
-        let ids = &self.host.ids;
+        let ids = &self.cm_thread.ids;
         (!ids.is_empty()).then(|| ids[ids.len() - 1 - which % ids.len()])
     }
 
@@ -236,7 +236,7 @@ impl World {
 
     /// The number of a queue pair.
     fn one(&self, which: usize) -> Option<u32> {
-        let all = &self.host.all;
+        let all = &self.cm_thread.all;
         (!all.is_empty()).then(|| all[which % all.len()].qpn)
     }
 

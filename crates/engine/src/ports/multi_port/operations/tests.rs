@@ -272,8 +272,8 @@ fn what_only_the_marker_answers_for_is_lost() {
     world.turn();
     world.done(of_first, 3);
     world.turn();
-    // Without a marker, which the device did not take either, nobody says more; the host waits in
-    // vain.
+    // Without a marker, which the device did not take either, nobody says more; the cm thread waits
+    // in vain.
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
     world.mailbox.tell_lcore(ToLcore::Force { connection: first });
     world.take_messages();

@@ -1,7 +1,7 @@
 //! How a run ends, and what must be so then.
 
 use super::World;
-use crate::connection::multi_port::host::Host;
+use crate::connection::multi_port::cm_thread::CmThread;
 use crate::control::run_control::Phase;
 use crate::run::random_steps::{Step, Tally};
 use crate::stats::report::Report;
@@ -22,7 +22,7 @@ impl World {
         let mut lcore = self.lcore.take().expect("until now");
         lcore.run().unwrap();
         lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
-        drop(self.host.take().map(Host::run));
+        drop(self.cm_thread.take().map(CmThread::run));
         let mut tally = if self.is_abrupt { self.check_abrupt() } else { self.check(&report) };
         let ledger = self.ledger.look();
         tally.operated = ledger.operated;

@@ -10,8 +10,8 @@ use crate::connection::event::ConnectionChange;
 use crate::stats::drop_reason::DropReason;
 
 impl Oracle {
-    /// The port listens to its host. True if that had something to say. Those that it waits for no
-    /// more are released once a poll has left nothing, the last first.
+    /// The port listens to its cm thread. True if that had something to say. Those that it waits
+    /// for no more are released once a poll has left nothing, the last first.
     pub(in super::super) fn take_messages(&mut self, is_emptied: bool) -> bool {
         while is_emptied && let Some(id) = self.forced.pop() {
             self.find(id, Phase::Closing).into_iter().for_each(|at| self.release(at));
@@ -74,7 +74,7 @@ impl Oracle {
         }
     }
 
-    /// The connection of a queue pair that the port has not heard of: it listens to its host.
+    /// The connection of a queue pair that the port has not heard of: it listens to its cm thread.
     pub(super) fn look_again(&mut self, qpn: u32) -> Option<usize> {
         while self.place_of(qpn).is_none() && self.take_messages(false) {}
         self.place_of(qpn)

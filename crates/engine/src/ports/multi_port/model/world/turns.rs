@@ -103,7 +103,7 @@ impl World {
         };
         let calls = mem::take(&mut self.oracle.calls);
         assert_eq!(joined(posts.iter().map(call)), joined(calls.into_iter()), "what is posted");
-        assert_eq!(self.host.answers(), mem::take(&mut self.oracle.answers), "what the host is told");
+        assert_eq!(self.cm_thread.answers(), mem::take(&mut self.oracle.answers), "what the cm thread is told");
     }
 
     fn check(&self) {
@@ -118,7 +118,7 @@ impl World {
         assert_eq!(port.is_settled(&self.lcore.ctx), oracle.is_settled());
         assert_eq!(port.awaits_completion(), oracle.awaits_completion());
         assert!(!port.awaits_completion() || oracle.asked_for_completion(), "nobody was asked for one");
-        for id in &self.host.ids {
+        for id in &self.cm_thread.ids {
             assert_eq!(port.room_to(*id), oracle.room_to(*id), "{id}");
             let peer = port.peer(*id).map(|peer| peer.tag);
             assert_eq!(peer, oracle.knows(*id).then_some(u64::from(id.generation())), "{id}");
@@ -134,8 +134,8 @@ impl World {
         self.lcore.many[0].count_stopped();
         self.oracle.stop();
         assert_eq!(Figures::of(&self.stats), self.oracle.figures);
-        let World { host, lcore, kept, rig, .. } = self;
-        drop((host, kept, lcore));
+        let World { cm_thread, lcore, kept, rig, .. } = self;
+        drop((cm_thread, kept, lcore));
         let account = rig.pool.account();
         assert_eq!((account.free, account.held), (account.packets, 0));
     }

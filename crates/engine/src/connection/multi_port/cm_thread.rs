@@ -1,5 +1,5 @@
-//! The host of a port with many connections: the thread that takes their requests, or asks for them
-//! itself, makes their queue pairs, hands these over to the lcore, and destroys them.
+//! The cm thread of a port with many connections: the thread that takes their requests, or asks for
+//! them itself, makes their queue pairs, hands these over to the lcore, and destroys them.
 //!
 //! Guarantees: what it keeps is bounded by the port's places, however many peers ask, stay silent
 //! or go: who finds all places taken is rejected, and a peer that does not finish its handshake
@@ -26,46 +26,46 @@ use verbline_verbs::{Provider, QpError, QpMaker};
 use crate::connection::acceptor::ConnectionPeer;
 use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore};
 use crate::connection::handshake::{ANSWER, RELEASE};
-use crate::connection::multi_port::connection_slots::{Held, Places};
-use crate::connection::multi_port::intake::Intake;
-use crate::connection::multi_port::listener_ports::Entrances;
+use crate::connection::multi_port::accept_queue::AcceptQueue;
+use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
+use crate::connection::multi_port::connection_slots::{ConnectionSlots, SlotState};
+use crate::connection::multi_port::listener_ports::ListenerPorts;
 use crate::connection::multi_port::running_time::OwnTime;
-use crate::connection::multi_port::shared_acceptor::Gate;
 use crate::connection::multi_port::targets::Targets;
 use crate::connection::port_qp::PortQp;
 use crate::connection::spec::LocalPort;
 use crate::connection::supervisor::StopFlags;
 use crate::errors::guarded::Guarded;
-use crate::stats::connection_counters::{HostStats, LastError};
+use crate::stats::connection_counters::{CmThreadStats, LastError};
 use crate::stats::counter::Shared;
 
-/// Requests that may wait for the host.
+/// Requests that may wait for the cm thread.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// What a host is made of.
-pub(crate) struct HostSpec {
+/// What a cm thread is made of.
+pub(crate) struct CmThreadSpec {
     pub(crate) port: LocalPort,
-    pub(crate) role: HostRole,
+    pub(crate) role: CmThreadRole,
     /// `None`: all come in that there is a place for.
-    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) acceptor: Option<Arc<AcceptorGuard>>,
     /// Of a port that takes peers: where those come from who are let in.
-    pub(crate) intake: Option<Arc<Intake<Admitted>>>,
+    pub(crate) accept_queue: Option<Arc<AcceptQueue<Admitted>>>,
     pub(crate) connections: u32,
     pub(crate) maker: QpMaker,
     pub(crate) mailbox: Arc<CmMailbox>,
-    pub(crate) counts: Shared<HostStats>,
+    pub(crate) counts: Shared<CmThreadStats>,
     pub(crate) last_error: LastError,
 }
 
 /// Where the connections come from.
-pub(crate) enum HostRole {
+pub(crate) enum CmThreadRole {
     Listen {
         /// Until nobody is taken any more.
         listener: Option<Listener>,
         /// The ports that share it.
-        entrances: Entrances<Admitted>,
+        listener_ports: ListenerPorts<Admitted>,
     },
-    /// Another port's host listens.
+    /// Another port's cm thread listens.
     Join,
     /// `again`: one that is lost is made again. `data`: what each request says, by its place, where
     /// the app says it and not the plan.
@@ -88,16 +88,16 @@ pub(crate) struct Admitted {
     tag: u64,
 }
 
-/// What is left of a host that has ended.
+/// What is left of a cm thread that has ended.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct EndedCmThread {
     /// The connections that there are, for as long as their queue pairs.
     kept: Vec<Connection>,
     mailbox: Arc<CmMailbox>,
-    counts: Shared<HostStats>,
+    counts: Shared<CmThreadStats>,
 }
 
-impl Left {
+impl EndedCmThread {
     /// Disconnects. The lcore is gone: connections that it was not told of count as not made.
     pub(crate) fn close(self) {
         self.counts.unanswered.add(self.mailbox.unheard() as u64);
@@ -110,12 +110,12 @@ const LISTENER: u64 = 1 << 32;
 const MAILBOX: u64 = LISTENER + 1;
 const CONNECTING: u64 = LISTENER + 2;
 const WATCHING: u64 = LISTENER + 3;
-const INTAKE: u64 = LISTENER + 4;
+const ACCEPT_QUEUE: u64 = LISTENER + 4;
 
 /// See the top of this file.
-pub(crate) struct Host {
-    spec: HostSpec,
-    places: Places<Held>,
+pub(crate) struct CmThread {
+    spec: CmThreadSpec,
+    slots: ConnectionSlots<SlotState>,
     /// What the acceptor calls the connection of each place.
     tags: Vec<u64>,
     epoll: OwnedFd,
@@ -131,33 +131,33 @@ pub(crate) struct Host {
     targets: Targets,
 }
 
-impl Host {
-    pub(crate) fn new(spec: HostSpec, stop: StopFlags) -> std::io::Result<Host> {
+impl CmThread {
+    pub(crate) fn new(spec: CmThreadSpec, stop: StopFlags) -> std::io::Result<CmThread> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, data| {
             epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(data), epoll::EventFlags::IN)
         };
-        if let HostRole::Listen { listener: Some(listener), .. } = &spec.role {
+        if let CmThreadRole::Listen { listener: Some(listener), .. } = &spec.role {
             add(listener, LISTENER)?;
         }
-        if let Some(intake) = &spec.intake {
-            add(&**intake, INTAKE)?;
+        if let Some(accept_queue) = &spec.accept_queue {
+            add(&**accept_queue, ACCEPT_QUEUE)?;
         }
         add(&*spec.mailbox, MAILBOX)?;
         add(&*stop.connecting, CONNECTING)?;
         add(&*stop.watching, WATCHING)?;
-        let places = Places::new(spec.port.index as u16, spec.connections);
+        let slots = ConnectionSlots::new(spec.port.index as u16, spec.connections);
         let tags = vec![0; spec.connections as usize];
         let heard = Vec::with_capacity(spec.connections as usize * TO_CM_KINDS);
         let (accepted, closing) = (VecDeque::new(), VecDeque::new());
-        let to = if let HostRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
+        let to = if let CmThreadRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
         let targets = Targets::new(to, spec.connections as usize);
         let time = OwnTime::new();
-        Ok(Host { spec, places, tags, targets, epoll, stop, time, accepted, closing, heard, is_taking: true })
+        Ok(CmThread { spec, slots, tags, targets, epoll, stop, time, accepted, closing, heard, is_taking: true })
     }
 
     /// Runs until it is to watch no more.
-    pub(crate) fn run(mut self) -> Left {
+    pub(crate) fn run(mut self) -> EndedCmThread {
         while !self.stop.watching.is_raised() {
             self.connect_more();
             let timeout = self.until_next();
@@ -168,15 +168,15 @@ impl Host {
         }
         self.let_go();
         let counts = Shared::clone(&self.spec.counts);
-        let kept = self.places.drain().filter_map(|held| {
+        let kept = self.slots.drain().filter_map(|held| {
             // The run ends before these handshakes do.
-            counts.unanswered.add(matches!(held, Held::Asked { .. } | Held::Accepted { .. }).into());
+            counts.unanswered.add(matches!(held, SlotState::Asked { .. } | SlotState::Accepted { .. }).into());
             match held {
-                Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
-                Held::Asked { .. } | Held::Closing { .. } | Held::Over => None,
+                SlotState::Open { connection } | SlotState::Accepted { connection, .. } => Some(connection),
+                SlotState::Asked { .. } | SlotState::Closing { .. } | SlotState::Over => None,
             }
         });
-        Left { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
+        EndedCmThread { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
     }
 
     /// Waits for something to happen, and acts on it.
@@ -193,7 +193,7 @@ impl Host {
         for what in ready {
             match what {
                 LISTENER => self.take_requests(),
-                INTAKE => self.take_admitted(),
+                ACCEPT_QUEUE => self.take_admitted(),
                 MAILBOX => self.hear(),
                 CONNECTING => self.stop_taking(),
                 WATCHING => {}
@@ -210,10 +210,10 @@ impl Host {
 
     /// The connection in a place may have news.
     fn look_at(&mut self, slot: usize) {
-        let Some(connection) = self.places.at(slot) else { return };
-        match self.places.lift(connection) {
+        let Some(connection) = self.slots.at(slot) else { return };
+        match self.slots.lift(connection) {
             // Readable: the answer is there.
-            Some(Held::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
+            Some(SlotState::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
                 Ok(made) => {
                     self.targets.made(connection.slot());
                     self.open(connection, made, qp);
@@ -227,16 +227,16 @@ impl Host {
                     self.forget(connection, qp, &error);
                 }
             },
-            Some(Held::Accepted { connection: mut made, qp }) => match made.wait_established(Duration::ZERO) {
+            Some(SlotState::Accepted { connection: mut made, qp }) => match made.wait_established(Duration::ZERO) {
                 Ok(()) => self.open(connection, made, qp),
                 Err(ConnectionError::TimedOut { .. }) => {
-                    self.places.put(connection, Held::Accepted { connection: made, qp });
+                    self.slots.put(connection, SlotState::Accepted { connection: made, qp });
                 }
                 Err(error) => self.forget(connection, qp, &error),
             },
-            Some(Held::Open { connection: mut made }) => {
+            Some(SlotState::Open { connection: mut made }) => {
                 let reason = match made.wait_disconnected(Duration::ZERO) {
-                    Ok(false) => return self.places.put(connection, Held::Open { connection: made }),
+                    Ok(false) => return self.slots.put(connection, SlotState::Open { connection: made }),
                     Ok(true) => made.end_reason().unwrap_or("it ended"),
                     Err(error) => {
                         tracing::debug!(port = %self.spec.port.name, %connection, %error, "a connection is lost");
@@ -246,7 +246,7 @@ impl Host {
                 self.spec.mailbox.tell_lcore(ToLcore::Close { connection, reason });
                 self.begin_close(connection, true);
             }
-            Some(over @ (Held::Closing { .. } | Held::Over)) => self.places.put(connection, over),
+            Some(over @ (SlotState::Closing { .. } | SlotState::Over)) => self.slots.put(connection, over),
             None => {}
         }
     }
@@ -259,12 +259,12 @@ impl Host {
             tag: self.tags[connection.slot()],
         }));
         self.spec.counts.over_udp.add((made.link() == ConnectionLink::Udp).into());
-        self.places.put(connection, Held::Open { connection: made });
+        self.slots.put(connection, SlotState::Open { connection: made });
         self.spec.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer });
     }
 
     fn begin_close(&mut self, connection: ConnectionId, was_open: bool) {
-        self.places.put(connection, Held::Closing { was_open });
+        self.slots.put(connection, SlotState::Closing { was_open });
         self.closing.push_back((self.time.now(), connection));
     }
 
@@ -286,7 +286,7 @@ impl Host {
 
     /// A place is free again, and the acceptor's connection over.
     fn give_back(&mut self, connection: ConnectionId) {
-        self.places.free(connection);
+        self.slots.free(connection);
         self.targets.over(connection.slot());
         let tag = std::mem::take(&mut self.tags[connection.slot()]);
         self.leave(tag);
@@ -294,15 +294,15 @@ impl Host {
 
     /// One that had come in has a place no more.
     fn leave(&mut self, tag: u64) {
-        if let Some(intake) = &self.spec.intake {
-            intake.give_back();
+        if let Some(accept_queue) = &self.spec.accept_queue {
+            accept_queue.give_back();
         }
         self.end_of(tag);
     }
 
     /// The acceptor's connection is over.
     fn end_of(&mut self, tag: u64) {
-        if let Some(Err(sentence)) = self.spec.gate.as_ref().map(|gate| gate.ended(tag)) {
+        if let Some(Err(sentence)) = self.spec.acceptor.as_ref().map(|acceptor| acceptor.ended(tag)) {
             self.fail(sentence);
         }
     }
@@ -315,7 +315,7 @@ impl Host {
             match message {
                 ToCm::Over { connection, .. } => {
                     // Dropping the connection tells the peer.
-                    if let Some(Held::Open { .. }) = self.places.get(connection) {
+                    if let Some(SlotState::Open { .. }) = self.slots.get(connection) {
                         self.begin_close(connection, true);
                     }
                 }
@@ -324,9 +324,11 @@ impl Host {
                 ToCm::Released { connection, qp, peer } => {
                     self.spec.counts.forced.add((!qp.is_drained()).into());
                     drop((qp, peer));
-                    let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
+                    let was_open = matches!(self.slots.get(connection), Some(SlotState::Closing { was_open: true }));
                     match self.spec.role {
-                        HostRole::Connect { again: false, .. } if was_open => self.places.put(connection, Held::Over),
+                        CmThreadRole::Connect { again: false, .. } if was_open => {
+                            self.slots.put(connection, SlotState::Over)
+                        }
                         _ => self.give_back(connection),
                     }
                 }
@@ -339,17 +341,20 @@ impl Host {
     fn give_up_late(&mut self) {
         let now = self.time.now();
         while let Some((since, connection)) = self.accepted.front().copied() {
-            let waits = matches!(self.places.get(connection), Some(Held::Accepted { .. } | Held::Asked { .. }));
+            let waits =
+                matches!(self.slots.get(connection), Some(SlotState::Accepted { .. } | SlotState::Asked { .. }));
             if waits && now < since + ANSWER {
                 break;
             }
             self.accepted.pop_front();
-            if waits && let Some(Held::Accepted { qp, .. } | Held::Asked { qp, .. }) = self.places.lift(connection) {
+            if waits
+                && let Some(SlotState::Accepted { qp, .. } | SlotState::Asked { qp, .. }) = self.slots.lift(connection)
+            {
                 self.forget(connection, qp, &"it did not finish in time");
             }
         }
         while let Some((since, connection)) = self.closing.front().copied() {
-            let waits = matches!(self.places.get(connection), Some(Held::Closing { .. }));
+            let waits = matches!(self.slots.get(connection), Some(SlotState::Closing { .. }));
             if waits && now < since + RELEASE {
                 break;
             }

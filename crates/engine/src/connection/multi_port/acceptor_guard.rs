@@ -1,9 +1,9 @@
-//! The acceptor of a port, shared by threads: the port's host asks it, and the hosts of the ports
-//! that share its listener tell it when connections end.
+//! The acceptor of a port, shared by threads: the port's cm thread asks it, and the cm threads of
+//! the ports that share its listener tell it when connections end.
 //!
 //! Guarantees: the acceptor is called by one thread at a time; its panic stays here and comes out
-//! as words; after one it is not asked again. The last of its hosts that ends drops it. Any thread
-//! can see what it is asked now, and since when.
+//! as words; after one it is not asked again. The last of its cm threads that ends drops it. Any
+//! thread can see what it is asked now, and since when.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,35 +12,35 @@ use crate::connection::acceptor::{Acceptor, Answer, ConnectionRequest};
 use crate::errors::guarded::{self, Guarded};
 
 /// The acceptor of a port.
-pub(crate) struct Gate {
+pub(crate) struct AcceptorGuard {
     name: String,
     port: String,
-    /// `None` once it has panicked, and once its hosts have ended.
+    /// `None` once it has panicked, and once its cm threads have ended.
     acceptor: Mutex<Option<Guarded<dyn Acceptor>>>,
     /// What it is called for now, and since when.
     asked: Mutex<Option<(&'static str, Instant)>>,
-    /// How many hosts may call it.
-    hosts: Mutex<usize>,
+    /// How many cm threads may call it.
+    cm_threads: Mutex<usize>,
 }
 
-impl Gate {
-    pub(crate) fn new(name: String, port: String, acceptor: Guarded<dyn Acceptor>) -> Gate {
-        let (acceptor, asked, hosts) = (Mutex::new(Some(acceptor)), Mutex::default(), Mutex::default());
-        Gate { name, port, acceptor, asked, hosts }
+impl AcceptorGuard {
+    pub(crate) fn new(name: String, port: String, acceptor: Guarded<dyn Acceptor>) -> AcceptorGuard {
+        let (acceptor, asked, cm_threads) = (Mutex::new(Some(acceptor)), Mutex::default(), Mutex::default());
+        AcceptorGuard { name, port, acceptor, asked, cm_threads }
     }
 
-    /// One more host may call it.
+    /// One more cm thread may call it.
     pub(crate) fn enter(&self) {
-        *lock(&self.hosts) += 1;
+        *lock(&self.cm_threads) += 1;
     }
 
-    /// A host will not call it any more. `Err`: it was the last, and the acceptor panicked as it
-    /// was dropped, which the sentence tells.
+    /// A cm thread will not call it any more. `Err`: it was the last, and the acceptor panicked as
+    /// it was dropped, which the sentence tells.
     pub(crate) fn leave(&self) -> Result<(), String> {
         let left = {
-            let mut hosts = lock(&self.hosts);
-            *hosts = hosts.saturating_sub(1);
-            *hosts
+            let mut cm_threads = lock(&self.cm_threads);
+            *cm_threads = cm_threads.saturating_sub(1);
+            *cm_threads
         };
         if left > 0 {
             return Ok(());
@@ -97,8 +97,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for AcceptorGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("name", &self.name).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("AcceptorGuard").field("name", &self.name).field("port", &self.port).finish_non_exhaustive()
     }
 }

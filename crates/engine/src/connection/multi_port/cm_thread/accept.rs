@@ -1,4 +1,4 @@
-//! Answers connection requests, in the host of a port that listens.
+//! Answers connection requests, in the cm thread of a port that listens.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use rustix::event::epoll;
 use verbline_verbs::connection::{ConnectOptions, Request};
 
-use super::{Admitted, Host, HostRole};
+use super::{Admitted, CmThread, CmThreadRole};
 use crate::connection::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
 use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::{self, wrong_device};
-use crate::connection::multi_port::connection_slots::Held;
+use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::listener_ports::NoPlace;
 
 /// Requests that are taken before anything else is looked at.
 const REQUESTS_MAX: usize = 64;
 
-impl Host {
+impl CmThread {
     pub(super) fn take_requests(&mut self) {
         for _ in 0..REQUESTS_MAX {
             // An acceptor may take its time: a stop waits for one answer of it, not for all.
             if self.stop.connecting.is_raised() {
                 return;
             }
-            let HostRole::Listen { listener: Some(listener), .. } = &mut self.spec.role else { return };
+            let CmThreadRole::Listen { listener: Some(listener), .. } = &mut self.spec.role else { return };
             match listener.next(Duration::ZERO) {
                 Ok(Some(request)) => self.answer(request),
                 Ok(None) => return,
@@ -37,14 +37,14 @@ impl Host {
 
     fn answer(&mut self, request: Request) {
         self.spec.counts.requests.add(1);
-        let HostRole::Listen { entrances, .. } = &self.spec.role else { return };
-        if let Err(no) = entrances.look(request.device_name()) {
+        let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
+        if let Err(no) = listener_ports.look(request.device_name()) {
             return self.turn_away(request, no);
         }
         match self.decide(&request) {
             Decision::Accept { private_data, tag, place } => {
-                let HostRole::Listen { entrances, .. } = &mut self.spec.role else { return };
-                match entrances.reserve(request.device_name(), place) {
+                let CmThreadRole::Listen { listener_ports, .. } = &mut self.spec.role else { return };
+                match listener_ports.reserve(request.device_name(), place) {
                     Ok(place) => self.send_to(place, Admitted { request, private_data, tag }),
                     Err(no) => {
                         self.end_of(tag);
@@ -61,7 +61,7 @@ impl Host {
 
     fn turn_away(&self, request: Request, no: NoPlace) {
         let (name, counts, device) = (&self.spec.port.name, &self.spec.counts, request.device_name());
-        let HostRole::Listen { entrances, .. } = &self.spec.role else { return };
+        let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
         let reason = match no {
             NoPlace::Device => {
                 counts.rejected_device.add(1);
@@ -69,7 +69,7 @@ impl Host {
             }
             NoPlace::Full => {
                 counts.rejected_full.add(1);
-                let max: usize = entrances.all().iter().map(|entrance| entrance.intake.max()).sum();
+                let max: usize = listener_ports.all().iter().map(|port| port.accept_queue.max()).sum();
                 format!("port.{name} has {max} connections, and takes no more")
             }
             NoPlace::Unreachable => {
@@ -81,25 +81,25 @@ impl Host {
         reject(request, reason.as_bytes());
     }
 
-    /// Gives one that has a place to the host of that port.
+    /// Gives one that has a place to the cm thread of that port.
     fn send_to(&mut self, place: usize, admitted: Admitted) {
-        let HostRole::Listen { entrances, .. } = &self.spec.role else { return };
+        let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
         if place == 0 {
             return self.accept(admitted);
         }
-        let intake = &entrances.all()[place].intake;
-        if let Some(Admitted { request, tag, .. }) = intake.hand(admitted) {
+        let accept_queue = &listener_ports.all()[place].accept_queue;
+        if let Some(Admitted { request, tag, .. }) = accept_queue.hand(admitted) {
             // The run comes to its end.
-            intake.give_back();
+            accept_queue.give_back();
             self.end_of(tag);
             reject(request, b"");
         }
     }
 
-    /// Takes those whom the host that listens has let in.
+    /// Takes those whom the cm thread that listens has let in.
     pub(super) fn take_admitted(&mut self) {
-        let Some(intake) = &self.spec.intake else { return };
-        for admitted in intake.take_all() {
+        let Some(accept_queue) = &self.spec.accept_queue else { return };
+        for admitted in accept_queue.take_all() {
             self.spec.counts.requests.add(1);
             self.accept(admitted);
         }
@@ -107,17 +107,17 @@ impl Host {
 
     /// What the acceptor says; without one all come in.
     fn decide(&mut self, request: &Request) -> Decision {
-        let HostRole::Listen { entrances, .. } = &self.spec.role else { return Answer::reject().0 };
-        let Some(gate) = &self.spec.gate else { return Answer::accept().0 };
-        let places: Vec<_> = (entrances.all().iter())
-            .map(|entrance| AcceptorPlace {
-                port: &entrance.port,
-                device: &entrance.device,
-                connections: entrance.intake.reserved(),
-                connections_max: entrance.intake.max(),
+        let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return Answer::reject().0 };
+        let Some(acceptor) = &self.spec.acceptor else { return Answer::accept().0 };
+        let places: Vec<_> = (listener_ports.all().iter())
+            .map(|port| AcceptorPlace {
+                port: &port.port,
+                device: &port.device,
+                connections: port.accept_queue.reserved(),
+                connections_max: port.accept_queue.max(),
             })
             .collect();
-        let answer = gate.decide(&ConnectionRequest {
+        let answer = acceptor.decide(&ConnectionRequest {
             peer: request.peer_addr(),
             private_data: request.private_data(),
             param: request.param(),
@@ -135,7 +135,7 @@ impl Host {
 
     fn accept(&mut self, admitted: Admitted) {
         let Admitted { request, private_data, tag } = admitted;
-        let Some(connection) = self.places.take() else {
+        let Some(connection) = self.slots.take() else {
             // Some are used up for good.
             self.spec.counts.rejected_full.add(1);
             reject(request, b"no place is left");
@@ -163,7 +163,7 @@ impl Host {
         if let Err(errno) = epoll::add(&self.epoll, accepted.as_fd(), data, epoll::EventFlags::IN) {
             return self.forget(connection, qp, &errno);
         }
-        self.places.put(connection, Held::Accepted { connection: accepted, qp });
+        self.slots.put(connection, SlotState::Accepted { connection: accepted, qp });
         self.accepted.push_back((self.time.now(), connection));
         self.look_at(connection.slot());
     }

@@ -1,8 +1,8 @@
-//! The queue by which the host that listens hands connection requests to another port's host, with
-//! the count of that port's connections, which both keep.
+//! The queue by which the cm thread that listens hands connection requests to another port's cm
+//! thread, with the count of that port's connections, which both keep.
 //!
 //! ```text
-//!   the host that listens                    the host of the port
+//!   the cm thread that listens               the cm thread of the port
 //!   reserve, while there is room
 //!   hand ──────────────────────────────────▶ take_all: makes their queue pairs
 //!                                            give_back: the place is free again
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Guarantees: never more than `max` are reserved; what is handed over is taken once, or comes back
-//! to its giver; what is handed over before the intake closes is among what [`Intake::close`]
-//! gives. All of it is one mutex, held for a few moves, and an eventfd that is
-//! signaled after a hand-over and cleared before a look: there are no orderings to model beyond
+//! to its giver; what is handed over before the accept queue closes is among what
+//! [`AcceptQueue::close`] gives. All of it is one mutex, held for a few moves, and an eventfd that
+//! is signaled after a hand-over and cleared before a look: there are no orderings to model beyond
 //! those of the two, so that the model below goes step by step.
 
 use std::collections::VecDeque;
@@ -24,10 +24,10 @@ use crate::control::event_fd::EventFd;
 
 /// See the top of this file.
 #[derive(Debug)]
-pub(crate) struct Intake<T> {
+pub(crate) struct AcceptQueue<T> {
     max: usize,
     state: Mutex<State<T>>,
-    /// Signaled for the port's host.
+    /// Signaled for the port's cm thread.
     event: EventFd,
 }
 
@@ -45,10 +45,10 @@ impl<T> State<T> {
     }
 }
 
-impl<T> Intake<T> {
-    pub(crate) fn new(max: usize) -> io::Result<Intake<T>> {
+impl<T> AcceptQueue<T> {
+    pub(crate) fn new(max: usize) -> io::Result<AcceptQueue<T>> {
         let state = State { waiting: VecDeque::new(), reserved: 0, is_open: true };
-        Ok(Intake { max, state: Mutex::new(state), event: EventFd::new()? })
+        Ok(AcceptQueue { max, state: Mutex::new(state), event: EventFd::new()? })
     }
 
     pub(crate) fn max(&self) -> usize {
@@ -78,7 +78,7 @@ impl<T> Intake<T> {
         state.reserved = state.reserved.saturating_sub(1);
     }
 
-    /// Leaves one for the port's host; gives it back if that takes nobody any more.
+    /// Leaves one for the port's cm thread; gives it back if that takes nobody any more.
     #[must_use = "who comes back is still to be answered"]
     pub(crate) fn hand(&self, one: T) -> Option<T> {
         let mut state = self.lock();
@@ -91,14 +91,14 @@ impl<T> Intake<T> {
         None
     }
 
-    /// The port's host: takes all who wait.
+    /// The port's cm thread: takes all who wait.
     pub(crate) fn take_all(&self) -> VecDeque<T> {
         // Cleared first: who is handed over behind it is heard by the next wait.
         self.event.clear();
         std::mem::take(&mut self.lock().waiting)
     }
 
-    /// The port's host: takes nobody any more. Gives those who still wait.
+    /// The port's cm thread: takes nobody any more. Gives those who still wait.
     pub(crate) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.is_open = false;
@@ -111,7 +111,7 @@ impl<T> Intake<T> {
     }
 }
 
-impl<T> AsFd for Intake<T> {
+impl<T> AsFd for AcceptQueue<T> {
     /// Readable when somebody was handed over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()

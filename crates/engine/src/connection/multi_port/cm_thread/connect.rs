@@ -1,4 +1,4 @@
-//! Requests connections, in the host of a port that connects.
+//! Requests connections, in the cm thread of a port that connects.
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
@@ -7,17 +7,17 @@ use rustix::event::epoll;
 use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{ConnectionError, resolve_for};
 
-use super::{Host, HostRole};
+use super::{CmThread, CmThreadRole};
 use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::RESOLVE;
-use crate::connection::multi_port::connection_slots::Held;
+use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::targets::Picked;
 use crate::errors::error::Cause;
 
 /// Listeners that are asked at once: one is given time to answer.
 const ASKED_MAX: usize = 64;
 
-impl Host {
+impl CmThread {
     /// Logs the words of a listener that rejects the port, unless it has said them before.
     pub(super) fn tell_rejection(&self, error: &ConnectionError) {
         let last = self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -30,7 +30,7 @@ impl Host {
     pub(super) fn connect_more(&mut self) {
         while self.may_ask()
             && let Some(picked) = self.targets.pick(self.time.now())
-            && let Some(connection) = self.places.take()
+            && let Some(connection) = self.slots.take()
         {
             self.spec.counts.requests.add(1);
             self.spec.counts.failed_over.add(picked.is_other.into());
@@ -41,17 +41,17 @@ impl Host {
 
     /// Whether the port lacks connections, and is not waiting for too many answers.
     pub(super) fn may_ask(&self) -> bool {
-        let connects = matches!(self.spec.role, HostRole::Connect { .. });
+        let connects = matches!(self.spec.role, CmThreadRole::Connect { .. });
         connects
             && self.is_taking
             && !self.stop.connecting.is_raised()
             && self.accepted.len() < ASKED_MAX
-            && self.places.has_free()
+            && self.slots.has_free()
     }
 
     /// Asks a listener for one connection.
     fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) {
-        let HostRole::Connect { provider, data, .. } = &mut self.spec.role else { return };
+        let CmThreadRole::Connect { provider, data, .. } = &mut self.spec.role else { return };
         let mut options = self.spec.port.options.now();
         if let Some(data) = data {
             options.private_data = data(connection.slot());
@@ -75,7 +75,7 @@ impl Host {
         });
         match asked {
             Ok(connecting) => {
-                self.places.put(connection, Held::Asked { connecting, qp });
+                self.slots.put(connection, SlotState::Asked { connecting, qp });
                 self.accepted.push_back((self.time.now(), connection));
             }
             Err(error) => self.forget(connection, qp, &error),

@@ -1,4 +1,4 @@
-//! The host of the model's connections: it makes queue pairs and destroys what it gets back.
+//! The cm thread of the model's connections: it makes queue pairs and destroys what it gets back.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rig::Rig;
 /// Said of a connection whose peer has left.
 const LEFT: &str = "left";
 
-pub(super) struct Host {
+pub(super) struct CmThread {
     mailbox: Arc<CmMailbox>,
     maker: QpMaker,
     /// Those that have a queue pair, wherever that is.
@@ -30,7 +30,7 @@ pub(super) struct Host {
 pub(super) struct Made {
     pub(super) id: ConnectionId,
     pub(super) qpn: u32,
-    /// While the host has it.
+    /// While the cm thread has it.
     qp: Option<Box<PortQp>>,
     is_open: bool,
     is_given_up: bool,
@@ -39,9 +39,9 @@ pub(super) struct Made {
     is_back: bool,
 }
 
-impl Host {
-    pub(super) fn new(mailbox: Arc<CmMailbox>, maker: QpMaker, connections: usize) -> Host {
-        Host { mailbox, maker, all: Vec::new(), generations: vec![0; connections], ids: Vec::new() }
+impl CmThread {
+    pub(super) fn new(mailbox: Arc<CmMailbox>, maker: QpMaker, connections: usize) -> CmThread {
+        CmThread { mailbox, maker, all: Vec::new(), generations: vec![0; connections], ids: Vec::new() }
     }
 
     /// Makes a queue pair, if there is a place.

@@ -1,20 +1,20 @@
-//! Ends the host of a port: it accepts no more connections, and drops the app's values.
+//! Ends the cm thread of a port: it accepts no more connections, and drops the app's values.
 
 use std::os::fd::AsFd;
 
 use rustix::event::epoll;
 
-use super::{Host, HostRole};
+use super::{CmThread, CmThreadRole};
 use crate::errors::guarded::Guarded;
 use crate::stats::report::FailureReport;
 
-impl Host {
+impl CmThread {
     /// Drops what is the app's, while this thread is still waited for.
     pub(super) fn let_go(&mut self) {
-        if let Some(Err(sentence)) = self.spec.gate.take().map(|gate| gate.leave()) {
+        if let Some(Err(sentence)) = self.spec.acceptor.take().map(|acceptor| acceptor.leave()) {
             self.fail(sentence);
         }
-        if let HostRole::Connect { data, .. } = &mut self.spec.role
+        if let CmThreadRole::Connect { data, .. } = &mut self.spec.role
             && let Some(said) = data.take().and_then(Guarded::let_go)
         {
             let name = &self.spec.port.name;
@@ -27,12 +27,12 @@ impl Host {
         if std::mem::take(&mut self.is_taking) {
             // It was added, and is open: it cannot fail.
             let _ = epoll::delete(&self.epoll, self.stop.connecting.as_fd());
-            if let HostRole::Listen { listener, .. } = &mut self.spec.role {
+            if let CmThreadRole::Listen { listener, .. } = &mut self.spec.role {
                 *listener = None;
             }
-            if let Some(intake) = &self.spec.intake {
+            if let Some(accept_queue) = &self.spec.accept_queue {
                 // Their requests are rejected as they are dropped.
-                drop(intake.close());
+                drop(accept_queue.close());
             }
         }
     }
