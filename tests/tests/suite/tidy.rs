@@ -12,6 +12,7 @@ mod features;
 mod imports;
 mod lengths;
 mod links;
+mod paths;
 mod safety;
 mod soundness;
 mod tree;
@@ -73,6 +74,12 @@ fn folders_of_a_crate_do_not_import_each_other() {
 fn links_between_documents_lead_somewhere() {
     let tree = Tree::of_the_repository();
     held(tree.documents().flat_map(|(path, text)| links::dead(path, text, &tree)), &[]).unwrap();
+}
+
+#[test]
+fn sources_that_documents_name_exist() {
+    let tree = Tree::of_the_repository();
+    held(tree.documents().flat_map(|(path, text)| paths::missing(path, text, &tree)), &[]).unwrap();
 }
 
 /// With other features a build of one crate would build half of the workspace again.

@@ -57,6 +57,11 @@ impl Tree {
         path.is_empty() || self.paths.contains(path)
     }
 
+    /// Files and folders.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(String::as_str)
+    }
+
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.texts.get(path).map(String::as_str)
     }
