@@ -163,7 +163,7 @@ function wordsOf(id, sort, name, plan, change) {
   if (sort === "ring" && entry) return `ring, ${short(entry.pushed - entry.popped)} of ${entry.depth}`;
   if (sort === "stage" && entry) {
     const packets = change.counted("stages", entry, "packets_in") || change.counted("stages", entry, "packets_out");
-    return packets > 0 ? `${short(change.counted("stages", entry, "busy_ns") / packets)} ns a packet` : entry.kind.slice(0, 22);
+    return packets > 0 ? `${timeText(change.counted("stages", entry, "busy_ns") / packets)} a packet` : entry.kind.slice(0, 22);
   }
   return sort;
 }

@@ -24,11 +24,6 @@ function timeX(ns) {
   return width * Math.log10(Math.min(Math.max(ns, from), to) / from) / Math.log10(to / from);
 }
 
-function timeText(ns) {
-  const [value, unit] = ns >= 1e9 ? [ns / 1e9, "s"] : ns >= 1e6 ? [ns / 1e6, "ms"] : ns >= 1e3 ? [ns / 1e3, "µs"] : [ns, "ns"];
-  return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(2))} ${unit}`;
-}
-
 function drawHistogram(name, bins) {
   const { width, height, axis } = SPAN, low = height - axis;
   const most = Math.max(...bins.map(bin => bin.count));

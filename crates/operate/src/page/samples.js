@@ -68,6 +68,11 @@ function short(number) {
   return number >= 99.5 || Number.isInteger(number) ? String(Math.round(number)) : number.toPrecision(2);
 }
 
+function timeText(ns) {
+  const [value, unit] = ns >= 1e9 ? [ns / 1e9, "s"] : ns >= 1e6 ? [ns / 1e6, "ms"] : ns >= 1e3 ? [ns / 1e3, "µs"] : [ns, "ns"];
+  return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(2))} ${unit}`;
+}
+
 function percent(share) { return `${(100 * share).toFixed(1)} %`; }
 
 function lasted(seconds) {
