@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use verbline_nvme::auth::{self, Body, MESSAGE_BYTES_MAX, Message, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{Connect, ConnectData};
-use verbline_nvme::discovery::{self, Entry};
+use verbline_nvme::discovery::{self, DiscoveryEntry};
 use verbline_nvme::identify::{self, Controller};
 use verbline_nvme::io::{DsmRange, ReadWrite};
 use verbline_nvme::log::LogRequest;
@@ -68,6 +68,6 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = Secret::read(text);
     }
     let _ = (cm::Reject::read(bytes), discovery::read_head(bytes), namespace::read_name(bytes));
-    let _ = (Controller::read(bytes), Namespace::read(bytes), Entry::read(bytes));
+    let _ = (Controller::read(bytes), Namespace::read(bytes), DiscoveryEntry::read(bytes));
     assert!(namespace::read_list(bytes).count() <= bytes.len() / 4);
 });

@@ -6,7 +6,7 @@ use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::auth::{self, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{CNTLID_ANY, Connect, ConnectData, DATA_BYTES};
-use verbline_nvme::discovery::{self, Entry};
+use verbline_nvme::discovery::{self, DiscoveryEntry};
 use verbline_nvme::feature::{self, QueueCount};
 use verbline_nvme::identify::{self, cns};
 use verbline_nvme::log::{LogRequest, event, id};
@@ -233,7 +233,9 @@ impl Initiator {
             }
             Step::DiscoveryLog => {
                 let mut entries = page[discovery::ENTRY_BYTES..].chunks_exact(discovery::ENTRY_BYTES);
-                if !entries.any(|entry| Entry::read(entry).is_ok_and(|entry| entry.subsystem == self.subsystem)) {
+                if !entries
+                    .any(|entry| DiscoveryEntry::read(entry).is_ok_and(|entry| entry.subsystem == self.subsystem))
+                {
                     return Err(format!("{} is not in the discovery log", self.subsystem));
                 }
                 Step::Leaving

@@ -14,7 +14,7 @@ use crate::queue::EVENTS_HELD;
 use crate::stage::Target;
 
 /// What a command comes to.
-pub(crate) enum Outcome {
+pub(crate) enum AdminAnswer {
     /// Dword 0 of the response.
     Result(u64),
     /// Data for the host.
@@ -40,18 +40,18 @@ impl Target {
             opcode::admin::GET_LOG_PAGE => self.log_page(at, &command, out),
             opcode::admin::KEEP_ALIVE => {
                 self.keep_alive(at);
-                Ok(Outcome::Result(0))
+                Ok(AdminAnswer::Result(0))
             }
             opcode::admin::SET_FEATURES => self.set_features(at, &command),
             opcode::admin::GET_FEATURES => self.features(at, &command),
             opcode::admin::ASYNC_EVENT_REQUEST => return self.hold_event_request(at, command, capsule, out),
             // No command can be stopped once it has come: none is aborted.
-            opcode::admin::ABORT if !is_discovery => Ok(Outcome::Result(1)),
+            opcode::admin::ABORT if !is_discovery => Ok(AdminAnswer::Result(1)),
             _ => Err(Status::INVALID_OPCODE.do_not_retry()),
         };
         match outcome {
-            Ok(Outcome::Result(result)) => self.reply(at, &command, capsule, (result, Status::SUCCESS), None, out),
-            Ok(Outcome::Page(page)) => {
+            Ok(AdminAnswer::Result(result)) => self.reply(at, &command, capsule, (result, Status::SUCCESS), None, out),
+            Ok(AdminAnswer::Page(page)) => {
                 let data = remote(command.sgl).map(|to| (page, to));
                 self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
             }
@@ -75,7 +75,7 @@ impl Target {
         Ok(packet)
     }
 
-    fn identify(&self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
+    fn identify(&self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<AdminAnswer, Status> {
         let mut packet = self.page(at, command, PAGE_BYTES, out)?;
         let Ok(page) = <&mut [u8; PAGE_BYTES]>::try_from(packet.data_mut()) else {
             return Err(Status::INTERNAL_ERROR);
@@ -106,7 +106,7 @@ impl Target {
             (cns::NAMESPACE_OF_SET, 0) if !is_discovery => drop(space()?),
             _ => return Err(Status::INVALID_FIELD.do_not_retry()),
         }
-        Ok(Outcome::Page(packet))
+        Ok(AdminAnswer::Page(packet))
     }
 
     fn identity(&self, controller: &crate::controller::Controller) -> Page {
@@ -138,7 +138,7 @@ impl Target {
         }
     }
 
-    fn set_features(&mut self, at: u16, command: &Command) -> Result<Outcome, Status> {
+    fn set_features(&mut self, at: u16, command: &Command) -> Result<AdminAnswer, Status> {
         let [dword10, value, ..] = command.cdw10;
         if dword10 >> 31 != 0 {
             return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
@@ -165,7 +165,7 @@ impl Target {
                 self.shared.grant(controller, granted + 1);
                 let granted = QueueCount { submission_less_one: granted, completion_less_one: granted };
                 admin.features[usize::from(feature::NUMBER_OF_QUEUES)] = granted.to_dword();
-                return Ok(Outcome::Result(granted.to_dword().into()));
+                return Ok(AdminAnswer::Result(granted.to_dword().into()));
             }
             // There is no write cache that could be turned off.
             feature::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.do_not_retry()),
@@ -176,10 +176,10 @@ impl Target {
             | feature::WRITE_ATOMICITY) => admin.features[usize::from(kept)] = value,
             _ => return Err(Status::INVALID_FIELD.do_not_retry()),
         }
-        Ok(Outcome::Result(0))
+        Ok(AdminAnswer::Result(0))
     }
 
-    fn features(&self, at: u16, command: &Command) -> Result<Outcome, Status> {
+    fn features(&self, at: u16, command: &Command) -> Result<AdminAnswer, Status> {
         let queue = self.queues.get(at).ok_or(Status::INTERNAL_ERROR)?;
         let admin = queue.admin.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let value = match command.cdw10[0] as u8 {
@@ -196,7 +196,7 @@ impl Target {
             | feature::WRITE_ATOMICITY) => admin.features[usize::from(kept)],
             _ => return Err(Status::INVALID_FIELD.do_not_retry()),
         };
-        Ok(Outcome::Result(value.into()))
+        Ok(AdminAnswer::Result(value.into()))
     }
 
     /// An Asynchronous Event Request waits for an event.

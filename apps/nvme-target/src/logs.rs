@@ -3,16 +3,21 @@
 use std::net::IpAddr;
 
 use verbline::prelude::*;
-use verbline_nvme::discovery::{self, Entry};
+use verbline_nvme::discovery::{self, DiscoveryEntry};
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::log::{self, ERROR_ENTRY_BYTES, LogRequest, Smart, id};
 use verbline_nvme::{Command, Status};
 
-use crate::admin::{FIRMWARE, Outcome};
+use crate::admin::{AdminAnswer, FIRMWARE};
 use crate::stage::Target;
 
 impl Target {
-    pub(crate) fn log_page(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
+    pub(crate) fn log_page(
+        &mut self,
+        at: u16,
+        command: &Command,
+        out: &mut Outputs<'_>,
+    ) -> Result<AdminAnswer, Status> {
         let asked = LogRequest::of(command);
         let (Ok(len), Ok(offset)) = (usize::try_from(asked.len), usize::try_from(asked.offset)) else {
             return Err(Status::INVALID_FIELD.do_not_retry());
@@ -63,7 +68,7 @@ impl Target {
         if offset > window.end {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
-        Ok(Outcome::Page(packet))
+        Ok(AdminAnswer::Page(packet))
     }
 
     /// Where the subsystem is. A listener on every address is at the one that this host `called`.
@@ -75,8 +80,12 @@ impl Target {
         for (index, listener) in listeners.iter().enumerate() {
             let mut address = *listener;
             called.filter(|_| listener.ip().is_unspecified()).into_iter().for_each(|ip| address.set_ip(ip));
-            let entry =
-                Entry { address, port_id: index as u16 + 1, admin_entries: 32, subsystem: self.rules.subsystem };
+            let entry = DiscoveryEntry {
+                address,
+                port_id: index as u16 + 1,
+                admin_entries: 32,
+                subsystem: self.rules.subsystem,
+            };
             entry.write(&mut bytes);
             window.put((index + 1) * discovery::ENTRY_BYTES, &bytes);
         }

@@ -53,13 +53,13 @@ impl fmt::Debug for OwnStores {
 
 #[derive(Debug, Default)]
 struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<KnownController>,
     /// The number of the last challenge; 0: there was none.
     sequence: u32,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownController {
     controller: Arc<Controller>,
     /// The I/O queues that there are, by number.
     queues: Vec<u16>,
@@ -126,7 +126,7 @@ impl Shared {
         let drawn = u64::from_le_bytes(random::bytes().ok_or(Refusal::Busy)?);
         let mut table = self.table();
         // Its writes may be under way as long as an I/O queue of it is there.
-        let is_left_over = |entry: &Entry| {
+        let is_left_over = |entry: &KnownController| {
             entry.controller.is_over() && !entry.queues.is_empty() && entry.controller.is_of(&host, &id)
         };
         if table.entries.iter().any(is_left_over) {
@@ -137,7 +137,7 @@ impl Shared {
         let chosen = drawn.checked_rem(free).and_then(|nth| cntlids.filter(is_free).nth(nth as usize));
         let Some(cntlid) = chosen else { return Err(Refusal::Busy) };
         let controller = Arc::new(Controller::new(cntlid, kind, host, id));
-        table.entries.push(Entry {
+        table.entries.push(KnownController {
             controller: Arc::clone(&controller),
             queues: Vec::new(),
             granted: 0,
@@ -242,7 +242,7 @@ impl Shared {
     }
 }
 
-impl Entry {
+impl KnownController {
     /// Whether an I/O queue of this number may have a place.
     fn may_seat(&self, qid: u16) -> Result<(), Refusal> {
         if self.controller.is_over() || !self.controller.is_ready() || self.controller.kind != ControllerType::Io {
@@ -256,7 +256,7 @@ impl Entry {
 }
 
 impl Table {
-    fn find(&mut self, cntlid: u16) -> Option<&mut Entry> {
+    fn find(&mut self, cntlid: u16) -> Option<&mut KnownController> {
         self.entries.iter_mut().find(|entry| entry.controller.cntlid == cntlid)
     }
 }

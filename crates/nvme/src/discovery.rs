@@ -17,7 +17,7 @@ const NVM_SUBSYSTEM: u8 = 2;
 
 /// A subsystem that can be reached by RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DiscoveryEntry {
     /// Where its listener is.
     pub address: SocketAddr,
     /// The number of that port in the subsystem.
@@ -40,7 +40,7 @@ pub fn read_head(log: &[u8]) -> Option<(u64, u64)> {
     (log.len() >= 18 && u16_at(log, 16) == 0).then(|| (u64_at(log, 0), u64_at(log, 8)))
 }
 
-impl Entry {
+impl DiscoveryEntry {
     /// The entry on the wire.
     pub fn write(&self, entry: &mut [u8; ENTRY_BYTES]) {
         entry.fill(0);
@@ -60,9 +60,9 @@ impl Entry {
     ///
     /// # Errors
     /// It is not of an NVM subsystem by RDMA, or has no address or no name.
-    pub fn read(entry: &[u8]) -> Result<Entry, FieldError> {
+    pub fn read(entry: &[u8]) -> Result<DiscoveryEntry, FieldError> {
         if entry.len() < ENTRY_BYTES {
-            return Err(FieldError::short("Discovery Log Entry", entry.len()));
+            return Err(FieldError::short("Discovery Log DiscoveryEntry", entry.len()));
         }
         let bad = |field, at: usize| FieldError::new(field, at, entry[at], Status::INVALID_FIELD);
         if entry[0] != RDMA {
@@ -74,7 +74,7 @@ impl Entry {
         let ip: IpAddr =
             text_at(entry, 512, 256).and_then(|text| text.parse().ok()).ok_or_else(|| bad("TRADDR", 512))?;
         let port = text_at(entry, 32, 32).and_then(|text| text.parse().ok()).ok_or_else(|| bad("TRSVCID", 32))?;
-        Ok(Entry {
+        Ok(DiscoveryEntry {
             address: SocketAddr::new(ip, port),
             port_id: u16_at(entry, 4),
             admin_entries: u16_at(entry, 8),

@@ -13,7 +13,7 @@ use rdma_sys::ibv_access_flags as flag;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
-use verbline_sync::seqlock_entry::Entry;
+use verbline_sync::seqlock_entry::KeyEntry;
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -33,7 +33,7 @@ pub(crate) const WINDOW: u32 = 1 << 31;
 /// `offset` is where `mkey` has what it stands for.
 pub(crate) const INDIRECT: u32 = 1 << 30;
 
-static TABLE: [AtomicPtr<[Entry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
+static TABLE: [AtomicPtr<[KeyEntry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
 
 #[derive(Debug)]
 struct Allocator {
@@ -219,7 +219,7 @@ pub(crate) fn clear(key: u32) -> bool {
 }
 
 #[inline(always)]
-fn entry(index: usize) -> Option<&'static Entry> {
+fn entry(index: usize) -> Option<&'static KeyEntry> {
     // Acquire pairs with the Release in `add_chunk`.
     let chunk = TABLE.get(index >> CHUNK_BITS)?.load(Ordering::Acquire);
     // SAFETY: chunks are never freed.
@@ -227,7 +227,7 @@ fn entry(index: usize) -> Option<&'static Entry> {
 }
 
 fn add_chunk(chunk: usize) {
-    let new: Box<[Entry; CHUNK]> = Box::new(std::array::from_fn(|_| Entry::default()));
+    let new: Box<[KeyEntry; CHUNK]> = Box::new(std::array::from_fn(|_| KeyEntry::default()));
     // Release pairs with the Acquire in `entry`.
     TABLE[chunk].store(Box::into_raw(new), Ordering::Release);
 }

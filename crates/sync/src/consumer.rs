@@ -3,7 +3,7 @@
 //! What it guarantees is said in `ring`.
 
 use crate::primitives::{Backoff, Ordering};
-use crate::ring::{CqRing, DISARMED, Entry, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
+use crate::ring::{CqEntry, CqRing, DISARMED, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
 use std::marker::PhantomData;
 use verbline_ring::fence::heavy;
 
@@ -51,7 +51,7 @@ impl<'r> Cursor<'r> {
 
     /// The next completion, if it is published.
     #[inline(always)]
-    pub fn peek(&self) -> Option<Entry<'r>> {
+    pub fn peek(&self) -> Option<CqEntry<'r>> {
         let (first, second) = (self.slot(self.head), self.slot(self.head + 1));
         prefetch(second);
         // Acquire pairs with the Release in `Claim::publish`.
@@ -59,7 +59,7 @@ impl<'r> Cursor<'r> {
         if seq & POSITION_MASK != (self.head + 1) & POSITION_MASK {
             return None;
         }
-        Some(Entry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
+        Some(CqEntry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
     }
 
     /// The completion is taken.
@@ -95,7 +95,7 @@ impl Consumer {
     /// # Safety
     /// `ring` is the one that this consumer was made with.
     #[inline(always)]
-    pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
+    pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<CqEntry<'r>> {
         // SAFETY: `ring` is this consumer's own, for which the owner of both answers.
         unsafe {
             match self.cursor(ring).peek() {
@@ -108,7 +108,7 @@ impl Consumer {
     /// # Safety
     /// The contract of [`next`](Self::next).
     #[cold]
-    unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
+    unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<CqEntry<'r>> {
         // SAFETY: by the contract of `next`, the consumer was made with this ring.
         let cursor = unsafe { self.cursor(ring) };
         // Relaxed: our own store is the oldest that it can be; if a producer took it, its
@@ -168,7 +168,7 @@ impl Consumer {
     /// change. Producers wait meanwhile. Nobody else consumes.
     ///
     /// # Safety
-    /// `ring` is the one that this consumer was made with. No [`Entry`] and no [`Cursor`] of it is
+    /// `ring` is the one that this consumer was made with. No [`CqEntry`] and no [`Cursor`] of it is
     /// used after, nor a [`Claim`](crate::ring::Claim) whose completions are all published.
     pub unsafe fn grow(&mut self, ring: &CqRing, slots: usize) {
         if slots as u64 <= self.mask + 1 {

@@ -19,7 +19,7 @@
 //!   says to notify. Here the fences are `verbline_ring`'s: light after publishing, heavy in `arm`.
 
 use crate::primitives::Ordering;
-use crate::ring::{Entry, Slot, TWO_SLOTS, sequence, tag_of};
+use crate::ring::{CqEntry, Slot, TWO_SLOTS, sequence, tag_of};
 use verbline_ring::fence;
 
 /// See the [module](self). The two lines are a pair that prefetchers fetch together.
@@ -74,12 +74,12 @@ impl Reader {
     /// where it is nobody's (its queue pair was reset since), another may be written over it
     /// meanwhile, and is found by the next look.
     #[inline(always)]
-    pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<Entry<'m>> {
+    pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<CqEntry<'m>> {
         let [first, second] = &mailbox.slots;
         // Acquire pairs with the Release in `publish`.
         let seq = first.seq.load(Ordering::Acquire);
         let is_new = seq != self.taken;
         self.taken = seq;
-        is_new.then(|| Entry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
+        is_new.then(|| CqEntry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
     }
 }

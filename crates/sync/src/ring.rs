@@ -153,7 +153,7 @@ pub struct Claim<'r> {
 /// entry.first().body(|words| words);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'r> {
+pub struct CqEntry<'r> {
     /// The producer's tag.
     pub tag: u32,
     /// Whether `second` belongs to it.
@@ -162,10 +162,10 @@ pub struct Entry<'r> {
     second: &'r Slot,
 }
 
-impl<'r> Entry<'r> {
+impl<'r> CqEntry<'r> {
     #[inline(always)]
-    pub(crate) fn new(tag: u32, two_slots: bool, first: &'r Slot, second: &'r Slot) -> Entry<'r> {
-        Entry { tag, two_slots, first, second }
+    pub(crate) fn new(tag: u32, two_slots: bool, first: &'r Slot, second: &'r Slot) -> CqEntry<'r> {
+        CqEntry { tag, two_slots, first, second }
     }
 
     /// The first slot.

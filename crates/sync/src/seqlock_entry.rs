@@ -5,8 +5,8 @@
 //! changes under its readers: it is cleared, then set for the next bind, perhaps for the same key.
 //! So a reader of any entry counts changes as well.
 //!
-//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key
-//! didn't stand for anything at some time during the call. It never waits.
+//! What it guarantees: [`KeyEntry::read`] gives what one [`KeyEntry::set`] wrote, or `None` if the
+//! key didn't stand for anything at some time during the call. It never waits.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -34,7 +34,7 @@ pub struct Grant {
 /// them singly, but for `key`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Entry {
+pub struct KeyEntry {
     /// 0 while unused or being changed.
     pub key: AtomicU32,
     /// See [`Grant::pd`].
@@ -53,7 +53,7 @@ pub struct Entry {
     pub offset: AtomicU64,
 }
 
-impl Entry {
+impl KeyEntry {
     /// From now on `key` stands for `grant`. The entry has no other key, and one thread at a time
     /// sets it.
     pub fn set(&self, key: u32, grant: &Grant) {
@@ -111,13 +111,13 @@ impl Entry {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Entry, Grant};
+    use super::{Grant, KeyEntry};
 
     /// A stale invalidation names a key that the entry had before: it takes nothing away from the
     /// key that the entry has now.
     #[test]
     fn a_key_that_was_replaced_reads_and_clears_nothing() {
-        let (entry, old, new) = (Entry::default(), 0x100, 0x101);
+        let (entry, old, new) = (KeyEntry::default(), 0x100, 0x101);
         let grant = |start| Grant { pd: 1, access: 2, start, len: 64, offset: 8, qpn: 3, parent: 4 };
         entry.set(old, &grant(0x1000));
         assert_eq!((entry.read(old), entry.read(new)), (Some(grant(0x1000)), None));

@@ -15,8 +15,8 @@ use verbline_sync::consumer::Consumer;
 use verbline_sync::credit::{Attention, FLUSHING, Posted, WAITING};
 use verbline_sync::lock::SpinLock;
 use verbline_sync::mailbox::{Mailbox, Reader};
-use verbline_sync::ring::{CqRing, Entry, NEXT, Overrun, SOLICITED};
-use verbline_sync::seqlock_entry::{Entry as KeyEntry, Grant};
+use verbline_sync::ring::{CqEntry, CqRing, NEXT, Overrun, SOLICITED};
+use verbline_sync::seqlock_entry::{Grant, KeyEntry};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -69,7 +69,7 @@ fn take(consumer: &mut Consumer, ring: &CqRing) -> Option<u64> {
     Some(taken(consumer, ring, &entry))
 }
 
-fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &Entry<'_>) -> u64 {
+fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &CqEntry<'_>) -> u64 {
     // SAFETY, both: published, and not given back yet.
     let value = entry.first().body(|body| unsafe { (*body)[0] });
     assert_eq!(entry.tag, value as u32);
@@ -156,7 +156,7 @@ fn receive(reader: &mut Reader, mailbox: &Mailbox) -> Option<u64> {
     Some(received(&entry))
 }
 
-fn received(entry: &Entry<'_>) -> u64 {
+fn received(entry: &CqEntry<'_>) -> u64 {
     // SAFETY, both: published, and not acknowledged yet.
     let value = entry.first().body(|body| unsafe { (*body)[0] });
     assert_eq!(entry.tag, value as u32);

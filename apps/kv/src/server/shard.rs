@@ -7,7 +7,7 @@ use verbline::prelude::*;
 
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request, Status};
 use crate::settings::Settings;
-use crate::table::{Entry, Shape, Table, TableError};
+use crate::table::{FoundKey, Shape, Table, TableError};
 
 /// The only output.
 const REPLY: OutId = OutId(0);
@@ -121,7 +121,7 @@ impl Stage for Shard {
 /// What a request comes to.
 enum Answer {
     Status(Status),
-    Value(Entry),
+    Value(FoundKey),
     Location(Location),
 }
 

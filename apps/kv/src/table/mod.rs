@@ -19,4 +19,4 @@ mod tests;
 
 pub(crate) use shape::{Shape, hash};
 pub(crate) use view::{Found, find};
-pub(crate) use writer::{Entry, Table, TableError};
+pub(crate) use writer::{FoundKey, Table, TableError};

@@ -35,7 +35,7 @@ struct Known {
 
 /// Where a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct FoundKey {
     slot: usize,
     /// Length of its value, bytes.
     pub(crate) value_bytes: usize,
@@ -70,14 +70,14 @@ impl<M: Memory> Table<M> {
     }
 
     /// The entry of a key; `None` if there is no such key.
-    pub(crate) fn find(&mut self, key: &[u8]) -> Result<Option<Entry>, TableError> {
+    pub(crate) fn find(&mut self, key: &[u8]) -> Result<Option<FoundKey>, TableError> {
         let slot = self.slot_of(key, hash(key))?;
-        Ok(slot.map(|slot| Entry { slot, value_bytes: self.known[slot].value_bytes as usize }))
+        Ok(slot.map(|slot| FoundKey { slot, value_bytes: self.known[slot].value_bytes as usize }))
     }
 
     /// Copies the value of an entry that was found since the last change. It fills `value`, or as
     /// much of it as the value is long.
-    pub(crate) fn read(&self, entry: Entry, value: &mut [u8]) -> Result<(), TableError> {
+    pub(crate) fn read(&self, entry: FoundKey, value: &mut [u8]) -> Result<(), TableError> {
         let len = entry.value_bytes.min(value.len());
         Ok(self.memory.read_into(self.value_at(entry.slot), &mut value[..len])?)
     }

@@ -4,7 +4,7 @@
 use crate::common::{ENTRIES, Host, SUBSYSTEM, end, plan, start, target};
 use verbline::engine::Running;
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
-use verbline_nvme::discovery::{Entry, read_head};
+use verbline_nvme::discovery::{DiscoveryEntry, read_head};
 use verbline_nvme::identify::cns;
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
@@ -19,7 +19,7 @@ fn log(host: &Host, id: u8, len: u32) -> Command {
 
 /// The generation of the discovery log, and its entries.
 #[track_caller]
-fn discovered(host: &mut Host) -> (u64, Vec<Entry>) {
+fn discovered(host: &mut Host) -> (u64, Vec<DiscoveryEntry>) {
     let admin = host.dial_queue(0);
     let data = host.data(CNTLID_ANY, DISCOVERY_NQN);
     assert!(host.connect(admin, CONNECT, &data).status.is_success());
@@ -29,7 +29,8 @@ fn discovered(host: &mut Host) -> (u64, Vec<Entry>) {
     assert!(host.ask(admin, &command).status.is_success());
     let page = host.bytes(0, 4096);
     let (generation, entries) = read_head(&page).expect("a head");
-    let entries = page[1024..].chunks(1024).take(entries as usize).map(|entry| Entry::read(entry).expect("an entry"));
+    let entries =
+        page[1024..].chunks(1024).take(entries as usize).map(|entry| DiscoveryEntry::read(entry).expect("an entry"));
     (generation, entries.collect())
 }
 

@@ -25,7 +25,7 @@ use crate::stats::wire::IncidentsReport;
 
 /// One connection.
 #[derive(Clone, Debug)]
-struct Entry {
+struct SupervisedConnection {
     /// The port's place in the plan, and its name.
     index: usize,
     port: String,
@@ -40,7 +40,7 @@ struct Entry {
 
 /// How the connections of a run are, for any thread to read: their supervisors keep it up to date.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Statuses(Vec<Entry>);
+pub(crate) struct Statuses(Vec<SupervisedConnection>);
 
 /// The thread that makes the connections of a port with many.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct StartedCmThread {
 /// The connections of a run; none before they were established.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    entries: Vec<Entry>,
+    entries: Vec<SupervisedConnection>,
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Of ports with many connections.
@@ -109,7 +109,7 @@ impl Connections {
             ended: None,
             last_error: None,
         }));
-        self.entries.push(Entry {
+        self.entries.push(SupervisedConnection {
             index: port.index,
             port: port.name.clone(),
             lcore: port.lcore.clone(),
@@ -231,7 +231,7 @@ fn of_cm_thread(port: &str, lcore: String, acceptor: Option<&AcceptorGuard>, ask
     Stuck { lcore, stage: None, who, place, since: from.elapsed() }
 }
 
-impl Entry {
+impl SupervisedConnection {
     /// Its supervisor does not end.
     fn stuck(&self, asked: Instant) -> Stuck {
         let who = format!("the thread that supervises the connection of port.{}", self.port);
@@ -308,7 +308,7 @@ mod tests {
             ended: None,
             last_error: None,
         };
-        let entry = |index| Entry {
+        let entry = |index| SupervisedConnection {
             index,
             port: format!("port{index}"),
             lcore: "a".into(),

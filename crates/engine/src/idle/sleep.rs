@@ -58,7 +58,7 @@ pub(crate) trait Sleepable {
 
 /// How a sleep went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SleepOutcome {
     /// The turn after arming found work: not slept at all.
     Stayed(Turn),
     /// Slept.
@@ -72,13 +72,13 @@ pub(crate) enum Outcome {
 
 /// Arms everything, looks once more, and blocks if there is nothing: until `until_ns` at the
 /// latest.
-pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::Result<Outcome> {
+pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::Result<SleepOutcome> {
     let armed = lcore.arm()?;
     let turn = lcore.turn();
     let due_ns = turn.timer_ns.unwrap_or(Tick::MAX).min(until_ns.unwrap_or(Tick::MAX));
     if turn.busy || due_ns <= turn.now_ns || lcore.control_calls() {
         lcore.release(armed)?;
-        return Ok(Outcome::Stayed(turn));
+        return Ok(SleepOutcome::Stayed(turn));
     }
     let from_ns = lcore.now_ns();
     let timeout_ns = due_ns.saturating_sub(from_ns).min(SAFETY_TIMEOUT_NS);
@@ -95,7 +95,7 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::
         }
     };
     lcore.release(armed)?;
-    Ok(Outcome::Slept { cause, asleep_ns, rescued })
+    Ok(SleepOutcome::Slept { cause, asleep_ns, rescued })
 }
 
 /// After a pure time-out: has something arrived, and if so, was its announcement merely late? Work
@@ -181,7 +181,10 @@ mod tests {
             let mut lcore = Unannounced { lost, queued: false, answered: false, blocks: Vec::new(), now_ns: 0 };
             let outcome = sleep(&mut lcore, None).unwrap();
             assert_eq!(lcore.blocks, [SAFETY_TIMEOUT_NS, GRACE_NS]);
-            assert!(matches!(outcome, Outcome::Slept { rescued, .. } if rescued == lost), "lost: {lost}, {outcome:?}");
+            assert!(
+                matches!(outcome, SleepOutcome::Slept { rescued, .. } if rescued == lost),
+                "lost: {lost}, {outcome:?}"
+            );
             assert!(lcore.answered, "what came is acted on");
         }
     }

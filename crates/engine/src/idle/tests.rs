@@ -11,7 +11,7 @@ use verbline_plan::IdlePolicy;
 
 use crate::api::stage::Next;
 use crate::idle::policy::{Budget, Idle, Step, Turn};
-use crate::idle::sleep::{Fired, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
+use crate::idle::sleep::{Fired, SAFETY_TIMEOUT_NS, SleepOutcome, Sleepable, sleep};
 use crate::lcore::waits::Polling;
 use crate::stats::clock::Tick;
 
@@ -235,8 +235,8 @@ fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
         if let Step::Sleep { timer_ns } = idle.after(turn) {
             let before = model.taken;
             match sleep(model, timer_ns).expect("the model never fails") {
-                Outcome::Stayed(_) => idle.stayed(),
-                Outcome::Slept { cause, rescued, asleep_ns } => {
+                SleepOutcome::Stayed(_) => idle.stayed(),
+                SleepOutcome::Slept { cause, rescued, asleep_ns } => {
                     idle.woke(model.now_ns, cause);
                     run.sleeps += 1;
                     run.rescues += usize::from(rescued);

@@ -7,7 +7,7 @@ use verbline_verbs::Notify;
 
 use crate::control::notice::Notice;
 use crate::idle::policy::{Step, Turn};
-use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
+use crate::idle::sleep::{Fired, SleepOutcome, Sleepable, sleep};
 use crate::idle::wake_set::Armed;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
@@ -63,11 +63,11 @@ impl Lcore {
         self.wakes.notify = notify;
         let until_ns = [until_ns, look_ns].into_iter().flatten().min();
         match sleep(self, until_ns)? {
-            Outcome::Stayed(_) => {
+            SleepOutcome::Stayed(_) => {
                 self.idle.stayed();
                 self.state.ctx.stats.armed_in_vain.add(1);
             }
-            Outcome::Slept { cause, asleep_ns, rescued } => {
+            SleepOutcome::Slept { cause, asleep_ns, rescued } => {
                 let stats = &self.state.ctx.stats;
                 stats.sleeps.add(1);
                 stats.asleep_ns.add(asleep_ns);

@@ -16,14 +16,14 @@
 //!   seconds keeps its packet for good ([`leaked_pools`](crate::leaked_pools)).
 
 mod buffers;
-mod entry;
 mod error;
 mod ring;
 mod slots;
+mod submission;
 
-pub use entry::{Completed, Entry, PushError, RingSpec, What};
 pub use error::RingError;
 pub use ring::FileRing;
+pub use submission::{Completed, PushError, RingSpec, Submission, What};
 
 /// The most bytes of one [`What::WriteZeros`].
 pub const ZEROS_MAX: u32 = 64 * 1024;

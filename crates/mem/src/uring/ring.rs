@@ -8,9 +8,9 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::ZEROS_MAX;
 use super::buffers::Buffers;
-use super::entry::{Completed, Entry, PushError, RingSpec, What};
 use super::error::RingError;
 use super::slots::Slots;
+use super::submission::{Completed, PushError, RingSpec, Submission, What};
 use crate::packet::Packet;
 use crate::pool::Pool;
 
@@ -124,15 +124,15 @@ impl FileRing {
     /// # Errors
     /// It comes back, with the reason.
     #[inline]
-    pub fn push(&mut self, entry: Entry) -> Result<(), (Entry, PushError)> {
+    pub fn push(&mut self, entry: Submission) -> Result<(), (Submission, PushError)> {
         if self.broken.is_some() {
             return Err((entry, PushError::Broken));
         }
         let Some(sqe) = self.sqe(&entry) else { return Err((entry, PushError::NoData)) };
-        let Entry { what, packet, tag } = entry;
+        let Submission { what, packet, tag } = entry;
         let index = match self.slots.put(tag, packet) {
             Ok(index) => index,
-            Err(packet) => return Err((Entry { what, packet, tag }, PushError::Full)),
+            Err(packet) => return Err((Submission { what, packet, tag }, PushError::Full)),
         };
         let sqe = sqe.user_data(index.into());
         // SAFETY: the entry's buffer is its packet's data, or ZEROS, which is never written. The
@@ -145,12 +145,12 @@ impl FileRing {
         }
         // The queue has as many places as there are slots, so this is not met.
         let packet = self.slots.undo_put(index);
-        Err((Entry { what, packet, tag }, PushError::Full))
+        Err((Submission { what, packet, tag }, PushError::Full))
     }
 
     /// What the kernel is told; `None` for a transfer of nothing.
     #[inline]
-    fn sqe(&self, entry: &Entry) -> Option<squeue::Entry> {
+    fn sqe(&self, entry: &Submission) -> Option<squeue::Entry> {
         let rw_flags = |dsync| if dsync { libc::RWF_DSYNC } else { 0 };
         Some(match entry.what {
             What::Read { offset, skip } => {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::support::{pool_of, spec};
-use verbline_mem::uring::{Completed, Entry, FileRing, PushError, RingError, RingSpec, What, ZEROS_MAX};
+use verbline_mem::uring::{Completed, FileRing, PushError, RingError, RingSpec, Submission, What, ZEROS_MAX};
 use verbline_mem::{Pool, PoolCache};
 
 fn ring(depth: u32, pools: &[Pool]) -> FileRing {
@@ -13,10 +13,10 @@ fn ring(depth: u32, pools: &[Pool]) -> FileRing {
     FileRing::open(file, &RingSpec { depth, pools: pools.to_vec() }).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn entry(what: What, cache: &PoolCache, len: usize, tag: u64) -> Entry {
+fn entry(what: What, cache: &PoolCache, len: usize, tag: u64) -> Submission {
     let mut packet = cache.get_of_len(len).expect("packets enough");
     packet.data_mut().fill(tag as u8);
-    Entry { what, packet: Some(packet), tag }
+    Submission { what, packet: Some(packet), tag }
 }
 
 /// Starts what was pushed, and waits for all of it.
@@ -64,11 +64,11 @@ fn a_ring_that_is_full_and_a_transfer_of_nothing_are_refused() {
     let mut ring = ring(2, &[]);
     let read = What::Read { offset: 0, skip: 0 };
     let nothing = [
-        Entry { what: read, packet: None, tag: 1 },
+        Submission { what: read, packet: None, tag: 1 },
         entry(What::Read { offset: 0, skip: 64 }, &cache, 64, 1),
         entry(What::Write { offset: 0, skip: 65, dsync: false }, &cache, 64, 1),
-        Entry { what: What::WriteZeros { offset: 0, len: 0, dsync: false }, packet: None, tag: 1 },
-        Entry { what: What::WriteZeros { offset: 0, len: ZEROS_MAX + 1, dsync: false }, packet: None, tag: 1 },
+        Submission { what: What::WriteZeros { offset: 0, len: 0, dsync: false }, packet: None, tag: 1 },
+        Submission { what: What::WriteZeros { offset: 0, len: ZEROS_MAX + 1, dsync: false }, packet: None, tag: 1 },
     ];
     for entry in nothing {
         let (had, what) = (entry.packet.is_some(), entry.what);
@@ -87,7 +87,7 @@ fn a_ring_that_is_full_and_a_transfer_of_nothing_are_refused() {
 #[test]
 fn zeros_syncs_and_errors_come_back_as_they_are() {
     let mut ring = ring(8, &[]);
-    let without = |what, tag| Entry { what, packet: None, tag };
+    let without = |what, tag| Submission { what, packet: None, tag };
     ring.push(without(What::WriteZeros { offset: 0, len: ZEROS_MAX, dsync: true }, 0)).unwrap();
     assert_eq!(all_done(&mut ring)[0].result, Ok(ZEROS_MAX));
     ring.push(without(What::Sync, 1)).unwrap();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use verbline_nvme::connect::{Connect, ConnectData};
-use verbline_nvme::discovery::{self, Entry};
+use verbline_nvme::discovery::{self, DiscoveryEntry};
 use verbline_nvme::feature::QueueCount;
 use verbline_nvme::identify::{Controller, ControllerType, PAGE_BYTES};
 use verbline_nvme::io::{DsmRange, ReadWrite};
@@ -65,8 +65,8 @@ proptest! {
         len in prop_oneof![Just(PAGE_BYTES), 0..PAGE_BYTES],
     ) {
         let page: Vec<u8> = seed.iter().copied().cycle().take(len).collect();
-        let _ = (Controller::read(&page), Namespace::read(&page), ConnectData::read(&page), Entry::read(&page));
-        let _ = (namespace::read_name(&page), discovery::read_head(&page));
+        let _ = (Controller::read(&page), Namespace::read(&page), ConnectData::read(&page));
+        let _ = (namespace::read_name(&page), discovery::read_head(&page), DiscoveryEntry::read(&page));
         prop_assert!(namespace::read_list(&page).count() <= namespace::LISTED_MAX);
         prop_assert!(DsmRange::read_all(&page).count() <= len / 16);
     }
@@ -122,10 +122,10 @@ proptest! {
             prop_assert_eq!(first(&namespace::Names { eui64: None, ..names }), Some(namespace::Name::Nguid(nguid)));
         }
         let address = SocketAddr::from(([10, 9, 9, 1], port));
-        let entry = Entry { address, port_id: cntlid, admin_entries: 32, subsystem };
+        let entry = DiscoveryEntry { address, port_id: cntlid, admin_entries: 32, subsystem };
         let mut bytes = [0; discovery::ENTRY_BYTES];
         entry.write(&mut bytes);
-        prop_assert_eq!(Entry::read(&bytes), Ok(entry));
+        prop_assert_eq!(DiscoveryEntry::read(&bytes), Ok(entry));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::limits::{
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
 use crate::read::reader::{Field, Key, Reader, TableHeader, table_of};
-use crate::text::tree::{Entry, Node, Table};
+use crate::text::tree::{KeyValue, Node, Table};
 
 /// What `pages` may say.
 pub(crate) const PAGES: [(&str, Pages); 4] =
@@ -259,7 +259,7 @@ impl Tables<'_> {
 }
 
 /// A name is used in references such as `stage.NAME`, in graphs and in statistics.
-fn check_name(entry: &Entry, sort: &str, sink: &mut Sink) {
+fn check_name(entry: &KeyValue, sort: &str, sink: &mut Sink) {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {
         let article = if ["lcore", "injector"].contains(&sort) { "an" } else { "a" };

@@ -10,7 +10,7 @@ use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::diag::suggestions;
 use crate::text::duration;
-use crate::text::tree::{Entry, Node, Table, Value};
+use crate::text::tree::{KeyValue, Node, Table, Value};
 
 /// A value and the place that sums and diagnostics cite for it.
 #[derive(Debug, Clone)]
@@ -118,16 +118,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Where a key stands that is asked for elsewhere.
-    pub(crate) fn place(&self, key: &'static str) -> Option<&'a Entry> {
+    pub(crate) fn place(&self, key: &'static str) -> Option<&'a KeyValue> {
         self.table.find(key)
     }
 
     /// A table within this one, to be looked into by the caller.
-    pub(crate) fn table(&mut self, key: &'static str) -> Option<&'a Entry> {
+    pub(crate) fn table(&mut self, key: &'static str) -> Option<&'a KeyValue> {
         self.entry(key, Takes::Table, LeftOut::Open)
     }
 
-    fn entry(&mut self, name: &'static str, takes: Takes, left_out: LeftOut) -> Option<&'a Entry> {
+    fn entry(&mut self, name: &'static str, takes: Takes, left_out: LeftOut) -> Option<&'a KeyValue> {
         self.known.push(Key { name, takes, left_out });
         self.table.find(name)
     }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn as_texts(&mut self, entry: &Entry, max: usize) -> Vec<Field<String>> {
+    fn as_texts(&mut self, entry: &KeyValue, max: usize) -> Vec<Field<String>> {
         let key = &entry.key;
         let Value::Array(items) = &entry.node.value else {
             self.wrong_type(&entry.node, key, "an array of strings");
@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
 
-    fn as_duration(&mut self, entry: &Entry, max: Duration) -> Option<Field<Duration>> {
+    fn as_duration(&mut self, entry: &KeyValue, max: Duration) -> Option<Field<Duration>> {
         let key = &entry.key;
         let text = self.as_text(entry)?;
         let refused = match duration::parse(&text.value) {
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Complains if `entry` is absent.
-    fn need(&mut self, entry: Option<&Entry>, key: &str, example: &str) -> Option<()> {
+    fn need(&mut self, entry: Option<&KeyValue>, key: &str, example: &str) -> Option<()> {
         if entry.is_none() {
             let message = format!("[{}] needs `{key}`", self.path);
             self.sink.error("missing-key", self.head, message).help(format!("add `{key} = {example}`"));
@@ -324,7 +324,7 @@ impl<'a> Reader<'a> {
         entry.map(|_| ())
     }
 
-    fn as_text(&mut self, entry: &Entry) -> Option<Field<String>> {
+    fn as_text(&mut self, entry: &KeyValue) -> Option<Field<String>> {
         self.node_text(&entry.node, &entry.key)
     }
 
@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
         Some(Field { value: text.clone(), span: node.span, given: true })
     }
 
-    fn as_number<N: Number>(&mut self, entry: &Entry, range: RangeInclusive<N>) -> Option<Field<N>> {
+    fn as_number<N: Number>(&mut self, entry: &KeyValue, range: RangeInclusive<N>) -> Option<Field<N>> {
         let Value::Int(number) = entry.node.value else {
             self.wrong_type(&entry.node, &entry.key, "an integer");
             return None;
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
         value.map(|value| Field { value, span: entry.node.span, given: true })
     }
 
-    fn as_choice<T: Copy>(&mut self, entry: &Entry, choices: &[(&'static str, T)]) -> Option<Field<T>> {
+    fn as_choice<T: Copy>(&mut self, entry: &KeyValue, choices: &[(&'static str, T)]) -> Option<Field<T>> {
         let text = self.as_text(entry)?;
         let found = choices.iter().find(|(word, _)| *word == text.value);
         if found.is_none() {
@@ -386,7 +386,7 @@ fn choice_of<T>(choices: &[(&'static str, T)]) -> Takes {
 }
 
 /// An entry as a table, which `path` says how to write.
-pub(crate) fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
+pub(crate) fn table_of<'a>(entry: &'a KeyValue, path: &str, sink: &mut Sink) -> Option<&'a Table> {
     let table = entry.node.as_table();
     if table.is_none() {
         sink.error("wrong-type", entry.key_span, format!("`{}` must be a table, not {}", entry.key, entry.node.kind()))

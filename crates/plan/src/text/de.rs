@@ -8,17 +8,17 @@ use serde::de::{Unexpected, VariantAccess};
 use serde::forward_to_deserialize_any;
 
 use crate::diag::source::Span;
-use crate::text::tree::{Entry, Node, Value};
+use crate::text::tree::{KeyValue, Node, Value};
 
 /// What went wrong, and where if that is known yet.
 #[derive(Debug)]
 pub(crate) struct Error {
     pub(crate) span: Option<Span>,
-    pub(crate) fault: Fault,
+    pub(crate) fault: DeFault,
 }
 
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum DeFault {
     UnknownKey { key: String, known: &'static [&'static str] },
     UnknownVariant { name: String, known: &'static [&'static str] },
     MissingKey { key: &'static str },
@@ -35,12 +35,12 @@ impl Error {
 
     /// [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the
     /// entry's own key.
-    fn inside(self, entry: &Entry) -> Self {
-        let missing = matches!(self.fault, Fault::MissingKey { .. });
+    fn inside(self, entry: &KeyValue) -> Self {
+        let missing = matches!(self.fault, DeFault::MissingKey { .. });
         self.at(if missing { entry.key_span } else { entry.node.span })
     }
 
-    fn new(fault: Fault) -> Self {
+    fn new(fault: DeFault) -> Self {
         Error { span: None, fault }
     }
 }
@@ -55,27 +55,27 @@ impl std::error::Error for Error {}
 
 impl de::Error for Error {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Error::new(Fault::Other(message.to_string()))
+        Error::new(DeFault::Other(message.to_string()))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Error::new(Fault::Type { found: found.to_string(), expected: expected.to_string() })
+        Error::new(DeFault::Type { found: found.to_string(), expected: expected.to_string() })
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Error::new(Fault::Other(format!("{found} does not fit: expected {expected}")))
+        Error::new(DeFault::Other(format!("{found} does not fit: expected {expected}")))
     }
 
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
-        Error::new(Fault::UnknownKey { key: key.to_owned(), known })
+        Error::new(DeFault::UnknownKey { key: key.to_owned(), known })
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
-        Error::new(Fault::UnknownVariant { name: name.to_owned(), known })
+        Error::new(DeFault::UnknownVariant { name: name.to_owned(), known })
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Error::new(Fault::MissingKey { key })
+        Error::new(DeFault::MissingKey { key })
     }
 }
 
@@ -117,7 +117,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             Value::Str(name) => visitor.visit_enum(name.as_str().into_deserializer()),
             Value::Table(table) if table.entries.len() == 1 => visitor.visit_enum(Variant(&table.entries[0])),
             Value::Table(_) => Err(de::Error::custom("expected one choice: a string, or a table with one key")),
-            _ => Err(Error::new(Fault::Type { found: self.0.kind().to_owned(), expected: "a string".to_owned() })),
+            _ => Err(Error::new(DeFault::Type { found: self.0.kind().to_owned(), expected: "a string".to_owned() })),
         }
     }
 
@@ -143,8 +143,8 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 }
 
 struct Entries<'a> {
-    rest: std::slice::Iter<'a, Entry>,
-    current: Option<&'a Entry>,
+    rest: std::slice::Iter<'a, KeyValue>,
+    current: Option<&'a KeyValue>,
 }
 
 impl<'de> MapAccess<'de> for Entries<'_> {
@@ -165,7 +165,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 }
 
 /// `{ variant = content }`.
-struct Variant<'a>(&'a Entry);
+struct Variant<'a>(&'a KeyValue);
 
 impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
     type Error = Error;
@@ -178,13 +178,13 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
     }
 }
 
-struct Content<'a>(&'a Entry);
+struct Content<'a>(&'a KeyValue);
 
 impl<'de> VariantAccess<'de> for Content<'_> {
     type Error = Error;
 
     fn unit_variant(self) -> Result<(), Error> {
-        Err(Error::new(Fault::Other(format!("`{0}` takes no value: write \"{0}\"", self.0.key))).at(self.0.node.span))
+        Err(Error::new(DeFault::Other(format!("`{0}` takes no value: write \"{0}\"", self.0.key))).at(self.0.node.span))
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {

@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 
 use crate::diag::diagnostics::{Diagnostic, Severity};
 use crate::diag::source::{Location, Sources, Span};
-use crate::text::de::{self, Fault};
+use crate::text::de::{self, DeFault};
 use crate::text::keys::{AppDefault, AppKey, AppTakes, Keys};
-use crate::text::tree::{Entry, Node, Table, Value};
+use crate::text::tree::{KeyValue, Node, Table, Value};
 
 /// A stage's `params` or an application's section. Cheap to pass by reference; holds its own copy
 /// of the values.
@@ -71,7 +71,7 @@ impl Params {
                 Some(entry) => self.complete_key(&mut entry.node, &path, key)?,
                 None => {
                     let value = left_out(key.left_out).map(|value| Node { span, value });
-                    let entry = |node| Entry { key: key.name.to_owned(), key_span: span, node };
+                    let entry = |node| KeyValue { key: key.name.to_owned(), key_span: span, node };
                     table.entries.extend(value.map(entry));
                 }
             }
@@ -136,17 +136,17 @@ impl Params {
         let span = error.span.unwrap_or(self.head);
         let make = |code, message: String| Diagnostic::new(&self.sources, Severity::Error, code, span, message);
         match error.fault {
-            Fault::UnknownKey { key, known } => {
+            DeFault::UnknownKey { key, known } => {
                 let mut one = make("unknown-key", format!("unknown key `{key}`"));
                 one.help(crate::diag::suggestions::suggest(&key, known.iter().copied(), "the keys here are"));
                 one
             }
-            Fault::UnknownVariant { name, known } => {
+            DeFault::UnknownVariant { name, known } => {
                 let mut one = make("bad-value", format!("`{name}` is not a choice here"));
                 one.help(crate::diag::suggestions::suggest(&name, known.iter().copied(), "the choices are"));
                 one
             }
-            Fault::MissingKey { key } => {
+            DeFault::MissingKey { key } => {
                 let message = match error.span {
                     None => format!("[{}] needs `{key}`", self.path),
                     Some(_) => format!("`{key}` is missing here"),
@@ -157,12 +157,12 @@ impl Params {
                 }
                 one
             }
-            Fault::Type { found, expected } => {
+            DeFault::Type { found, expected } => {
                 let mut one = make("wrong-type", format!("expected {expected}, found {found}"));
                 one.label(format!("expected {expected}"));
                 one
             }
-            Fault::Other(message) => make("bad-value", message),
+            DeFault::Other(message) => make("bad-value", message),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::diag::suggestions;
 use crate::limits::TOP_KEYS;
-use crate::text::tree::{self, Entry, Node, Table, Value};
+use crate::text::tree::{self, KeyValue, Node, Table, Value};
 
 /// Applies the flags, which are the sources from 1 on, in order.
 pub(crate) fn apply(root: &mut Table, flags: &[String], sink: &mut Sink) {
@@ -24,22 +24,22 @@ struct Set {
     value: Node,
 }
 
-struct Fault {
+struct SetFault {
     span: Span,
     message: String,
     help: String,
 }
 
-fn parse(flag: &str, source: u32) -> Result<Set, Fault> {
+fn parse(flag: &str, source: u32) -> Result<Set, SetFault> {
     let whole = Span::new(source, 0..flag.len());
     let Some((key, value)) = flag.split_once('=') else {
-        return Err(Fault {
+        return Err(SetFault {
             span: whole,
             message: format!("`{flag}` sets nothing: there is no `=`"),
             help: "write --set KEY=VALUE, e.g. --set lcore.trader.idle=poll".to_owned(),
         });
     };
-    let keys = parse_key(key, source).ok_or_else(|| Fault {
+    let keys = parse_key(key, source).ok_or_else(|| SetFault {
         span: Span::new(source, 0..key.len()),
         message: format!("`{key}` is not a dotted key"),
         help: "write the keys with dots between them, e.g. pool.packets.data_bytes".to_owned(),
@@ -72,7 +72,7 @@ fn parse_key(key: &str, source: u32) -> Option<Vec<(String, Span)>> {
     Some(keys)
 }
 
-fn insert(root: &mut Table, set: Set) -> Result<(), Fault> {
+fn insert(root: &mut Table, set: Set) -> Result<(), SetFault> {
     refuse_half_resources(root, &set)?;
     let Some(((last, last_span), parents)) = set.keys.split_last() else { return Ok(()) };
     let mut table = root;
@@ -81,14 +81,14 @@ fn insert(root: &mut Table, set: Set) -> Result<(), Fault> {
             Some(at) => at,
             None => {
                 let node = Node { span: *span, value: Value::Table(Table::default()) };
-                table.entries.push(Entry { key: key.clone(), key_span: *span, node });
+                table.entries.push(KeyValue { key: key.clone(), key_span: *span, node });
                 table.entries.len() - 1
             }
         };
         let node = &mut table.entries[at].node;
         let kind = node.kind();
         let Value::Table(inner) = &mut node.value else {
-            return Err(Fault {
+            return Err(SetFault {
                 span: *span,
                 message: format!("`{key}` is {kind}, so nothing can be set inside it"),
                 help: format!("set `{key}` itself"),
@@ -98,14 +98,14 @@ fn insert(root: &mut Table, set: Set) -> Result<(), Fault> {
     }
     match table.find_mut(last) {
         Some(entry) => entry.node = set.value,
-        None => table.entries.push(Entry { key: last.clone(), key_span: *last_span, node: set.value }),
+        None => table.entries.push(KeyValue { key: last.clone(), key_span: *last_span, node: set.value }),
     }
     Ok(())
 }
 
 /// `--set pool.tick.packets=1` where there is only `pool.ticks` is an error here, not a pool with
 /// one key.
-fn refuse_half_resources(root: &Table, set: &Set) -> Result<(), Fault> {
+fn refuse_half_resources(root: &Table, set: &Set) -> Result<(), SetFault> {
     let [(sort, _), (name, span), _, ..] = set.keys.as_slice() else { return Ok(()) };
     if !TOP_KEYS.contains(&sort.as_str()) {
         return Ok(());
@@ -115,7 +115,7 @@ fn refuse_half_resources(root: &Table, set: &Set) -> Result<(), Fault> {
     if names.contains(&name.as_str()) {
         return Ok(());
     }
-    Err(Fault {
+    Err(SetFault {
         span: *span,
         message: format!("the plan has no [{sort}.{name}] to set a key of"),
         help: suggestions::suggest(name, names, &format!("the plan's {sort}s are")),

@@ -31,22 +31,22 @@ pub(crate) enum Value {
 /// Keys in the order of the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<KeyValue>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct KeyValue {
     pub(crate) key: String,
     pub(crate) key_span: Span,
     pub(crate) node: Node,
 }
 
 impl Table {
-    pub(crate) fn find(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn find(&self, key: &str) -> Option<&KeyValue> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    pub(crate) fn find_mut(&mut self, key: &str) -> Option<&mut Entry> {
+    pub(crate) fn find_mut(&mut self, key: &str) -> Option<&mut KeyValue> {
         self.entries.iter_mut().find(|entry| entry.key == key)
     }
 }
@@ -116,10 +116,10 @@ impl Convert<'_> {
     }
 
     fn table(&mut self, table: DeTable<'_>) -> Table {
-        let mut entries: Vec<Entry> = Vec::with_capacity(table.len());
+        let mut entries: Vec<KeyValue> = Vec::with_capacity(table.len());
         for (key, value) in table {
             let key_span = self.span(key.span());
-            entries.push(Entry { key: key.into_inner().into_owned(), key_span, node: self.node(value) });
+            entries.push(KeyValue { key: key.into_inner().into_owned(), key_span, node: self.node(value) });
         }
         entries.sort_by_key(|entry| entry.key_span);
         Table { entries }

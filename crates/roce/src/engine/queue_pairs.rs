@@ -2,7 +2,7 @@
 
 use crate::memory::{Memory, Sge};
 use crate::schedule::{Deadlines, Turns};
-use crate::transport::{Arrival, Discard, Fault, Incidents, Incoming, QueuePair, Transmit};
+use crate::transport::{Arrival, Discard, Incidents, Incoming, PeerFault, QueuePair, Transmit};
 use crate::wire::{Qpn, Segment};
 use crate::work::{Completion, PostError, SendRequest};
 use std::collections::HashMap;
@@ -290,7 +290,7 @@ impl Engine {
 
     /// The next queue pair that has failed, once each, and what its peer did to it, if it was the
     /// peer's doing. Its completions may still be to be polled.
-    pub fn take_failed(&mut self) -> Option<(Qpn, Option<Fault>)> {
+    pub fn take_failed(&mut self) -> Option<(Qpn, Option<PeerFault>)> {
         while let Some(place) = self.failed.first() {
             self.failed.pass();
             if let Some(queue_pair) = &mut self.places[place] {

@@ -26,7 +26,7 @@ mod window;
 pub use changes::Changes;
 pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};
 pub use counters::{Counters, Discard, Incidents};
-pub use queue_pair::{Fault, OpenError, QueuePair};
+pub use queue_pair::{OpenError, PeerFault, QueuePair};
 pub use receive_queue::ReceiveQueue;
 pub use receiving::{Arrival, Icrc, Incoming};
 pub use timing::{ack_timeout_ns, rnr_timer_ns};

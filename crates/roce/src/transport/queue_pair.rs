@@ -31,7 +31,7 @@ pub struct QueuePair {
     pub(crate) held: Option<Hold>,
     /// Of a reliable connection whose peer is to be there.
     pub(crate) keep_alive: Option<KeepAlive>,
-    fault: Option<Fault>,
+    fault: Option<PeerFault>,
     /// Its failure was told.
     is_told: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Hold {
 
 /// What a peer did, or did not do, that ended the queue pair: verbs raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum PeerFault {
     /// It reached for what a key doesn't grant.
     Access,
     /// Its request made no sense, or was not allowed.
@@ -140,7 +140,7 @@ impl QueuePair {
     }
 
     /// What a peer did that ended it, once.
-    pub fn take_fault(&mut self) -> Option<Fault> {
+    pub fn take_fault(&mut self) -> Option<PeerFault> {
         self.fault.take()
     }
 
@@ -288,7 +288,7 @@ impl QueuePair {
         }
         if keep_alive.advance(now_ns, requester.is_waiting()).is_err() {
             self.counters.note(|all| all.timeouts += 1);
-            self.fault = Some(Fault::Silence);
+            self.fault = Some(PeerFault::Silence);
             self.fail();
         }
     }
@@ -338,6 +338,6 @@ impl QueuePair {
         self.inbox.fail(refusal.local);
         self.inbox.flush();
         self.sends.flush();
-        self.fault = Some(if refusal.is_access() { Fault::Access } else { Fault::Request });
+        self.fault = Some(if refusal.is_access() { PeerFault::Access } else { PeerFault::Request });
     }
 }

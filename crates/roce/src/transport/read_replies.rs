@@ -27,7 +27,7 @@ pub(crate) enum Asked {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct KeptReply {
     psn: Psn,
     asked: Asked,
     /// It waits to be answered.
@@ -39,7 +39,7 @@ struct Entry {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct ReadReplies {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<KeptReply>,
     pending: usize,
 }
 
@@ -89,7 +89,7 @@ impl ReadReplies {
             self.pending -= usize::from(oldest.is_pending);
             self.entries.pop_front();
         }
-        self.entries.push_back(Entry { psn, asked, is_pending: true, is_new: true });
+        self.entries.push_back(KeptReply { psn, asked, is_pending: true, is_new: true });
         self.pending += 1;
         Ok(())
     }
@@ -115,7 +115,7 @@ impl ReadReplies {
 
     /// An atomic is asked for again: whether it is one of ours.
     pub(crate) fn atomic_again(&mut self, psn: Psn, again: &AtomicExtension) -> bool {
-        let same = |entry: &&mut Entry| {
+        let same = |entry: &&mut KeptReply| {
             entry.psn == psn && matches!(entry.asked, Asked::Atomic { extension, .. } if extension == *again)
         };
         let Some(entry) = self.entries.iter_mut().find(same) else { return false };

@@ -9,7 +9,7 @@
 use crate::transport::configuration::Retries;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::repair::Repair;
-use crate::transport::send_queue::{Entry, SendQueue};
+use crate::transport::send_queue::{QueuedSend, SendQueue};
 use crate::transport::timing::ack_timeout_ns;
 use crate::transport::window::Window;
 use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
@@ -110,7 +110,7 @@ impl Requester {
     }
 
     /// The packet behind the READ request that packet `at` of the entry belongs to.
-    pub(crate) fn read_end(&self, entry: &Entry, at: u32) -> u32 {
+    pub(crate) fn read_end(&self, entry: &QueuedSend, at: u32) -> u32 {
         let each = self.read_packets();
         (at / each + 1).saturating_mul(each).min(entry.packets)
     }
@@ -182,7 +182,7 @@ impl Requester {
         (!is_fenced).then_some(self.cursor_index)
     }
 
-    fn read_request(&self, entry: &Entry, remote: Remote, at: u32, packets: u32) -> Reth {
+    fn read_request(&self, entry: &QueuedSend, remote: Remote, at: u32, packets: u32) -> Reth {
         let (begin, end) = (u64::from(at) * u64::from(self.mtu), u64::from(at + packets) * u64::from(self.mtu));
         let len = end.min(u64::from(entry.len)) - begin;
         Reth { addr: remote.addr.wrapping_add(begin), rkey: remote.rkey, len: len as u32 }
@@ -212,7 +212,7 @@ impl Requester {
 }
 
 /// A packet of a SEND or a WRITE.
-fn message_part(entry: &Entry, is_first: bool, is_last: bool) -> Option<Rc> {
+fn message_part(entry: &QueuedSend, is_first: bool, is_last: bool) -> Option<Rc> {
     match entry.operation {
         Operation::Send(end) => Some(Rc::Send { first: is_first, last: is_last.then_some(end) }),
         Operation::Write(remote, end) => {

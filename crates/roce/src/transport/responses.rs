@@ -7,7 +7,7 @@ use crate::memory::{Memory, Owner};
 use crate::transport::counters::{Counters, Discard};
 use crate::transport::requester::Requester;
 use crate::transport::retransmit::Stop;
-use crate::transport::send_queue::{Entry, SendQueue};
+use crate::transport::send_queue::{QueuedSend, SendQueue};
 use crate::wire::{Psn, Rc, ReadPart, Syndrome};
 use crate::work::{Operation, Status};
 
@@ -76,7 +76,7 @@ impl Requester {
 
     /// The READ or atomic at the front, which packet `number` answers next. A response is an
     /// acknowledgement of what is before it.
-    fn answered<M>(&mut self, cx: &mut Completing<'_, M>, number: u64) -> Result<Entry, Stop> {
+    fn answered<M>(&mut self, cx: &mut Completing<'_, M>, number: u64) -> Result<QueuedSend, Stop> {
         if !self.acknowledge(cx.sends, number) {
             self.repair(cx.sends)?;
             return Err(Stop::Discard(Discard::OutOfOrder));

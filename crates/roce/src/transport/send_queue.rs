@@ -9,7 +9,7 @@ use crate::work::{Completed, Completion, Data, MESSAGE_BYTES_MAX, Operation, Pos
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedSend {
     /// The program's number for it.
     pub(crate) id: u64,
     pub(crate) operation: Operation,
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    entries: Box<[Option<Entry>]>,
+    entries: Box<[Option<QueuedSend>]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
     capacity: Capacity,
@@ -42,7 +42,7 @@ pub(crate) struct SendQueue {
     posted: u64,
 }
 
-impl Entry {
+impl QueuedSend {
     /// Whether the peer answers it with data, and not with an acknowledgement alone.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.operation, Operation::Read(_) | Operation::Atomic(_))
@@ -106,7 +106,7 @@ impl SendQueue {
                 0
             }
         };
-        let entry = Entry {
+        let entry = QueuedSend {
             id: request.id,
             operation: request.operation,
             signaled: request.signaled,
@@ -149,7 +149,7 @@ impl SendQueue {
     }
 
     /// The entry of that index, if it is posted and not polled.
-    pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
+    pub(crate) fn entry(&self, index: u64) -> Option<&QueuedSend> {
         let is_there = (self.polled..self.posted).contains(&index);
         self.entries[self.slot(index)].as_ref().filter(|_| is_there)
     }
@@ -249,7 +249,7 @@ impl SendQueue {
     fn parts(
         &self,
         slot: usize,
-        entry: &Entry,
+        entry: &QueuedSend,
         offset: u64,
         len: usize,
     ) -> impl Iterator<Item = (u64, u32, Range<usize>)> + '_ {
@@ -260,7 +260,7 @@ impl SendQueue {
 /// An atomic's word.
 const ATOMIC_BYTES: u64 = 8;
 
-impl Entry {
+impl QueuedSend {
     fn completion(&self) -> Completion {
         let completed = match self.operation {
             Operation::Send(_) | Operation::Datagram(..) => Completed::Send,

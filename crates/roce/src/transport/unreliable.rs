@@ -5,7 +5,7 @@ use crate::transport::counters::Discard;
 use crate::transport::inbox::{Message, Misplaced};
 use crate::transport::outgoing::Outgoing;
 use crate::transport::responder::{Halt, INVALID, Refusal, Serve, Underway, fits_part};
-use crate::transport::send_queue::{Entry, SendQueue};
+use crate::transport::send_queue::{QueuedSend, SendQueue};
 use crate::wire::{Bth, Deth, Psn, Qpn, Reth, Segment, SendEnd, Uc, WriteEnd};
 use crate::work::{Completed, Operation, Status};
 
@@ -66,7 +66,7 @@ impl UnreliableSender {
     }
 }
 
-fn part(entry: &Entry, own: Qpn, peer: Qpn, is_first: bool, is_last: bool) -> Option<(Qpn, Segment)> {
+fn part(entry: &QueuedSend, own: Qpn, peer: Qpn, is_first: bool, is_last: bool) -> Option<(Qpn, Segment)> {
     Some(match entry.operation {
         Operation::Send(end) => {
             let end = without_invalidation(end)?;

@@ -1,6 +1,6 @@
 //! Keep-alives: when a silent peer is asked, what it answers, and what becomes of one that doesn't.
 
-use verbline_roce::transport::{Fault, Retries};
+use verbline_roce::transport::{PeerFault, Retries};
 use verbline_roce::wire::{Rc, Segment, SendEnd, Syndrome};
 use verbline_roce::{Operation, Status};
 
@@ -70,7 +70,7 @@ fn a_peer_that_does_not_answer_is_gone() {
     assert!(!pair.a.qp.is_failed());
     assert!(at(&mut pair, 20 * S_NS).is_empty());
     assert!(pair.a.qp.is_failed());
-    assert_eq!(pair.a.qp.take_fault(), Some(Fault::Silence));
+    assert_eq!(pair.a.qp.take_fault(), Some(PeerFault::Silence));
     assert_eq!((statuses(&mut pair.a), pair.a.qp.deadline_ns()), (vec![(7, Status::Flushed)], None));
     assert_eq!(pair.a.qp.counters().incidents().timeouts, 1);
 }

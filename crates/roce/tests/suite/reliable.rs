@@ -1,6 +1,6 @@
 //! A reliable connection, packet by packet: what is said when, and what comes of errors.
 
-use verbline_roce::transport::{Discard, Fault, Retries, Rights, ack_timeout_ns, rnr_timer_ns};
+use verbline_roce::transport::{Discard, PeerFault, Retries, Rights, ack_timeout_ns, rnr_timer_ns};
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, ReadPart, Segment, SendEnd, Syndrome, WriteEnd};
 use verbline_roce::{Completed, Completion, Data, Operation, Remote, SendRequest, Status};
 
@@ -167,26 +167,26 @@ fn a_request_that_is_refused_ends_both_sides() {
     let add =
         |at: Remote| Operation::Atomic(AtomicExtension { addr: at.addr, rkey: at.rkey, op: AtomicOp::FetchAdd(1) });
     let write = |at: Remote| Operation::Write(at, WriteEnd::Plain);
-    type Row<'a> = (&'a str, Rights, &'a dyn Fn(&Half) -> Operation, Status, Status, Fault);
+    type Row<'a> = (&'a str, Rights, &'a dyn Fn(&Half) -> Operation, Status, Status, PeerFault);
     let rows: [Row<'_>; 11] = [
-        ("too long", RIGHTS, &|_| SEND, Status::RemoteInvalidRequest, Status::LocalLength, Fault::Request),
+        ("too long", RIGHTS, &|_| SEND, Status::RemoteInvalidRequest, Status::LocalLength, PeerFault::Request),
         (
             "no key",
             RIGHTS,
             &|_| Operation::Send(SendEnd::Invalidate(99)),
             Status::RemoteInvalidRequest,
             Status::LocalLength,
-            Fault::Request,
+            PeerFault::Request,
         ),
-        ("write outside", RIGHTS, &|b| write(outside(b)), Status::RemoteAccess, Status::Flushed, Fault::Access),
-        ("write unknown", RIGHTS, &|b| write(unknown(b)), Status::RemoteAccess, Status::Flushed, Fault::Access),
+        ("write outside", RIGHTS, &|b| write(outside(b)), Status::RemoteAccess, Status::Flushed, PeerFault::Access),
+        ("write unknown", RIGHTS, &|b| write(unknown(b)), Status::RemoteAccess, Status::Flushed, PeerFault::Access),
         (
             "write not allowed",
             NONE,
             &|b| write(remote(b)),
             Status::RemoteInvalidRequest,
             Status::Flushed,
-            Fault::Request,
+            PeerFault::Request,
         ),
         (
             "read outside",
@@ -194,7 +194,7 @@ fn a_request_that_is_refused_ends_both_sides() {
             &|b| Operation::Read(outside(b)),
             Status::RemoteAccess,
             Status::Flushed,
-            Fault::Access,
+            PeerFault::Access,
         ),
         (
             "read unknown",
@@ -202,7 +202,7 @@ fn a_request_that_is_refused_ends_both_sides() {
             &|b| Operation::Read(unknown(b)),
             Status::RemoteAccess,
             Status::Flushed,
-            Fault::Access,
+            PeerFault::Access,
         ),
         (
             "read not allowed",
@@ -210,17 +210,24 @@ fn a_request_that_is_refused_ends_both_sides() {
             &|b| Operation::Read(remote(b)),
             Status::RemoteInvalidRequest,
             Status::Flushed,
-            Fault::Request,
+            PeerFault::Request,
         ),
-        ("atomic outside", RIGHTS, &|b| add(unknown(b)), Status::RemoteAccess, Status::Flushed, Fault::Access),
-        ("atomic not aligned", RIGHTS, &|b| add(odd(b)), Status::RemoteInvalidRequest, Status::Flushed, Fault::Request),
+        ("atomic outside", RIGHTS, &|b| add(unknown(b)), Status::RemoteAccess, Status::Flushed, PeerFault::Access),
+        (
+            "atomic not aligned",
+            RIGHTS,
+            &|b| add(odd(b)),
+            Status::RemoteInvalidRequest,
+            Status::Flushed,
+            PeerFault::Request,
+        ),
         (
             "atomic not allowed",
             NONE,
             &|b| add(remote(b)),
             Status::RemoteInvalidRequest,
             Status::Flushed,
-            Fault::Request,
+            PeerFault::Request,
         ),
     ];
     for (what, rights, operation, status, local, fault) in rows {

@@ -14,7 +14,7 @@ use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use crate::queues::inbound_filter::{AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST};
-use crate::queues::outcome::{Outcome, Why};
+use crate::queues::outcome::{Why, WrOutcome};
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ pub(crate) struct Arrival {
 
 /// What a receive that failed means.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct FailedReceive {
     /// The receive's status.
     pub(crate) local: u32,
     /// The RC sender's status.
@@ -42,11 +42,11 @@ pub(crate) struct Fault {
 }
 
 /// The receive's buffers aren't all there.
-pub(crate) const PROTECTION: Fault =
-    Fault { local: ibv_wc_status::IBV_WC_LOC_PROT_ERR, remote: ibv_wc_status::IBV_WC_REM_OP_ERR };
+pub(crate) const PROTECTION: FailedReceive =
+    FailedReceive { local: ibv_wc_status::IBV_WC_LOC_PROT_ERR, remote: ibv_wc_status::IBV_WC_REM_OP_ERR };
 /// The receive hasn't room for the message.
-pub(crate) const TOO_SHORT: Fault =
-    Fault { local: ibv_wc_status::IBV_WC_LOC_LEN_ERR, remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR };
+pub(crate) const TOO_SHORT: FailedReceive =
+    FailedReceive { local: ibv_wc_status::IBV_WC_LOC_LEN_ERR, remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR };
 
 /// The peer, if it exists, accepts our messages and expects the next. The first one establishes the
 /// connection.
@@ -82,18 +82,18 @@ fn first_message(qp: &Qp) {
 }
 
 /// Nobody answers: RC tries again, UC doesn't learn of it.
-pub(crate) fn unreachable_peer(qp: &Qp) -> Outcome {
-    if qp.transport == Transport::Rc { Outcome::Wait(Why::NoPeer) } else { Outcome::Done(0) }
+pub(crate) fn unreachable_peer(qp: &Qp) -> WrOutcome {
+    if qp.transport == Transport::Rc { WrOutcome::Wait(Why::NoPeer) } else { WrOutcome::Done(0) }
 }
 
 /// No receive is posted: RC waits, UC loses the message.
-pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
+pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> WrOutcome {
     if qp.transport == Transport::Rc {
         // Relaxed: a number that the peer chose before it accepted.
-        Outcome::Wait(Why::NoReceive(peer.inbound.min_rnr_timer.load(Ordering::Relaxed)))
+        WrOutcome::Wait(Why::NoReceive(peer.inbound.min_rnr_timer.load(Ordering::Relaxed)))
     } else {
         peer.count_out_of_buffer();
-        Outcome::Done(0)
+        WrOutcome::Done(0)
     }
 }
 
@@ -107,9 +107,9 @@ pub(crate) fn take(peer: &Qp) -> Option<u64> {
 }
 
 /// Completes the receive.
-pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> Outcome {
+pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> WrOutcome {
     if complete_receive(peer, index, arrival, completion::SUCCESS, [0, 0]).is_ok() {
-        return Outcome::Done(arrival.bytes);
+        return WrOutcome::Done(arrival.bytes);
     }
     // The receiver's queue overran: it is lost, and the receiver with it.
     errors.fail_fatally(peer);
@@ -118,7 +118,14 @@ pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &
 
 /// Completes the receive with an error; the receiver goes to ERR.
 #[cold]
-pub(crate) fn refuse(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, fault: Fault, errors: &mut Errors) -> Outcome {
+pub(crate) fn refuse(
+    qp: &Qp,
+    peer: &Qp,
+    index: u64,
+    arrival: Arrival,
+    fault: FailedReceive,
+    errors: &mut Errors,
+) -> WrOutcome {
     let arrival = Arrival { flags: 0, bytes: 0, ..arrival };
     // If it is lost to an overrun, that queue's event said so.
     let _ = complete_receive(peer, index, arrival, fault.local, [0, 0]);
@@ -129,16 +136,17 @@ pub(crate) fn refuse(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, fault: Fa
 /// The same of a message that invalidates a key which the receiver keeps. The event is raised after
 /// the receiver is in ERR: who gets it and asks for the state sees that.
 #[cold]
-pub(crate) fn refuse_invalidation(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> Outcome {
-    let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
+pub(crate) fn refuse_invalidation(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> WrOutcome {
+    let fault =
+        FailedReceive { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
     let refused = refuse(qp, peer, index, arrival, fault, errors);
     peer.context().events.raise(peer, Kind::QpAccessErr);
     refused
 }
 
 /// What the sender learns of an error at the receiver.
-pub(crate) fn remote(qp: &Qp, status: u32) -> Outcome {
-    if qp.transport == Transport::Rc { Outcome::Failed(status) } else { Outcome::Done(0) }
+pub(crate) fn remote(qp: &Qp, status: u32) -> WrOutcome {
+    if qp.transport == Transport::Rc { WrOutcome::Failed(status) } else { WrOutcome::Done(0) }
 }
 
 /// Adds the completion of receive `index`.

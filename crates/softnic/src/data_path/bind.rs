@@ -13,7 +13,7 @@ use crate::objects::guards::Pinned;
 use crate::objects::mr::Mr;
 use crate::objects::mw::{self, Mw};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use crate::signature::mkey;
 use rdma_sys::*;
@@ -21,14 +21,14 @@ use rdma_sys::*;
 const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
 
 /// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
-pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
+pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
     // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which the program kept
     // (`SendWr::list`), the window and the region live until the bind has completed.
     let (rkey, info, window) = unsafe {
         let bind = wr.bind_mw_tso_union.bind_mw;
         (bind.rkey, bind.bind_info, Mw::from_raw(bind.mw))
     };
-    let refused = Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR);
+    let refused = WrOutcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR);
     let mut binding = window.binding();
     let current = binding.key();
     let handle = wr.kept_handle_key().unwrap_or_else(|| window.handle_key());
@@ -42,13 +42,13 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
     }
     if info.length == 0 {
         binding.unbind(rkey);
-        return Outcome::Done(0);
+        return WrOutcome::Done(0);
     }
     // SAFETY: by ibv_bind_mw(3) the region lives until the bind has completed.
     let region = unsafe { Mr::from_raw(info.mr) };
     let Some(grant) = grant(qp, window, region, &info) else { return refused };
     binding.bind(region, rkey, &grant);
-    Outcome::Done(0)
+    WrOutcome::Done(0)
 }
 
 /// What the window would grant; `None` if the region doesn't cover it or wasn't registered for
@@ -77,13 +77,13 @@ fn grant(qp: &Qp, window: &Mw, region: &Mr, info: &ibv_mw_bind_info) -> Option<G
 }
 
 /// Carries out `IBV_WR_LOCAL_INV`.
-pub(crate) fn invalidate_locally(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>) -> Outcome {
+pub(crate) fn invalidate_locally(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>) -> WrOutcome {
     let rkey = wr.imm_or_rkey();
     if let Some(mkey) = mkey::lookup(pinned, rkey).filter(|mkey| mkey.pd == qp.pd) {
         mkey.invalidate();
-        return Outcome::Done(0);
+        return WrOutcome::Done(0);
     }
-    if invalidate(qp, pinned, rkey) { Outcome::Done(0) } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
+    if invalidate(qp, pinned, rkey) { WrOutcome::Done(0) } else { WrOutcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
 }
 
 /// Invalidates a type 2 window that is bound to `qp`, or an indirect key that peers may invalidate.

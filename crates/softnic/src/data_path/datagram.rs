@@ -20,7 +20,7 @@ use crate::objects::guards::Pinned;
 use crate::objects::mcast::Group;
 use crate::objects::qp::Qp;
 use crate::queues::inbound_filter::ACCEPT_DATAGRAMS;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
@@ -34,17 +34,17 @@ const NEXT_HEADER_BTH: u8 = 0x1b;
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// Carries out a UD work request.
-pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by
     // ibv_post_send(3), which the program kept (`SendWr::list`), it lives until the work request
     // has completed.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
     if ah.pd != qp.pd {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
     let mut source = Sources::new(pinned);
     if source.add_list(qp.pd, wr).is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     // Relaxed: changed by the control path only.
     let own = qp.inbound.qkey.load(Ordering::Relaxed);
@@ -104,7 +104,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
         }
         Route::Group(_) | Route::Nowhere => {}
     }
-    Outcome::Done(bytes)
+    WrOutcome::Done(bytes)
 }
 
 /// Whom a datagram from another process is for.

@@ -20,7 +20,7 @@ use crate::objects::device::MTU_BYTES;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::{SendWr, sge_bytes};
 use rdma_sys::ibv_wr_opcode::*;
@@ -76,9 +76,9 @@ fn is_supported(transport: Transport, opcode: u32) -> bool {
 /// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so
 /// `IBV_SEND_FENCE` has nothing to wait for. One thread at a time carries out the work requests of
 /// a queue pair.
-pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     if bytes > MESSAGE_BYTES_MAX {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     if qp.is_datagram() {
         return datagram::send(qp, pinned, wr, bytes, errors);
@@ -93,9 +93,9 @@ pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, e
         IBV_WR_BIND_MW => return bind::bind(qp, wr),
         IBV_WR_DRIVER1 => return configure::carry_out(qp, wr),
         // None passes validation.
-        _ => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
+        _ => WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
     };
-    if let Outcome::Done(_) = outcome {
+    if let WrOutcome::Done(_) = outcome {
         psn::carried_out(qp, pinned);
     }
     outcome

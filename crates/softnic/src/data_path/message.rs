@@ -6,7 +6,7 @@
 //! with that error and moves it to ERR; an RC sender then fails with the matching remote error, a
 //! UC sender doesn't learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
 
-use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
+use crate::data_path::arrival::{self, Arrival, FailedReceive, PROTECTION, TOO_SHORT};
 use crate::data_path::bind;
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
@@ -14,12 +14,12 @@ use crate::data_path::sge_list::{Sources, Targets, move_all};
 use crate::data_path::signature::indirect;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 
 /// Carries out `IBV_WR_SEND`, `_WITH_IMM`, `_WITH_INV` on a connected queue pair.
-pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     let mut source = Sources::new(pinned);
     if source.add_list(qp.pd, wr).is_err() {
         return indirect::send(qp, pinned, wr, errors);
@@ -58,7 +58,7 @@ pub(crate) unsafe fn place(
     skip: u64,
     bytes: u64,
     held: impl FnOnce() -> Option<Held>,
-) -> Result<(), Fault> {
+) -> Result<(), FailedReceive> {
     let wqe = peer.receive(index);
     if wqe.bytes() < skip + bytes {
         // SAFETY: `held` is the caller's, who answers for it.

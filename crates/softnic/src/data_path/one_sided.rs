@@ -15,13 +15,13 @@ use crate::data_path::signature::indirect;
 use crate::key_table;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Carries out `IBV_WR_RDMA_WRITE` and `_WITH_IMM`.
-pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     let (mut source, mut target) = (Sources::new(pinned), Targets::new(pinned));
     if source.add_list(qp.pd, wr).is_err() {
         return indirect::write(qp, pinned, wr, errors);
@@ -42,19 +42,19 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, err
     }
     // SAFETY: `held` has both ends and all regions.
     unsafe { move_all(&target, &source, bytes, || Some(held(qp, peer, wr, region))) };
-    let Some(index) = receive else { return Outcome::Done(bytes) };
+    let Some(index) = receive else { return WrOutcome::Done(bytes) };
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
     arrival::arrive(qp, peer, index, arrival, errors)
 }
 
 /// Carries out `IBV_WR_RDMA_READ`.
-pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     let (mut source, mut target) = (Sources::new(pinned), Targets::new(pinned));
     match add_local_target(&mut target, qp, wr) {
         Ok(()) => {}
         Err(ibv_wc_status::IBV_WC_LOC_PROT_ERR) => return indirect::read(qp, pinned, wr, errors),
-        Err(status) => return Outcome::Failed(status),
+        Err(status) => return WrOutcome::Failed(status),
     }
     let peer = match qp_access::reading_peer(qp, pinned, Sources::REMOTE, errors) {
         Ok(peer) => peer,
@@ -66,7 +66,7 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     };
     // SAFETY: `held` has both ends and all regions.
     unsafe { move_all(&target, &source, bytes, || Some(held(qp, peer, wr, region))) };
-    Outcome::Done(bytes)
+    WrOutcome::Done(bytes)
 }
 
 /// What a WRITE or a READ holds: both ends, the regions of its own keys, and the peer's, which a
@@ -77,10 +77,10 @@ fn held(qp: &Qp, peer: &Qp, wr: SendWr<'_>, region: u32) -> Held {
 }
 
 /// Carries out `IBV_WR_ATOMIC_CMP_AND_SWP` and `_FETCH_AND_ADD`, on eight bytes.
-pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> WrOutcome {
     let mut target = Targets::new(pinned);
     if let Err(status) = add_local_target(&mut target, qp, wr) {
-        return Outcome::Failed(status);
+        return WrOutcome::Failed(status);
     }
     let need = key_table::REMOTE_ATOMIC;
     let peer = match qp_access::reading_peer(qp, pinned, need, errors) {
@@ -111,7 +111,7 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     let mut source = Sources::new(pinned);
     source.add_own(&before);
     move_bytes(&target, &source, 8);
-    Outcome::Done(8)
+    WrOutcome::Done(8)
 }
 
 /// Adds where a read's or an atomic's answer goes; or the status with which it fails.

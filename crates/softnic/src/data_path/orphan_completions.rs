@@ -6,12 +6,12 @@ use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::signature::mkey;
 use rdma_sys::ibv_wc_opcode;
-use verbline_sync::ring::Entry;
+use verbline_sync::ring::CqEntry;
 
 /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives
 /// that it left behind. What has no queue pair's number comes here as well.
 #[cold]
-pub(crate) fn given_out(pinned: Pinned<'_>, entry: &Entry<'_>) -> Option<[u64; 6]> {
+pub(crate) fn given_out(pinned: Pinned<'_>, entry: &CqEntry<'_>) -> Option<[u64; 6]> {
     if SmallHeader::read(entry.first()).0.is_some() {
         return None;
     }

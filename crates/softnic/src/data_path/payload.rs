@@ -10,12 +10,12 @@ use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::queues::wqe::Wqe;
 use rdma_sys::ibv_wc_status;
-use verbline_sync::ring::{self, Entry, FIRST_PAYLOAD_BYTES};
+use verbline_sync::ring::{self, CqEntry, FIRST_PAYLOAD_BYTES};
 
 /// Where the buffers' key was denied: it may be an indirect one. Gives the receive's status.
 #[cold]
 pub(crate) fn place_otherwise(
-    entry: &Entry<'_>,
+    entry: &CqEntry<'_>,
     len: usize,
     qp: &Qp,
     pinned: Pinned<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn place_otherwise(
 /// Into more than one piece.
 #[cold]
 pub(crate) fn place_in_pieces(
-    entry: &Entry<'_>,
+    entry: &CqEntry<'_>,
     len: usize,
     pd: u32,
     pinned: Pinned<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn place_in_pieces(
 /// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put
 /// them there.
 #[inline(always)]
-pub(crate) unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
+pub(crate) unsafe fn payload(entry: &CqEntry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
     // SAFETY: the bytes are there at `to`, by the contract, and in the slots, which are the
     // consumer's until they are given back.

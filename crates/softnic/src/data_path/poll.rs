@@ -25,7 +25,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use verbline_sync::consumer::Consumer;
 use verbline_sync::mailbox::Reader;
-use verbline_sync::ring::Entry;
+use verbline_sync::ring::CqEntry;
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
 impl Taker<'_> {
     /// Takes what there is, and what there is room for.
     #[inline(always)]
-    fn take(&mut self, first: Option<Entry<'_>>, errors: &mut Errors) {
+    fn take(&mut self, first: Option<CqEntry<'_>>, errors: &mut Errors) {
         let inside = self.this.polling.guard.enter();
         let mut run = Run::none(Pinned::inside(&inside));
         let mut next = first;
@@ -303,7 +303,7 @@ fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacan
 
 /// Gives out a completion of the ring, unless its queue pair is gone, or was reset since.
 #[inline(always)]
-fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
+fn give(run: &mut Run<'_>, entry: &CqEntry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
     let (small, qpn) = SmallHeader::read(entry.first());
     let Some(qp) = run.qp(qpn, entry.tag) else {
         if let Some(wc) = orphan_completions::given_out(run.pinned, entry) {
@@ -332,7 +332,7 @@ fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut E
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inlined: a struct of them is made and taken apart")]
 fn give_small(
-    entry: &Entry<'_>,
+    entry: &CqEntry<'_>,
     header: &SmallHeader,
     qp: &Qp,
     pinned: Pinned<'_>,
@@ -357,7 +357,7 @@ fn give_small(
 
 /// A completion of `qp`'s that is no small message's.
 #[inline(always)]
-fn decode(entry: &Entry<'_>, qp: &Qp) -> [u64; 6] {
+fn decode(entry: &CqEntry<'_>, qp: &Qp) -> [u64; 6] {
     let header = Header::read(entry.first());
     if header.opcode < completion::RECV {
         let [freed, _] = completion::read_extra(entry.first());
@@ -378,7 +378,7 @@ fn decode(entry: &Entry<'_>, qp: &Qp) -> [u64; 6] {
 /// Copies a payload out of the slots into the receive's buffers.
 #[inline(always)]
 fn place(
-    entry: &Entry<'_>,
+    entry: &CqEntry<'_>,
     len: usize,
     pd: u32,
     pinned: Pinned<'_>,

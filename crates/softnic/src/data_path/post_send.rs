@@ -21,7 +21,7 @@ use crate::data_path::signature::configure;
 use crate::objects::Object;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -118,14 +118,14 @@ fn post_one(poster: Poster<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Result<(
     let position = poster.sq.reserve(poster.cap.max_send_wr).ok_or(libc::ENOMEM)?;
     // The fast path is open: we are the only one to carry out this queue's work requests.
     match execute::execute(&poster, poster.pinned, wr, bytes, errors) {
-        Outcome::Done(bytes) => execute::complete(&poster, wr, position, bytes, errors),
-        Outcome::Stopped(bytes) => {
+        WrOutcome::Done(bytes) => execute::complete(&poster, wr, position, bytes, errors),
+        WrOutcome::Stopped(bytes) => {
             execute::complete(&poster, wr, position, bytes, errors);
             cancel::stop(&poster, &mut poster.sq.pending.lock());
         }
-        Outcome::Configured => configure::complete(&poster, wr, position, errors),
-        Outcome::Wait(_) => progress::begin(poster, wr, position, errors),
-        Outcome::Failed(status) => execute::fail(&poster, wr, position, status, errors),
+        WrOutcome::Configured => configure::complete(&poster, wr, position, errors),
+        WrOutcome::Wait(_) => progress::begin(poster, wr, position, errors),
+        WrOutcome::Failed(status) => execute::fail(&poster, wr, position, status, errors),
     }
     Ok(())
 }

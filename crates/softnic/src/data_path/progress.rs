@@ -22,7 +22,7 @@ use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::State;
-use crate::queues::outcome::{Outcome, Why};
+use crate::queues::outcome::{Why, WrOutcome};
 use crate::queues::pending::{FOR_EVER, Pending};
 use crate::queues::timer;
 use crate::queues::wr::SendWr;
@@ -125,23 +125,23 @@ fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool 
         let outcome = outcome(qp, pinned, wr, bytes, errors);
         let mut pending = qp.sq.pending.lock();
         match outcome {
-            Outcome::Done(bytes) => {
+            WrOutcome::Done(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
                 pending.advance();
                 drained(qp, &mut pending);
             }
-            Outcome::Stopped(bytes) => {
+            WrOutcome::Stopped(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
                 pending.advance();
                 cancel::stop(qp, &mut pending);
             }
-            Outcome::Configured => {
+            WrOutcome::Configured => {
                 configure::complete(qp, wr, position, errors);
                 pending.advance();
                 drained(qp, &mut pending);
             }
-            Outcome::Failed(status) => fail(qp, &mut pending, status, errors),
-            Outcome::Wait(why) => {
+            WrOutcome::Failed(status) => fail(qp, &mut pending, status, errors),
+            WrOutcome::Wait(why) => {
                 if let Some(look_again) = wait_for(qp, pinned, &mut pending, why) {
                     return look_again;
                 }
@@ -174,11 +174,11 @@ fn wait_for(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending, why: Why) -> Opt
 }
 
 /// Carries one out, or nothing of one that was cancelled.
-fn outcome(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+fn outcome(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     match (wr.is_cancelled(), wr.opcode) {
         (false, _) => execute::execute(qp, pinned, wr, bytes, errors),
-        (true, ibv_wr_opcode::IBV_WR_DRIVER1) => Outcome::Configured,
-        (true, _) => Outcome::Done(0),
+        (true, ibv_wr_opcode::IBV_WR_DRIVER1) => WrOutcome::Configured,
+        (true, _) => WrOutcome::Done(0),
     }
 }
 

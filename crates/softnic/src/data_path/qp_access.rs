@@ -10,13 +10,18 @@ use crate::events::async_event::Kind;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
 
 /// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the
 /// request.
-pub(crate) fn reading_peer<'p>(qp: &Qp, pinned: Pinned<'p>, need: u32, errors: &mut Errors) -> Result<&'p Qp, Outcome> {
+pub(crate) fn reading_peer<'p>(
+    qp: &Qp,
+    pinned: Pinned<'p>,
+    need: u32,
+    errors: &mut Errors,
+) -> Result<&'p Qp, WrOutcome> {
     let peer = arrival::peer(qp, pinned).ok_or_else(|| arrival::unreachable_peer(qp))?;
     // Relaxed: set before the peer accepted.
     if !lets_in(peer, need) || peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) == 0 {
@@ -32,17 +37,17 @@ pub(crate) fn lets_in(peer: &Qp, need: u32) -> bool {
 }
 
 #[cold]
-pub(crate) fn refuse_access(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
+pub(crate) fn refuse_access(qp: &Qp, peer: &Qp, errors: &mut Errors) -> WrOutcome {
     refuse(qp, peer, Kind::QpAccessErr, ibv_wc_status::IBV_WC_REM_ACCESS_ERR, errors)
 }
 
 #[cold]
-pub(crate) fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
+pub(crate) fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> WrOutcome {
     refuse(qp, peer, Kind::QpReqErr, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, errors)
 }
 
 /// An RC peer goes to ERR with an event, and its initiator fails. UC drops the message.
-fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> Outcome {
+fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> WrOutcome {
     if peer.transport == Transport::Rc {
         errors.fail_with_event(peer, kind);
     }

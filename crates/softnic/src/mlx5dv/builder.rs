@@ -5,7 +5,7 @@
 //! of them than announced, two layouts, a value that can't be) posts nothing, and says so when it
 //! is to be posted, as `ibv_wr_complete(3)` does.
 
-use crate::signature::configuration::{Entry, Fields, Setters};
+use crate::signature::configuration::{Fields, LayoutPart, Setters};
 use crate::signature::types::*;
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 /// be used again ([`start`](Self::start)), and allocates nothing then that it has room for.
 #[derive(Debug)]
 pub struct MkeyConfigureWr {
-    /// [`Fields`], then [`Entry`]s: what goes inline.
+    /// [`Fields`], then [`LayoutPart`]s: what goes inline.
     words: Vec<u64>,
     fields: Fields,
     setters_left: u8,
@@ -25,7 +25,7 @@ pub struct MkeyConfigureWr {
 impl MkeyConfigureWr {
     /// Room for layouts of `entries` entries.
     pub fn with_capacity(entries: usize) -> MkeyConfigureWr {
-        let words = (size_of::<Fields>() + entries * size_of::<Entry>()) / 8;
+        let words = (size_of::<Fields>() + entries * size_of::<LayoutPart>()) / 8;
         let words = Vec::with_capacity(words);
         MkeyConfigureWr { words, fields: Fields::default(), setters_left: 0, error: libc::EINVAL }
     }
@@ -53,7 +53,7 @@ impl MkeyConfigureWr {
         if self.setter(Setters::LIST, Setters::LIST | Setters::INTERLEAVED) {
             self.fields.repeat = 1;
             for sge in sges {
-                self.entry(Entry { addr: sge.addr, bytes: sge.length, skip: 0, lkey: sge.lkey, reserved: 0 });
+                self.entry(LayoutPart { addr: sge.addr, bytes: sge.length, skip: 0, lkey: sge.lkey, reserved: 0 });
             }
         }
     }
@@ -64,7 +64,7 @@ impl MkeyConfigureWr {
             self.fields.repeat = repeat_count;
             for one in data {
                 let mlx5dv_mr_interleaved { addr, bytes_count, bytes_skip, lkey } = one;
-                self.entry(Entry { addr, bytes: bytes_count, skip: bytes_skip, lkey, reserved: 0 });
+                self.entry(LayoutPart { addr, bytes: bytes_count, skip: bytes_skip, lkey, reserved: 0 });
             }
         }
     }
@@ -164,7 +164,7 @@ impl MkeyConfigureWr {
         true
     }
 
-    fn entry(&mut self, entry: Entry) {
+    fn entry(&mut self, entry: LayoutPart) {
         self.fields.entries += 1;
         self.words.extend_from_slice(&entry.words());
     }

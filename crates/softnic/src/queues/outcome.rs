@@ -2,7 +2,7 @@
 
 /// What came of a work request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum WrOutcome {
     /// Carried out; the number of bytes.
     Done(u64),
     /// Carried out; the number of bytes. The queue stops behind it.

@@ -57,7 +57,7 @@ pub(crate) struct DomainFields {
 /// A part of a layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Entry {
+pub(crate) struct LayoutPart {
     pub(crate) addr: u64,
     pub(crate) bytes: u32,
     pub(crate) skip: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Entry {
 }
 
 const FIELD_BYTES: usize = size_of::<Fields>();
-pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>();
+pub(crate) const ENTRY_BYTES: usize = size_of::<LayoutPart>();
 /// Entries that fit whatever `max_inline_data` is: a work request's usual size.
 const ENTRIES_LEAST: u32 = 4;
 /// Bytes of `max_inline_data` an entry.
@@ -149,7 +149,7 @@ impl DomainFields {
     }
 }
 
-impl Entry {
+impl LayoutPart {
     /// As it goes inline.
     pub(crate) fn words(self) -> [u64; ENTRY_BYTES / 8] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -194,10 +194,10 @@ pub(crate) enum NewSignature {
 }
 
 impl NewLayout<'_> {
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = LayoutPart> {
         let (entries, _) = self.bytes.as_chunks::<ENTRY_BYTES>();
         // SAFETY: the bytes are there, and are integers, for which any are a value.
-        entries.iter().map(|bytes| unsafe { bytes.as_ptr().cast::<Entry>().read_unaligned() })
+        entries.iter().map(|bytes| unsafe { bytes.as_ptr().cast::<LayoutPart>().read_unaligned() })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 
 use crate::copy::copy;
 use crate::signature::domain::BLOCK_BYTES_MAX;
-use crate::signature::flow::{Fault, Flow};
+use crate::signature::flow::{BadBlock, Flow};
 use std::mem::MaybeUninit;
 
 /// Where what was converted goes.
@@ -29,7 +29,7 @@ pub(crate) struct Converter {
     /// The first block's number.
     first_index: u64,
     /// The first fault, with the offset of its block in the transfer: bytes of the input domain.
-    fault: Option<(Fault, u64)>,
+    fault: Option<(BadBlock, u64)>,
 }
 
 /// Room for blocks that aren't whole yet, lent to one converter after the other: it is too large to
@@ -62,7 +62,7 @@ impl Converter {
     }
 
     /// What was wrong first.
-    pub(crate) fn fault(&self) -> Option<(Fault, u64)> {
+    pub(crate) fn fault(&self) -> Option<(BadBlock, u64)> {
         self.fault
     }
 

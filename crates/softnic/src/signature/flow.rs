@@ -16,7 +16,7 @@ pub(crate) enum Part {
 
 /// What is wrong with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct BadBlock {
     pub(crate) part: Part,
     /// What the block carries.
     pub(crate) expected: u64,
@@ -52,7 +52,7 @@ impl Flow {
     }
 
     /// Checks block `index` against `field`, what it carries, and gives what it is to carry.
-    pub(crate) fn block(&self, index: u64, data: &[u8], field: &[u8]) -> (u64, Option<Fault>) {
+    pub(crate) fn block(&self, index: u64, data: &[u8], field: &[u8]) -> (u64, Option<BadBlock>) {
         let mut guards = Guards { data, last: None };
         let field = self.input.map_or(0, |input| input.read(field));
         let fault = self.input.and_then(|input| self.check(&input, index, field, &mut guards));
@@ -66,11 +66,11 @@ impl Flow {
     }
 
     /// What is wrong with a block, of what is checked.
-    pub(crate) fn check_alone(&self, input: &Domain, index: u64, data: &[u8], field: u64) -> Option<Fault> {
+    pub(crate) fn check_alone(&self, input: &Domain, index: u64, data: &[u8], field: u64) -> Option<BadBlock> {
         self.check(input, index, field, &mut Guards { data, last: None })
     }
 
-    fn check(&self, input: &Domain, index: u64, field: u64, guards: &mut Guards<'_>) -> Option<Fault> {
+    fn check(&self, input: &Domain, index: u64, field: u64, guards: &mut Guards<'_>) -> Option<BadBlock> {
         let checked = input.expand(self.check_mask);
         if checked == 0 || input.escapes(field) {
             return None;
@@ -82,9 +82,9 @@ impl Flow {
             return None;
         }
         let Protection::T10(_) = input.protection else {
-            return Some(Fault { part: Part::Guard, expected: field, actual: right });
+            return Some(BadBlock { part: Part::Guard, expected: field, actual: right });
         };
-        let fault = |part, shift: u32, bits: u64| Fault {
+        let fault = |part, shift: u32, bits: u64| BadBlock {
             part,
             expected: field >> shift & bits,
             actual: right >> shift & bits,

@@ -3,13 +3,13 @@
 //! What it guarantees: a [`Cursor`] gives each byte of a range once, in order, and as few pieces as
 //! there are.
 
-use crate::signature::configuration::Entry;
+use crate::signature::configuration::LayoutPart;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// Never more than was set aside.
-    entries: Vec<Entry>,
+    entries: Vec<LayoutPart>,
     repeat: u32,
     /// Bytes that one round has.
     round_bytes: u64,
@@ -38,7 +38,7 @@ impl Layout {
     }
 
     /// Replaces it. No more entries than it has room for.
-    pub(crate) fn set(&mut self, repeat: u32, entries: impl Iterator<Item = Entry>) {
+    pub(crate) fn set(&mut self, repeat: u32, entries: impl Iterator<Item = LayoutPart>) {
         let room = self.entries.capacity();
         self.entries.clear();
         self.entries.extend(entries.take(room));
@@ -108,7 +108,7 @@ mod tests {
 
     fn layout(repeat: u32, parts: &[(u64, u32, u32)]) -> Layout {
         let mut layout = Layout::with_capacity(parts.len());
-        let entries = parts.iter().map(|&(addr, bytes, skip)| Entry { addr, bytes, skip, lkey: 7, reserved: 0 });
+        let entries = parts.iter().map(|&(addr, bytes, skip)| LayoutPart { addr, bytes, skip, lkey: 7, reserved: 0 });
         layout.set(repeat, entries);
         layout
     }

@@ -13,7 +13,7 @@ use crate::objects::guards::{Pinned, Taken, quiesce};
 use crate::objects::pd::Pd;
 use crate::signature::configuration::{Configuration, NewSignature};
 use crate::signature::domain::BlockSignature;
-use crate::signature::flow::{Fault, Part};
+use crate::signature::flow::{BadBlock, Part};
 use crate::signature::layout::Layout;
 use crate::signature::types::{mkey_err_type, mkey_init_attr_flags, mlx5dv_mkey, mlx5dv_mkey_err, mlx5dv_sig_err};
 use std::ffi::c_int;
@@ -194,7 +194,7 @@ impl Mkey {
 
     /// A transfer by `config` found this wrong. True if it is to be [`record`](Self::record)ed:
     /// nothing was before, and the key was not configured since.
-    pub(crate) fn found(&self, config: &Config, fault: Fault, offset: u64) -> bool {
+    pub(crate) fn found(&self, config: &Config, fault: BadBlock, offset: u64) -> bool {
         let mut judged = self.judged.lock();
         let first = judged.number < config.number
             || (judged.number == config.number && matches!(judged.verdict, Verdict::Clear));

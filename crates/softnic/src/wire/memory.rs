@@ -10,7 +10,7 @@ use crate::key_table::{self, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRI
 use crate::objects::device::SGE_MAX;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::sge_bytes;
 use rdma_sys::ibv_wr_opcode::{IBV_WR_BIND_MW, IBV_WR_LOCAL_INV};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,7 +91,7 @@ impl Memory for Keys<'_> {
             IBV_WR_LOCAL_INV => bind::invalidate_locally(qp, self.0, wr),
             _ => return Err(Denied),
         };
-        if let Outcome::Done(_) = outcome { Ok(()) } else { Err(Denied) }
+        if let WrOutcome::Done(_) = outcome { Ok(()) } else { Err(Denied) }
     }
 
     /// The receives stay where the device has them: `queue` is the queue pair's number.

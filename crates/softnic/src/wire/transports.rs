@@ -16,7 +16,7 @@ use crate::wire::counters::{Published, QpIncidents};
 use rdma_sys::{ibv_wc_flags, ibv_wc_status};
 use std::collections::HashMap;
 use std::sync::Arc;
-use verbline_roce::transport::{self, Fault, QueuePair};
+use verbline_roce::transport::{self, PeerFault, QueuePair};
 use verbline_roce::wire::{Qpn, SendEnd};
 use verbline_roce::{Completed, Completion, Engine, PostError, SendRequest, Status};
 use verbline_sync::ring::Overrun;
@@ -124,10 +124,10 @@ impl Transports {
         while let Some((qpn, fault)) = self.engine.take_failed() {
             let Some(qp) = fabric::lookup(pinned, qpn.number()) else { continue };
             match fault {
-                Some(Fault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
-                Some(Fault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
+                Some(PeerFault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
+                Some(PeerFault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
                 // Who receives from a shared queue and sends nothing has no completion of it.
-                Some(Fault::Silence) => errors.fail_fatally(qp),
+                Some(PeerFault::Silence) => errors.fail_fatally(qp),
                 // An unreliable queue pair goes on receiving when a send has failed.
                 None => errors.fail_sends(qp),
             }

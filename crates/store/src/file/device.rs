@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use verbline_mem::Packet;
-use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
+use verbline_mem::uring::{Completed, FileRing, PushError, Submission};
 
 /// A file, by a ring: [`FileRing`] has the semantics.
 pub trait Device: Send {
@@ -13,7 +13,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// It comes back, with the reason.
-    fn push(&mut self, entry: Entry) -> Result<(), (Entry, PushError)>;
+    fn push(&mut self, entry: Submission) -> Result<(), (Submission, PushError)>;
 
     /// Starts what was pushed; gives whether all is started.
     ///
@@ -42,7 +42,7 @@ pub trait Device: Send {
 }
 
 impl Device for FileRing {
-    fn push(&mut self, entry: Entry) -> Result<(), (Entry, PushError)> {
+    fn push(&mut self, entry: Submission) -> Result<(), (Submission, PushError)> {
         FileRing::push(self, entry)
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use verbline_mem::Packet;
-use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
+use verbline_mem::uring::{Completed, FileRing, PushError, Submission};
 
 use super::claim::Claim;
 use super::device::Device;
@@ -132,7 +132,7 @@ impl<D: Device> FileStore<D> {
             // There is room for all that `submit` takes.
             return self.end(steps, packet, Err(Fault::BadMemory));
         };
-        match self.device.push(Entry { what: steps.what(), packet, tag: index.into() }) {
+        match self.device.push(Submission { what: steps.what(), packet, tag: index.into() }) {
             Ok(()) => {
                 self.steps[index as usize] = Some(steps);
                 self.unsubmitted = true;

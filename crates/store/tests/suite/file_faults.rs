@@ -11,7 +11,7 @@ use crate::common::{filled, one, pool, until};
 use fastrand::Rng;
 use rustix::io::Errno;
 use verbline_mem::Packet;
-use verbline_mem::uring::{Completed, Entry, PushError, What};
+use verbline_mem::uring::{Completed, PushError, Submission, What};
 use verbline_store::file::device::Device;
 use verbline_store::{Fault, FileStore, Geometry, Op, Request, Store};
 
@@ -37,8 +37,8 @@ struct Script {
     bytes: Vec<u8>,
     rng: Rng,
     odds: Odds,
-    pushed: VecDeque<Entry>,
-    started: Vec<Entry>,
+    pushed: VecDeque<Submission>,
+    started: Vec<Submission>,
     /// Ends every entry with this number, while it is set.
     every: Arc<Mutex<Option<Errno>>>,
     /// Takes nothing any more, with this number, once it is set.
@@ -65,7 +65,7 @@ impl Script {
         odds > 0 && self.rng.u32(0..odds) == 0
     }
 
-    fn carry_out(&mut self, entry: &mut Entry) -> Result<u32, Errno> {
+    fn carry_out(&mut self, entry: &mut Submission) -> Result<u32, Errno> {
         if let Some(errno) = *self.every.lock().unwrap() {
             return Err(errno);
         }
@@ -113,7 +113,7 @@ impl Script {
 }
 
 impl Device for Script {
-    fn push(&mut self, entry: Entry) -> Result<(), (Entry, PushError)> {
+    fn push(&mut self, entry: Submission) -> Result<(), (Submission, PushError)> {
         self.pushed.push_back(entry);
         Ok(())
     }

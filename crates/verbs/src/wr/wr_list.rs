@@ -24,7 +24,7 @@ pub(crate) const LONGEST: usize = 64;
 /// A work request behind its SGE: all that a send without immediate, address or remote memory
 /// writes is in one line.
 #[repr(C, align(64))]
-pub(crate) struct Entry<W> {
+pub(crate) struct WrEntry<W> {
     pub(crate) sge: ibv_sge,
     pub(crate) wr: W,
 }
@@ -76,9 +76,9 @@ impl WorkRequest for ibv_recv_wr {
 #[repr(C)]
 pub(crate) struct Entries<W> {
     /// Posted by itself, so linked to nothing.
-    lone: Entry<W>,
+    lone: WrEntry<W>,
     /// Linked. The last is never posted, so that a list of any length has something behind it.
-    list: [Entry<W>; LONGEST + 1],
+    list: [WrEntry<W>; LONGEST + 1],
 }
 
 pub(crate) struct Lists {
@@ -177,8 +177,8 @@ impl WrList<ibv_send_wr> {
 #[inline(always)]
 pub(crate) fn for_each<W>(
     packets: &[Packet],
-    entries: &mut [Entry<W>; LONGEST],
-    mut write: impl FnMut(&Packet, &mut Entry<W>) -> bool,
+    entries: &mut [WrEntry<W>; LONGEST],
+    mut write: impl FnMut(&Packet, &mut WrEntry<W>) -> bool,
 ) -> bool {
     let (fours, rest) = packets.as_chunks::<4>();
     let (of_fours, of_rest) = entries[..packets.len()].as_chunks_mut::<4>();
@@ -208,14 +208,14 @@ impl<W: WorkRequest> WrList<W> {
     /// The list, to format from the first on. Links, `sg_list` and what is as usual are to stay as
     /// they are.
     #[inline]
-    pub(crate) fn entries(&mut self) -> &mut [Entry<W>; LONGEST] {
+    pub(crate) fn entries(&mut self) -> &mut [WrEntry<W>; LONGEST] {
         // SAFETY: alive, initialised, and the handle is the only one.
         unsafe { &mut *(&raw mut (*self.entries).list).cast() }
     }
 
     /// The work request to post by itself; likewise.
     #[inline]
-    pub(crate) fn lone(&mut self) -> &mut Entry<W> {
+    pub(crate) fn lone(&mut self) -> &mut WrEntry<W> {
         // SAFETY: the entry is alive and initialised, and the handle is the only one.
         unsafe { &mut *self.lone_ptr() }
     }
@@ -277,7 +277,7 @@ impl<W: WorkRequest> WrList<W> {
         taken.unwrap_or(count)
     }
 
-    fn restore(&mut self, entry: *mut Entry<W>) {
+    fn restore(&mut self, entry: *mut WrEntry<W>) {
         // SAFETY: an entry of ours, initialised; the handle is the only one.
         unsafe { (*entry).wr.set_usual(&raw mut (*entry).sge) };
     }
@@ -292,7 +292,7 @@ impl<W: WorkRequest> WrList<W> {
     }
 
     #[inline]
-    fn lone_ptr(&self) -> *mut Entry<W> {
+    fn lone_ptr(&self) -> *mut WrEntry<W> {
         // SAFETY: the address of a field of a live allocation.
         unsafe { &raw mut (*self.entries).lone }
     }
@@ -300,10 +300,10 @@ impl<W: WorkRequest> WrList<W> {
     /// The address of an entry of the list; `index` is at most [`LONGEST`], as everything here sees
     /// to.
     #[inline]
-    fn at(&self, index: usize) -> *mut Entry<W> {
+    fn at(&self, index: usize) -> *mut WrEntry<W> {
         debug_assert!(index <= LONGEST);
         // SAFETY: inside the array.
-        unsafe { (&raw mut (*self.entries).list).cast::<Entry<W>>().add(index) }
+        unsafe { (&raw mut (*self.entries).list).cast::<WrEntry<W>>().add(index) }
     }
 }
 
@@ -365,7 +365,7 @@ mod tests {
     fn the_inline_ones_are_so_from_the_start() {
         // SAFETY: the only one of this thread.
         let mut list = unsafe { WrList::inline_of_thread() };
-        let inline = |entry: &Entry<ibv_send_wr>| {
+        let inline = |entry: &WrEntry<ibv_send_wr>| {
             let wr = &entry.wr;
             assert_eq!((entry.sge.lkey, wr.send_flags), (0, ibv_send_flags::IBV_SEND_INLINE.0));
             assert_eq!((wr.num_sge, wr.opcode), (1, ibv_wr_opcode::IBV_WR_SEND));

@@ -5,7 +5,7 @@ use crate::data_path::errors::Errors;
 use crate::key_table;
 use crate::objects::Object;
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wr::SendWr;
 use crate::signature::configuration::{self, Configuration, NewSignature};
 use crate::signature::mkey::Mkey;
@@ -34,13 +34,13 @@ pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
 
 /// Carries out what passed [`validate`].
 #[cold]
-pub(crate) fn carry_out(qp: &Qp, wr: SendWr<'_>) -> Outcome {
+pub(crate) fn carry_out(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
     match read(wr) {
         Ok((new, key)) if key.pd == qp.pd => {
             key.configure(&new);
-            Outcome::Configured
+            WrOutcome::Configured
         }
-        _ => Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR),
+        _ => WrOutcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR),
     }
 }
 

@@ -7,9 +7,9 @@
 //!
 //! A work request whose own key found something wrong has succeeded all the same: what was wrong is
 //! recorded when the queue's completions are polled, and a queue pair for signature pipelining
-//! stops behind it ([`Outcome::Stopped`]).
+//! stops behind it ([`WrOutcome::Stopped`]).
 
-use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
+use crate::data_path::arrival::{self, Arrival, FailedReceive, PROTECTION, TOO_SHORT};
 use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -21,7 +21,7 @@ use crate::key_table::{self, Denied};
 use crate::objects::cq::Cq;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::Outcome;
+use crate::queues::outcome::WrOutcome;
 use crate::queues::wqe::Wqe;
 use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::SendWr;
@@ -30,14 +30,14 @@ use rdma_sys::*;
 
 /// Carries out a SEND.
 #[cold]
-pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> WrOutcome {
     let mut source = From::new(pinned);
     if add_source(&mut source, qp, pinned, wr).is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     let bytes = source.wire_bytes();
     if bytes > MESSAGE_BYTES_MAX {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
     let Some(index) = arrival::take(peer) else { return arrival::no_receive(qp, peer) };
@@ -57,14 +57,14 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
 
 /// Carries out an RDMA WRITE.
 #[cold]
-pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> WrOutcome {
     let mut source = From::new(pinned);
     if add_source(&mut source, qp, pinned, wr).is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     let bytes = source.wire_bytes();
     if bytes > MESSAGE_BYTES_MAX {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
     if !qp_access::lets_in(peer, key_table::REMOTE_WRITE) {
@@ -85,7 +85,7 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
     if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
         return qp_access::refuse_access(qp, peer, errors);
     }
-    let Some(index) = receive else { return done(qp, pinned, Outcome::Done(bytes), stops) };
+    let Some(index) = receive else { return done(qp, pinned, WrOutcome::Done(bytes), stops) };
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
     done(qp, pinned, arrival::arrive(qp, peer, index, arrival, errors), stops)
@@ -93,11 +93,11 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
 
 /// Carries out an RDMA READ.
 #[cold]
-pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> WrOutcome {
     let mut target = To::new(pinned);
     let added = wr.sges().iter().try_for_each(|sge| target.add_local(qp.pd, sge, u64::MAX));
     if added.is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     let peer = match qp_access::reading_peer(qp, pinned, key_table::REMOTE_READ, errors) {
         Ok(peer) => peer,
@@ -105,7 +105,7 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     };
     let (remote, mut source, bytes) = (wr.rdma(), From::new(pinned), target.wire_bytes());
     if bytes > MESSAGE_BYTES_MAX {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
     if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
         return qp_access::refuse_access(qp, peer, errors);
@@ -115,9 +115,9 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     let mut found = |key: &_, of_target: bool| found_by_requester(qp, key, !of_target, &mut stops);
     // SAFETY: both ends are all that was found but what they were looked up by.
     if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
-    done(qp, pinned, Outcome::Done(bytes), stops)
+    done(qp, pinned, WrOutcome::Done(bytes), stops)
 }
 
 /// As `message::place`, which was refused with `fault`: it stays so unless an indirect key is the
@@ -132,9 +132,9 @@ pub(crate) unsafe fn place(
     index: u64,
     source: &Sources<'_>,
     skip: u64,
-    fault: Fault,
+    fault: FailedReceive,
     held: impl FnOnce() -> Option<Held>,
-) -> Result<(), Fault> {
+) -> Result<(), FailedReceive> {
     let wqe = peer.receive(index);
     let has_indirect = wqe.sges().any(|sge| mkey::lookup(pinned, sge.lkey).is_some());
     if skip > 0 || !has_indirect {
@@ -170,7 +170,7 @@ unsafe fn deliver(
     wqe: Wqe<'_>,
     source: &From<'_>,
     stops: &mut bool,
-) -> Result<(), Fault> {
+) -> Result<(), FailedReceive> {
     let mut target = To::new(pinned);
     add_target(&mut target, peer, wqe, source.wire_bytes())?;
     let mut found = |key: &_, of_target| match of_target {
@@ -184,7 +184,7 @@ unsafe fn deliver(
 }
 
 /// Adds the first `bytes` of the wire of a receive's buffers.
-fn add_target(target: &mut To<'_>, peer: &Qp, wqe: Wqe<'_>, bytes: u64) -> Result<(), Fault> {
+fn add_target(target: &mut To<'_>, peer: &Qp, wqe: Wqe<'_>, bytes: u64) -> Result<(), FailedReceive> {
     for sge in wqe.sges() {
         let left = bytes - target.wire_bytes();
         if left == 0 {
@@ -224,11 +224,11 @@ fn announce(cq: &Cq, key: &Mkey) {
     }
 }
 
-fn done(qp: &Qp, pinned: Pinned<'_>, outcome: Outcome, stops: bool) -> Outcome {
+fn done(qp: &Qp, pinned: Pinned<'_>, outcome: WrOutcome, stops: bool) -> WrOutcome {
     match outcome {
-        Outcome::Done(bytes) if stops => {
+        WrOutcome::Done(bytes) if stops => {
             psn::carried_out(qp, pinned);
-            Outcome::Stopped(bytes)
+            WrOutcome::Stopped(bytes)
         }
         outcome => outcome,
     }

@@ -43,7 +43,7 @@ fn encoded(domain: Option<Domain>, data: &[u8]) -> Vec<u8> {
 }
 
 /// Feeds the bytes in pieces of `step`.
-fn convert(flow: Flow, bytes: &[u8], step: usize) -> (Vec<u8>, Option<(Fault, u64)>) {
+fn convert(flow: Flow, bytes: &[u8], step: usize) -> (Vec<u8>, Option<(BadBlock, u64)>) {
     let (mut out, mut converter, mut stages) = (Vec::new(), Converter::new(flow, 0), Stages::new());
     for piece in bytes.chunks(step) {
         let mut sink = |bytes: &[u8]| out.extend_from_slice(bytes);

@@ -10,7 +10,7 @@ use crate::transport::Transport;
 use crate::wr::connected::Carrier;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
-use crate::wr::wr_list::{Entry, LONGEST, WrList};
+use crate::wr::wr_list::{LONGEST, WrEntry, WrList};
 
 impl SendQueue {
     /// Posts the front of the batch.
@@ -85,7 +85,7 @@ impl SendQueue {
     /// Writes work requests for the packets, which are no more than there is room and numbers for,
     /// without options.
     #[inline]
-    fn format(&mut self, entries: &mut [Entry<ibv_send_wr>; LONGEST], packets: &[Packet]) -> Formatted {
+    fn format(&mut self, entries: &mut [WrEntry<ibv_send_wr>; LONGEST], packets: &[Packet]) -> Formatted {
         let mut formatted = Formatted::new(self.until_signal);
         let destination = match self.destination(DestinationId::default()) {
             Ok(destination) => destination,
@@ -94,7 +94,7 @@ impl SendQueue {
         // Copies, since the compiler can't know that work requests are not part of the queue.
         let (first, mut form) = (self.sequence.next(), Form::new(self));
         let mut wr_id = first;
-        for (packet, Entry { sge, wr }) in packets.iter().zip(&mut *entries) {
+        for (packet, WrEntry { sge, wr }) in packets.iter().zip(&mut *entries) {
             let (addr, len) = packet.span();
             // Length and key, as one word.
             let mut length_lkey = len as u64;
@@ -128,13 +128,13 @@ impl SendQueue {
     /// Like [`SendQueue::format`], with options.
     fn format_with(
         &mut self,
-        entries: &mut [Entry<ibv_send_wr>; LONGEST],
+        entries: &mut [WrEntry<ibv_send_wr>; LONGEST],
         packets: &[Packet],
         options: &[SendOptions],
     ) -> Formatted {
         let (first, mut form) = (self.sequence.next(), Form::new(self));
         let mut formatted = Formatted::new(self.until_signal);
-        for ((packet, options), Entry { sge, wr }) in packets.iter().zip(options).zip(entries) {
+        for ((packet, options), WrEntry { sge, wr }) in packets.iter().zip(options).zip(entries) {
             let (addr, len) = packet.span();
             let mut write = || {
                 if options.imm.is_some() && self.transport == Transport::RawPacket {
@@ -179,7 +179,7 @@ impl SendQueue {
         batch: &mut Batch,
         taken: u32,
         formatted: &Formatted,
-        entries: &[Entry<ibv_send_wr>; LONGEST],
+        entries: &[WrEntry<ibv_send_wr>; LONGEST],
     ) -> usize {
         let inlined = match formatted.kept {
             // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by
@@ -200,7 +200,7 @@ impl SendQueue {
         inlined
     }
 
-    fn keep_mixed(&mut self, batch: &mut Batch, taken: u32, entries: &[Entry<ibv_send_wr>; LONGEST]) -> usize {
+    fn keep_mixed(&mut self, batch: &mut Batch, taken: u32, entries: &[WrEntry<ibv_send_wr>; LONGEST]) -> usize {
         let mut inlined = 0;
         for ((position, entry), packet) in (self.sequence.next()..).zip(entries).zip(batch.drain_front(taken as usize))
         {

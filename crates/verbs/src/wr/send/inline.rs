@@ -7,7 +7,7 @@ use super::signal::{for_each_signaled, signal};
 use super::{INLINE, SIGNALED, SendQueue};
 use crate::wr::post::{PostStop, Unposted};
 use crate::wr::post_verb::PostSend;
-use crate::wr::wr_list::{Entry, LONGEST, WrList, for_each};
+use crate::wr::wr_list::{LONGEST, WrEntry, WrList, for_each};
 
 impl SendQueue {
     /// Whether [`SendQueue::post_one`] is for this packet: the usual case.
@@ -79,7 +79,7 @@ impl SendQueue {
         let mut list = unsafe { WrList::inline_of_thread() };
         let entries = list.entries();
         let (inline_bytes, mut wr_id) = (self.one_inline_bytes, self.sequence.next());
-        let written = for_each(packets, entries, |packet, Entry { sge, wr }| {
+        let written = for_each(packets, entries, |packet, WrEntry { sge, wr }| {
             let (addr, len) = packet.span();
             (sge.addr, sge.length) = (addr, len as u32);
             wr.wr_id = wr_id;

@@ -17,7 +17,7 @@ use crate::wr::operation::{Operation, Transfer};
 use crate::wr::post::PostStop;
 use crate::wr::request::{Request, rdma};
 use crate::wr::sg_list::{SgList, packet_sge};
-use crate::wr::wr_list::Entry;
+use crate::wr::wr_list::WrEntry;
 use crate::wr::wr_queue::Work;
 
 /// A work request but for its options: what it asks for, its bytes, and the flags that these need.
@@ -33,7 +33,7 @@ impl SendQueue {
         work: &Work<T>,
         kept: &KeptMemory,
         known: &mut KnownRegion,
-        Entry { sge, wr }: &mut Entry<ibv_send_wr>,
+        WrEntry { sge, wr }: &mut WrEntry<ibv_send_wr>,
     ) -> Option<bool> {
         let Work::Operation { operation, options } = work else { return None };
         let Operation::Transfer { transfer, local: Local::Part(part) } = operation else { return None };
@@ -60,7 +60,7 @@ impl SendQueue {
         work: &Work<T>,
         kept: &mut KeptMemory,
         sges: &mut usize,
-        entry: &mut Entry<ibv_send_wr>,
+        entry: &mut WrEntry<ibv_send_wr>,
     ) -> Result<(), Option<PostStop>> {
         let list = work.list();
         if list.is_some_and(|list| !self.has_places(list, *sges)) {
@@ -78,7 +78,7 @@ impl SendQueue {
         &self,
         work: &Work<T>,
         kept: &mut KeptMemory,
-        Entry { sge, wr }: &mut Entry<ibv_send_wr>,
+        WrEntry { sge, wr }: &mut WrEntry<ibv_send_wr>,
     ) -> Result<(), PostStop> {
         let (request, part, flags) = match work {
             Work::Send(packet) => {

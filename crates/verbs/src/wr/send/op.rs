@@ -12,7 +12,7 @@ use crate::wr::operation::Transfer;
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::Request;
-use crate::wr::wr_list::{Entry, WrList};
+use crate::wr::wr_list::{WrEntry, WrList};
 use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
@@ -97,7 +97,7 @@ impl SendQueue {
     ) -> Result<(), PostStop> {
         // SAFETY: from here to the end nothing but the device is called.
         let mut list = unsafe { WrList::written_of_thread() };
-        let Entry { wr, sge } = list.lone();
+        let WrEntry { wr, sge } = list.lone();
         let num_sge = match parts {
             Parts::One(part) => {
                 *sge = part;

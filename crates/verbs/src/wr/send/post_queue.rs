@@ -21,7 +21,7 @@ use crate::wr::local::WorkMemory;
 use crate::wr::operation::Operation;
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
-use crate::wr::wr_list::{Entry, WrList};
+use crate::wr::wr_list::{WrEntry, WrList};
 use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 use crate::wr_id::{self, WrKind};
 
@@ -149,7 +149,7 @@ impl SendQueue {
         &mut self,
         works: &mut WorkList<T>,
         kept: &mut KeptMemory,
-        entries: &[Entry<ibv_send_wr>],
+        entries: &[WrEntry<ibv_send_wr>],
     ) -> usize {
         let mut inlined = 0;
         for (position, entry) in (self.sequence.next()..).zip(entries) {

@@ -4,12 +4,12 @@
 use rdma_sys::ibv_send_wr;
 
 use super::{SIGNALED, SendQueue};
-use crate::wr::wr_list::Entry;
+use crate::wr::wr_list::WrEntry;
 
 impl SendQueue {
     /// After a post: what is until the next signal when all was taken, or what was.
     #[inline]
-    pub(super) fn count_signals(&mut self, ret: i32, until_signal: u32, taken: &[Entry<ibv_send_wr>]) {
+    pub(super) fn count_signals(&mut self, ret: i32, until_signal: u32, taken: &[WrEntry<ibv_send_wr>]) {
         if ret == 0 {
             self.until_signal = until_signal;
         } else {
@@ -18,7 +18,7 @@ impl SendQueue {
     }
 
     #[cold]
-    pub(super) fn recount(&mut self, taken: &[Entry<ibv_send_wr>]) {
+    pub(super) fn recount(&mut self, taken: &[WrEntry<ibv_send_wr>]) {
         for entry in taken {
             let signaled = entry.wr.send_flags & SIGNALED != 0;
             self.until_signal = if signaled { self.signal_every } else { self.until_signal - 1 };
@@ -29,7 +29,7 @@ impl SendQueue {
 /// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it
 /// is until the next behind them. Done last, since where signals fall does not hang on the packets.
 #[inline]
-pub(super) fn signal(entries: &mut [Entry<ibv_send_wr>], until_signal: u32, every: u32) -> u32 {
+pub(super) fn signal(entries: &mut [WrEntry<ibv_send_wr>], until_signal: u32, every: u32) -> u32 {
     let behind = for_each_signaled(entries, until_signal, every, |flags| *flags |= SIGNALED);
     behind - entries.len() as u32
 }
@@ -38,7 +38,7 @@ pub(super) fn signal(entries: &mut [Entry<ibv_send_wr>], until_signal: u32, ever
 /// place of the first behind them.
 #[inline]
 pub(super) fn for_each_signaled(
-    entries: &mut [Entry<ibv_send_wr>],
+    entries: &mut [WrEntry<ibv_send_wr>],
     mut until_signal: u32,
     every: u32,
     mut each: impl FnMut(&mut u32),

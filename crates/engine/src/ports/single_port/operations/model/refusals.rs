@@ -7,29 +7,29 @@ use super::{FULL, Shape, Step, WRONG, World};
 /// What a list may hold: a packet to be sent, or an operation. Even lengths are parts of a region,
 /// odd ones packets.
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum Listed {
     Send,
     Operation(OperationKind, usize),
 }
 
-const ENTRIES: [Entry; 10] = [
-    Entry::Send,
-    Entry::Operation(OperationKind::Write, 64),
-    Entry::Operation(OperationKind::Write, 65),
-    Entry::Operation(OperationKind::Read, 65),
-    Entry::Operation(OperationKind::Send, 64),
-    Entry::Operation(OperationKind::FetchAdd, 65),
-    Entry::Operation(OperationKind::Invalidate, 1),
-    Entry::Operation(OperationKind::Bind, 1),
-    Entry::Operation(OperationKind::Sign, 1),
-    Entry::Operation(OperationKind::Respond, 65),
+const ENTRIES: [Listed; 10] = [
+    Listed::Send,
+    Listed::Operation(OperationKind::Write, 64),
+    Listed::Operation(OperationKind::Write, 65),
+    Listed::Operation(OperationKind::Read, 65),
+    Listed::Operation(OperationKind::Send, 64),
+    Listed::Operation(OperationKind::FetchAdd, 65),
+    Listed::Operation(OperationKind::Invalidate, 1),
+    Listed::Operation(OperationKind::Bind, 1),
+    Listed::Operation(OperationKind::Sign, 1),
+    Listed::Operation(OperationKind::Respond, 65),
 ];
 const LONGEST: usize = 3;
 
-fn step(entry: Entry) -> Step {
+fn step(entry: Listed) -> Step {
     match entry {
-        Entry::Send => Step::Send(1, 20),
-        Entry::Operation(kind, len) => Step::Give(0, 1, kind, len),
+        Listed::Send => Step::Send(1, 20),
+        Listed::Operation(kind, len) => Step::Give(0, 1, kind, len),
     }
 }
 

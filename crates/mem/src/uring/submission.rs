@@ -60,7 +60,7 @@ pub enum What {
 
 /// Something to do, with the packet that it needs.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Submission {
     /// What.
     pub what: What,
     /// Of a read or write; it belongs to the ring until the entry is done. Any other entry hands
