@@ -74,7 +74,7 @@ fn entered(within: &[&str], count: f64) -> Result<f64, CallgrindError> {
 /// are made.
 ///
 /// # Errors
-/// As [`instructions`].
+/// Like [`instructions`].
 pub fn per_operation(
     [fewer, more]: [u64; 2],
     runs: usize,

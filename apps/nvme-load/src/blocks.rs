@@ -12,7 +12,7 @@ use crate::settings::Guards;
 pub(crate) struct Shape {
     /// Bytes of data.
     pub(crate) len: usize,
-    /// A block of the namespace has two to the power of so many bytes.
+    /// A block of the namespace has two to the power of this many bytes.
     pub(crate) block_shift: u8,
     /// Of a protected namespace.
     pub(crate) protection: Option<Protection>,
@@ -74,7 +74,7 @@ impl Shape {
         })
     }
 
-    /// Fills so many bytes as a command has on the wire.
+    /// Fills this many bytes as a command has on the wire.
     pub(crate) fn fill(&self, stamp: Stamp, bytes: &mut [u8]) {
         pattern::write(stamp, &mut bytes[..self.len]);
         if let Some((protection, action)) = self.own().zip(self.action(stamp)) {

@@ -9,7 +9,7 @@ use crate::handshake_state::ADMIN_ENTRIES;
 use crate::settings::{SECTION, Settings};
 use crate::stage::{ADMIN, IO, KIND};
 
-/// The request of a queue with so many entries.
+/// The request of a queue with this many entries.
 fn request(qid: u16, entries: u16) -> Vec<u8> {
     Request { qid, recv_depth: entries, send_depth_less_one: entries - 1, cntlid: 0 }.to_bytes().to_vec()
 }

@@ -90,8 +90,8 @@ pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     Needs { memory_bytes, packet_bytes, descriptors, regions: regions.collect(), ..Needs::default() }
 }
 
-/// What a stage of so many queues sets aside. Namespaces that come later are not among it: the plan
-/// that is read then is checked against what the machine has then.
+/// What a stage of this many queues sets aside. Namespaces that come later are not among it: the
+/// plan that is read then is checked against what the machine has then.
 fn memory_bytes(settings: &Settings, queues: u64) -> Vec<(&'static str, u64)> {
     let commands = u64::from(settings.commands_max);
     let spaces = settings.namespace.values().map(|how| Space::bytes(how, settings.commands_max, queues));

@@ -130,7 +130,7 @@ impl Space {
         })
     }
 
-    /// Bytes that a namespace takes at a stage with so many queues, beside its blocks.
+    /// Bytes that a namespace takes at a stage with this many queues, beside its blocks.
     pub(crate) fn bytes(how: &NamespaceSettings, commands_max: u32, queues: u64) -> u64 {
         let depth = u64::from(commands_max);
         let store = match (&how.file, &how.memory) {

@@ -55,7 +55,7 @@ impl Keys for NamespaceSettings {
     ];
 }
 
-/// A name of so many bytes, in hexadecimal digits; dashes between them don't matter.
+/// A name of this many bytes, in hexadecimal digits; dashes between them don't matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<const BYTES: usize>(pub(crate) [u8; BYTES]);
 

@@ -107,8 +107,8 @@ struct Client {
 /// trip, and when one was is only asked in the turn after it: no clock is read, and no payload,
 /// between a message's arrival and its successor's departure.
 ///
-/// Whoever is kept from its CPU between a departure and that turn finds the answer in it already:
-/// when that message departed nobody knows, and its trip is not recorded.
+/// A thread that is kept from its CPU between a departure and that turn finds the answer in it
+/// already: when that message departed nobody knows, and its trip is not recorded.
 #[derive(Debug, Default)]
 struct Lone {
     departed_ns: Tick,

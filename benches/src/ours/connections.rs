@@ -21,7 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RoundsParams {
-    /// Begins once so many are open.
+    /// Begins once this many are open.
     connections: usize,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn wait_until_open(running: &Running, connections: u32) {
     }
 }
 
-/// What a message of 64 bytes costs, sent and received on one lcore, over so many connections in
+/// What a message of 64 bytes costs, sent and received on one lcore, over this many connections in
 /// turn, 32 each: `ns`.
 ///
 /// # Panics

@@ -23,7 +23,7 @@ pub struct Subject {
     /// ([`crate::callgrind::instructions`]). A program with threads names the one that is meant:
     /// the clock's calibration alone takes more than a run, and more on a busy machine.
     pub within: &'static [&'static str],
-    /// Does so many operations.
+    /// Does this many operations.
     pub run: fn(u64),
 }
 

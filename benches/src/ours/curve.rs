@@ -124,7 +124,7 @@ pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration)
 /// is how long requests took, and what the lcore's time is spent on.
 ///
 /// # Panics
-/// As [`point`].
+/// Like [`point`].
 pub fn beside_stream(
     policy: &str,
     stream_gaps_ns: Vec<u64>,

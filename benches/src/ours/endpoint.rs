@@ -40,17 +40,17 @@ impl Endpoint {
         }
     }
 
-    /// The same, with so many receives posted.
+    /// The same, with this many receives posted.
     ///
     /// # Panics
-    /// As [`new`](Self::new), and if there is no room for them.
+    /// Like [`new`](Self::new), and if there is no room for them.
     pub fn with_receives(side: Side, count: usize) -> Endpoint {
         let mut endpoint = Endpoint::new(side);
         endpoint.post_receives(count);
         endpoint
     }
 
-    /// Posts so many receives.
+    /// Posts this many receives.
     ///
     /// # Panics
     /// If there is no room, or no packet.
@@ -59,7 +59,7 @@ impl Endpoint {
         assert!(self.qp.post_recv(&mut self.batch).posted == count, "the pool covers the queue");
     }
 
-    /// Posts a message of so many bytes, written by `write`.
+    /// Posts a message of this many bytes, written by `write`.
     ///
     /// # Panics
     /// If there is no room, or no packet.
@@ -82,7 +82,7 @@ impl Endpoint {
         messages
     }
 
-    /// So many receives were taken; as many as are owed are posted again, once that are `repost`.
+    /// This many receives were taken; as many as are owed are posted again, once that are `repost`.
     #[inline(always)]
     pub(super) fn owe(&mut self, taken: usize, repost: usize) {
         self.owed += taken;

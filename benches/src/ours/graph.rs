@@ -59,8 +59,8 @@ fn registry() -> Registry {
     registry
 }
 
-/// So many turns of an lcore whose source spreads 32 packets by key over two stages: what callgrind
-/// counts. Ends the process.
+/// This many turns of an lcore whose source spreads 32 packets by key over two stages: what
+/// callgrind counts. Ends the process.
 pub fn spread_turns(turns: u64) -> ! {
     let mut plan = super::lcores::preamble(8192);
     let _ = writeln!(

@@ -164,7 +164,7 @@ pub fn saturated(idle: &str) -> Figures {
     Figures::of("packets_per_s", window.packets_in("sink") * 1e9 / window.elapsed_ns())
 }
 
-/// Adaptive mode at full rate beside poll mode, in so many pairs of short runs:
+/// Adaptive mode at full rate beside poll mode, in this many pairs of short runs:
 /// `adaptive_packets_per_s` and `poll_packets_per_s`, medians; `ratio`, the median of the pairs'
 /// own, and `ratio_q1` and `ratio_q3`, between which half of the pairs lie. Which of the two comes
 /// first changes from pair to pair, so that neither a drift nor the order favours one.

@@ -69,7 +69,7 @@ pub fn read_all(bytes: &[u8]) -> u64 {
     })
 }
 
-/// As [`read_all`], through the views of the types.
+/// Like [`read_all`], through the views of the types.
 pub fn read_by_view(bytes: &[u8]) -> u64 {
     feed::messages(bytes).fold(0u64, |sum, message| {
         let message = itch::parse(message).expect("a generated message");

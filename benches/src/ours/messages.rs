@@ -20,7 +20,7 @@ pub(super) const BURST: usize = 32;
 /// lists of 32 are 2 MiB, which the second cache of most CPUs does not hold.
 const LIST_BYTES: usize = 256 << 10;
 
-/// Messages of so many bytes posted as one list.
+/// Messages of this many bytes posted as one list.
 fn burst(bytes: u32) -> usize {
     (LIST_BYTES / bytes as usize).clamp(1, BURST)
 }

@@ -60,7 +60,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Reads over so many connections, at the depth of the rows that count commands.
+    /// Reads over this many connections, at the depth of the rows that count commands.
     #[must_use]
     pub fn reads(connections: u32) -> Self {
         Self { connections, depth: UNDER_WAY, read_share: 1.0, checks: Checks::None }

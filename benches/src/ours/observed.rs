@@ -152,8 +152,8 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
     answer
 }
 
-/// Tick-to-trade at so many ticks a second (0: as fast as it goes), looked at and not, in so many
-/// pairs of short runs whose order alternates: `observed_…` and `alone_…` of `ticks_per_s` and
+/// Tick-to-trade at this many ticks a second (0: as fast as it goes), looked at and not, in this
+/// many pairs of short runs whose order alternates: `observed_…` and `alone_…` of `ticks_per_s` and
 /// `p99_ns`, and of each `…_ratio`, the median of the pairs'.
 ///
 /// With a CPU to spare the plan has one lcore, and who looks on has the other CPU.

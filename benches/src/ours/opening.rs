@@ -145,9 +145,10 @@ impl Acceptor for Paced {
     }
 }
 
-/// So many connections open while one goes to and fro on the same lcore, so many a second, or as
-/// fast as they can: `per_s`, `opening_p99_ns` of its round trips meanwhile, `undisturbed_p99_ns`
-/// of as many afterwards, and `disturbed`, how many round trips a connection takes over the latter.
+/// This many connections open while one goes to and fro on the same lcore, this many a second, or
+/// as fast as they can: `per_s`, `opening_p99_ns` of its round trips meanwhile,
+/// `undisturbed_p99_ns` of as many afterwards, and `disturbed`, how many round trips a connection
+/// takes over the latter.
 ///
 /// # Panics
 /// If they do not open.
@@ -192,7 +193,7 @@ impl Course {
     pub const SLOT: Duration = Duration::from_millis(10);
 }
 
-/// As [`opening`], one run, told while by while.
+/// Like [`opening`], one run, told while by while.
 ///
 /// # Panics
 /// If they do not open.

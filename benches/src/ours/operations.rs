@@ -20,7 +20,7 @@ const OUT: OutId = OutId(0);
 struct OperatorParams {
     write: bool,
     bytes: usize,
-    /// Ends the process, with exit code 0, when so many are done.
+    /// Ends the process, with exit code 0, when this many are done.
     count: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ pub fn rate(verb: OneSided, bytes: u32) -> Figures {
     Figures::of("messages_per_s", median(windows))
 }
 
-/// So many WRITEs of 8 bytes from a stage, `depth_wr` under way. Ends the process.
+/// This many WRITEs of 8 bytes from a stage, `depth_wr` under way. Ends the process.
 pub fn operations(count: u64, depth_wr: u32) -> ! {
     run_to_the_end(&registry(), &plan(OneSided::Write, 8, depth_wr, &format!(", count = {count}")))
 }

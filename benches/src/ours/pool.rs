@@ -40,7 +40,7 @@ pub fn get_and_put() -> Figures {
 }
 
 /// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns` to put
-/// a packet and get one in bulks of 32, which the cache serves alone; `shared_ns` when so many
+/// a packet and get one in bulks of 32, which the cache serves alone; `shared_ns` when this many
 /// bulks are put, and then got, that the cache spills to the shared free list and refills from it
 /// each time.
 pub fn of_size(packets: u32) -> Figures {

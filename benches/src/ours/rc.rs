@@ -21,19 +21,19 @@ pub struct Spec {
     pub depth_wr: u32,
     /// Inline up to this.
     pub inline_bytes: u32,
-    /// Every so many sends one is signaled: those before it are given back, and their packets used
-    /// again, no sooner.
+    /// Every this many sends one is signaled: those before it are given back, and their packets
+    /// used again, no sooner.
     pub signal_every_wr: u32,
     /// Receives taken before as many are posted again.
     pub repost: usize,
     /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none.
-    /// The CQ is then as deep as the SRQ and `depth_wr` sends: whoever sends polls before more than
+    /// The CQ is then as deep as the SRQ and `depth_wr` sends: the sender polls before more than
     /// those are unpolled, over all queue pairs.
     pub shared_depth_wr: u32,
 }
 
 impl Spec {
-    /// One queue pair for messages of so many bytes, inline when they are short.
+    /// One queue pair for messages of this many bytes, inline when they are short.
     pub fn new(message_bytes: u32) -> Spec {
         Spec {
             queue_pairs: 1,

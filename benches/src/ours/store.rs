@@ -17,7 +17,7 @@ const BLOCK: u32 = 4096;
 const WARM_UP: Duration = Duration::from_millis(300);
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Transfers of 4 KiB, so many under way: `per_s`, and `p99_ns` of one.
+/// Transfers of 4 KiB, this many under way: `per_s`, and `p99_ns` of one.
 ///
 /// On the first of the CPUs, which the peer has too.
 ///

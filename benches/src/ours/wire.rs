@@ -33,13 +33,13 @@ const PORT: u16 = 4801;
 /// What the other process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
-    /// Sends back every message, of so many bytes
+    /// Sends back every message, of this many bytes
     Pong,
-    /// Has a region of so many bytes, and polls
+    /// Has a region of this many bytes, and polls
     Region,
-    /// Receives over so many connections
+    /// Receives over this many connections
     Receive,
-    /// Keeps so many connections open
+    /// Keeps this many connections open
     Hold,
 }
 
@@ -263,8 +263,8 @@ pub fn write_rate(far: Command, bytes: u32) -> Figures {
     rates(count as f64 / seconds, bytes)
 }
 
-/// What a message of 64 bytes costs over so many connections in turn, a list of 32 each, until the
-/// last of them is acknowledged: `ns`.
+/// What a message of 64 bytes costs over this many connections in turn, a list of 32 each, until
+/// the last of them is acknowledged: `ns`.
 ///
 /// # Panics
 /// If the other process does not start, or the connections do not open.
@@ -289,7 +289,7 @@ pub fn in_turn(far: Command, queue_pairs: u32) -> Figures {
     Figures::of("ns", ns).with(datagrams(10 * (LISTS * BURST) as u64))
 }
 
-/// Datagrams that the device sent for each of so many messages, and system calls for both ways:
+/// Datagrams that the device sent for each of this many messages, and system calls for both ways:
 /// `datagrams`, `calls`; `again`, how many packets were sent again.
 fn datagrams(messages: u64) -> Figures {
     let mut figures = Figures::default();
@@ -302,8 +302,8 @@ fn datagrams(messages: u64) -> Figures {
     figures
 }
 
-/// So many connections open between two processes in event mode, and no traffic: `percent`, the CPU
-/// time of the busier process as a share of one core, and the `datagrams` a second of each
+/// This many connections open between two processes in event mode, and no traffic: `percent`, the
+/// CPU time of the busier process as a share of one core, and the `datagrams` a second of each
 /// connection, either way.
 ///
 /// # Panics

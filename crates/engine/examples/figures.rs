@@ -126,7 +126,7 @@ out = {{ out = "drop" }}
     )
 }
 
-/// A source, and so many stages behind it.
+/// A source, and this many stages behind it.
 fn chain(batch: u32, stages: u32) -> String {
     let mut text = format!(
         "{HEAD}\n[lcore.only]\ncpu = 1\nidle = \"poll\"\nburst = {batch}\n[stage.source]\nuse = \"source\"\n\

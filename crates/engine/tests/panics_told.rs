@@ -58,7 +58,7 @@ fn an_lcore_that_panics_waits_for_nobody_to_read_standard_error() {
         said += &String::from_utf8_lossy(&piece[..len]);
     }
     dup2_stderr(&stderr).unwrap();
-    // Whoever still writes there is told that nobody reads it.
+    // A write to it from here on fails: nobody reads it.
     drop(reader);
 
     let error = stopped.unwrap_err();

@@ -209,7 +209,7 @@ impl Batch {
     /// Moves packets from the front into `places`, as many as there are of both, and gives how
     /// many; the rest of the batch moves up. What the places held before is not dropped.
     #[inline]
-    #[must_use = "so many places hold a packet now, which nothing else will drop"]
+    #[must_use = "that many places hold a packet now, which nothing else will drop"]
     pub fn move_front(&mut self, places: &mut [MaybeUninit<Packet>]) -> usize {
         let len = self.len();
         let moved = len.min(places.len());

@@ -1,4 +1,4 @@
-//! What a packet says of its send, to whoever sends it.
+//! How a packet is to be sent, for the port that sends it.
 
 use crate::packet::Packet;
 

@@ -1,4 +1,4 @@
-//! How often something may be done: a number at once, and so many a second behind that.
+//! How often something may be done: a number at once, and a number a second behind that.
 
 use std::time::{Duration, Instant};
 

@@ -168,8 +168,8 @@ impl Consumer {
     /// change. Producers wait meanwhile. Nobody else consumes.
     ///
     /// # Safety
-    /// `ring` is the one that this consumer was made with. No [`CqEntry`] and no [`Cursor`] of it is
-    /// used after, nor a [`Claim`](crate::ring::Claim) whose completions are all published.
+    /// `ring` is the one that this consumer was made with. No [`CqEntry`] and no [`Cursor`] of it
+    /// is used after, nor a [`Claim`](crate::ring::Claim) whose completions are all published.
     pub unsafe fn grow(&mut self, ring: &CqRing, slots: usize) {
         if slots as u64 <= self.mask + 1 {
             return;

@@ -1,4 +1,4 @@
-//! A server of datagrams that knows nobody, and answers whoever asks.
+//! A server of datagrams that knows nobody, and answers every sender.
 //!
 //! Three clients send questions to a multicast group by UD. The server has joined it, and its port
 //! has places for senders (`senders_max`): a packet carries the handle of its sender, so that an

@@ -1,8 +1,8 @@
 //! Tickets from a peer's memory, without a turn of the peer: atomics.
 //!
 //! An office has two words in a region. Two clerks, each with a queue pair of its own, take tickets
-//! from the first by FETCH_ADD, and the second is for whoever puts its name there first, by
-//! COMPARE_SWAP. No ticket is given out twice, and one of the two is the head clerk.
+//! from the first by FETCH_ADD. The first clerk that puts its name into the second, by
+//! COMPARE_SWAP, is the head clerk. No ticket is given out twice.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -68,7 +68,7 @@ pub(super) struct HabitDraft {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NextDraft {
     Busy,
-    /// So many µs from now.
+    /// This many µs from now.
     After(u16),
     /// Tick 0 or 1: long past.
     Past(u8),

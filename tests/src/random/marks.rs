@@ -34,7 +34,7 @@ pub(super) const RUSHED: usize = 21;
 const NODES_MAX: usize = 22;
 /// node, output, who it is for, and number of a packet, as its data begin.
 pub(super) const STAMP_BYTES: usize = 8;
-/// For whoever gets it.
+/// For its receiver.
 pub(super) const ANYBODY: u8 = u8::MAX;
 /// Room for the messages of operators and visitors.
 pub(super) const PART_BYTES: usize = 32;

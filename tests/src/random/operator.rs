@@ -105,8 +105,8 @@ impl Operator {
         })
     }
 
-    /// Memory of so many words: a part of the region, or a packet. What it holds is written by this
-    /// operation, if it writes.
+    /// Memory of this many words: a part of the region, or a packet. What it holds is written by
+    /// this operation, if it writes.
     fn memory<M>(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<M>
     where
         M: From<Packet> + From<Part>,

@@ -27,8 +27,8 @@ impl PartsDraft {
 }
 
 /// A caller that sends only once all that it sent has come back, and an answerer on its way. While
-/// a packet is under way nothing else happens between the two, so that whoever sleeps through one
-/// sleeps until the safety time-out.
+/// a packet is under way nothing else happens between the two, so that a thread that sleeps through
+/// one sleeps until the safety time-out.
 #[derive(Clone, Debug)]
 pub(super) struct TalkDraft {
     pub(super) caller: SpeakerDraft,

@@ -15,7 +15,7 @@ const HOLD_MAX: u32 = 64;
 /// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom
 /// and says `Busy` later.
 const IDLES_MAX: u32 = 1;
-/// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers
+/// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after this many answers
 /// it waits instead.
 const BUSY_MAX: u32 = 2_000;
 
@@ -82,7 +82,7 @@ struct Params {
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Busy,
-    /// So many ns from now.
+    /// This many ns from now.
     After(u64),
     At(Tick),
     Idle,

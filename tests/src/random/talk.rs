@@ -2,9 +2,9 @@
 //!
 //! While a packet is under way neither of them wants to be polled, so that an lcore that sleeps
 //! through one sleeps until the safety time-out. The engine counts a rescue if the packet was there
-//! and nobody announced it; the caller counts a late round, also if whoever had the packet slept on
-//! it. The pauses before each of them speaks differ from round to round, so that one speaks as the
-//! other goes to sleep.
+//! and nobody announced it; the caller counts a late round, also if the one with the packet slept
+//! on it. The pauses before each of them speaks differ from round to round, so that one speaks as
+//! the other goes to sleep.
 
 use fastrand::Rng;
 use serde::Deserialize;

@@ -19,7 +19,7 @@ use super::marks::{Counters, DROPS, LATE_NS, LISTENER, PART_BYTES, STAMP_BYTES, 
 const INJECTORS_MAX: usize = 2;
 /// Longer than any packet.
 const TOO_LONG: [u8; 1 << 12] = [0; 1 << 12];
-/// One push in so many is of a message that is too long.
+/// One push in this many is of a message that is too long.
 const TOO_LONG_ONE_IN: u32 = 32;
 /// A thread looks so often whether it was heard, and pushes again what was refused.
 const LOOK: Duration = Duration::from_micros(20);

@@ -11,7 +11,7 @@ use super::marks::PART_BYTES;
 const ADDRESS_PORT: usize = 7500;
 
 impl Draft {
-    /// The plan, for these CPUs, with so many packets in each pool.
+    /// The plan, for these CPUs, with this many packets in each pool.
     pub fn text(&self, cpus: &[u32], packets: u64) -> String {
         let mut plan = Plan { draft: self, cpus: cpus.len().min(self.lcores.len()), text: String::new() };
         plan.write(cpus, packets);
@@ -195,7 +195,7 @@ impl Plan<'_> {
         urgency
     }
 
-    /// One of so many ways of an output.
+    /// One of this many ways of an output.
     fn way(&mut self, node: usize, output: &str, ways: usize, (link, to): &(LinkDraft, usize)) -> String {
         let name = if ways > 1 { format!("{output}_{to}") } else { output.to_owned() };
         let (near, far, may_hold) = (self.lcore(node), self.lcore(*to), self.may_hold(node));

@@ -100,7 +100,7 @@ struct Visitor {
     book: Book,
     /// The last number sent over each connection, by slot.
     numbers: [u32; SLOTS_MAX],
-    /// The connection that it waits for, for so many packets.
+    /// The connection that it waits for, for this many packets.
     under_way: Option<(ConnectionId, usize)>,
     sent_ns: Tick,
     rounds_left: u32,
@@ -126,7 +126,7 @@ impl Visitor {
         })
     }
 
-    /// Sends so many packets over a connection, the last of which may ask the desk to close it.
+    /// Sends this many packets over a connection, the last of which may ask the desk to close it.
     fn talk(&mut self, connection: ConnectionId, packets: usize, is_bye: bool, out: &mut Outputs<'_>) -> usize {
         let room = out.room(OUT).min(out.room_to(connection));
         for done in 0..packets.min(room) {

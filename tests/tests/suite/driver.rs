@@ -181,7 +181,7 @@ fn elsewhere(folder: &Path, manager: &str) -> Command {
         std::os::unix::fs::symlink(path, bin.join(tool)).unwrap();
     }
     script(&bin.join(manager), "#!/bin/sh\nexit 1\n");
-    // Whoever may not install is told what to.
+    // A user who may not install is told what to install.
     script(&bin.join("id"), "#!/bin/sh\necho 1000\n");
     let mut command = Command::new(bin.join("bash"));
     command.env("PATH", &bin).env("HOME", folder).env("LIBCLANG_PATH", "/chosen").env_remove("CARGO_TARGET_DIR");

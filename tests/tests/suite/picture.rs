@@ -1,7 +1,7 @@
 //! The README's picture: the plan of `./x run`, with the figures of the run that docs/report.md
 //! shows.
 //!
-//! Whoever changes that report draws the picture again:
+//! After a change of that report, draw the picture again:
 //! `DRAW=1 cargo test -p verbline-tests --test suite -- picture`.
 
 use std::fmt::Write as _;

@@ -63,7 +63,7 @@ fn a_slow_stage_is_found_by_its_trace_alone() {
     let is_long = |step: &Value, key: &str| step["step"] == "stage.sink" && step[key].as_u64() >= Some(2_900_000);
     let steps = found["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| is_long(step, "max_ns")), "{steps:#?}");
-    // Whoever takes the CPU makes others slow too.
+    // A neighbour that takes the CPU makes others slow too.
     let mut slowest = found["slowest"].as_array().unwrap().iter();
     let has_long = |packet: &Value| packet["steps"].as_array().unwrap().iter().any(|step| is_long(step, "took_ns"));
     assert!(slowest.any(has_long), "{:#}", found["slowest"]);

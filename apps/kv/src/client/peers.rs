@@ -23,7 +23,7 @@ struct Peer {
 }
 
 impl Peers {
-    /// For so many connections of this port, each with so many operations under way at most.
+    /// For this many connections of this port, each with this many operations under way at most.
     pub(crate) fn new(port: u16, connections: usize, window: u32) -> Peers {
         Peers {
             port,

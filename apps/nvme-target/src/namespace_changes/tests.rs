@@ -77,7 +77,7 @@ fn two_lcores_stages_wait_for_nobody_who_opens() {
             })
         });
         is_opening.recv_timeout(Duration::from_secs(20)).expect("it is being opened");
-        assert!(namespaces.state.try_lock().is_ok(), "whoever opens holds no lock of the stages");
+        assert!(namespaces.state.try_lock().is_ok(), "the thread that opens holds no lock of the stages");
         assert!(namespaces.take("a").is_empty());
         assert!(namespaces.leave(space).is_ok(), "a stage gives up what it has");
         go_on.send(()).expect("it waits");

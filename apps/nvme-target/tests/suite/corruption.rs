@@ -9,7 +9,7 @@ use verbline_nvme::io::{DSM_DEALLOCATE, DsmRange};
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 
-/// A byte that changes in the file is seen by whoever reads its block, and by nobody else; once the
+/// A byte that changes in the file is seen by a reader of its block, and by nobody else; once the
 /// block is written again it is good.
 #[test]
 fn a_corrupted_block_is_told_of_and_the_next_is_good() {

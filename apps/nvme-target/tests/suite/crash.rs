@@ -135,7 +135,7 @@ impl Served {
         asked
     }
 
-    /// Takes so many responses. One that says success is an acknowledgement, whenever it is read.
+    /// Takes this many responses. One that says success is an acknowledgement, whenever it is read.
     fn take(&mut self, count: usize, asked: &mut BTreeMap<u16, Asked>, judge: &mut Judge) {
         for _ in 0..count {
             let answer = self.host.response(self.io);

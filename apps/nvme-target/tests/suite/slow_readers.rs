@@ -70,7 +70,7 @@ fn a_host_that_takes_its_responses_late_stays() {
 }
 
 /// While hosts have a namespace zeroed and verified, over and over, another one's reads go on: what
-/// the lcore does in a turn is bounded, whoever asks for how much.
+/// the lcore does in a turn is bounded, however much its clients ask for.
 #[test]
 fn two_lcores_long_commands_leave_turns_to_others() {
     let running = start(&plan(7827, ""));

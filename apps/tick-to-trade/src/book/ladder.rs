@@ -63,7 +63,7 @@ const NONE: u32 = u32::MAX;
 const NEAR: usize = 16;
 
 impl Ladder {
-    /// What a ladder of so many levels allocates.
+    /// What a ladder of this many levels allocates.
     pub(super) fn memory_bytes(capacity: u32) -> u64 {
         u64::from(capacity) * (size_of::<Key>() + size_of::<u32>() + size_of::<Node>()) as u64
             + size_of::<Ladder>() as u64

@@ -192,10 +192,10 @@ impl OrderBooks {
         }
     }
 
-    /// As [`OrderBooks::apply`], of a message about an order.
+    /// Like [`OrderBooks::apply`], for a message about an order.
     ///
     /// # Errors
-    /// As [`OrderBooks::apply`].
+    /// Like [`OrderBooks::apply`].
     #[inline]
     pub fn apply_order(&mut self, order: &OrderMessage) -> Result<Change, BookError> {
         // Three ways, not seven: fewer for the branch predictor to tell apart.

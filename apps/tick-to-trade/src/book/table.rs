@@ -9,8 +9,8 @@
 //! An order whose line is full goes to the next line with room and marks the lines that it passed;
 //! a search goes on from a marked line. A removal from a marked line fetches one such order back,
 //! or takes the mark off when there is none. There are no tombstones, and no order lies further
-//! than [`REACH_LINES`] from home: whatever the numbers are, each operation touches so many lines
-//! at most, and a number that finds no room within them is refused.
+//! than [`REACH_LINES`] from home: whatever the numbers are, each operation touches a bounded
+//! number of lines at most, and a number that finds no room within them is refused.
 
 use verbline::mem::prefetch;
 
@@ -166,7 +166,7 @@ impl OrderTable {
         }
     }
 
-    /// As [`OrderTable::place`], when the home line is full or was passed.
+    /// Like [`OrderTable::place`], when the home line is full or was passed.
     #[cold]
     fn place_beyond(&self, home: usize, reference: u64) -> Place {
         let mut place = Place::Crowded;

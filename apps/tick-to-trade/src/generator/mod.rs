@@ -2,7 +2,7 @@
 //! random walk.
 //!
 //! The generator keeps the book that its messages describe ([`Generator::truth`]), price-time
-//! priority included, so that whoever decodes the feed has something to be held against. All state
+//! priority included, so that a decoder of the feed has something to be held against. All state
 //! is allocated by [`Generator::new`] and bounded by its [`GeneratorSpec`]; the same seed and calls
 //! give the same bytes.
 //!

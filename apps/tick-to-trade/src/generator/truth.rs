@@ -88,7 +88,7 @@ pub(super) struct TruthBook {
 }
 
 impl TruthBook {
-    /// What a book of so many live orders allocates.
+    /// What a book of this many live orders allocates.
     pub(super) fn memory_bytes(capacity: u32) -> u64 {
         u64::from(capacity) * (size_of::<Slot>() + 2 * size_of::<u32>()) as u64
             + 2 * u64::from(BAND_TICKS) * size_of::<Queue>() as u64

@@ -97,7 +97,7 @@ impl Message<'_> {
 /// Reads one message, which must be all of `bytes`.
 ///
 /// Types come at random, so a jump on the type is mispredicted every other time and costs more than
-/// all the rest. There is none here: one table gives the length, another the variant. Whoever
+/// all the rest. There is none here: one table gives the length, another the variant. A caller that
 /// matches on the message pays for it, once.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ pub struct OrderMessage {
 /// book.
 ///
 /// # Errors
-/// As [`super::parse`].
+/// Like [`super::parse`].
 #[inline(always)]
 pub fn parse_order(bytes: &[u8]) -> Result<Option<OrderMessage>, ItchError> {
     check(bytes)?;

@@ -244,7 +244,7 @@ impl Follower {
         self.next < self.end && !self.ring.has(self.next)
     }
 
-    /// As [`Follower::take`], of a packet that is not simply the next one.
+    /// Like [`Follower::take`], for a packet that is not simply the next one.
     #[cold]
     fn take_apart(
         &mut self,

@@ -24,12 +24,12 @@ pub struct MessageRing {
 }
 
 impl MessageRing {
-    /// What a ring of so many messages allocates.
+    /// What a ring of this many messages allocates.
     pub fn memory_bytes(messages: u32) -> u64 {
         (Self::len_of(messages) * size_of::<Slot>()) as u64
     }
 
-    /// Room for so many messages, rounded up to a power of two.
+    /// Room for this many messages, rounded up to a power of two.
     pub fn new(messages: u32) -> MessageRing {
         MessageRing { slots: vec![EMPTY; Self::len_of(messages)].into_boxed_slice() }
     }

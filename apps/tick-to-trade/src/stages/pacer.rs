@@ -43,7 +43,7 @@ impl Pacer {
         self.skipped_ns
     }
 
-    /// So many have departed together.
+    /// This many have departed together.
     #[inline]
     pub(super) fn depart(&mut self, count: u64) {
         self.departed += count;

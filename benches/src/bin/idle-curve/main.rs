@@ -35,11 +35,12 @@ struct Arguments {
     #[arg(long, conflicts_with = "patterns")]
     solicited: bool,
 
-    /// Measure at so many arrivals a second only: 1, 10, 100 and so on (may be given several times)
+    /// Measure at this many arrivals a second only: 1, 10, 100 and so on (may be given several
+    /// times)
     #[arg(long = "rate", value_name = "PER_S", value_parser = rate)]
     rates: Vec<u32>,
 
-    /// Run each point for so many tenths of the time: for a look, not for figures
+    /// Run each point for this many tenths of the time: for a look, not for figures
     #[arg(long, default_value_t = 10, value_name = "TENTHS")]
     tenths: u32,
 

@@ -44,7 +44,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Do a row's work so many times: what callgrind runs
+    /// Do a row's work this many times: what callgrind runs
     Run { row: String, count: u64 },
 }
 

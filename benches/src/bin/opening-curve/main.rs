@@ -19,7 +19,7 @@ use verbline_benches::ours::opening::{Course, course};
 #[derive(Debug, Parser)]
 #[command(name = "opening-curve")]
 struct Arguments {
-    /// Open so many a second
+    /// Open this many a second
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pace_per_s: u32,
 

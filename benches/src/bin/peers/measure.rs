@@ -11,8 +11,8 @@ use crate::error::RunError;
 use crate::group::{Group, Plot, asked_for};
 use crate::row::{Row, RowResult, Source, rounded};
 
-/// Runs a group for so many rounds, or fewer if that is enough for it, and gives those of its rows
-/// that have these names, or all.
+/// Runs a group for this many rounds, or fewer if that is enough for it, and gives those of its
+/// rows that have these names, or all.
 pub(crate) fn measure(group: &Group, rounds: u32, names: &[String]) -> Result<Vec<RowResult>, RunError> {
     let count = group.rounds.unwrap_or(rounds).min(rounds);
     let mut rounds: Vec<Vec<Figures>> = Vec::new();

@@ -29,7 +29,7 @@ pub(crate) enum Subject {
     Rtrb,
     /// Packets got from a pool and put back, bulk 32
     Pool,
-    /// The same, from a pool of so many packets of which half are out
+    /// The same, from a pool of this many packets of which half are out
     PoolOf { packets: u32 },
     /// ITCH messages read from a file
     ItchParse { feed: PathBuf },
@@ -45,15 +45,15 @@ pub(crate) enum Subject {
     SendRateOneCore { bytes: u32 },
     /// RDMA WRITEs or READs a second
     OneSided { verb: OneSided, bytes: u32 },
-    /// SENDs over so many queue pairs in turn
+    /// SENDs over this many queue pairs in turn
     QueuePairs { count: u16 },
     /// The same with one shared receive queue for all
     QueuePairsShared { count: u16 },
-    /// A stage's call in batches of so many packets
+    /// A stage's call in batches of this many packets
     StageCall { batch: usize },
-    /// What each of so many stages adds, a packet
+    /// What each of this many stages adds, a packet
     Stages { count: usize },
-    /// Packets a second of so many lcores
+    /// Packets a second of this many lcores
     Lcores { count: usize },
     /// Null port to null port
     NullPorts {
@@ -68,12 +68,12 @@ pub(crate) enum Subject {
     IdleCpu { ticks_per_s: u64 },
     /// CPU time of a thread in epoll_wait(2)
     BareIdleCpu { ticks_per_s: u64 },
-    /// Packets a second between two lcores, adaptive beside poll mode, in so many pairs of short
+    /// Packets a second between two lcores, adaptive beside poll mode, in this many pairs of short
     /// runs
     Saturated { pairs: usize },
-    /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
+    /// Tick-to-trade at this many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },
-    /// Tick-to-trade at so many ticks a second, looked at beside not, in so many pairs of runs
+    /// Tick-to-trade at this many ticks a second, looked at beside not, in this many pairs of runs
     Observed {
         ticks_per_s: u64,
         pairs: usize,
@@ -86,9 +86,9 @@ pub(crate) enum Subject {
     },
     /// RDMA WRITEs or READs a second, from a stage
     StageOneSided { verb: OneSided, bytes: u32 },
-    /// Messages over so many connections of a port in turn
+    /// Messages over this many connections of a port in turn
     Connections { count: u32 },
-    /// Connections that open beside one that runs, so many a second or as fast as they can
+    /// Connections that open beside one that runs, this many a second or as fast as they can
     Opening {
         #[arg(long)]
         pace_per_s: Option<u32>,
@@ -103,7 +103,7 @@ pub(crate) enum Subject {
         #[arg(long)]
         writes: bool,
     },
-    /// Commands of 4 KiB to the NVMe-oF target that ships, over so many connections
+    /// Commands of 4 KiB to the NVMe-oF target that ships, over this many connections
     Nvme {
         connections: u32,
         #[arg(long)]
@@ -118,9 +118,9 @@ pub(crate) enum Subject {
     WireOneWay { bytes: u32 },
     /// RDMA WRITEs over UDP to another process
     WireWrite { bytes: u32 },
-    /// SENDs over UDP to another process, over so many connections in turn
+    /// SENDs over UDP to another process, over this many connections in turn
     WireConnections { count: u32 },
-    /// So many connections over UDP between two processes, without traffic
+    /// This many connections over UDP between two processes, without traffic
     WireIdle { count: u32 },
     /// The other process of one of these
     WireFar { role: wire::Role, number: u32, of: u32 },

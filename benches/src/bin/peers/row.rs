@@ -161,7 +161,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     round_to(value, 5)
 }
 
-/// So many digits.
+/// This many digits.
 pub(crate) fn round_to(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -23,7 +23,7 @@ pub(crate) fn json(results: &[RowResult], omitted: Omitted<'_>, machine: &Value)
     format!("{{\"machine\":{machine},\"rows\":[\n{}\n]{rest}}}", rows.join(",\n"))
 }
 
-/// For a person: the table, then every command line, in so many columns.
+/// For a person: the table, then every command line, in this many columns.
 pub(crate) fn text(results: &[RowResult], omitted: Omitted<'_>, machine: &Value, columns: usize) -> String {
     let mut text = if columns >= WIDE_COLUMNS { wide(results) } else { narrow(results) };
     let met = results.iter().filter(|result| result.met()).count();

@@ -8,7 +8,7 @@ pub(crate) fn columns() -> usize {
     terminal.or_else(told).unwrap_or(80)
 }
 
-/// Prose, in lines of up to so many columns; a word that is longer stays whole.
+/// Prose, in lines of up to this many columns; a word that is longer stays whole.
 pub(crate) fn words(text: &str, first: &str, others: &str, columns: usize) -> String {
     cut(text, first, others, "", columns)
 }

@@ -210,7 +210,7 @@ impl Registry {
     /// Registers the keys of the `params` of a kind of stage, so that `keys` explains them.
     ///
     /// # Panics
-    /// As [`Registry::section_of`].
+    /// Like [`Registry::section_of`].
     pub fn params_of<T: Keys>(&mut self, kind: &'static str, meaning: &'static str) -> &mut Registry {
         self.declare::<T>(kind, true, meaning)
     }

@@ -57,7 +57,7 @@ pub(super) fn send_with(
     outcome
 }
 
-/// Counts what was posted of a batch that was so long, and had so many bytes.
+/// Counts what was posted of a batch: its packets and its bytes.
 #[inline(always)]
 fn count_sent(
     qp: &mut PortQp,

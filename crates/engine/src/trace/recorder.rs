@@ -294,7 +294,7 @@ impl Recorder {
         self.await_in(&sinks[sink]).then(|| self.clock.now_ns())
     }
 
-    /// The ring has taken so many of them.
+    /// The ring has taken the first `count` of them.
     pub(crate) fn pushed(
         &mut self,
         ring: &Shared<RingProducerStats>,

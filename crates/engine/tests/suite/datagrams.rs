@@ -1,4 +1,4 @@
-//! Datagrams to several groups, and answers to whoever sent one.
+//! Datagrams to several groups, and answers to their senders.
 
 use std::sync::{Arc, Mutex};
 
@@ -227,7 +227,7 @@ fn what_is_answered_too_late_is_dropped() {
     assert_eq!(port.rx_packets, port.tx_packets + dropped, "{report:#?}");
 }
 
-/// Without places for senders a port with one destination answers by it, whoever asked.
+/// Without places for senders a port with one destination sends all answers there.
 #[test]
 fn a_port_without_places_sends_to_its_one_destination() {
     let text = text(9, "use = \"forward\"").replace("senders_max = 9", "peer = \"port.client3\"");

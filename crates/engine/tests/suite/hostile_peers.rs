@@ -175,7 +175,8 @@ fn stops_reading() {
     let mut scene = Scene::new(7208, "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 4\nsignal_every_wr = 1\n");
     let deaf = scene.enter();
     scene.bad.all[deaf].reads = false;
-    // So many receives are posted; what is beyond waits in the server's send queue, which has four.
+    // These receives are posted; messages beyond them wait in the server's send queue, which has
+    // four.
     let (read, waiting, sent) = (u64::from(DEPTH), 4, 40);
     for number in 0..sent {
         scene.bad.send(deaf, b"answer me");

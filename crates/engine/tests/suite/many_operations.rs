@@ -1,5 +1,5 @@
 //! Operations over the connections of a port with many: a storage target READs from and WRITEs to
-//! whoever asked, over the connection that the command came by.
+//! its client, over the connection that the command came by.
 //!
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
@@ -90,7 +90,7 @@ impl Stage for Target {
 struct HostParams {
     /// Answers that it waits for.
     count: u64,
-    /// Of so many commands, one connection is closed behind one; 0: none.
+    /// Of this many commands, one connection is closed behind one; 0: none.
     #[serde(default)]
     close_every: u64,
 }

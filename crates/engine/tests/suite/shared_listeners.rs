@@ -50,7 +50,7 @@ fn app() -> (Registry, Served) {
     (registry, served)
 }
 
-/// A server on the lcores `a` and `b`, whose ports take so many each, with these keys of the one
+/// A server on the lcores `a` and `b`, whose ports take this many each, with these keys of the one
 /// that listens.
 fn server(port: u16, most: [u32; 2], keys: &str) -> String {
     let half = |name: &str, place: usize, keys: &str| {

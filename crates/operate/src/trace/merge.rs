@@ -10,7 +10,7 @@ use verbline_engine::{TraceEvent, TraceKind};
 /// For how long: between a push and the end of its turn an lcore may be kept from its CPU.
 const HOLD_NS: u64 = 20_000_000;
 
-/// Events that wait: beyond them the first go on, whoever else may come before them.
+/// Events that wait: beyond them the first go on, though others may come before them.
 const WAITING_MAX: usize = 4 << 20;
 
 #[derive(Debug)]

@@ -89,7 +89,7 @@ pub struct PacketSummary {
 /// A part of a packet's time.
 #[derive(Clone, Debug, Serialize)]
 pub struct PacketStep {
-    /// As [`StepSummary::step`].
+    /// Like [`StepSummary::step`].
     pub step: String,
     /// The lcore that it was on, or that it waited for.
     pub lcore: String,

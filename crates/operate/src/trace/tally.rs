@@ -254,7 +254,7 @@ fn explained(parts: Vec<Part>, timeline: &Timeline) -> Vec<(Part, Vec<(Doing, u6
     parts.into_iter().map(explain).collect()
 }
 
-/// Whether something that slow is to be kept among so many.
+/// Whether something that slow is to be kept among that many.
 fn is_among<T>(kept: &[T], most: usize, ns: u64, of: impl Fn(&T) -> u64) -> bool {
     kept.len() < most || kept.last().is_some_and(|last| of(last) < ns)
 }

@@ -21,7 +21,7 @@ fn begun(served: &Served, ask: TraceAsk) -> (Analysis, Events) {
     (Analysis::new(head, WANTED), events)
 }
 
-/// Takes what comes until there are so many packets, and ends it.
+/// Takes what comes until there are this many packets, and ends it.
 fn taken(mut analysis: Analysis, mut events: Events, packets: u64) -> Summary {
     let (deadline, mut has_ended) = (Instant::now() + PATIENCE, false);
     loop {

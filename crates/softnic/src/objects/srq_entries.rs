@@ -22,14 +22,14 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Room for so many, of up to `max_sge` elements.
+    /// Room for this many, of up to `max_sge` elements.
     pub(crate) fn new(count: u32, max_sge: u32) -> Entries {
         let count = count.next_power_of_two();
         let first = WqeRing::new(count as usize, max_sge);
         Entries { first, first_count: count.into(), added: [const { OnceLock::new() }; ADDED_MAX], max_sge }
     }
 
-    /// Room for so many in all, if there is less. Allocates.
+    /// Room for this many in all, if there is less. Allocates.
     pub(crate) fn grow(&self, count: u32) {
         let mut there = self.first_count;
         for added in &self.added {

@@ -1,5 +1,5 @@
-//! Connections by address over a wire, for whoever owns their queue pairs: asked for, listened for,
-//! accepted, rejected, ended.
+//! Connections by address over a wire, for the owners of their queue pairs: asked for, listened
+//! for, accepted, rejected, ended.
 
 use crate::queues::timer;
 use crate::wire::device_wire::Wire;
@@ -78,7 +78,7 @@ impl Wire {
 }
 
 impl Asked {
-    /// Accepts. `tell` as in [`Wire::ask`]. `None`: whoever asked is gone.
+    /// Accepts. `tell` as in [`Wire::ask`]. `None`: the peer that asked is gone.
     pub fn accept(self, terms: &Terms, tell: impl FnMut(News) + Send + 'static) -> Option<Exchange> {
         let Exchange { wire, id } = self.exchange;
         let mut inner = wire.lock();

@@ -18,7 +18,7 @@ use verbline_store::{Fault, FileStore, Geometry, Op, Request, Store};
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
 
-/// What happens, one time in so many; 0: never.
+/// What happens, one time in this many; 0: never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Odds {
     short: u32,

@@ -26,7 +26,7 @@ pub(super) struct CaptureOptions {
     /// Write over a file that is there
     #[arg(long)]
     pub(super) force: bool,
-    /// Keep only so many bytes of each packet
+    /// Keep only this many bytes of each packet
     #[arg(long, short, value_name = "BYTES", default_value_t = CaptureAsk::SNAP_BYTES)]
     snap: usize,
     /// End after this number of packets
@@ -44,7 +44,7 @@ pub(super) struct CaptureOptions {
     /// Begin another file, FILE with a number, when one has this size: bytes, or e.g. 64MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) file_size: Option<u64>,
-    /// Keep only so many files, the latest
+    /// Keep only this many files, the latest
     #[arg(long, value_name = "N", requires = "file_size", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) files: Option<u64>,
     /// Packets of an lcore that may wait to be written; what comes while as many wait is lost

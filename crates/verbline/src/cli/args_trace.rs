@@ -41,7 +41,7 @@ pub(super) struct TraceOptions {
     /// Show what was found so far again and again, e.g. every 10s
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "last")]
     pub(super) every: Option<Duration>,
-    /// Show so many of the slowest packets and of the longest turns
+    /// Show this many of the slowest packets and of the longest turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub(super) slowest: u16,
     /// Print one JSON document, which has each of the first thousand packets too

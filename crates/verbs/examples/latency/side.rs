@@ -148,7 +148,7 @@ impl Side {
         self.poll_until(connection, |side| side.qp.sends_outstanding() == 0)
     }
 
-    /// Polls until so many messages have come.
+    /// Polls until this many messages have come.
     pub(crate) fn take(&mut self, messages: u32, connection: &mut Connection) -> Outcome<()> {
         self.poll_until(connection, |side| side.received >= messages)
     }

@@ -55,8 +55,8 @@ pub struct WireCounters {
     pub incidents: Incidents,
 }
 
-/// Of each software device of this process that has an address. Takes no lock: whoever sends and
-/// receives goes on meanwhile, so that the values are not of one instant.
+/// Of each software device of this process that has an address. Takes no lock: a thread that sends
+/// and receives goes on meanwhile, so that the values are not of one instant.
 pub fn wire_counters() -> impl Iterator<Item = WireCounters> {
     wire::all().map(|wire| WireCounters {
         device: wire.device_name(),

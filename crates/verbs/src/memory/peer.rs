@@ -58,7 +58,7 @@ impl ProtectionDomain {
         PeerMr::register(&self.inner, region, access, MrOptions::default())
     }
 
-    /// As [`ProtectionDomain::register_peer_region`], with options.
+    /// Like [`ProtectionDomain::register_peer_region`], with options.
     pub fn register_peer_region_with(
         &self,
         region: PeerRegion,

@@ -34,8 +34,8 @@ impl QueuePair {
         Ok(DestinationId(id))
     }
 
-    /// Makes room for so many more destinations, and for as many address handles that are replaced
-    /// and may still be used: adding and replacing them allocates nothing.
+    /// Makes room for this many more destinations, and for as many address handles that are
+    /// replaced and may still be used: adding and replacing them allocates nothing.
     pub fn reserve_destinations(&mut self, more: usize) {
         self.send.reserve_destinations(more);
     }

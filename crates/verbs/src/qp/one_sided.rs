@@ -206,7 +206,7 @@ macro_rules! sends {
 macro_rules! writes {
     ($handle:ident, $on:ident) => {
         impl $handle<'_> {
-            /// As [`QueuePair::post_works`], of a list that has only what the transport carries.
+            /// Like [`QueuePair::post_works`], for a list that has only what the transport carries.
             #[inline]
             pub fn post_works(&mut self, works: &mut WorkList<$on>) -> SendOutcome {
                 self.qp.post_list(works)
@@ -276,7 +276,7 @@ writes!(RcQp, OnRc);
 writes!(UcQp, OnUc);
 
 impl RcQp<'_> {
-    /// As [`QueuePair::post_send_with`], with options that have a fence.
+    /// Like [`QueuePair::post_send_with`], with options that have a fence.
     #[inline]
     pub fn post_send_with(
         &mut self,

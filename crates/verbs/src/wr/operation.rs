@@ -230,7 +230,7 @@ pub struct WorkOptions<T: Connected = OnRc> {
     /// Wake a receiver that armed its CQ for solicited completions only: of a SEND, or of a WRITE
     /// with immediate data.
     pub solicited: bool,
-    /// As [`SendOptions::fence`](crate::SendOptions::fence).
+    /// Like [`SendOptions::fence`](crate::SendOptions::fence).
     pub fence: T::Fence,
     /// Ask for a completion, whatever the QP's `signal_every_wr` says.
     pub signaled: bool,

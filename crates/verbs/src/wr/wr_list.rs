@@ -150,8 +150,8 @@ fn written_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
 }
 
 impl WrList<ibv_send_wr> {
-    /// The work requests of which whoever posts writes all that the opcode reads. Each of the list
-    /// keeps its link and its one SGE; whoever points one at other entries calls
+    /// The work requests, in which the poster writes all that the opcode reads. Each of the list
+    /// keeps its link and its one SGE; a poster that points one at other entries calls
     /// [`WrList::altered`] behind the post.
     ///
     /// # Safety

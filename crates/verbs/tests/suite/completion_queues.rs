@@ -192,7 +192,7 @@ fn a_channel_of_another_device_is_refused_on_a_vector_too() {
 enum Step {
     /// This many messages, as far as receives and the CQ have room.
     Send(u32),
-    /// So many polls, of one completion each.
+    /// This many polls, of one completion each.
     Poll(usize),
     Resize(u32),
 }

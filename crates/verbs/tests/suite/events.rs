@@ -224,8 +224,8 @@ fn an_overrun_cq_is_reported_as_an_event_of_that_cq() {
             break event;
         }
         assert!(Instant::now() < deadline, "the overrun is reported");
-        // Its work is done by whoever polls or by the device's own thread; nudge it without polling
-        // b's CQ.
+        // Its work is done by a thread that polls or by the device's own thread; nudge it without
+        // polling b's CQ.
         let mut fds = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
     };

@@ -25,7 +25,7 @@ enum Shape {
     List(Vec<(usize, u32)>),
     /// How often, and of each strip the start, the length and what is skipped behind it.
     Strips(u32, Vec<(usize, u32, u32)>),
-    /// So many blocks from there on, of which only the data is on the wire.
+    /// This many blocks from there on, of which only the data is on the wire.
     Blocks(usize, usize),
 }
 

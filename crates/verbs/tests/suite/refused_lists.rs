@@ -155,8 +155,8 @@ impl Rig {
         })
     }
 
-    /// Posts the list to a device that takes so many, then the rest to one that takes all; and ends
-    /// all of them. Where the device takes less it says `errno`.
+    /// Posts the list to a device that takes this many, then the rest to one that takes all; and
+    /// ends all of them. Where the device takes less it says `errno`.
     fn run(&mut self, kinds: &[Kind], takes: usize, errno: i32) {
         let mut works = WorkList::with_capacity(kinds.len());
         kinds.iter().for_each(|kind| works.push(self.work(*kind)).unwrap());
@@ -228,7 +228,7 @@ impl Rig {
     }
 }
 
-/// All lists of so many of these.
+/// All lists of this many of these.
 fn lists(len: usize) -> impl Iterator<Item = Vec<Kind>> {
     (0..KINDS.len().pow(len as u32)).map(move |mut number| {
         let mut next = || {

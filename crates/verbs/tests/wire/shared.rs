@@ -76,8 +76,8 @@ fn four_processes_share_an_address_and_one_that_is_killed_takes_nothing_with_it(
     clients[1].tell(&at_fourth.port().to_string());
     clients[1].says("done");
     fourth.ends_well();
-    // The kernel gives all that goes from this address to itself to one process, so that whoever
-    // isn't it has everything from there.
+    // The kernel gives all that goes from this address to itself to one process: the others
+    // have everything from there.
     let went_on = counts.iter().any(|counts| counts.split(' ').any(|count| count != "0"));
     let all: Vec<_> = clients.iter_mut().map(|client| client.child.try_wait().unwrap()).collect();
     assert!(all.iter().all(Option::is_none), "the clients are there yet: {all:?}");

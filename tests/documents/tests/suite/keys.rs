@@ -1,6 +1,6 @@
 //! The keys that the apps read of a plan: all of them are declared, and docs/keys.md shows them.
 //!
-//! Whoever changes one writes the page again:
+//! After a change of one, write the page again:
 //! `WRITE=1 cargo test -p document-tests --test suite -- keys`.
 
 use std::fmt::Write as _;

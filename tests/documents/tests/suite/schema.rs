@@ -1,7 +1,7 @@
 //! The JSON schemas of the apps' plans, which editors read: they are what the apps declare, and
 //! they agree with a check.
 //!
-//! Whoever changes a key writes them again:
+//! After a change of a key, write them again:
 //! `WRITE=1 cargo test -p document-tests --test suite -- schema`.
 
 use std::collections::BTreeSet;

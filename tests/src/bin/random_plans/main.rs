@@ -52,8 +52,8 @@ const TRIES: usize = 2;
 /// The most plans that are tried to shrink a fault, and the longest that this may take.
 const SHRINK_PLANS_MAX: usize = 200;
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
-/// A child is given up for a new one after so many plans, and what they have left behind is judged.
-/// The process's tables double now and then, in each of the first five hundred plans.
+/// A child is given up for a new one after this many plans, and what they have left behind is
+/// judged. The process's tables double now and then, in each of the first five hundred plans.
 const PLANS_A_CHILD: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -92,7 +92,7 @@ fn again(path: &std::path::Path, count: u64) -> Result<(), String> {
     child.leak().map_or(Ok(()), Err)?;
     println!("{count} runs of {}: no fault", path.display());
     if let growths @ [_, ..] = &*child.heap_growths() {
-        println!("each further hundred runs left so many bytes of heap behind: {growths:?}");
+        println!("each further hundred runs left this many bytes of heap behind: {growths:?}");
     }
     Ok(())
 }

@@ -26,9 +26,9 @@ pub(crate) struct Shipped {
 /// What of the live line says how fast a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// As fast as its lcores get on: so many of these a second in which they had their CPUs.
+    /// As fast as its lcores get on: this many of these a second in which they had their CPUs.
     OfTime { unit: &'static str },
-    /// A clock gives it so much to do: so many of the one for each of the other.
+    /// A clock gives it so much to do: this many of the one for each of the other.
     OfWork { unit: &'static str, work: &'static str },
     /// A recording gives it more to do at one time than at another.
     Recorded { unit: &'static str },

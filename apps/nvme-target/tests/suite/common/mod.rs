@@ -160,7 +160,7 @@ impl Host {
         Ok(self.queues.len() - 1)
     }
 
-    /// The same for a queue that takes so many responses and no more, until it is let go on.
+    /// The same for a queue that takes this many responses and no more, until it is let go on.
     pub(crate) fn dial_deaf(&mut self, qid: u16, responses: usize) -> usize {
         self.receives = Some(responses);
         let queue = self.dial_queue(qid);

@@ -130,7 +130,7 @@ impl OperationQueue {
         self.waiting.push_back(Waiting { work, behind, connection, held });
     }
 
-    /// Whether the port takes these together, where it has room for so many.
+    /// Whether the port takes these together, where it has room for them.
     #[inline]
     fn admit(&self, operations: &[Operation], room: usize) -> Result<(), DeclineReason> {
         let mut full = room < operations.len();

@@ -55,8 +55,8 @@ pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
     one_lcore_with(idle, [1024, 64], stages)
 }
 
-/// The same, with a pool of so many packets of so many bytes; `rest` is all but lcore, device and
-/// pool.
+/// The same, with a pool of this many packets of this many bytes; `rest` is all but lcore, device
+/// and pool.
 pub(crate) fn one_lcore_with(idle: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
     format!(
         r#"

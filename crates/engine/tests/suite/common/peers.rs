@@ -146,7 +146,7 @@ impl Peers {
 
     /// Polls until `count` messages have come; each with its peer.
     pub(crate) fn receive(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
-        self.until("so many messages come", |peers| peers.got.len() >= count);
+        self.until("this many messages come", |peers| peers.got.len() >= count);
         self.got.drain(..count).collect()
     }
 

@@ -11,9 +11,9 @@ pub(crate) type Seen = Arc<Mutex<Vec<(Vec<u8>, ConnParam, usize)>>>;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Rules {
-    /// By number: so many at once.
+    /// By number: this many at once.
     at_most: Option<usize>,
-    /// By rate: so many in an hour.
+    /// By rate: this many in an hour.
     an_hour: Option<usize>,
     /// By identity: these accounts, each once at a time. The private data is an account's name.
     accounts: Vec<String>,
@@ -22,7 +22,7 @@ struct Rules {
     panic_at_end: bool,
     /// By an app's own mind: to the place that the first letter of the private data says.
     by_letter: bool,
-    /// The private data of its answers has so many bytes.
+    /// The private data of its answers has this many bytes.
     answer_bytes: Option<usize>,
 }
 

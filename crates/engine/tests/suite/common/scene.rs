@@ -57,7 +57,7 @@ impl Scene {
         }
     }
 
-    /// So many of the bad ones' messages were served, and all of the good one's.
+    /// That many messages of the bad ones were served, and all of the good one's.
     #[track_caller]
     pub(crate) fn served(&self, of_bad: u64) {
         let wanted = u64::from(self.trips) + of_bad;
@@ -70,8 +70,8 @@ impl Scene {
         until(&self.running, |report| (counts(report).closed, counts(report).failed) == (closed, failed));
     }
 
-    /// So many of the bad ones are over. A network may bring a server the farewell of a peer before
-    /// the end of its handshake: such a peer never opened, and counts as unanswered.
+    /// That many of the bad ones are over. A network may bring a server the farewell of a peer
+    /// before the end of its handshake: such a peer never opened, and counts as unanswered.
     #[track_caller]
     pub(crate) fn over(&self, peers: u64) {
         until(&self.running, |report| {
@@ -124,7 +124,7 @@ pub(crate) fn assert_no_growth(since_bytes: u64) {
     assert!(now_bytes < since_bytes + GROWTH_MAX_BYTES, "{since_bytes} bytes were in use, and now {now_bytes}");
 }
 
-/// Nothing was lost by a server whose peers came and went so many times. On a network a peer that
+/// Nothing was lost by a server whose peers came and went that often. On a network a peer that
 /// has read an answer may close before its acknowledgement has come back: that send failed for all
 /// that its sender knows, and is counted. The software RNIC has no time between the two.
 #[track_caller]

@@ -21,7 +21,7 @@ pub(crate) fn memory(len_bytes: usize) -> Arc<PeerRegion> {
     Arc::new(PeerRegion::of_first(region(len_bytes), len_bytes))
 }
 
-/// Packets of so many bytes, on page boundaries.
+/// Packets of this many bytes, on page boundaries.
 pub(crate) fn pool(packets: u32, data_bytes: u32) -> Pool {
     let spec = PoolSpec { name: "test".into(), packets, data_bytes, headroom_bytes: 0 };
     Pool::new(region(Pool::required_bytes(&spec)), spec).expect("a pool that fits its region")

@@ -52,7 +52,7 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// So many steps, each a few requests and a poll; then waits for the rest.
+    /// This many steps, each a few requests and a poll; then waits for the rest.
     pub(crate) fn run(&mut self, store: &mut dyn Store, steps: usize) {
         for _ in 0..steps {
             for _ in 0..self.rng.usize(0..=4) {

@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// As [`Lcore::run`] does.
+    /// Like [`Lcore::run`].
     pub(super) fn turn(&mut self) {
         let had = self.qpn();
         if self.control.word() != self.lcore.seen {
