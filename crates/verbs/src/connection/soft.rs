@@ -23,6 +23,8 @@ use self::mailbox::{End, Mailbox, Offer, Side, State, Waiting};
 pub(super) use self::mailbox::{Hall, PORTS, lock};
 pub(super) use self::ports::Port;
 use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
+use crate::device::attr::Mtu;
+use crate::device::gid::Endpoint;
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
@@ -116,21 +118,28 @@ pub(super) fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOp
     Ok(())
 }
 
+/// READs and atomics that a side serves at once, and has under way at once.
+#[derive(Clone, Copy)]
+pub(super) struct ReadDepths {
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+}
+
 /// To RTS, towards the peer. Neither side starts more READs than the other serves.
-fn bring_up(
+pub(super) fn bring_up(
     qp: &mut QueuePair,
-    peer: &Offer,
+    peer: Endpoint,
+    theirs: ReadDepths,
+    mtu: Mtu,
     own: &ConnectOptions,
-    traffic_class: Option<u8>,
+    traffic_class: u8,
 ) -> Result<(), ConnectionError> {
-    let theirs = &peer.options;
-    let mtu = qp.context().query_port(PORT)?.active_mtu;
     qp.to_rtr(&RtrSpec {
         mtu,
         max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
         min_rnr_timer: own.min_rnr_timer,
-        traffic_class: traffic_class.unwrap_or(0),
-        ..RtrSpec::connected(peer.endpoint)
+        traffic_class,
+        ..RtrSpec::connected(peer)
     })?;
     let usual = RtsSpec::default();
     qp.to_rts(&RtsSpec {
@@ -141,6 +150,19 @@ fn bring_up(
         rate_limit_kbit_per_s: own.rate_limit_kbit_per_s,
     })?;
     Ok(())
+}
+
+/// The same, towards a peer of this process.
+fn bring_up_here(
+    qp: &mut QueuePair,
+    peer: &Offer,
+    own: &ConnectOptions,
+    traffic_class: Option<u8>,
+) -> Result<(), ConnectionError> {
+    let ConnectOptions { responder_resources, initiator_depth, .. } = peer.options;
+    let mtu = qp.context().query_port(PORT)?.active_mtu;
+    let theirs = ReadDepths { responder_resources, initiator_depth };
+    bring_up(qp, peer.endpoint, theirs, mtu, own, traffic_class.unwrap_or(0))
 }
 
 #[derive(Debug)]
@@ -166,7 +188,7 @@ impl Connecting {
             }
         })?;
         let offer = answer.ok_or_else(|| deadline.error(what))??;
-        bring_up(qp, &offer, &self.options, self.options.traffic_class)?;
+        bring_up_here(qp, &offer, &self.options, self.options.traffic_class)?;
         self.end.set(State::Established);
         Ok(Connection { end: self.end, peer: self.address, private_data: offer.options.private_data })
     }
@@ -293,7 +315,7 @@ impl Request {
         let mailbox = &self.end.mailbox;
         bring_to_init(qp, &mailbox.to, options)?;
         let asked_with = mailbox.request.options.traffic_class;
-        bring_up(qp, &mailbox.request, options, options.traffic_class.or(asked_with))?;
+        bring_up_here(qp, &mailbox.request, options, options.traffic_class.or(asked_with))?;
         let (peer, private_data) = (mailbox.from.address(), mailbox.request.options.private_data.clone());
         self.end.set(State::Accepted(Offer::new(qp, options)));
         Ok(Connection { end: self.end, peer, private_data })

@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex};
 
 use verbline_softnic::wire::{self, Asked, Exchange, News, QpIncidents, Terms, Wire};
 
-use super::soft::{Bell, Hall, Home, PORTS, Port, bring_to_init, lock, space_of};
+use super::soft::{Bell, Hall, Home, PORTS, Port, ReadDepths, bring_to_init, bring_up, lock, space_of};
 use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::attr::Mtu;
 use crate::device::gid::{Endpoint, Gid};
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
-use crate::qp::attr::{RtrSpec, RtsSpec};
 
 /// Why a request or a reply is rejected (InfiniBand Architecture Specification, table 117).
 mod reason {
@@ -108,7 +107,7 @@ fn terms(qp: &QueuePair, psn: u32, mtu: Mtu, options: &ConnectOptions) -> Terms 
 
 /// To RTS, towards the peer. The requests of rdma_cm say which numbers this side is to send, so
 /// that the peer's own `psn` is the one that was told to it.
-fn bring_up(
+fn bring_up_wired(
     qp: &mut QueuePair,
     peer: SocketAddr,
     theirs: &Terms,
@@ -119,24 +118,10 @@ fn bring_up(
         IpAddr::V4(ip) => Gid::from(ip),
         IpAddr::V6(ip) => Gid::from(ip),
     };
-    let remote = Endpoint { qpn: theirs.qpn, psn, gid, lid: 0, qkey: 0 };
-    qp.to_rtr(&RtrSpec {
-        mtu,
-        max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
-        min_rnr_timer: own.min_rnr_timer,
-        traffic_class,
-        ..RtrSpec::connected(remote)
-    })?;
+    let Terms { qpn, responder_resources, initiator_depth, .. } = *theirs;
     qp.send_from_psn(theirs.psn);
-    let usual = RtsSpec::default();
-    qp.to_rts(&RtsSpec {
-        timeout: own.timeout.unwrap_or(usual.timeout),
-        retry_cnt: own.retry_count,
-        rnr_retry: own.rnr_retry_count,
-        max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
-        rate_limit_kbit_per_s: own.rate_limit_kbit_per_s,
-    })?;
-    Ok(())
+    let peer = Endpoint { qpn, psn, gid, lid: 0, qkey: 0 };
+    bring_up(qp, peer, ReadDepths { responder_resources, initiator_depth }, mtu, own, traffic_class)
 }
 
 /// The MTU of the path to an address.
@@ -229,7 +214,7 @@ impl Connecting {
         })?;
         let theirs = answer.ok_or_else(|| deadline.error(what))??;
         let traffic_class = self.options.traffic_class.unwrap_or(0);
-        bring_up(qp, self.to, &theirs, (&self.options, self.psn, self.mtu), traffic_class)?;
+        bring_up_wired(qp, self.to, &theirs, (&self.options, self.psn, self.mtu), traffic_class)?;
         if !self.exchange.establish() {
             return Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() });
         }
@@ -307,7 +292,7 @@ impl Request {
         bring_to_init(qp, &home_of(self.wire), options)?;
         let (progress, psn) = (Progress::new()?, wire::random_psn());
         let traffic_class = options.traffic_class.unwrap_or(self.terms.traffic_class);
-        bring_up(qp, self.peer, &self.terms, (options, psn, mtu), traffic_class)?;
+        bring_up_wired(qp, self.peer, &self.terms, (options, psn, mtu), traffic_class)?;
         let terms = terms(qp, psn, mtu, options);
         let exchange = self.asked.take().and_then(|asked| asked.accept(&terms, progress.note()));
         let exchange = exchange.ok_or_else(|| ConnectionError::Ended {
