@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_verbs::{
-    CqError, Notify, SendOptions, Transport,
+    CqError, Notify, Provider, SendOptions, Transport,
     event::{AsyncEventKind, AsyncEventSource},
 };
 
-use crate::common::{Options, PATIENCE, Side, connect, hand_back, open, pair};
+use crate::common::{Options, PATIENCE, Side, connect, hand_back, open, pair, provider};
 
 fn sleeping_pair(options: &Options) -> (Side, Side) {
     let mut a = Side::build(open("soft0"), options, 1, true);
@@ -234,13 +234,19 @@ fn an_overrun_cq_is_reported_as_an_event_of_that_cq() {
 
 #[test]
 fn draining_raises_sq_drained_for_that_qp() {
-    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let (mut a, mut b) = pair(&Options { signal_every_wr: 1, ..Options::new(Transport::Rc) });
     assert_eq!(b.post_recvs(2), 2);
     a.send(b"before");
     b.receive(1);
+    let deadline = Instant::now() + PATIENCE;
+    // rdma_rxe of Linux 6.1 raises no event if the last acknowledgement comes while it drains: it
+    // looks whether all is acknowledged before it counts that one.
+    while provider() == Provider::Kernel && a.qp.sends_outstanding() > 0 {
+        assert!(Instant::now() < deadline, "the send is acknowledged");
+        a.poll(hand_back);
+    }
     a.qp.to_sqd(true).unwrap();
     let events = a.context.async_events();
-    let deadline = Instant::now() + PATIENCE;
     let event = loop {
         a.poll(hand_back);
         match events.try_next().unwrap() {
