@@ -25,7 +25,7 @@ impl Change {
         &self.0
     }
 
-    /// A count of that time, as a rate a second.
+    /// What a counter grew by in that time, a second.
     pub fn per_second(&self, count: u64) -> f64 {
         match self.0.elapsed_ns {
             0 => 0.0,

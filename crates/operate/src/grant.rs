@@ -1,4 +1,4 @@
-//! How often something may be done: a number at once, and a number a second behind that.
+//! How often something may be done: a burst at once, then a rate a second.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Messages between a port and the thread that makes its connections, the cm thread: a supervisor
-//! ([`crate::connection::supervisor`]) where the port has one queue pair, a cm thread
-//! ([`crate::connection::multi_port::cm_thread`]) where it has many.
+//! ([`crate::connection::supervisor`]) where the port has one queue pair, that of
+//! [`crate::connection::multi_port::cm_thread`] where it has many.
 //!
 //! ```text
 //!   cm thread                                     lcore

@@ -14,8 +14,8 @@ use crate::protocol::{Hello, State};
 pub(crate) enum Value {
     Whole(u64),
     Real(f64),
-    /// Times: their sum in seconds, and how many are at most a number of seconds and above the
-    /// bound before.
+    /// Times: their sum in seconds, and by bins: its upper bound in seconds, and how many are in
+    /// it.
     Times(f64, Vec<(f64, u64)>),
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Shipped {
 pub(crate) enum Rate {
     /// As fast as its lcores get on: this many of these a second in which they had their CPUs.
     OfTime { unit: &'static str },
-    /// A clock gives it so much to do: this many of the one for each of the other.
+    /// A clock gives it its work: `unit` is counted for each `work`.
     OfWork { unit: &'static str, work: &'static str },
     /// A recording gives it more to do at one time than at another.
     Recorded { unit: &'static str },

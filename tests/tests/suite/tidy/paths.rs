@@ -10,15 +10,18 @@ const TOPS: &[&str] = &["", "crates/", "apps/"];
 pub(crate) fn missing(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
     let mut offences = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let mut folder = None;
+        let mut before = None;
         for named in line.split('`').skip(1).step_by(2).filter(|span| is_source(span)) {
-            let found = match line.starts_with('|') {
-                true => in_row(named, folder.as_deref(), tree),
-                false => anywhere(named, tree),
+            let is_there = if line.starts_with('|') {
+                let found = in_row(named, before.as_deref(), tree);
+                let is_there = found.is_some();
+                before = found.or(before);
+                is_there
+            } else {
+                anywhere(named, tree)
             };
-            match found {
-                Some(found) => folder = Some(folder_of(&found)),
-                None => offences.push(Offence::new(path, index + 1, format!("there is no `{named}`"))),
+            if !is_there {
+                offences.push(Offence::new(path, index + 1, format!("there is no `{named}`")));
             }
         }
     }
@@ -34,24 +37,16 @@ fn is_source(span: &str) -> bool {
 /// common with the one before it.
 fn in_row(named: &str, before: Option<&str>, tree: &Tree) -> Option<String> {
     let named = named.trim_start_matches("../");
-    let above = before.into_iter().flat_map(|folder| {
-        let folders = folder.match_indices('/').map(|(at, _)| &folder[..=at]);
-        folders.collect::<Vec<_>>().into_iter().rev()
-    });
+    let above = before.into_iter().flat_map(|path| path.rmatch_indices('/').map(|(at, _)| &path[..=at]));
     let mut candidates = TOPS.iter().copied().chain(above).map(|start| format!("{start}{named}"));
     candidates.find(|candidate| tree.has(candidate.trim_end_matches('/')))
 }
 
-/// A path that ends like this.
-fn anywhere(named: &str, tree: &Tree) -> Option<String> {
+/// Whether there is a path that ends like this.
+fn anywhere(named: &str, tree: &Tree) -> bool {
     let end = named.trim_start_matches("../").trim_end_matches('/');
-    let is_it = |path: &&str| path.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with('/'));
-    let found = tree.paths().find(is_it)?;
-    Some(if named.ends_with('/') { format!("{found}/") } else { found.to_owned() })
-}
-
-fn folder_of(path: &str) -> String {
-    path.rfind('/').map_or(String::new(), |at| path[..=at].to_owned())
+    let is_it = |path: &str| path.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with('/'));
+    tree.paths().any(is_it)
 }
 
 #[cfg(test)]

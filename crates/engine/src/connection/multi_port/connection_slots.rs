@@ -28,32 +28,32 @@ pub(super) enum SlotState {
         was_open: bool,
     },
     /// The lcore has released it. It was open, and is not to be made again: nobody else gets its
-    /// place.
+    /// slot.
     Over,
 }
 
-/// The places of a port: each has at most one connection at a time.
+/// The slots of a port: each has at most one connection at a time.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots<T> {
     port: u16,
-    all: Vec<Place<T>>,
-    /// The place that was freed first is used first, so that a handle ages as slowly as it can.
+    all: Vec<Slot<T>>,
+    /// The slot that was freed first is used first, so that a handle ages as slowly as it can.
     free: VecDeque<u16>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     held: Option<T>,
 }
 
 impl<T> ConnectionSlots<T> {
     pub(super) fn new(port: u16, count: u32) -> ConnectionSlots<T> {
-        let places = 0..count.min(1 << 16);
+        let slots = 0..count.min(1 << 16);
         ConnectionSlots {
             port,
-            all: places.clone().map(|_| Place { generation: 0, held: None }).collect(),
-            free: places.map(|at| at as u16).collect(),
+            all: slots.clone().map(|_| Slot { generation: 0, held: None }).collect(),
+            free: slots.map(|at| at as u16).collect(),
         }
     }
 
@@ -61,49 +61,49 @@ impl<T> ConnectionSlots<T> {
         !self.free.is_empty()
     }
 
-    /// A free place, and the handle of the connection that is to have it.
+    /// A free slot, and the handle of the connection that is to have it.
     pub(super) fn take(&mut self) -> Option<ConnectionId> {
         let at = self.free.pop_front()?;
-        let place = &mut self.all[usize::from(at)];
-        place.generation += 1;
-        ConnectionId::new(self.port, at, place.generation)
+        let slot = &mut self.all[usize::from(at)];
+        slot.generation += 1;
+        ConnectionId::new(self.port, at, slot.generation)
     }
 
     /// What is kept of a connection.
     pub(super) fn get(&mut self, connection: ConnectionId) -> Option<&mut T> {
-        let place = self.all.get_mut(connection.slot())?;
-        place.held.as_mut().filter(|_| place.generation == connection.generation())
+        let slot = self.all.get_mut(connection.slot())?;
+        slot.held.as_mut().filter(|_| slot.generation == connection.generation())
     }
 
-    /// What is kept in a place, whichever connection that is, and its handle.
-    pub(super) fn at(&self, slot: usize) -> Option<ConnectionId> {
-        let place = self.all.get(slot)?;
-        place.held.as_ref()?;
-        ConnectionId::new(self.port, slot as u16, place.generation)
+    /// What is kept in a slot, whichever connection that is, and its handle.
+    pub(super) fn at(&self, index: usize) -> Option<ConnectionId> {
+        let slot = self.all.get(index)?;
+        slot.held.as_ref()?;
+        ConnectionId::new(self.port, index as u16, slot.generation)
     }
 
     pub(super) fn put(&mut self, connection: ConnectionId, held: T) {
         self.all[connection.slot()].held = Some(held);
     }
 
-    /// Takes what is kept; the place stays the connection's.
+    /// Takes what is kept; the slot stays the connection's.
     pub(super) fn lift(&mut self, connection: ConnectionId) -> Option<T> {
-        let place = self.all.get_mut(connection.slot())?;
-        place.held.take().filter(|_| place.generation == connection.generation())
+        let slot = self.all.get_mut(connection.slot())?;
+        slot.held.take().filter(|_| slot.generation == connection.generation())
     }
 
-    /// Ends the connection's right to its place. A place whose generations are used up is not used
+    /// Ends the connection's right to its slot. A slot whose generations are used up is not used
     /// again: no handle comes twice.
     pub(super) fn free(&mut self, connection: ConnectionId) {
-        let place = &mut self.all[connection.slot()];
-        place.held = None;
-        if place.generation < u32::MAX {
+        let slot = &mut self.all[connection.slot()];
+        slot.held = None;
+        if slot.generation < u32::MAX {
             self.free.push_back(connection.slot() as u16);
         }
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.all.iter_mut().filter_map(|place| place.held.take())
+        self.all.iter_mut().filter_map(|slot| slot.held.take())
     }
 }
 
@@ -112,31 +112,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_used_again_under_another_handle() {
-        let mut places = ConnectionSlots::new(7, 2);
-        let (first, second) = (places.take().unwrap(), places.take().unwrap());
-        assert_eq!((first.slot(), second.slot(), places.take()), (0, 1, None));
-        places.put(first, 'a');
+    fn a_slot_is_used_again_under_another_handle() {
+        let mut slots = ConnectionSlots::new(7, 2);
+        let (first, second) = (slots.take().unwrap(), slots.take().unwrap());
+        assert_eq!((first.slot(), second.slot(), slots.take()), (0, 1, None));
+        slots.put(first, 'a');
         assert_eq!(
-            (places.get(first).copied(), places.get(second).copied(), places.at(0)),
+            (slots.get(first).copied(), slots.get(second).copied(), slots.at(0)),
             (Some('a'), None, Some(first))
         );
-        assert_eq!(places.lift(first), Some('a'));
-        assert_eq!(places.take(), None, "lifted is not free");
-        places.free(first);
-        let third = places.take().unwrap();
+        assert_eq!(slots.lift(first), Some('a'));
+        assert_eq!(slots.take(), None, "lifted is not free");
+        slots.free(first);
+        let third = slots.take().unwrap();
         assert_eq!((third.slot(), third.generation(), third.port()), (0, 2, 7));
-        places.put(third, 'c');
-        assert_eq!(places.get(first), None, "an old handle is nobody's");
+        slots.put(third, 'c');
+        assert_eq!(slots.get(first), None, "an old handle is nobody's");
     }
 
     #[test]
-    fn a_place_whose_generations_are_used_up_stays_empty() {
-        let mut places = ConnectionSlots::<()>::new(0, 1);
-        places.all[0].generation = u32::MAX - 1;
-        let last = places.take().unwrap();
+    fn a_slot_whose_generations_are_used_up_stays_empty() {
+        let mut slots = ConnectionSlots::<()>::new(0, 1);
+        slots.all[0].generation = u32::MAX - 1;
+        let last = slots.take().unwrap();
         assert_eq!(last.generation(), u32::MAX);
-        places.free(last);
-        assert_eq!(places.take(), None);
+        slots.free(last);
+        assert_eq!(slots.take(), None);
     }
 }
