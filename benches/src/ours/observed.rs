@@ -1,9 +1,11 @@
 //! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
 //! scraped, the live page open, each once a second, and if asked for a trace that keeps the slowest
-//! packets of the last minute; beside the same plan that nobody can look at.
+//! packets of the last minute, of all that there are or of one millisecond in so many; beside the
+//! same plan that nobody can look at.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
@@ -27,6 +29,17 @@ const TIME: Duration = Duration::from_secs(3);
 /// How often each looks.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Whether a trace looks at a run, and at how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// None does.
+    Not,
+    /// At everything.
+    Whole,
+    /// At one millisecond in this many.
+    OneIn(NonZeroU32),
+}
+
 /// Everybody who looks at one run; they leave when this is dropped.
 struct Observers {
     stop: Vec<Sender<()>>,
@@ -37,7 +50,7 @@ struct Observers {
 }
 
 impl Observers {
-    fn of(plan: &Plan, observer: Observer, is_traced: bool) -> Observers {
+    fn of(plan: &Plan, observer: Observer, traced: Traced) -> Observers {
         let socket = std::env::temp_dir().join(format!("verbline-observed-{}.sock", std::process::id()));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let metrics = MetricsSettings { listen, hosts: Vec::new(), connections_max: 0 };
@@ -61,16 +74,19 @@ impl Observers {
                 get(address, path, "*/*");
             }
         });
-        if is_traced {
-            observers.trace();
+        match traced {
+            Traced::Not => {}
+            Traced::Whole => observers.trace(None),
+            Traced::OneIn(one_in) => observers.trace(Some(one_in)),
         }
         observers
     }
 
     /// Keeps the slowest packets of the last minute, as `trace --last 1m` does.
-    fn trace(&mut self) {
+    fn trace(&mut self, one_in: Option<NonZeroU32>) {
         let client = Client::connect(&self.socket).unwrap_or_else(|error| panic!("{error}"));
-        let (head, mut events) = client.trace(TraceAsk::default()).unwrap_or_else(|error| panic!("{error}"));
+        let (head, mut events) =
+            client.trace(TraceAsk { one_in, ..TraceAsk::default() }).unwrap_or_else(|error| panic!("{error}"));
         let wanted =
             Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest: 5, last_ns: Some(60_000_000_000) };
         let mut analysis = Analysis::new(head, wanted);
@@ -160,11 +176,11 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
 ///
 /// # Panics
 /// If a run fails, or an observer is not answered.
-pub fn observed(ticks_per_second: u64, pairs: usize, is_traced: bool, has_spare: bool) -> Figures {
+pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: bool) -> Figures {
     let lcores = if has_spare { Lcores::One } else { Lcores::Two };
     let run = |is_observed: bool| {
         trading::watched(lcores, ticks_per_second, TIME, |plan, running| {
-            is_observed.then(|| Observers::of(plan, running.observer(), is_traced))
+            is_observed.then(|| Observers::of(plan, running.observer(), traced))
         })
     };
     let pairs: Vec<[Figures; 2]> = (0..pairs)

@@ -9,6 +9,7 @@
 //! assert_eq!(refusal.code, "version");
 //! ```
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
@@ -241,6 +242,9 @@ pub struct TraceHead {
     pub lcores: Vec<String>,
     /// The places.
     pub places: Vec<TraceHeadPlace>,
+    /// Records one millisecond in this many, and one as an lcore is late; without it everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_in: Option<NonZeroU32>,
 }
 
 /// A place that events name.
@@ -301,7 +305,7 @@ mod tests {
             let capture =
                 (ask == Ask::Capture).then(|| CaptureAsk { at: vec!["port.in".into()], ..CaptureAsk::default() });
             let filter = Some(FilterAsk { offset: 4, hex: "0800".into() });
-            let trace = (ask == Ask::Trace).then_some(TraceAsk { filter });
+            let trace = (ask == Ask::Trace).then_some(TraceAsk { filter, one_in: NonZeroU32::new(32) });
             let log = (ask == Ask::Log).then(|| "debug".to_owned());
             let request = Request { verbline: VERSION, id: Some(3), ask, capture, trace, log };
             assert_eq!(serde_json::to_string(&request).unwrap().parse(), Ok(request));

@@ -10,28 +10,31 @@ use Source::Figure;
 /// Pairs of runs in a round, whose order alternates.
 const PAIRS: usize = 4;
 
-/// The names of its two rows, whether a trace looks on too, and whether a CPU is left for who
-/// looks.
-const KINDS: [(&str, &str, bool, bool); 4] = [
-    ("observed-rate", "observed-p99", false, true),
-    ("traced-rate", "traced-p99", true, true),
-    ("observed-crowded-rate", "observed-crowded-p99", false, false),
-    ("traced-crowded-rate", "traced-crowded-p99", true, false),
+/// Who looks at a run besides `top`, a scraper and the page: the flag of it, and in words.
+const ALONE: (&str, &str) = ("", "looked at by `top`, a scraper and the live page, once a second each");
+const KEPT: (&str, &str) =
+    (" --one-in 32", "looked at likewise, and by `trace --last 1m --one-in 32`, which keeps the slowest packets");
+const TRACED: (&str, &str) =
+    (" --traced", "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets");
+
+/// The names of its two rows, who looks, and whether a CPU is left for them.
+const KINDS: [(&str, &str, (&str, &str), bool); 6] = [
+    ("observed-rate", "observed-p99", ALONE, true),
+    ("kept-rate", "kept-p99", KEPT, true),
+    ("traced-rate", "traced-p99", TRACED, true),
+    ("observed-crowded-rate", "observed-crowded-p99", ALONE, false),
+    ("kept-crowded-rate", "kept-crowded-p99", KEPT, false),
+    ("traced-crowded-rate", "traced-crowded-p99", TRACED, false),
 ];
 
 pub(crate) fn group() -> Group {
     let (mut contenders, mut rows) = (Vec::new(), Vec::new());
-    for (rate, p99, is_traced, has_spare) in KINDS {
+    for (rate, p99, (flag, by), has_spare) in KINDS {
         let at = contenders.len();
-        let flags = [(is_traced, " --traced"), (has_spare, " --spare")];
-        let flags: String = flags.iter().filter(|(is, _)| *is).map(|(_, flag)| *flag).collect();
+        let flags = [flag, if has_spare { " --spare" } else { "" }].concat();
         for (name, ticks_per_s) in [("full rate", 0), ("plan's rate", 50_000)] {
             contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {PAIRS}{flags}")) });
         }
-        let by = match is_traced {
-            false => "looked at by `top`, a scraper and the live page, once a second each",
-            true => "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets",
-        };
         let whose = match has_spare {
             true => format!("{by}, on a CPU that no lcore has"),
             false => format!("{by}, on the lcores' own two CPUs"),

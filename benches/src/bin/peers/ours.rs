@@ -1,5 +1,6 @@
 //! `peers ours SUBJECT`: one measurement of ours, its figures as a line of JSON.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
+use verbline_benches::ours::observed::Traced;
 use verbline_benches::ours::{
     self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, observed, opening, operations, pool,
     post_poll, ring, store, trading, wire,
@@ -80,6 +82,9 @@ pub(crate) enum Subject {
         /// Also by a trace that keeps the slowest packets
         #[arg(long)]
         traced: bool,
+        /// Also by such a trace that records one millisecond in N
+        #[arg(long, value_name = "N", conflicts_with = "traced")]
+        one_in: Option<NonZeroU32>,
         /// On one lcore, which leaves a CPU for those who look
         #[arg(long)]
         spare: bool,
@@ -213,8 +218,9 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
-        Subject::Observed { ticks_per_s, pairs, traced, spare } => {
-            observed::observed(*ticks_per_s, *pairs, *traced, *spare)
+        Subject::Observed { ticks_per_s, pairs, traced, one_in, spare } => {
+            let whole = if *traced { Traced::Whole } else { Traced::Not };
+            observed::observed(*ticks_per_s, *pairs, one_in.map_or(whole, Traced::OneIn), *spare)
         }
         Subject::Store { path, writes } => store::random(path, *writes, 32),
         Subject::Nvme { connections, depth, writes, checks } => {

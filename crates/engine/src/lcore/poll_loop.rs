@@ -109,6 +109,8 @@ pub(crate) struct Lcore {
     /// [`Lcore::complete`], likewise.
     pub(super) completes: fn(&mut Lcore),
     pub(super) trace: Trace,
+    /// The trace while it records nothing.
+    pub(super) resting: Trace,
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
     /// How long completions that are not solicited wait for it, if they do not wake it.
@@ -139,6 +141,7 @@ impl Lcore {
             works: Lcore::works(!parts.many.is_empty(), false),
             completes: Lcore::complete::<false>,
             trace: None,
+            resting: None,
             control,
             seen: Word::FIRST,
             notices: Control::inbox(),

@@ -3,24 +3,47 @@
 
 use crate::idle::sleep::{Fired, SAFETY_TIMEOUT_NS};
 use crate::lcore::poll_loop::Lcore;
-use crate::ports::state::LcoreState;
 use crate::stats::wakes::WakeCause;
 
 impl Lcore {
     /// Takes the beginning or the end of a capture or a trace.
     #[cold]
     pub(super) fn take_watch(&mut self) {
-        let LcoreState { ctx, many } = &mut self.state;
-        self.control.captures.exchange(self.index, &mut ctx.tap);
+        self.control.captures.exchange(self.index, &mut self.state.ctx.tap);
+        self.trace = self.trace.take().or(self.resting.take());
         if self.control.traces.exchange(self.index, &mut self.trace)
             && let Some(trace) = &mut self.trace
         {
-            trace.enter(&ctx.sinks, &ctx.stats);
+            trace.enter(&self.state.ctx.sinks, &self.state.ctx.stats);
         }
-        let is_watched = ctx.tap.is_some() || self.trace.is_some();
-        self.works = Lcore::works(!many.is_empty(), is_watched);
-        self.turns = if is_watched { Lcore::run_turn_as::<true> } else { Lcore::run_turn_as::<false> };
+        self.watch();
+    }
+
+    /// The steps of its turns are those of an lcore that is watched, or is not.
+    fn watch(&mut self) {
+        let samples = self.trace.as_ref().or(self.resting.as_ref()).is_some_and(|trace| trace.samples());
+        let is_watched = self.state.ctx.tap.is_some() || self.trace.is_some();
+        self.works = Lcore::works(!self.state.many.is_empty(), is_watched);
+        self.turns = match (samples, is_watched) {
+            (true, _) => Lcore::run_sampled_turn,
+            (false, true) => Lcore::run_turn_as::<true>,
+            (false, false) => Lcore::run_turn_as::<false>,
+        };
         self.completes = if is_watched { Lcore::complete::<true> } else { Lcore::complete::<false> };
+    }
+
+    /// A turn that is recorded or not, as the trace says.
+    fn run_sampled_turn(&mut self) -> bool {
+        let (is_resting, stats) = (self.resting.is_some(), &self.state.ctx.stats);
+        let trace = self.trace.as_mut().or(self.resting.as_mut());
+        if trace.is_some_and(|trace| trace.records(is_resting, stats) == is_resting) {
+            std::mem::swap(&mut self.trace, &mut self.resting);
+            self.watch();
+        }
+        match self.state.ctx.tap.is_some() || self.trace.is_some() {
+            true => self.run_turn_as::<true>(),
+            false => self.run_turn_as::<false>(),
+        }
     }
 
     /// [`Lcore::work`], as this lcore is to do it.
@@ -55,7 +78,8 @@ impl Lcore {
     }
 
     pub(super) fn trace_sleeps(&mut self) {
-        if let Some(trace) = &mut self.trace {
+        // One that rests, too: what an lcore did before a turn is told with it.
+        if let Some(trace) = self.trace.as_mut().or(self.resting.as_mut()) {
             trace.sleeps();
         }
     }
@@ -70,7 +94,7 @@ impl Lcore {
             Fired::Nothing if timeout_ns < SAFETY_TIMEOUT_NS => WakeCause::Timer,
             Fired::Nothing => WakeCause::Timeout,
         };
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.trace.as_mut().or(self.resting.as_mut()) {
             trace.awoke(cause);
         }
     }

@@ -1,6 +1,7 @@
 //! A trace as its owner holds it: begins on all lcores, hands out what they recorded, counts what
 //! was lost, and ends.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use verbline_ring::Consumer;
@@ -11,9 +12,11 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::counter::Shared;
 use crate::stats::snapshot::RunStats;
 use crate::trace::event::TraceEvent;
-use crate::trace::recorder::{Places, Recorder, RecorderEnds};
+use crate::trace::places::Places;
+use crate::trace::recorder::{Recorder, RecorderEnds};
 use crate::trace::spec::{TraceError, TraceSpec};
 use crate::trace::told::Told;
+use crate::trace::windows::Windows;
 
 /// A trace of a run, from another thread ([`Observer::trace`](crate::Observer::trace)). Dropping it
 /// calls [`Trace::end`]. It keeps no run alive.
@@ -24,6 +27,7 @@ pub struct Trace {
     lcores: Vec<String>,
     places: Vec<TracePlace>,
     lanes: Vec<Lane>,
+    one_in: Option<NonZeroU32>,
     clock: Clock,
 }
 
@@ -56,13 +60,17 @@ impl Trace {
         if let Some(late) = (0..lcores.len()).find(|lcore| !recorders.is_taken(*lcore)) {
             return Err(TraceError::LcoreLate { lcore: lcores[late].clone() });
         }
-        let ends = (0..lcores.len())
-            .map(|_| RecorderEnds::new(known_places(stats), &stats.pools, spec.filter.clone(), stats.clock.clone()));
+        let windows = spec.one_in.map(|one_in| Arc::new(Windows::new(one_in)));
+        let ends = (0..lcores.len()).map(|_| {
+            let (filter, windows) = (spec.filter.clone(), windows.clone());
+            RecorderEnds::new(known_places(stats), &stats.pools, filter, windows, stats.clock.clone())
+        });
         let (lanes, parts) = ends
             .enumerate()
             .map(|(lcore, RecorderEnds { recorder, events, told })| (Lane { events, told }, (lcore, recorder)))
             .unzip();
-        let mut trace = Trace { lcores, places, lanes, recorders, clock: stats.clock.clone() };
+        let (one_in, clock) = (spec.one_in, stats.clock.clone());
+        let mut trace = Trace { lcores, places, lanes, recorders, one_in, clock };
         trace.recorders.begin(parts);
         Ok(trace)
     }
@@ -75,6 +83,12 @@ impl Trace {
     /// The places: [`TraceEvent::place`] is one in this.
     pub fn places(&self) -> &[TracePlace] {
         &self.places
+    }
+
+    /// What part of the time is recorded: a millisecond in this many; `None`: all
+    /// ([`TraceSpec::one_in`]).
+    pub fn one_in(&self) -> Option<NonZeroU32> {
+        self.one_in
     }
 
     /// Hands each event that waits to `each`, with its lcore; those of one lcore in order. Says how

@@ -63,6 +63,9 @@ kinds! {
     Now = 16,
     /// What follows is of an lcore (place).
     Lcore = 17,
+    /// The lcore records nothing from then until its next event. What it does with its packets
+    /// meanwhile is not known.
+    Rests = 18,
 }
 
 impl TraceKind {
@@ -172,7 +175,7 @@ mod tests {
         assert_eq!((packet.place(), packet.packet(), packet.is_marked()), (u16::MAX, u32::MAX, true));
         assert!(!TraceEvent::of_packet(TraceKind::Sent, 0, 0, 9, false).is_marked());
         assert_eq!(TraceEvent::from_bytes([0xFF; 16]).kind(), None);
-        assert_eq!((0..=u8::MAX).filter_map(TraceKind::from_number).count(), 17);
+        assert_eq!((0..=u8::MAX).filter_map(TraceKind::from_number).count(), 18);
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //!
 //! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: a turn that
 //! finds no room in the ring is lost to the trace as a whole, and counted. Turns without work leave
-//! no event. An lcore without a trace runs code that knows nothing of one.
+//! no event. An lcore without a trace runs code that knows nothing of one, and so does one between
+//! two windows of a trace that samples, but for the question whether the next has begun.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,9 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, RingConsumerStats, RingProducerStats, StageStats};
 use crate::stats::wakes::WakeCause;
 use crate::trace::event::{TraceEvent, TraceKind};
+use crate::trace::places::{PacketNumbers, Places, place_of};
 use crate::trace::told::Told;
+use crate::trace::windows::{Sampling, Windows};
 
 /// Events of one lcore that may wait to be taken: 1 MiB.
 const RING_EVENTS: usize = 65_536;
@@ -43,27 +46,6 @@ const SINKS_MAX: usize = 4_096;
 
 /// Polls that take less and send nothing leave no event.
 const SHORT_POLL_NS: u64 = 1_000;
-
-/// Packets of an unknown pool.
-const NOBODY: u32 = u32::MAX;
-
-/// The places of a run, as events name them, each with the counters by which its lcore knows it.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    pub(crate) stages: Vec<(Shared<StageStats>, u16)>,
-    pub(crate) filled: Vec<(Shared<RingProducerStats>, u16)>,
-    pub(crate) emptied: Vec<(Shared<RingConsumerStats>, u16)>,
-    /// The place of the plan's first port; the others follow it.
-    pub(crate) ports_from: u16,
-}
-
-/// The memory of a pool, and the number of its first packet.
-#[derive(Clone, Copy, Debug)]
-struct Numbered {
-    from: u64,
-    to: u64,
-    first: u32,
-}
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -78,7 +60,7 @@ pub(crate) struct Recorder {
     told: Shared<Told>,
     places: Places,
     filter: Option<CaptureFilter>,
-    pools: Box<[Numbered]>,
+    packets: PacketNumbers,
     /// How many packets each sink had when it was looked at last.
     held: Vec<usize>,
     /// The packets of a port or a ring before it takes them, and how many the port had posted.
@@ -89,6 +71,10 @@ pub(crate) struct Recorder {
     sleeps_ns: Tick,
     /// What was stolen from it before this turn.
     stolen_ns: u64,
+    /// Which turns are recorded; `None`: all.
+    sampling: Option<Sampling>,
+    /// Nothing was recorded since the last event, which had no room to be told.
+    has_rested: bool,
     clock: Clock,
 }
 
@@ -102,7 +88,13 @@ pub(crate) struct RecorderEnds {
 
 impl RecorderEnds {
     /// With all its memory, made and touched here.
-    pub(crate) fn new(places: Places, pools: &[Pool], filter: Option<CaptureFilter>, clock: Clock) -> RecorderEnds {
+    pub(crate) fn new(
+        places: Places,
+        pools: &[Pool],
+        filter: Option<CaptureFilter>,
+        windows: Option<Arc<Windows>>,
+        clock: Clock,
+    ) -> RecorderEnds {
         let (producer, events) = spsc(RING_EVENTS);
         let told = shared::<Told>();
         let recorder = Recorder {
@@ -113,33 +105,20 @@ impl RecorderEnds {
             told: Shared::clone(&told),
             places,
             filter,
-            pools: numbered(pools),
+            packets: PacketNumbers::new(pools),
             held: Vec::with_capacity(SINKS_MAX),
             waiting: Vec::with_capacity(TURN_EVENTS),
             tx_packets: 0,
             looked_ns: 0,
             sleeps_ns: 0,
             stolen_ns: 0,
+            sampling: windows.map(Sampling::new),
+            has_rested: false,
             clock,
         };
         RecorderEnds { recorder, events, told }
     }
 }
-
-/// The packets of all pools are numbered by where they lie, in steps of a cache line.
-fn numbered(pools: &[Pool]) -> Box<[Numbered]> {
-    let mut first = 0;
-    let ranges = pools.iter().map(|pool| {
-        let from = pool.region().as_ptr().addr() as u64;
-        let len = pool.region().len_bytes() as u64;
-        let one = Numbered { from, to: from + len, first };
-        first += (len >> LINE_BITS) as u32;
-        one
-    });
-    ranges.collect()
-}
-
-const LINE_BITS: u32 = 6;
 
 impl Recorder {
     /// The lcore has the recorder from here on.
@@ -161,6 +140,28 @@ impl Recorder {
         self.note(TraceEvent::new(TraceKind::Asleep, self.looked_ns, cause as u16, slept_ns));
     }
 
+    /// Whether some turns are not recorded.
+    pub(crate) fn samples(&self) -> bool {
+        self.sampling.is_some()
+    }
+
+    /// Whether the next turn is recorded, as those before were, or were not.
+    pub(crate) fn records(&mut self, is_resting: bool, stats: &LcoreStats) -> bool {
+        let (now_ns, Some(sampling)) = (self.clock.now_ns(), &mut self.sampling) else { return true };
+        if sampling.records(now_ns, now_ns.saturating_sub(self.looked_ns)) {
+            return true;
+        }
+        (self.looked_ns, self.stolen_ns) = (now_ns, stats.stolen_ns.value());
+        if is_resting {
+            // What woke it.
+            self.turn.clear();
+        } else {
+            self.note(TraceEvent::new(TraceKind::Rests, now_ns, 0, 0));
+            self.has_rested = !self.keep();
+        }
+        false
+    }
+
     /// A turn begins at `now_ns`.
     pub(crate) fn begin(&mut self, sinks: &[Sink], stats: &LcoreStats, now_ns: Tick) {
         let stolen_ns = stats.stolen_ns.value();
@@ -168,8 +169,11 @@ impl Recorder {
         if robbed_ns > 0 {
             self.note(TraceEvent::new(TraceKind::Stolen, now_ns, 0, robbed_ns));
         }
+        if self.has_rested {
+            self.note(TraceEvent::new(TraceKind::Rests, now_ns, 0, 0));
+        }
         // What happened between two turns.
-        self.keep();
+        self.has_rested &= !self.keep();
         self.held.iter_mut().zip(sinks).for_each(|(held, sink)| *held = sink.batch.len());
         self.told.turn_ns.set(now_ns);
         let waited_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
@@ -211,7 +215,7 @@ impl Recorder {
         let packets = sinks[sink].batch.as_slice();
         self.note(TraceEvent::new(TraceKind::Process, now_ns, place, packets.len() as u64));
         let entered = packets.iter().map(|packet| {
-            let number = packet_number(&self.pools, packet);
+            let number = self.packets.of(packet);
             TraceEvent::of_packet(TraceKind::Entered, now_ns, place, number, false)
         });
         note_all(&mut self.turn, &mut self.is_too_long, entered);
@@ -276,7 +280,7 @@ impl Recorder {
         let (place, now_ns) = (self.places.ports_from + port, self.clock.now_ns());
         let batch = &sinks[sink].batch;
         if !batch.is_empty() {
-            let mut left = batch.iter().map(|packet| packet_number(&self.pools, packet)).peekable();
+            let mut left = batch.iter().map(|packet| self.packets.of(packet)).peekable();
             self.waiting.retain(|number| left.next_if_eq(number).is_none());
         }
         self.set_held(sink, batch.len());
@@ -314,7 +318,7 @@ impl Recorder {
     fn await_in(&mut self, sink: &Sink) -> bool {
         let packets = sink.batch.iter().take(TURN_EVENTS);
         self.waiting.clear();
-        self.waiting.extend(packets.map(|packet| packet_number(&self.pools, packet)));
+        self.waiting.extend(packets.map(|packet| self.packets.of(packet)));
         !self.waiting.is_empty()
     }
 
@@ -338,7 +342,7 @@ impl Recorder {
         let now_ns = *at_ns.get_or_insert_with(|| self.clock.now_ns());
         let came = new.iter().map(|packet| {
             let is_marked = self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()));
-            let number = packet_number(&self.pools, packet);
+            let number = self.packets.of(packet);
             TraceEvent::of_packet(kind, now_ns, place(packet), number, is_marked)
         });
         note_all(&mut self.turn, &mut self.is_too_long, came);
@@ -359,19 +363,20 @@ impl Recorder {
         self.note(TraceEvent::new(kind, self.clock.now_ns(), place, value));
     }
 
-    /// Hands over what was noted: all of it, or none.
-    fn keep(&mut self) {
+    /// Hands over what was noted: all of it, or none. False: it was lost.
+    fn keep(&mut self) -> bool {
         let count = self.turn.len();
         if count == 0 {
-            return;
+            return true;
         }
         let is_too_long = std::mem::take(&mut self.is_too_long);
-        if is_too_long || self.events.room_for(count) < count {
-            self.told.lost.add(1);
-        } else {
-            self.events.push_iter(count, self.turn.iter().copied());
+        let is_kept = !is_too_long && self.events.room_for(count) >= count;
+        match is_kept {
+            true => _ = self.events.push_iter(count, self.turn.iter().copied()),
+            false => self.told.lost.add(1),
         }
         self.turn.clear();
+        is_kept
     }
 }
 
@@ -380,15 +385,4 @@ fn note_all(turn: &mut Vec<TraceEvent>, is_too_long: &mut bool, events: impl Exa
         true => turn.extend(events),
         false => *is_too_long = true,
     }
-}
-
-fn packet_number(pools: &[Numbered], packet: &Packet) -> u32 {
-    let address = packet.buffer_addr();
-    let pool = pools.iter().find(|pool| (pool.from..pool.to).contains(&address));
-    pool.map_or(NOBODY, |pool| pool.first + ((address - pool.from) >> LINE_BITS) as u32)
-}
-
-/// The place whose counters these are.
-fn place_of<T>(places: &[(Shared<T>, u16)], stats: &Shared<T>) -> u16 {
-    places.iter().find(|(known, _)| Arc::ptr_eq(known, stats)).map_or(u16::MAX, |(_, place)| *place)
 }

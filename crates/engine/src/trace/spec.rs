@@ -1,13 +1,18 @@
 //! What a trace is asked for, and why it is refused.
 
+use std::num::NonZeroU32;
+
 use crate::capture::spec::CaptureFilter;
 
-/// What a trace marks. It records everything that its lcores do, whatever it marks.
+/// What a trace marks, and how much it records of what its lcores do, whatever it marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSpec {
     /// Marks packets that have these bytes as they are received, popped, or sent by a stage;
     /// without a filter all are marked.
     pub filter: Option<CaptureFilter>,
+    /// Records one millisecond in this many, the same on all lcores, and one as an lcore comes late
+    /// to look for work, at most half as many again; without it everything.
+    pub one_in: Option<NonZeroU32>,
 }
 
 /// Why there is no trace.

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_file_has_lcores_as_tracks_and_packets_as_arrows() {
         let places = ["stage.a", "stage.b"].map(|name| TraceHeadPlace { name: name.to_owned(), lcore: 0 });
-        let head = TraceHead { lcores: vec!["x".into(), "y".into()], places: places.into() };
+        let head = TraceHead { lcores: vec!["x".into(), "y".into()], places: places.into(), one_in: None };
         let mut bytes = Vec::new();
         let mut file = ChromeFile::new(&mut bytes, "plan \"quoted\"", &head).unwrap();
         let slice = |doing, from_ns, to_ns| Slice { doing, from_ns, to_ns };
@@ -185,7 +185,7 @@ mod tests {
                 Ok(())
             }
         }
-        let head = TraceHead { lcores: vec!["x".into()], places: Vec::new() };
+        let head = TraceHead { lcores: vec!["x".into()], places: Vec::new(), one_in: None };
         let mut file = ChromeFile::new(Full(1_000), "plan", &head).unwrap();
         (0..20).for_each(|at| file.slice(0, &Slice { doing: Doing::Turn, from_ns: at, to_ns: at + 1 }));
         assert!(file.is_full());

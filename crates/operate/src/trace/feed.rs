@@ -27,7 +27,7 @@ impl TraceFeed {
 /// What the answer begins with.
 pub(crate) fn head(trace: &Trace) -> TraceHead {
     let places = trace.places().iter().map(|place| TraceHeadPlace { name: place.name.clone(), lcore: place.lcore });
-    TraceHead { lcores: trace.lcores().to_vec(), places: places.collect() }
+    TraceHead { lcores: trace.lcores().to_vec(), places: places.collect(), one_in: trace.one_in() }
 }
 
 pub(crate) fn refusal(error: TraceError) -> Refusal {

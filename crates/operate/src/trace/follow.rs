@@ -23,6 +23,8 @@ pub(super) struct Follower {
     /// By place: whether it is an injector, by which packets come into the graph.
     is_injector: Vec<bool>,
     settled_ns: u64,
+    /// Some lcore did not record everything.
+    has_gaps: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -35,7 +37,8 @@ struct Lane {
 
 impl Follower {
     pub(super) fn new(lcores: usize, is_injector: Vec<bool>) -> Follower {
-        Follower { followed: HashMap::new(), lcores: vec![Lane::default(); lcores], is_injector, settled_ns: 0 }
+        let (followed, lcores) = (HashMap::new(), vec![Lane::default(); lcores]);
+        Follower { followed, lcores, is_injector, settled_ns: 0, has_gaps: false }
     }
 
     /// Takes the next event. `ended` is given each packet whose way has ended by it.
@@ -45,6 +48,7 @@ impl Follower {
             TraceKind::Turn => lane.waited_ns = event.value(),
             TraceKind::Process | TraceKind::Poll => lane.entered.clear(),
             TraceKind::Return => self.returned(lcore, event.place(), event.at_ns),
+            TraceKind::Rests => self.cut(ended),
             kind if kind.is_of_packet() => self.step(lcore, kind, event, ended),
             _ => {}
         }
@@ -85,10 +89,10 @@ impl Follower {
             _ => 0,
         };
         if self.followed.len() >= FOLLOWED_MAX {
-            self.followed.drain().for_each(|(_, journey)| ended(finished(journey)));
+            self.followed.drain().for_each(|(_, journey)| ended(finished(journey, self.has_gaps)));
         }
         let before = self.followed.insert(packet, Journey::new(step, waited_ns, is_marked, is_whole));
-        before.into_iter().for_each(|journey| ended(finished(journey)));
+        before.into_iter().for_each(|journey| ended(finished(journey, self.has_gaps)));
     }
 
     /// A stage has returned: packets that it was called with and has not sent are left in it.
@@ -114,7 +118,16 @@ impl Follower {
         let is_over = |journey: &Journey| journey.returned_ns.is_some_and(|left_ns| left_ns + LEFT_NS < now_ns);
         let over: Vec<u32> =
             self.followed.iter().filter(|(_, journey)| is_over(journey)).map(|(packet, _)| *packet).collect();
-        over.iter().filter_map(|packet| self.followed.remove(packet)).for_each(|journey| ended(finished(journey)));
+        over.iter()
+            .filter_map(|packet| self.followed.remove(packet))
+            .for_each(|journey| ended(finished(journey, self.has_gaps)));
+    }
+
+    /// What an lcore does next is not known, and so not what becomes of any packet that is under
+    /// way: buffers that come again later may be of others. They are seen in part only.
+    fn cut(&mut self, ended: &mut impl FnMut(Journey)) {
+        self.has_gaps = true;
+        self.followed.drain().for_each(|(_, journey)| ended(finished(journey, true)));
     }
 
     /// No more will come: ends the ways of packets that are left in a stage. Says how many others
@@ -123,7 +136,7 @@ impl Follower {
         let mut under_way = 0;
         for (_, journey) in self.followed.drain() {
             match journey.returned_ns {
-                Some(_) => ended(finished(journey)),
+                Some(_) => ended(finished(journey, self.has_gaps)),
                 None => under_way += 1,
             }
         }
@@ -131,10 +144,13 @@ impl Follower {
     }
 }
 
-/// The way of a packet of whose buffer there is another packet now.
-fn finished(journey: Journey) -> Journey {
-    let ending = if journey.returned_ns.is_some() { Ending::InStage } else { Ending::Unseen };
-    Journey { ending, ..journey }
+/// The way of a packet of whose buffer there is another packet now. Where not everything was
+/// recorded, one that was not seen again may have gone on.
+fn finished(journey: Journey, has_gaps: bool) -> Journey {
+    match journey.returned_ns {
+        Some(_) => Journey { ending: Ending::InStage, ..journey },
+        None => Journey { ending: Ending::Unseen, is_whole: journey.is_whole && !has_gaps, ..journey },
+    }
 }
 
 #[cfg(test)]
@@ -206,6 +222,25 @@ mod tests {
         told.packet(0, TraceKind::Sent, STAGE, 8);
         assert_eq!(told.ended.last().map(|journey| journey.ending), Some(Ending::Unseen), "it was not in that stage");
         assert_eq!(told.follower.finish(&mut |_| panic!("none is left in a stage")), 1);
+    }
+
+    #[test]
+    fn a_packet_under_way_as_an_lcore_rests_is_not_the_one_that_comes_later_in_its_buffer() {
+        let mut told = Told::new();
+        for packet in [7, 8] {
+            told.packet(0, TraceKind::Received, PORT, packet);
+        }
+        told.packet(0, TraceKind::Pushed, RING, 7);
+        told.packet(0, TraceKind::Entered, STAGE, 8);
+        told.other(TraceKind::Return, STAGE, 0);
+        told.other(TraceKind::Rests, 0, 0);
+        let mut seen: Vec<_> = told.ended.iter().map(|journey| (journey.is_whole, journey.ending)).collect();
+        seen.sort_by_key(|(is_whole, _)| *is_whole);
+        assert_eq!(seen, [(false, Ending::Unseen), (true, Ending::InStage)], "one is cut off, one is left in a stage");
+        told.packet(1, TraceKind::Popped, RING, 7);
+        told.packet(1, TraceKind::Posted, PORT, 7);
+        let last = told.ended.last().expect("it was posted");
+        assert_eq!((last.is_whole, last.path()), (false, vec![RING, PORT]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a trace has found, with the names of places and lcores.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ use crate::protocol::TraceHead;
 pub struct Summary {
     /// From the first event to the last.
     pub elapsed_ns: u64,
+    /// Recorded was one millisecond in this many, and one as an lcore was late; `None`: everything.
+    pub one_in: Option<NonZeroU32>,
     /// Events that came.
     pub events: u64,
     /// By lcore: turns that were lost, since more was recorded than could be taken.
@@ -217,6 +220,7 @@ pub(super) fn of(head: &TraceHead, tally: &Tally, lost: &[u64], events: u64, ela
     steps.sort_by(|one, other| other.share.total_cmp(&one.share).then_with(|| one.step.cmp(&other.step)));
     Summary {
         elapsed_ns,
+        one_in: head.one_in,
         events,
         lost_turns: head.lcores.iter().cloned().zip(lost.iter().copied()).collect(),
         packets: tally.packets,

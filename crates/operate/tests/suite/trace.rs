@@ -1,6 +1,7 @@
 //! Traces: what is in them, what is refused, and who ends them.
 
 use std::io::ErrorKind;
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ fn a_turn_that_stands_at_the_end_of_a_trace_is_told_with_its_stage() {
 fn a_filter_marks_packets_by_their_bytes() {
     let served = Served::new("");
     let filter = Some(FilterAsk { offset: 0, hex: "2A".into() });
-    let (analysis, events) = begun(&served, TraceAsk { filter });
+    let (analysis, events) = begun(&served, TraceAsk { filter, ..TraceAsk::default() });
     let summary = taken(analysis, events, 4);
     let all: u64 = summary.paths.iter().map(|way| way.packets).sum();
     assert!(all == summary.packets && (4..40).contains(&all), "one number of 256 has the byte: {summary:?}");
@@ -129,6 +130,41 @@ fn a_trace_has_its_turns_whole_and_its_lcore_asleep_between_them() {
     served.assert_undisturbed();
 }
 
+/// The source sends every millisecond. Each window has some packets whole, and no packet is made of
+/// two that had the same buffer in different windows.
+#[test]
+fn a_trace_of_some_milliseconds_has_whole_packets_of_them_and_nothing_between() {
+    let served = Served::new("");
+    let ask = TraceAsk { one_in: NonZeroU32::new(8), ..TraceAsk::default() };
+    let (mut analysis, mut events) = begun(&served, ask.clone());
+    let (mut recorded_ns, mut windows, mut first_ns, mut begun_ns) = (0, 0, None, None);
+    let mut last_ns = 0;
+    while windows < 40 {
+        let taken = events.take(PATIENCE, |lcore, event| {
+            match event.kind().unwrap() {
+                TraceKind::Turn => _ = begun_ns.get_or_insert(event.at_ns),
+                TraceKind::Rests => {
+                    windows += 1;
+                    recorded_ns += begun_ns.take().map_or(0, |from_ns| event.at_ns - from_ns);
+                }
+                _ => {}
+            }
+            first_ns.get_or_insert(event.at_ns);
+            last_ns = event.at_ns;
+            analysis.add(lcore, event, &mut ());
+        });
+        taken.unwrap();
+    }
+    let summary = taken(analysis, events, 0);
+    assert_eq!(summary.one_in, ask.one_in);
+    let share = recorded_ns as f64 / (last_ns - first_ns.unwrap()) as f64;
+    assert!(share < 0.5, "{windows} windows of {recorded_ns} ns are {share} of the time");
+    let ways = summary.paths.iter().map(|way| (way.path.last().map(String::as_str), way.ended));
+    assert!(ways.clone().all(|way| matches!(way, (Some("port.out"), "posted") | (Some("stage.sink"), "ends there"))));
+    assert!(summary.packets >= 40, "{summary:?}");
+    served.assert_undisturbed();
+}
+
 #[test]
 fn a_run_has_one_trace_at_a_time_beside_its_capture_and_both_end() {
     let (mut served, runtime) = Served::starting("");
@@ -139,7 +175,7 @@ fn a_run_has_one_trace_at_a_time_beside_its_capture_and_both_end() {
     assert_eq!(refused(&served, TraceAsk::default()), "starting");
     served.run(runtime);
     let odd = Some(FilterAsk { offset: 0, hex: "080".into() });
-    assert_eq!(refused(&served, TraceAsk { filter: odd }), "invalid");
+    assert_eq!(refused(&served, TraceAsk { filter: odd, ..TraceAsk::default() }), "invalid");
     let (analysis, events) = begun(&served, TraceAsk::default());
     assert_eq!(refused(&served, TraceAsk::default()), "busy");
     let capture = Client::connect(&served.socket()).unwrap().capture(Default::default()).unwrap();

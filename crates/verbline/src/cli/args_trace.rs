@@ -1,5 +1,6 @@
 //! The arguments of `trace`.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +42,10 @@ pub(super) struct TraceOptions {
     /// Show what was found so far again and again, e.g. every 10s
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "last")]
     pub(super) every: Option<Duration>,
+    /// Record one millisecond in N, and one as an lcore comes late to look for work: costs as much
+    /// less [default: record everything]
+    #[arg(long, value_name = "N")]
+    one_in: Option<NonZeroU32>,
     /// Show this many of the slowest packets and of the longest turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub(super) slowest: u16,
@@ -57,7 +62,7 @@ pub(super) struct TraceOptions {
 
 impl TraceOptions {
     pub(super) fn ask(&self) -> TraceAsk {
-        TraceAsk { filter: self.filter.clone() }
+        TraceAsk { filter: self.filter.clone(), one_in: self.one_in }
     }
 
     /// How many packets end it.

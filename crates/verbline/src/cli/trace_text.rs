@@ -17,7 +17,8 @@ const SHOWN_MIN: f64 = 0.01;
 
 pub(super) fn text(plan: &str, summary: &Summary) -> String {
     let (packets, over) = (count(summary.packets), duration(summary.elapsed_ns));
-    let mut text = format!("{}: {packets} packets in {over}\n\n", visible_name(plan));
+    let part = summary.one_in.map_or(String::new(), |one_in| format!(", of which one millisecond in {one_in} is told"));
+    let mut text = format!("{}: {packets} packets in {over}{part}\n\n", visible_name(plan));
     text += &paths(&summary.paths);
     if !summary.steps.is_empty() {
         let _ = writeln!(text, "{}\n", steps(summary));
@@ -186,6 +187,7 @@ mod tests {
         };
         Summary {
             elapsed_ns: 1_250_000_000,
+            one_in: None,
             events: 5_000,
             lost_turns: [("feed".to_owned(), 0), ("trader".to_owned(), 1_234)].into(),
             packets: 99,
@@ -225,5 +227,7 @@ mod tests {
             ..summary()
         };
         assert_eq!(text("kv", &nothing), "kv: 0 packets in 1.2s\n\n");
+        let sampled = Summary { one_in: std::num::NonZeroU32::new(32), ..nothing };
+        assert_eq!(text("kv", &sampled), "kv: 0 packets in 1.2s, of which one millisecond in 32 is told\n\n");
     }
 }

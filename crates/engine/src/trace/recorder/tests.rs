@@ -26,12 +26,17 @@ struct Traced {
 
 impl Traced {
     fn new(filter: Option<CaptureFilter>) -> Traced {
+        Traced::sampled(filter, None)
+    }
+
+    fn sampled(filter: Option<CaptureFilter>, windows: Option<Arc<Windows>>) -> Traced {
         let (rig, stage, port, lcore) = (Rig::new(64), shared::<StageStats>(), shared::<PortStats>(), shared());
         let sinks = [SinkStats::Stage(Shared::clone(&stage)), SinkStats::Port(Shared::clone(&port))]
             .map(|stats| Sink::new(8, DropReason::StageFull, stats));
         let places = Places { stages: vec![(Shared::clone(&stage), STAGE)], ports_from: PORT, ..Places::default() };
         let pools = std::slice::from_ref(&rig.pool);
-        let RecorderEnds { mut recorder, events, told } = RecorderEnds::new(places, pools, filter, rig.time.clock());
+        let RecorderEnds { mut recorder, events, told } =
+            RecorderEnds::new(places, pools, filter, windows, rig.time.clock());
         recorder.enter(&sinks, &lcore);
         let cache = rig.pool.cache(0);
         Traced { rig, cache, recorder, events, told, stage, port, lcore, sinks }
@@ -41,7 +46,7 @@ impl Traced {
         let mut packet = self.cache.get().unwrap();
         assert!(packet.fill(bytes));
         packet.set_port(0);
-        let number = packet_number(&self.recorder.pools, &packet);
+        let number = self.recorder.packets.of(&packet);
         assert!(self.sinks[sink].push(packet));
         number
     }
@@ -148,4 +153,58 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
     traced.begin();
     traced.recorder.end(true);
     assert_eq!((traced.taken().len(), traced.told.lost.value()), (2, 4));
+}
+
+/// Turns are a tenth of a millisecond apart, so that ten of them are in a window.
+#[test]
+fn between_two_windows_nothing_is_noted_and_the_next_tells_what_was_before_it() {
+    use TraceKind as Kind;
+    let one_in = std::num::NonZeroU32::new(8).unwrap();
+    let mut traced = Traced::sampled(None, Some(Arc::new(Windows::new(one_in))));
+    let (mut is_resting, mut recorded, turns) = (false, 0, 8_000);
+    for _ in 0..turns {
+        traced.rig.time.pass(100_000);
+        let changes = traced.recorder.records(is_resting, &traced.lcore) == is_resting;
+        is_resting ^= changes;
+        if is_resting {
+            let rests = changes.then_some((Kind::Rests, 0, 0));
+            assert_eq!(traced.taken(), rests.into_iter().collect::<Vec<_>>());
+            traced.lcore.stolen_ns.add(7);
+            continue;
+        }
+        traced.recorder.begin(&traced.sinks, &traced.lcore, traced.rig.time.now_ns());
+        traced.recorder.end(true);
+        // Of what was stolen while it rested only the last was before this turn.
+        let stolen = (changes && recorded > 0).then_some((Kind::Stolen, 0, 7));
+        let turn = [(Kind::Turn, 0, 100_000), (Kind::TurnEnd, 0, 0)];
+        assert_eq!(traced.taken(), stolen.into_iter().chain(turn).collect::<Vec<_>>());
+        recorded += 1;
+    }
+    let share = f64::from(recorded * 8) / f64::from(turns);
+    // Each turn waits for as long as all others: half of the windows are of lcores that are late.
+    assert!((1.2..1.8).contains(&share), "{recorded} of {turns} turns are one in 8, {share} times");
+}
+
+#[test]
+fn an_lcore_that_rests_says_so_even_if_there_was_no_room() {
+    use TraceKind as Kind;
+    let one_in = std::num::NonZeroU32::new(1_000).unwrap();
+    let mut traced = Traced::sampled(None, Some(Arc::new(Windows::new(one_in))));
+    while traced.recorder.events.room_for(2) == 2 {
+        traced.begin();
+        traced.recorder.end(true);
+    }
+    while traced.recorder.records(false, &traced.lcore) {
+        traced.rig.time.pass(1_000_000);
+    }
+    assert!(traced.taken().iter().all(|(kind, ..)| *kind != Kind::Rests), "it had no room");
+    while !traced.recorder.records(true, &traced.lcore) {
+        traced.rig.time.pass(1_000_000);
+        traced.recorder.sleeps();
+        traced.recorder.awoke(WakeCause::Timer);
+    }
+    traced.begin();
+    traced.recorder.end(true);
+    let kinds: Vec<Kind> = traced.taken().into_iter().map(|(kind, ..)| kind).collect();
+    assert_eq!(kinds, [Kind::Asleep, Kind::Rests, Kind::Turn, Kind::TurnEnd]);
 }
