@@ -1,6 +1,7 @@
 //! The transport's state machines: one [`QueuePair`] is a requester, which sends requests and
 //! completes them by what the peer answers, and a responder, which carries out the peer's.
 
+mod asking;
 mod changes;
 mod configuration;
 mod counters;

@@ -250,7 +250,7 @@ impl QueuePair {
         match &self.mode {
             Mode::Rc(_, _, Some(requester)) if !self.is_failed() => {
                 let look_ns = self.keep_alive.as_ref().map(KeepAlive::deadline_ns);
-                [requester.deadline_ns(), look_ns].into_iter().flatten().min()
+                [requester.deadline_ns(&self.sends), look_ns].into_iter().flatten().min()
             }
             _ => None,
         }

@@ -6,6 +6,7 @@
 //! Repeating is to set `cursor` back to `una` (go-back-N). Payloads are read from memory whenever
 //! they are sent, so that nothing is kept for it.
 
+use crate::transport::asking::Asking;
 use crate::transport::configuration::Retries;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::repair::Repair;
@@ -38,6 +39,8 @@ pub(crate) struct Requester {
     pub(crate) repaired: Option<Repair>,
     /// How many packets may be under way.
     pub(crate) window: Window,
+    /// Which packets ask for an acknowledgement.
+    pub(crate) asking: Asking,
     /// When an answer is overdue.
     pub(crate) overdue_ns: Option<u64>,
     /// Until when the peer is to be left alone.
@@ -66,6 +69,7 @@ impl Requester {
             rnr_left: retries.rnr_retry,
             repaired: None,
             window: Window::new(retries.window_packets),
+            asking: Asking::new(retries.timeout),
             overdue_ns: None,
             rnr_until_ns: None,
         }
@@ -75,6 +79,7 @@ impl Requester {
     pub(crate) fn retry_by(&mut self, retries: Retries) {
         let Retries { window_packets, .. } = self.retries;
         self.retries = Retries { window_packets, reads: retries.reads.max(1), ..retries };
+        self.asking.wait_by(retries.timeout);
         (self.retries_left, self.rnr_left) = (retries.retry_count, retries.rnr_retry);
     }
 
@@ -115,16 +120,15 @@ impl Requester {
         (at / each + 1).saturating_mul(each).min(entry.packets)
     }
 
-    /// When to look again though nothing came.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        match (self.overdue_ns, self.rnr_until_ns) {
-            (Some(first), Some(second)) => Some(first.min(second)),
-            (first, second) => first.or(second),
-        }
+    /// When to look again though nothing came. While there is more to send, the tail is none yet:
+    /// what keeps it back is answered, or [asked for](Self::question).
+    pub(crate) fn deadline_ns(&self, sends: &SendQueue) -> Option<u64> {
+        let tail_ns = self.asking.deadline_ns().filter(|_| sends.entry(self.cursor_index).is_none());
+        [self.overdue_ns, self.rnr_until_ns, tail_ns].into_iter().flatten().min()
     }
 
     /// The next packet, if one may be sent.
-    pub(crate) fn next(&self, sends: &SendQueue) -> Option<Outgoing> {
+    pub(crate) fn next(&self, now_ns: u64, sends: &SendQueue) -> Option<Outgoing> {
         let entry = sends.entry(self.cursor_index).filter(|_| self.rnr_until_ns.is_none())?;
         let at = (self.cursor - entry.first) as u32;
         if entry.fence && at == 0 && self.reads_out > 0 {
@@ -136,15 +140,7 @@ impl Requester {
         // A READ needs room for its answer, half of the widest window, however narrow losses have
         // made it.
         let has_room_for_answer = |packets: u32| under_way + packets <= self.retries.window_packets;
-        let bth = Bth::new(self.destination, self.psn(self.cursor));
-        let whole = |rc, packets| Outgoing {
-            bth,
-            segment: Segment::Rc(rc),
-            index: self.cursor_index,
-            offset: 0,
-            payload: 0,
-            packets,
-        };
+        let whole = |rc, packets| self.outgoing(rc, self.cursor_index, self.cursor, packets);
         match entry.operation {
             Operation::Read(remote) => {
                 let packets = self.read_end(entry, at) - at;
@@ -157,18 +153,71 @@ impl Requester {
                 may_ask.then_some(whole(Rc::Atomic(atomic), 1))
             }
             Operation::Send(_) | Operation::Write(..) => {
-                let is_last = at + 1 == entry.packets;
-                // The last of a message, and some of a long one, so that the window moves on.
-                let ack_request = is_last || (at + 1).is_multiple_of(room / 2) || !has_room(2);
-                let offset = u64::from(at) * u64::from(self.mtu);
-                let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
-                let bth = Bth { solicited: is_last && entry.solicited, ack_request, ..bth };
-                let whole = whole(message_part(entry, at == 0, is_last)?, 1);
-                has_room(1).then_some(Outgoing { bth, offset, payload, ..whole })
+                let mut outgoing = self.message_packet(entry, self.cursor_index, self.cursor)?;
+                outgoing.bth.ack_request = !has_room(2) || self.asks(now_ns, sends, entry, at + 1 == entry.packets);
+                has_room(1).then_some(outgoing)
             }
             // What is local is no packet; `due_local` gives it.
             Operation::Datagram(..) | Operation::Local => None,
         }
+    }
+
+    /// Whether the packet at the cursor, which may be the last of its message, asks for an
+    /// acknowledgement: see [`asking`](crate::transport::asking).
+    fn asks(&self, now_ns: u64, sends: &SendQueue, entry: &QueuedSend, is_last: bool) -> bool {
+        let behind = self.cursor + 1;
+        let unasked = behind - self.asking.first_unasked(self.una);
+        if is_last && entry.signaled || behind == self.top || unasked >= u64::from(self.window.packets() / 2) {
+            return true;
+        }
+        is_last
+            && match sends.entry(self.cursor_index + 1) {
+                None => self.asking.is_due_with_next(now_ns),
+                Some(next) => next.is_local(),
+            }
+    }
+
+    /// The last packet of the tail once more, if it is time to ask for an acknowledgement of it, or
+    /// what comes next waits for one. `is_stopped`: nothing comes next as it is. Call it when there
+    /// is no [next](Self::next) packet.
+    pub(crate) fn question(&self, now_ns: u64, sends: &SendQueue, is_stopped: bool) -> Option<Outgoing> {
+        let has_tail = self.asking.first_unasked(self.una) < self.cursor && self.cursor == self.top;
+        if !has_tail || self.rnr_until_ns.is_some() {
+            return None;
+        }
+        // READs that are under way are answered, and that acknowledges what is before them.
+        let is_waited_for = self.reads_out == 0 && sends.entry(self.cursor_index).is_some();
+        if !is_stopped && !is_waited_for && !self.asking.is_due(now_ns) {
+            return None;
+        }
+        let number = self.cursor - 1;
+        let has = |index: &u64| sends.entry(*index).is_some_and(|entry| (entry.first..entry.end()).contains(&number));
+        let index = (sends.front()..=self.cursor_index).rev().find(has)?;
+        let outgoing = self.message_packet(sends.entry(index)?, index, number)?;
+        Some(Outgoing { bth: Bth { ack_request: true, ..outgoing.bth }, ..outgoing })
+    }
+
+    /// The question that [`question`](Self::question) gave was sent.
+    pub(crate) fn questioned(&mut self, now_ns: u64) {
+        self.asking.sent(now_ns, self.cursor, true);
+        if self.overdue_ns.is_none() {
+            self.restart_timer(now_ns);
+        }
+    }
+
+    fn outgoing(&self, rc: Rc, index: u64, number: u64, packets: u32) -> Outgoing {
+        let bth = Bth::new(self.destination, self.psn(number));
+        Outgoing { bth, segment: Segment::Rc(rc), index, offset: 0, payload: 0, packets }
+    }
+
+    /// A packet of a SEND or a WRITE.
+    fn message_packet(&self, entry: &QueuedSend, index: u64, number: u64) -> Option<Outgoing> {
+        let at = (number - entry.first) as u32;
+        let is_last = at + 1 == entry.packets;
+        let offset = u64::from(at) * u64::from(self.mtu);
+        let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
+        let whole = self.outgoing(message_part(entry, at == 0, is_last)?, index, number, 1);
+        Some(Outgoing { bth: Bth { solicited: is_last && entry.solicited, ..whole.bth }, offset, payload, ..whole })
     }
 
     /// The local operation that is next, if it may begin. What was carried out before the packets
@@ -189,12 +238,13 @@ impl Requester {
     }
 
     /// The packet that [`next`](Self::next) gave was sent. Whether it was for the first time.
-    pub(crate) fn sent(&mut self, now_ns: u64, sends: &SendQueue, packets: u32) -> bool {
+    pub(crate) fn sent(&mut self, now_ns: u64, sends: &SendQueue, outgoing: &Outgoing) -> bool {
         let is_new = self.cursor >= self.top;
         if let Some(entry) = sends.entry(self.cursor_index) {
             self.reads_out += u8::from(entry.is_read());
-            self.cursor += u64::from(packets);
+            self.cursor += u64::from(outgoing.packets);
             self.cursor_index += u64::from(self.cursor == entry.end());
+            self.asking.sent(now_ns, self.cursor, entry.is_read() || outgoing.bth.ack_request);
         }
         self.top = self.top.max(self.cursor);
         if self.overdue_ns.is_none() {
@@ -204,9 +254,10 @@ impl Requester {
         is_new
     }
 
-    /// Begins to wait anew, if there is something to wait for.
+    /// Begins to wait anew, if there is an answer to wait for, or something to repeat.
     pub(crate) fn restart_timer(&mut self, now_ns: u64) {
-        let timeout_ns = ack_timeout_ns(self.retries.timeout).filter(|_| self.una < self.top);
+        let is_owed = self.asking.first_unasked(self.una) > self.una || self.cursor < self.top;
+        let timeout_ns = ack_timeout_ns(self.retries.timeout).filter(|_| is_owed);
         self.overdue_ns = timeout_ns.map(|timeout_ns| now_ns.saturating_add(timeout_ns));
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Responder {
     message: Underway,
     replies: ReadReplies,
     reply: Option<Answer>,
+    /// The packet before the expected one asked for its answer.
+    is_asked: bool,
     /// The peer was told that the expected packet is missing, or has no receive: the packet behind
     /// it that came last.
     told: Option<Psn>,
@@ -96,7 +98,7 @@ impl Responder {
     pub(crate) fn new(expected: Psn, mtu: u32, serving: Serving) -> Responder {
         let replies = ReadReplies::new();
         let message = Underway::Nothing;
-        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, told: None }
+        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_asked: true, told: None }
     }
 
     /// Serves so from now on.
@@ -113,7 +115,8 @@ impl Responder {
         payload: &[u8],
     ) -> Result<(), Halt> {
         let ahead = bth.psn.ahead_of(self.expected);
-        if ahead == -1 && is_keep_alive(rc) {
+        if ahead == -1 && (is_keep_alive(rc) || self.is_question(bth, rc)) {
+            self.is_asked = true;
             self.reply = self.reply.or(Some(Answer::Acknowledge));
             return Ok(());
         }
@@ -131,11 +134,18 @@ impl Responder {
             }
         }
         self.expected = self.expected.plus(1);
+        self.is_asked = bth.ack_request;
         // An acknowledgement that is still to be sent includes this packet. What was to be said of
         // the expected packet is out of date.
         let acknowledges = bth.ack_request || matches!(self.reply, Some(Answer::Acknowledge));
         self.reply = acknowledges.then_some(Answer::Acknowledge);
         Ok(())
+    }
+
+    /// Whether the packet before the expected one comes again to ask whether it has arrived
+    /// ([`asking`](crate::transport::asking)): nothing was lost.
+    fn is_question(&self, bth: &Bth, rc: Rc) -> bool {
+        bth.ack_request && !self.is_asked && matches!(rc, Rc::Send { .. } | Rc::Write { .. })
     }
 
     /// A packet whose number is not the expected one. It is answered only if it is near, or asks
@@ -294,6 +304,7 @@ impl Responder {
         self.replies.add(self.serving.reads, self.expected, asked).map_err(|_| INVALID)?;
         self.expected = self.expected.plus(packets);
         self.msn = self.msn.wrapping_add(1);
+        self.is_asked = true;
         // The answer acknowledges what is before it.
         self.reply = None;
         Ok(())

@@ -63,6 +63,7 @@ impl Requester {
         self.cursor = self.una;
         self.cursor_index = sends.front();
         self.reads_out = 0;
+        self.asking.go_back(self.una);
     }
 
     /// The packet at the front is missing at the peer, or its answer here: everything from there on
@@ -127,6 +128,7 @@ impl Requester {
 
     /// Time has passed. Whether an answer was overdue.
     pub(crate) fn advance(&mut self, now_ns: u64, sends: &SendQueue) -> Result<bool, Stop> {
+        self.asking.advance(now_ns);
         if self.rnr_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.rnr_until_ns = None;
             self.restart_timer(now_ns);

@@ -13,7 +13,7 @@ pub(crate) struct QueuedSend {
     /// The program's number for it.
     pub(crate) id: u64,
     pub(crate) operation: Operation,
-    signaled: bool,
+    pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     is_inline: bool,

@@ -1,9 +1,11 @@
 //! Giving out datagrams, one a call, each made when it is asked for: nothing that is sent is kept.
 
-use crate::memory::{Memory, Place, Right};
+use crate::memory::{Denied, Memory, Place, Right};
+use crate::transport::configuration::Peer;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::queue_pair::{Mode, QueuePair, State};
 use crate::transport::read_replies::{Part, Reply};
+use crate::transport::requester::Requester;
 use crate::transport::responder::NO_ACCESS;
 use crate::wire::{Bth, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
 use crate::work::{Operation, Status};
@@ -110,18 +112,17 @@ impl QueuePair {
         if self.state != State::Open {
             return None;
         }
-        let Some((route, outgoing)) = self.next_request().filter(|(_, outgoing)| self.may_begin(outgoing.index)) else {
-            return self.write_keep_alive(out);
+        let next = self.next_request(now_ns).filter(|(_, outgoing)| self.may_begin(outgoing.index));
+        let Some((route, outgoing)) = next else {
+            return self.write_question(now_ns, memory, out).or_else(|| self.write_keep_alive(out));
         };
-        let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);
-        let payload = &mut out[head..head + outgoing.payload];
-        if self.sends.gather(outgoing.index, self.owner, memory, outgoing.offset, payload).is_err() {
+        let Ok(len) = self.write_packet(&outgoing, memory, out) else {
             self.fail_when_first(outgoing.index, Status::LocalProtection);
-            return None;
-        }
+            return self.write_question(now_ns, memory, out);
+        };
         match &mut self.mode {
             Mode::Rc(_, _, Some(requester)) => {
-                let is_new = requester.sent(now_ns, &self.sends, outgoing.packets);
+                let is_new = requester.sent(now_ns, &self.sends, &outgoing);
                 if !is_new {
                     self.counters.note(|all| all.retransmitted += 1);
                 }
@@ -129,7 +130,32 @@ impl QueuePair {
             Mode::Uc(_, _, Some(sender)) | Mode::Ud { sender: Some(sender), .. } => sender.sent(&mut self.sends),
             _ => {}
         }
-        Some((route, head + outgoing.payload))
+        Some((route, len))
+    }
+
+    /// Writes a packet of a request; the bytes without their checksum.
+    fn write_packet(&self, outgoing: &Outgoing, memory: &mut impl Memory, out: &mut [u8]) -> Result<usize, Denied> {
+        let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);
+        let payload = &mut out[head..head + outgoing.payload];
+        self.sends.gather(outgoing.index, self.owner, memory, outgoing.offset, payload)?;
+        Ok(head + outgoing.payload)
+    }
+
+    /// Asks for the acknowledgement of packets that have not asked for it themselves: see
+    /// [`asking`](crate::transport::asking).
+    fn write_question(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
+        let Mode::Rc(peer, _, Some(requester)) = &self.mode else { return None };
+        if self.state != State::Open {
+            return None;
+        }
+        let (route, is_stopped) = (peer.route, !self.may_begin(requester.cursor_index));
+        let outgoing = requester.question(now_ns, &self.sends, is_stopped)?;
+        // Data that was sent may be gone: whether it has arrived can be asked without.
+        let len = self.write_packet(&outgoing, memory, out).unwrap_or_else(|_| write_empty(requester, peer, out));
+        if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
+            requester.questioned(now_ns);
+        }
+        Some((route, len))
     }
 
     /// Asks a silent peer whether it is there: see [`keep_alive`](crate::transport::keep_alive).
@@ -140,10 +166,7 @@ impl QueuePair {
         if !std::mem::take(&mut keep_alive.asks) || requester.is_waiting() {
             return None;
         }
-        let bth = Bth { ack_request: true, ..Bth::new(peer.qpn, requester.acknowledged()) };
-        let nothing = Reth { addr: 0, rkey: 0, len: 0 };
-        let segment = Segment::Rc(Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) });
-        Some((peer.route, write_head(&bth, &segment, 0, out)))
+        Some((peer.route, write_empty(requester, peer, out)))
     }
 
     /// Carries out the local operations that come next: what is sent behind them finds it done.
@@ -154,16 +177,20 @@ impl QueuePair {
                 Mode::Uc(_, _, Some(sender)) => sender.due_local(&self.sends),
                 _ => None,
             };
-            let Some((index, id)) = due.and_then(|index| Some((index, self.sends.entry(index)?.id))) else { return };
+            let Some((index, entry)) = due.and_then(|index| Some((index, *self.sends.entry(index)?))) else { return };
             if !self.may_begin(index) {
                 return;
             }
-            match memory.carry_out(self.owner, id) {
+            match memory.carry_out(self.owner, entry.id) {
                 Ok(()) => self.sends.carried_out(index),
                 Err(_) => return self.fail_when_first(index, Status::LocalRefused),
             }
             if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
                 requester.cursor_index = index + 1;
+                // It completes once all before it is acknowledged.
+                if entry.signaled {
+                    requester.asking.ask_now();
+                }
             }
         }
     }
@@ -179,10 +206,10 @@ impl QueuePair {
         self.fail_failing();
     }
 
-    fn next_request(&self) -> Option<(Route, Outgoing)> {
+    fn next_request(&self, now_ns: u64) -> Option<(Route, Outgoing)> {
         let own = self.owner.qpn;
         match &self.mode {
-            Mode::Rc(peer, _, Some(requester)) => Some((peer.route, requester.next(&self.sends)?)),
+            Mode::Rc(peer, _, Some(requester)) => Some((peer.route, requester.next(now_ns, &self.sends)?)),
             Mode::Uc(peer, _, Some(sender)) => Some((peer.route, sender.next(&self.sends, own, peer.qpn)?)),
             Mode::Ud { sender: Some(sender), .. } => {
                 let outgoing = sender.next(&self.sends, own, own)?;
@@ -194,4 +221,13 @@ impl QueuePair {
             _ => None,
         }
     }
+}
+
+/// A WRITE of no bytes, with a number that the peer has answered, or could have; its bytes without
+/// their checksum. It is acknowledged as a request that comes again.
+fn write_empty(requester: &Requester, peer: &Peer, out: &mut [u8]) -> usize {
+    let bth = Bth { ack_request: true, ..Bth::new(peer.qpn, requester.acknowledged()) };
+    let nothing = Reth { addr: 0, rkey: 0, len: 0 };
+    let segment = Segment::Rc(Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) });
+    write_head(&bth, &segment, 0, out)
 }

@@ -1,5 +1,6 @@
 //! The integration tests of `roce`: one program, a module a theme.
 
+mod asking;
 mod changes;
 mod cm;
 mod cm_lossy;

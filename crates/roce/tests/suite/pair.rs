@@ -66,9 +66,18 @@ impl Half {
 
     /// Posts a send of `len` bytes from the front of the local region.
     pub(crate) fn send(&mut self, id: u64, operation: Operation, len: u32) {
+        self.post(id, operation, len, true);
+    }
+
+    /// The same, of which nobody is told unless it fails.
+    pub(crate) fn send_unsignaled(&mut self, id: u64, operation: Operation, len: u32) {
+        self.post(id, operation, len, false);
+    }
+
+    fn post(&mut self, id: u64, operation: Operation, len: u32, signaled: bool) {
         let sges = [self.sge(len)];
         let data = Data::Memory(&sges[..usize::from(len > 0)]);
-        let request = SendRequest { id, operation, data, signaled: true, solicited: false, fence: false };
+        let request = SendRequest { id, operation, data, signaled, solicited: false, fence: false };
         self.qp.post_send(&request).expect("posted");
     }
 
