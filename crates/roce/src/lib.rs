@@ -128,7 +128,7 @@ pub mod transport;
 pub mod wire;
 mod work;
 
-pub use engine::{CreateError, Datagram, Engine, Management, Received};
+pub use engine::{ByNumber, CreateError, Datagram, Engine, Management, NumberHasher, Received};
 pub use memory::{Denied, Memory, Owner, Place, Receive, Right, Sge};
 pub use work::{
     Completed, Completion, Data, MESSAGE_BYTES_MAX, Operation, PostError, Remote, SendRequest, Source, Status, To,

@@ -3,4 +3,4 @@
 
 mod queue_pairs;
 
-pub use queue_pairs::{CreateError, Datagram, Engine, Management, Received};
+pub use queue_pairs::{ByNumber, CreateError, Datagram, Engine, Management, NumberHasher, Received};

@@ -18,7 +18,7 @@ use std::ops::Range;
 pub struct Engine {
     places: Vec<Option<QueuePair>>,
     free: Vec<usize>,
-    by_number: HashMap<u32, usize, BuildHasherDefault<NumberHasher>>,
+    by_number: ByNumber<usize>,
     /// Those of others who share its address are not among them; without, all are.
     numbers: Option<Range<u32>>,
     to_send: Turns,
@@ -224,8 +224,14 @@ impl Engine {
     /// Something happened to a queue pair: it may have something to send, to complete, or to wait
     /// for.
     fn look_at(&mut self, place: usize) {
-        self.to_send.ask(place);
+        if self.may_transmit(place) {
+            self.to_send.ask(place);
+        }
         self.note(place);
+    }
+
+    fn may_transmit(&self, place: usize) -> bool {
+        self.places[place].as_ref().is_some_and(QueuePair::may_transmit)
     }
 
     fn note(&mut self, place: usize) {
@@ -258,10 +264,11 @@ impl Engine {
                 self.places[place].as_mut().and_then(|queue_pair| queue_pair.transmit(now_ns, memory, out, ip_id));
             self.note(place);
             self.in_a_row += 1;
-            if transmit.is_none() || self.in_a_row == BURST {
+            let has_more = transmit.is_some() && self.may_transmit(place);
+            if !has_more || self.in_a_row == BURST {
                 self.in_a_row = 0;
                 self.to_send.pass();
-                if transmit.is_some() {
+                if has_more {
                     self.to_send.ask(place);
                 }
             }
@@ -370,9 +377,12 @@ fn unknown<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
     }))
 }
 
+/// Something of each queue pair, by its number.
+pub type ByNumber<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
+
 /// Spreads queue pair numbers, which no stranger chooses.
 #[derive(Debug, Default)]
-struct NumberHasher(u64);
+pub struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {

@@ -89,6 +89,11 @@ impl Asking {
         }
     }
 
+    /// The same, as far as time was told to [`advance`](Self::advance).
+    pub(crate) fn is_due_now(&self) -> bool {
+        self.due == Due::Now
+    }
+
     fn is_after_pause(&self, now_ns: u64) -> bool {
         self.sent_ns.is_none_or(|sent_ns| now_ns.saturating_sub(sent_ns) >= self.wait_ns)
     }

@@ -13,6 +13,7 @@ mod queue_pair;
 mod read_replies;
 mod receive_queue;
 mod receiving;
+mod refusal;
 mod repair;
 mod requester;
 mod responder;

@@ -5,8 +5,9 @@ use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, 
 use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
 use crate::transport::keep_alive::KeepAlive;
+use crate::transport::refusal::Refusal;
 use crate::transport::requester::Requester;
-use crate::transport::responder::{Refusal, Responder};
+use crate::transport::responder::Responder;
 use crate::transport::retransmit::Stop;
 use crate::transport::send_queue::SendQueue;
 use crate::transport::unreliable::{UnreliableReceiver, UnreliableSender, without_invalidation};
@@ -243,6 +244,15 @@ impl QueuePair {
     /// to go with.
     pub fn owes_acknowledgement(&self) -> bool {
         matches!(&self.mode, Mode::Rc(_, responder, _) if responder.owes_acknowledgement())
+    }
+
+    /// False if [`transmit`](Self::transmit) has surely nothing to give until something happens.
+    pub(crate) fn may_transmit(&self) -> bool {
+        let Mode::Rc(_, responder, requester) = &self.mode else { return true };
+        let requests = requester.as_ref().is_some_and(|requester| requester.may_send(&self.sends));
+        let is_stopped = self.held.is_some() || self.failing.is_some();
+        let asks = self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.asks);
+        responder.may_answer() || requests || is_stopped || asks
     }
 
     /// When to call [`advance`](Self::advance), if nothing comes before.

@@ -127,6 +127,11 @@ impl Requester {
         [self.overdue_ns, self.rnr_until_ns, tail_ns].into_iter().flatten().min()
     }
 
+    /// Whether there is more to send, or to ask.
+    pub(crate) fn may_send(&self, sends: &SendQueue) -> bool {
+        sends.entry(self.cursor_index).is_some() || self.asking.is_due_now()
+    }
+
     /// The next packet, if one may be sent.
     pub(crate) fn next(&self, now_ns: u64, sends: &SendQueue) -> Option<Outgoing> {
         let entry = sends.entry(self.cursor_index).filter(|_| self.rnr_until_ns.is_none())?;

@@ -5,6 +5,7 @@ use crate::transport::configuration::{Rights, Serving};
 use crate::transport::counters::{Counters, Discard};
 use crate::transport::inbox::{Inbox, Message, Misplaced};
 use crate::transport::read_replies::{Asked, ReadReplies, Reply};
+use crate::transport::refusal::{Halt, INVALID, NO_ACCESS, Refusal};
 use crate::wire::{AtomicExtension, Bth, Psn, Rc, Reth, SendEnd, Syndrome, WriteEnd};
 use crate::work::{Completed, Status};
 
@@ -43,43 +44,6 @@ enum Answer {
     Again(u8),
     /// The end, at that number.
     Refuse(u8, Psn),
-}
-
-/// A request that ends the connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) code: u8,
-    /// What becomes of the receive that its message was filling.
-    pub(crate) local: Status,
-}
-
-pub(crate) const INVALID: Refusal = Refusal { code: Syndrome::NAK_INVALID_REQUEST, local: Status::Flushed };
-pub(crate) const NO_ACCESS: Refusal = Refusal { code: Syndrome::NAK_REMOTE_ACCESS, local: Status::Flushed };
-
-impl Refusal {
-    /// The request asked for what a key doesn't grant.
-    pub(crate) fn is_access(&self) -> bool {
-        self.code == Syndrome::NAK_REMOTE_ACCESS
-    }
-}
-
-/// Why a request is not simply carried out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Halt {
-    Discard(Discard),
-    Refuse(Refusal),
-}
-
-impl From<Refusal> for Halt {
-    fn from(refusal: Refusal) -> Halt {
-        Halt::Refuse(refusal)
-    }
-}
-
-impl From<Denied> for Halt {
-    fn from(_: Denied) -> Halt {
-        Halt::Refuse(NO_ACCESS)
-    }
 }
 
 /// What a request is carried out with.
@@ -343,9 +307,22 @@ impl Responder {
         self.replies.clear();
     }
 
+    /// Whether anything is to be said.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.reply.is_some() || self.next_data().is_some()
+    }
+
     /// Whether an acknowledgement is all that is to be said.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
         matches!(self.reply, Some(Answer::Acknowledge)) && self.next_data().is_none()
+    }
+
+    /// What has come and did not ask is acknowledged as well, unless there is more to say than
+    /// that.
+    pub(crate) fn acknowledge_all(&mut self) {
+        if self.reply.is_none() && !self.is_asked {
+            (self.reply, self.is_asked) = (Some(Answer::Acknowledge), true);
+        }
     }
 
     /// What else is to be said, and by which number, once all [data](Self::next_data) was sent.

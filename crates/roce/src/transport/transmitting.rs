@@ -5,8 +5,8 @@ use crate::transport::configuration::Peer;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::queue_pair::{Mode, QueuePair, State};
 use crate::transport::read_replies::{Part, Reply};
+use crate::transport::refusal::NO_ACCESS;
 use crate::transport::requester::Requester;
-use crate::transport::responder::NO_ACCESS;
 use crate::wire::{Bth, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
 use crate::work::{Operation, Status};
 
@@ -38,6 +38,8 @@ impl QueuePair {
                 self.write_request(now_ns, memory, out)
             };
             if let Some(written) = written {
+                // Who is asked for no more begins with a message the next time.
+                self.is_responders_turn &= self.may_transmit();
                 return Some(self.sealed(written, out, ip_id));
             }
         }
@@ -45,13 +47,16 @@ impl QueuePair {
         None
     }
 
-    /// The same for an acknowledgement that is owed, and for nothing else: of a queue pair that is
-    /// about to go. A network card acknowledges what it has completed, whatever its program does
-    /// then; here it may have been kept back, for a message to go with.
+    /// The same for an acknowledgement of what has come, and for nothing else: of a queue pair that
+    /// is about to go. A network card acknowledges what it has completed, whatever its program does
+    /// then; here it may have been kept back, for a message to go with, or nobody has asked yet.
     ///
     /// # Panics
     /// If `out` has no room for [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
     pub fn transmit_acknowledgement(&mut self, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        if let Mode::Rc(_, responder, _) = &mut self.mode {
+            responder.acknowledge_all();
+        }
         let written = if self.owes_acknowledgement() { self.write_answer(out) } else { None }?;
         Some(self.sealed(written, out, ip_id))
     }

@@ -2,11 +2,11 @@
 //! them, and they arrive all the same.
 
 use verbline_roce::transport::{Discard, Retries, ack_timeout_ns};
-use verbline_roce::wire::{Rc, Segment, WriteEnd};
+use verbline_roce::wire::{Rc, Segment, Syndrome, WriteEnd};
 use verbline_roce::{Operation, Status};
 
 use crate::pair::{Datagram, PSNS, Pair, RIGHTS, remote, statuses};
-use crate::reliable::{MTU, SEND};
+use crate::reliable::{MTU, SEND, said};
 use crate::sim::for_seeds;
 
 /// When a tail is due that has not asked.
@@ -244,6 +244,28 @@ fn what_waits_for_an_acknowledgement_has_it_asked_for_at_once() {
     sent.iter().for_each(|datagram| _ = pair.b.take(0, datagram));
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(2, Status::Success)]);
+}
+
+/// What has come is acknowledged when the queue pair that has it goes, though nobody asks for it
+/// yet: afterwards nobody could.
+#[test]
+fn who_is_about_to_go_acknowledges_what_has_not_asked() {
+    let mut pair = begun(Retries::default(), 0);
+    let mut out = [0; 512];
+    let last_word = |pair: &mut Pair, out: &mut [u8]| {
+        let sent = pair.b.qp.transmit_acknowledgement(out, 0)?;
+        Some(Datagram { route: sent.route, bytes: out[..sent.len].to_vec() })
+    };
+    assert_eq!(last_word(&mut pair, &mut out), None, "all is acknowledged");
+    for id in 1..3 {
+        pair.b.receive(id, 10);
+        pair.a.send_unsignaled(id, SEND, 10);
+    }
+    pair.a.all(0).iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    let acknowledgement = last_word(&mut pair, &mut out).expect("two have come");
+    assert_eq!((said(&acknowledgement), last_word(&mut pair, &mut out)), (Some(Syndrome::ACK), None));
+    pair.a.take(0, &acknowledgement).expect("taken");
+    assert!(pair.a.qp.hold() && pair.a.qp.deadline_ns().is_none(), "both are acknowledged");
 }
 
 /// A program may not do that, but who did so far had its message acknowledged.

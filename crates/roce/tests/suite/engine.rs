@@ -1,10 +1,11 @@
 //! Many queue pairs in one engine: turns, numbers, deadlines.
 
 use verbline_roce::transport::{Discard, Receives, Receiving, Retries, Sending, Serving, ack_timeout_ns};
-use verbline_roce::wire::{Qpn, SendEnd};
+use verbline_roce::wire::{Qpn, SendEnd, Syndrome};
 use verbline_roce::{CreateError, Data, Engine, Operation, Received, SendRequest, Status};
 
-use crate::pair::{Half, PSNS, Pair, QPNS, RIGHTS};
+use crate::pair::{Datagram, Half, PSNS, Pair, QPNS, RIGHTS};
+use crate::reliable::said;
 use crate::sim::memory::Regions;
 use verbline_roce::transport::{Arrival, Capacity, Icrc, QueuePair};
 use verbline_roce::wire::HEADERS_MAX_BYTES;
@@ -154,4 +155,39 @@ fn a_number_is_one_queue_pairs_until_it_is_removed() {
     let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
     let received = engine.receive(0, arrival, &datagram.bytes, &mut memory);
     assert_eq!(received, Received::Discarded(Discard::NotReady));
+}
+
+/// Each time: nobody else's turn is left over from the time before.
+#[test]
+fn an_answer_leaves_before_the_acknowledgement_whatever_was_sent_before() {
+    let Pair { mut a, b } = Pair::rc(Retries::default(), RIGHTS);
+    let Half { qp, mut memory, local, .. } = b;
+    let (mut engine, mut out, operation) = (Engine::new(), vec![0; 4096], Operation::Send(SendEnd::Plain));
+    engine.add(qp).expect("a free number");
+    for id in 0..4 {
+        let sges = [Sge { addr: local.1, len: 8, key: local.0 }];
+        engine.post_receive(QPNS[1], id, &sges).expect("there").expect("room");
+        a.receive(id, 8);
+        a.send(id, operation, 8);
+        for datagram in a.all(0) {
+            let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+            engine.receive(0, arrival, &datagram.bytes, &mut memory);
+        }
+        assert!(engine.owes_acknowledgement());
+        let data = Data::Memory(&sges);
+        let request = SendRequest { id, operation, data, signaled: id % 2 == 0, solicited: false, fence: false };
+        engine.post_send(QPNS[1], &request).expect("there").expect("room");
+        let mut answers = Vec::new();
+        while let Some(sent) = engine.transmit(0, &mut memory, &mut out, 0) {
+            answers.push(Datagram { route: sent.route, bytes: out[..sent.len].to_vec() });
+        }
+        assert_eq!(answers.iter().map(said).collect::<Vec<_>>(), [None, Some(Syndrome::ACK)], "{id}");
+        answers.iter().for_each(|datagram| a.take(0, datagram).expect("taken"));
+        for datagram in a.all(0) {
+            let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+            engine.receive(0, arrival, &datagram.bytes, &mut memory);
+        }
+        a.completions();
+        while engine.poll().is_some() {}
+    }
 }
