@@ -3,6 +3,8 @@
 //! A program of its own: a device keeps its address as long as its process. It starts itself as the
 //! other process, with the role in the environment.
 
+#[path = "wire/asleep.rs"]
+mod asleep;
 #[path = "suite/common.rs"]
 #[allow(dead_code, unused_macros, unused_imports, unreachable_pub, reason = "the API tests use the rest")]
 mod common;
@@ -32,7 +34,7 @@ use verbline_verbs::connection::{
 };
 use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{Access, Notify, Provider, QpState, SendOptions, Status, Transport, WrKind};
+use verbline_verbs::{Access, Provider, QpState, SendOptions, Status, Transport, WrKind};
 
 /// What the other process is to do, and where.
 const ROLE: &str = "VERBLINE_TEST_ROLE";
@@ -300,26 +302,6 @@ fn a_burst_that_comes_at_once_finds_its_receives() {
     let wire = verbline_softnic::wire::of_device("soft0").expect("it has an address");
     let counted = wire.counters(side.qp.qpn()).expect("it goes over UDP");
     assert_eq!(counted.incidents().rnr_naks_sent, 0);
-    drop(connection);
-    other.ends_well();
-}
-
-#[test]
-fn who_sleeps_is_woken_by_what_comes_from_elsewhere() {
-    let mut other = Other::start("late");
-    let mut side = side(own(), true);
-    let connection = connect(&mut side, other.listens(), 4);
-    other.says("region");
-    let mut channel = side.channel.take().unwrap();
-    let armed = side.cq.arm(Notify::Next).unwrap();
-    assert_eq!(side.cq.poll(&mut side.completions), 0);
-    other.tell("now");
-    // Nobody polls from here on.
-    let mut fds = [rustix::event::PollFd::new(&channel, rustix::event::PollFlags::IN)];
-    let patience = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
-    assert_eq!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1), "the channel is readable");
-    channel.take_events(armed).unwrap();
-    assert_eq!(side.receive(1)[0].data(), b"late");
     drop(connection);
     other.ends_well();
 }

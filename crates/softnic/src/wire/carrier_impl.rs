@@ -45,7 +45,15 @@ impl Carrier for Wire {
     }
 
     fn hold(&self, qp: &Qp) -> bool {
-        self.lock().queue_pairs.with(qp.qpn, QueuePair::hold).unwrap_or(true)
+        let mut inner = self.lock();
+        let is_finished = inner.queue_pairs.with(qp.qpn, QueuePair::hold).unwrap_or(true);
+        drop(inner);
+        if !is_finished {
+            // The peer is asked at once whether what was sent has arrived: by who polls, or by the
+            // thread.
+            self.doorbell.ring();
+        }
+        is_finished
     }
 
     fn send_again(&self, qp: &Qp) {

@@ -21,6 +21,9 @@ pub struct Wire {
     pub(super) slice: u32,
     pub(super) inner: Mutex<Inner>,
     pub(super) doorbell: Doorbell,
+    /// Wakes the thread because something is due sooner than it knows. Who rings it may be awake,
+    /// unlike who rings the doorbell.
+    pub(super) alarm: Doorbell,
     /// Whether queue pairs of this device reach each other by it, too.
     carries_own: AtomicBool,
     /// Datagrams of UD were added that may not have been sent. Set under the lock of `inner` once
@@ -37,9 +40,10 @@ impl fmt::Debug for Wire {
 impl Wire {
     pub(super) fn new(device: &'static Device, link: Arc<Link>, slice: Slice) -> io::Result<Wire> {
         let slice_number = slice.number;
-        let (inner, doorbell) = (Mutex::new(Inner::new(device, &link, slice)?), Doorbell::new()?);
+        let inner = Mutex::new(Inner::new(device, &link, slice)?);
+        let (doorbell, alarm) = (Doorbell::new()?, Doorbell::new()?);
         let (carries_own, has_datagrams) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Wire { device, link, slice: slice_number, inner, doorbell, carries_own, has_datagrams })
+        Ok(Wire { device, link, slice: slice_number, inner, doorbell, alarm, carries_own, has_datagrams })
     }
 
     /// Its address and UDP port.
@@ -100,6 +104,15 @@ impl Wire {
     /// packets don't go by this wire.
     pub fn qp_incidents(&self, qpn: u32) -> Option<QpIncidents> {
         self.lock().queue_pairs.incidents(qpn)
+    }
+
+    /// Something was posted or held, and is due at a time that the thread doesn't know of.
+    pub(super) fn wake_in_time(&self, mut inner: MutexGuard<'_, Inner>) {
+        let oversleeps = inner.oversleeps();
+        drop(inner);
+        if oversleeps {
+            self.alarm.ring();
+        }
     }
 
     /// Its holder waits for nobody, and is done after one turn.

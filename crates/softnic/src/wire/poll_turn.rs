@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     has_kept_back: bool,
     /// The last turn did not send all.
     has_more: bool,
+    /// Until when the wire's own thread sleeps, if nothing wakes it; 0 while it doesn't.
+    thread_until_ns: u64,
 }
 
 impl Inner {
@@ -75,6 +77,7 @@ impl Inner {
             polls: 0,
             has_kept_back: false,
             has_more: false,
+            thread_until_ns: 0,
         })
     }
 
@@ -94,6 +97,7 @@ impl Inner {
 
     /// The turn of the wire's own thread.
     pub(super) fn turn(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
+        self.thread_until_ns = 0;
         let now_ns = timer::now_ns();
         self.take_in(now_ns, pinned, errors, true);
         self.send_at(now_ns, pinned, errors);
@@ -107,6 +111,28 @@ impl Inner {
         }
         let both = [self.queue_pairs.engine.deadline_ns(), self.management.deadline_ns()];
         both.into_iter().flatten().min()
+    }
+
+    /// The wire's own thread is about to sleep until then, or for ever. False: there is something
+    /// to do sooner by now.
+    pub(super) fn may_sleep(&mut self, until_ns: Option<u64>) -> bool {
+        let until_ns = until_ns.unwrap_or(u64::MAX);
+        let may_sleep = self.deadline_ns().is_none_or(|due_ns| due_ns >= until_ns);
+        if may_sleep {
+            self.thread_until_ns = until_ns;
+        }
+        may_sleep
+    }
+
+    /// Whether the wire's own thread sleeps for too long now, for the first time since it fell
+    /// asleep. While somebody polls it doesn't sleep until a deadline, and this is a comparison.
+    pub(super) fn oversleeps(&mut self) -> bool {
+        let until_ns = self.thread_until_ns;
+        let oversleeps = until_ns > 0 && self.deadline_ns().is_some_and(|due_ns| due_ns < until_ns);
+        if oversleeps {
+            self.thread_until_ns = 0;
+        }
+        oversleeps
     }
 
     /// What has come, and what time does.

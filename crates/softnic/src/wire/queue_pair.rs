@@ -144,6 +144,7 @@ pub(super) fn post<'a>(
         next = wr.next();
     }
     inner.send(poster.pinned, errors);
+    wire.wake_in_time(inner);
     posted
 }
 

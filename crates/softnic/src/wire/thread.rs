@@ -2,7 +2,8 @@
 //! are sent again and sleepers are woken.
 //!
 //! [`Standby`] says when it serves. While it does, it sleeps until a datagram comes, a deadline
-//! passes, or the doorbell rings; while it stands by, it looks now and then whether anybody polls.
+//! passes, or the doorbell or the alarm rings; while it stands by, it looks now and then whether
+//! anybody polls.
 //!
 //! Guarantees: who works is decided by the wire's lock alone, so that both at once is slower and
 //! never wrong. Nothing is lost between them: what has come lies in the socket, which this thread
@@ -62,8 +63,13 @@ impl Work for WireWork<'_> {
     }
 
     fn wait_for_work(&mut self, due_ns: Option<u64>) {
+        // From here on who posts something that is due sooner rings the alarm.
+        if !self.wire.lock().may_sleep(due_ns) {
+            return;
+        }
         let timeout = due_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
-        wait(&[self.wire.doorbell.as_fd(), self.wire.link.as_fd()], timeout);
+        wait(&[self.wire.doorbell.as_fd(), self.wire.alarm.as_fd(), self.wire.link.as_fd()], timeout);
+        self.wire.alarm.was_rung();
     }
 
     fn wait_for_bell(&mut self) {

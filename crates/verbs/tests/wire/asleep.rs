@@ -1,0 +1,71 @@
+//! Programs that sleep until their completion queue wakes them, and poll nothing meanwhile.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, kill_process};
+use verbline_verbs::{CompletionChannel, Notify, Status, WrKind};
+
+use crate::common;
+use crate::other::Other;
+use crate::{connect, own, side};
+
+/// Whether there is an event within so many seconds.
+fn wakes_within(channel: &CompletionChannel, tv_sec: i64) -> bool {
+    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec, tv_nsec: 0 })) == Ok(1)
+}
+
+#[test]
+fn who_sleeps_is_woken_by_what_comes_from_elsewhere() {
+    let mut other = Other::start("late");
+    let mut side = side(own(), true);
+    let connection = connect(&mut side, other.listens(), 4);
+    other.says("region");
+    let mut channel = side.channel.take().unwrap();
+    let armed = side.cq.arm(Notify::Next).unwrap();
+    assert_eq!(side.cq.poll(&mut side.completions), 0);
+    other.tell("now");
+    // Nobody polls from here on.
+    assert!(wakes_within(&channel, 10), "the channel is readable");
+    channel.take_events(armed).unwrap();
+    assert_eq!(side.receive(1)[0].data(), b"late");
+    drop(connection);
+    other.ends_well();
+}
+
+/// Regression: a send that was posted when the completion queue was armed already was due at a time
+/// that the wire's thread did not know of, and if nothing came, the thread slept on: the send was
+/// neither repeated nor failed.
+#[test]
+fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_retries() {
+    let mut other = Other::start("wait");
+    let mut side = side(own(), true);
+    let connection = connect(&mut side, other.listens(), 4);
+    other.says("region");
+    let mut channel = side.channel.take().unwrap();
+    let armed = side.cq.arm(Notify::Next).unwrap();
+    assert_eq!(side.cq.poll(&mut side.completions), 0);
+    // The thread falls asleep.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&other.child), Signal::STOP).unwrap();
+    let began = Instant::now();
+    // Neither is signaled. The second may be one that did not ask for an acknowledgement itself.
+    side.send(b"one");
+    side.send(b"two");
+    // Seven retries of a quarter of a second; the peer would be missed after ten seconds anyway.
+    assert!(wakes_within(&channel, 8), "nobody is woken");
+    assert!(began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
+    channel.take_events(armed).unwrap();
+    let mut sends = Vec::new();
+    while sends.len() < 2 {
+        side.poll(|qp, freed, completion| {
+            if completion.kind() == WrKind::Send {
+                sends.push(completion.status());
+            }
+            common::hand_back(qp, freed, completion);
+        });
+    }
+    assert_eq!(sends, [Status::RETRY_EXC_ERR, Status::WR_FLUSH_ERR]);
+    drop(connection);
+}
