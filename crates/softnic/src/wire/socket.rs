@@ -279,16 +279,23 @@ impl Link {
             controls[count] = Control::traffic_class(run.traffic_class, run.to);
             count += 1;
         }
-        // SAFETY: integers and pointers, for which zero is a value.
-        let mut header: libc::msghdr = unsafe { zeroed() };
-        (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
-        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        if count > 0 {
-            (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
-        }
         self.counters.send_calls.add(1);
-        // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads them.
-        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
+        let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
+        let sent = if count == 0 {
+            let (bytes, name) = (run.bytes, (&raw const name).cast());
+            // A call that says less is over sooner.
+            // SAFETY: a local and bytes that are borrowed, with their lengths; the call reads them.
+            unsafe { libc::sendto(fd, bytes.as_ptr().cast(), bytes.len(), flags, name, name_bytes) }
+        } else {
+            // SAFETY: integers and pointers, for which zero is a value.
+            let mut header: libc::msghdr = unsafe { zeroed() };
+            (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
+            (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+            (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
+            // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads
+            // them.
+            unsafe { libc::sendmsg(fd, &raw const header, flags) }
+        };
         let count = if sent >= 0 { &self.counters.sent } else { self.counters.of_error(&io::Error::last_os_error()) };
         count.add(segments as u64);
     }

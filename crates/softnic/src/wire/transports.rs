@@ -14,17 +14,16 @@ use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use crate::wire::counters::{Published, QpIncidents};
 use rdma_sys::{ibv_wc_flags, ibv_wc_status};
-use std::collections::HashMap;
 use std::sync::Arc;
 use verbline_roce::transport::{self, PeerFault, QueuePair};
 use verbline_roce::wire::{Qpn, SendEnd};
-use verbline_roce::{Completed, Completion, Engine, PostError, SendRequest, Status};
+use verbline_roce::{ByNumber, Completed, Completion, Engine, PostError, SendRequest, Status};
 use verbline_sync::ring::Overrun;
 
 /// See the [module](self).
 pub(super) struct Transports {
     pub(super) engine: Engine,
-    carried: HashMap<u32, Carried>,
+    carried: ByNumber<Carried>,
 }
 
 /// What the transport doesn't keep of a queue pair.
@@ -36,7 +35,7 @@ struct Carried {
 
 impl Transports {
     pub(super) fn new() -> Transports {
-        Transports { engine: Engine::new(), carried: HashMap::new() }
+        Transports { engine: Engine::new(), carried: ByNumber::default() }
     }
 
     /// Takes over a queue pair; false if its number can't be.
@@ -140,7 +139,7 @@ impl Transports {
 }
 
 /// Puts a completion where the program polls it.
-fn give(qp: &Qp, completion: &Completion, carried: &HashMap<u32, Carried>) -> Result<(), Overrun> {
+fn give(qp: &Qp, completion: &Completion, carried: &ByNumber<Carried>) -> Result<(), Overrun> {
     match completion.completed {
         Completed::Receive(_) | Completed::ReceiveWrite { .. } => received(qp, completion),
         Completed::Send | Completed::Write | Completed::Read | Completed::Atomic | Completed::Local => {
@@ -165,7 +164,7 @@ fn received(qp: &Qp, completion: &Completion) -> Result<(), Overrun> {
     arrival::complete_receive(qp, completion.id, arrival, status(completion.status), [0, 0])
 }
 
-fn sent(qp: &Qp, completion: &Completion, carried: &HashMap<u32, Carried>) -> Result<(), Overrun> {
+fn sent(qp: &Qp, completion: &Completion, carried: &ByNumber<Carried>) -> Result<(), Overrun> {
     let Some(Carried { sends, .. }) = carried.get(&qp.qpn) else { return Ok(()) };
     let position = completion.id;
     let (wr_id, opcode) = sends[position as usize % sends.len()];
