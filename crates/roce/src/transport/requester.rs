@@ -10,11 +10,11 @@ use crate::transport::asking::Asking;
 use crate::transport::configuration::Retries;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::repair::Repair;
-use crate::transport::send_queue::{QueuedSend, SendQueue};
+use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::transport::timing::ack_timeout_ns;
 use crate::transport::window::Window;
 use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
-use crate::work::{Operation, Remote};
+use crate::work::Remote;
 
 /// See the [module](self). Of a reliable connection.
 #[derive(Debug)]
@@ -146,24 +146,25 @@ impl Requester {
         // made it.
         let has_room_for_answer = |packets: u32| under_way + packets <= self.retries.window_packets;
         let whole = |rc, packets| self.outgoing(rc, self.cursor_index, self.cursor, packets);
-        match entry.operation {
-            Operation::Read(remote) => {
+        match entry.kind {
+            Kind::Read(remote) => {
                 let packets = self.read_end(entry, at) - at;
                 let may_ask = has_room_for_answer(packets) && self.reads_out < self.retries.reads;
                 let reth = self.read_request(entry, remote, at, packets);
                 may_ask.then_some(whole(Rc::ReadRequest(reth), packets))
             }
-            Operation::Atomic(atomic) => {
+            Kind::Atomic => {
+                let atomic = sends.atomic(self.cursor_index)?;
                 let may_ask = has_room(1) && self.reads_out < self.retries.reads;
                 may_ask.then_some(whole(Rc::Atomic(atomic), 1))
             }
-            Operation::Send(_) | Operation::Write(..) => {
+            Kind::Send(_) | Kind::Write(..) => {
                 let mut outgoing = self.message_packet(entry, self.cursor_index, self.cursor)?;
                 outgoing.bth.ack_request = !has_room(2) || self.asks(now_ns, sends, entry, at + 1 == entry.packets);
                 has_room(1).then_some(outgoing)
             }
             // What is local is no packet; `due_local` gives it.
-            Operation::Datagram(..) | Operation::Local => None,
+            Kind::Datagram | Kind::Local => None,
         }
     }
 
@@ -269,9 +270,9 @@ impl Requester {
 
 /// A packet of a SEND or a WRITE.
 fn message_part(entry: &QueuedSend, is_first: bool, is_last: bool) -> Option<Rc> {
-    match entry.operation {
-        Operation::Send(end) => Some(Rc::Send { first: is_first, last: is_last.then_some(end) }),
-        Operation::Write(remote, end) => {
+    match entry.kind {
+        Kind::Send(end) => Some(Rc::Send { first: is_first, last: is_last.then_some(end) }),
+        Kind::Write(remote, end) => {
             let reth = Reth { addr: remote.addr, rkey: remote.rkey, len: entry.len };
             Some(Rc::Write { first: is_first.then_some(reth), last: is_last.then_some(end) })
         }

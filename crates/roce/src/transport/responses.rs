@@ -7,9 +7,9 @@ use crate::memory::{Memory, Owner};
 use crate::transport::counters::{Counters, Discard};
 use crate::transport::requester::Requester;
 use crate::transport::retransmit::Stop;
-use crate::transport::send_queue::{QueuedSend, SendQueue};
+use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::wire::{Psn, Rc, ReadPart, Syndrome};
-use crate::work::{Operation, Status};
+use crate::work::Status;
 
 /// What a response is taken in with.
 pub(crate) struct Completing<'a, M> {
@@ -98,7 +98,7 @@ impl Requester {
         let ends = matches!(part, ReadPart::Last(_) | ReadPart::Only(_));
         let offset = u64::from(at) * u64::from(self.mtu());
         let len = (u64::from(entry.len) - offset).min(u64::from(self.mtu()));
-        if !matches!(entry.operation, Operation::Read(_)) || ends != is_end || payload.len() as u64 != len {
+        if !matches!(entry.kind, Kind::Read(_)) || ends != is_end || payload.len() as u64 != len {
             return Err(Stop::Discard(Discard::Unfitting));
         }
         self.take_data(cx, offset, payload, is_end, number + 1 == entry.end())
@@ -111,7 +111,7 @@ impl Requester {
         original: u64,
     ) -> Result<(), Stop> {
         let entry = self.answered(cx, number)?;
-        if !matches!(entry.operation, Operation::Atomic(_)) {
+        if entry.kind != Kind::Atomic {
             return Err(Stop::Discard(Discard::Unfitting));
         }
         // As cards do: a number of the program's own byte order.

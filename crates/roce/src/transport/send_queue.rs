@@ -5,32 +5,54 @@
 
 use crate::memory::{Memory, Owner, Place, Right, Sge, list_bytes, pieces};
 use crate::transport::configuration::Capacity;
-use crate::work::{Completed, Completion, Data, MESSAGE_BYTES_MAX, Operation, PostError, SendRequest, Status};
+use crate::wire::{AtomicExtension, SendEnd, WriteEnd};
+use crate::work::{
+    Completed, Completion, Data, MESSAGE_BYTES_MAX, Operation, PostError, Remote, SendRequest, Status, To,
+};
 use std::ops::Range;
 
+/// One cache line: of a thousand queue pairs in turn, each has left the caches by its turn.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct QueuedSend {
     /// The program's number for it.
     pub(crate) id: u64,
-    pub(crate) operation: Operation,
-    pub(crate) signaled: bool,
-    pub(crate) solicited: bool,
-    pub(crate) fence: bool,
-    is_inline: bool,
-    sges: usize,
+    pub(crate) kind: Kind,
     /// The bytes of its data.
     pub(crate) len: u32,
     /// Its packets: numbers from `first` on.
     pub(crate) first: u64,
     pub(crate) packets: u32,
+    sges: u16,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    is_inline: bool,
     /// Of a local operation: it was carried out.
     is_done: bool,
     status: Status,
 }
 
+const _: () = assert!(size_of::<Option<QueuedSend>>() == 64);
+
+/// An [`Operation`], with what most have: the queue keeps the rest of the others apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Send(SendEnd),
+    Write(Remote, WriteEnd),
+    Read(Remote),
+    Local,
+    /// See [`SendQueue::atomic`].
+    Atomic,
+    /// See [`SendQueue::datagram`].
+    Datagram,
+}
+
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     entries: Box<[Option<QueuedSend>]>,
+    /// Of atomics and datagrams.
+    others: Box<[Option<Operation>]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
     capacity: Capacity,
@@ -45,12 +67,12 @@ pub(crate) struct SendQueue {
 impl QueuedSend {
     /// Whether the peer answers it with data, and not with an acknowledgement alone.
     pub(crate) fn is_read(&self) -> bool {
-        matches!(self.operation, Operation::Read(_) | Operation::Atomic(_))
+        matches!(self.kind, Kind::Read(_) | Kind::Atomic)
     }
 
     /// Whether nothing of it travels.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.operation, Operation::Local)
+        self.kind == Kind::Local
     }
 
     /// The number behind its last packet.
@@ -61,9 +83,11 @@ impl QueuedSend {
 
 impl SendQueue {
     pub(crate) fn new(capacity: Capacity) -> SendQueue {
-        let capacity = Capacity { sends: capacity.sends.max(1), ..capacity };
+        let send_sges = capacity.send_sges.min(u16::MAX.into());
+        let capacity = Capacity { sends: capacity.sends.max(1), send_sges, ..capacity };
         SendQueue {
             entries: vec![None; capacity.sends].into(),
+            others: vec![None; capacity.sends].into(),
             sges: vec![Sge::default(); capacity.sends * capacity.send_sges].into(),
             inline: vec![0; capacity.sends * capacity.inline_bytes].into(),
             capacity,
@@ -108,12 +132,12 @@ impl SendQueue {
         };
         let entry = QueuedSend {
             id: request.id,
-            operation: request.operation,
+            kind: self.keep(slot, request.operation),
             signaled: request.signaled,
             solicited: request.solicited,
             fence: request.fence,
             is_inline,
-            sges,
+            sges: sges as u16,
             len,
             first,
             packets: if is_local { 0 } else { len.div_ceil(mtu).max(1) },
@@ -123,6 +147,36 @@ impl SendQueue {
         self.entries[slot] = Some(entry);
         self.posted += 1;
         Ok(entry.end())
+    }
+
+    /// Keeps what an entry does, in part beside it.
+    fn keep(&mut self, slot: usize, operation: Operation) -> Kind {
+        let kind = match operation {
+            Operation::Send(end) => return Kind::Send(end),
+            Operation::Write(remote, end) => return Kind::Write(remote, end),
+            Operation::Read(remote) => return Kind::Read(remote),
+            Operation::Local => return Kind::Local,
+            Operation::Atomic(_) => Kind::Atomic,
+            Operation::Datagram(..) => Kind::Datagram,
+        };
+        self.others[slot] = Some(operation);
+        kind
+    }
+
+    /// What the atomic of that index does.
+    pub(crate) fn atomic(&self, index: u64) -> Option<AtomicExtension> {
+        match self.others[self.slot(index)] {
+            Some(Operation::Atomic(atomic)) => Some(atomic),
+            _ => None,
+        }
+    }
+
+    /// Where the datagram of that index goes.
+    pub(crate) fn datagram(&self, index: u64) -> Option<(To, WriteEnd)> {
+        match self.others[self.slot(index)] {
+            Some(Operation::Datagram(to, end)) => Some((to, end)),
+            _ => None,
+        }
     }
 
     /// The bytes of a request, if it fits the queue's capacity, and whether they are inline.
@@ -253,7 +307,7 @@ impl SendQueue {
         offset: u64,
         len: usize,
     ) -> impl Iterator<Item = (u64, u32, Range<usize>)> + '_ {
-        pieces(&self.sges[slot * self.capacity.send_sges..][..entry.sges], offset, len)
+        pieces(&self.sges[slot * self.capacity.send_sges..][..usize::from(entry.sges)], offset, len)
     }
 }
 
@@ -262,12 +316,12 @@ const ATOMIC_BYTES: u64 = 8;
 
 impl QueuedSend {
     fn completion(&self) -> Completion {
-        let completed = match self.operation {
-            Operation::Send(_) | Operation::Datagram(..) => Completed::Send,
-            Operation::Write(..) => Completed::Write,
-            Operation::Read(_) => Completed::Read,
-            Operation::Atomic(_) => Completed::Atomic,
-            Operation::Local => Completed::Local,
+        let completed = match self.kind {
+            Kind::Send(_) | Kind::Datagram => Completed::Send,
+            Kind::Write(..) => Completed::Write,
+            Kind::Read(_) => Completed::Read,
+            Kind::Atomic => Completed::Atomic,
+            Kind::Local => Completed::Local,
         };
         let is_good = self.status == Status::Success;
         Completion {

@@ -8,7 +8,7 @@ use crate::transport::read_replies::{Part, Reply};
 use crate::transport::refusal::NO_ACCESS;
 use crate::transport::requester::Requester;
 use crate::wire::{Bth, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
-use crate::work::{Operation, Status};
+use crate::work::Status;
 
 /// A datagram in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +218,8 @@ impl QueuePair {
             Mode::Uc(peer, _, Some(sender)) => Some((peer.route, sender.next(&self.sends, own, peer.qpn)?)),
             Mode::Ud { sender: Some(sender), .. } => {
                 let outgoing = sender.next(&self.sends, own, own)?;
-                match self.sends.entry(outgoing.index)?.operation {
-                    Operation::Datagram(to, _) => Some((to.route, outgoing)),
-                    _ => None,
-                }
+                let (to, _) = self.sends.datagram(outgoing.index)?;
+                Some((to.route, outgoing))
             }
             _ => None,
         }

@@ -6,9 +6,9 @@ use crate::transport::inbox::{Message, Misplaced};
 use crate::transport::outgoing::Outgoing;
 use crate::transport::refusal::{Halt, INVALID, Refusal};
 use crate::transport::responder::{Serve, Underway, fits_part};
-use crate::transport::send_queue::{QueuedSend, SendQueue};
+use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::wire::{Bth, Deth, Psn, Qpn, Reth, Segment, SendEnd, Uc, WriteEnd};
-use crate::work::{Completed, Operation, Status};
+use crate::work::{Completed, Status};
 
 /// Sends each packet once. Of a datagram queue pair too.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl UnreliableSender {
         let is_last = at + 1 == entry.packets;
         let offset = u64::from(at) * u64::from(self.mtu);
         let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
-        let (destination, segment) = part(entry, own, peer, at == 0, is_last)?;
+        let (destination, segment) = part(sends, entry, (own, peer), at == 0, is_last)?;
         let bth =
             Bth { solicited: is_last && entry.solicited, ..Bth::new(destination, self.base.plus(self.sent as u32)) };
         Some(Outgoing { bth, segment, index: sends.front(), offset, payload, packets: 1 })
@@ -67,24 +67,32 @@ impl UnreliableSender {
     }
 }
 
-fn part(entry: &QueuedSend, own: Qpn, peer: Qpn, is_first: bool, is_last: bool) -> Option<(Qpn, Segment)> {
-    Some(match entry.operation {
-        Operation::Send(end) => {
+/// The next packet of the entry at the front, and for whom.
+fn part(
+    sends: &SendQueue,
+    entry: &QueuedSend,
+    (own, peer): (Qpn, Qpn),
+    is_first: bool,
+    is_last: bool,
+) -> Option<(Qpn, Segment)> {
+    Some(match entry.kind {
+        Kind::Send(end) => {
             let end = without_invalidation(end)?;
             (peer, Segment::Uc(Uc::Send { first: is_first, last: is_last.then_some(end) }))
         }
-        Operation::Write(remote, end) => {
+        Kind::Write(remote, end) => {
             let reth = Reth { addr: remote.addr, rkey: remote.rkey, len: entry.len };
             (peer, Segment::Uc(Uc::Write { first: is_first.then_some(reth), last: is_last.then_some(end) }))
         }
-        Operation::Datagram(to, end) => {
+        Kind::Datagram => {
+            let (to, end) = sends.datagram(sends.front())?;
             let immediate = match end {
                 WriteEnd::Plain => None,
                 WriteEnd::Immediate(immediate) => Some(immediate),
             };
             (to.qpn, Segment::Ud(Deth { qkey: to.qkey, source: own }, immediate))
         }
-        Operation::Read(_) | Operation::Atomic(_) | Operation::Local => return None,
+        Kind::Read(_) | Kind::Atomic | Kind::Local => return None,
     })
 }
 
