@@ -28,8 +28,10 @@ pub(super) const BUFFER_BYTES: libc::c_int = 4 << 20;
 pub(crate) struct Link {
     socket: UdpSocket,
     own: SocketAddr,
-    /// Readable when a socket of it is: that one, or a group's.
-    any: Epoll,
+    /// Readable when another socket is that belongs to it: a group's, or a neighbour's. Its own is
+    /// not among them: each datagram that comes to a socket of a set tells the set, at the cost of
+    /// its sender, though nobody waits.
+    others: Epoll,
     pub(super) counters: LinkTallies,
     /// Of the queue pairs that send and receive by it.
     pub(super) incidents: Published,
@@ -54,20 +56,23 @@ impl Link {
             let own = libc::in_addr { s_addr: u32::from_ne_bytes(own.octets()) };
             set_to(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &own)?;
         }
-        let link =
-            Link { socket, own, any: Epoll::new()?, counters: LinkTallies::default(), incidents: Published::new() };
-        link.watch(&link.socket)?;
-        Ok(link)
+        let (counters, incidents) = (LinkTallies::default(), Published::new());
+        Ok(Link { socket, own, others: Epoll::new()?, counters, incidents })
     }
 
     /// Who waits for the link waits for this too, until it is closed.
     pub(super) fn watch(&self, fd: &impl AsFd) -> io::Result<()> {
-        self.any.add(fd)
+        self.others.add(fd)
     }
 
     /// What comes to its own address.
     pub(super) fn own_socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Both are to be waited for: what comes to its own address, and what comes otherwise.
+    pub(super) fn waits_for(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.others.as_fd()]
     }
 
     /// Its address and port.
@@ -92,13 +97,6 @@ impl Link {
 }
 
 const UDP_HEADER_BYTES: libc::c_int = 8;
-
-impl AsFd for Link {
-    /// Readable when something has come, to its own address or to a group.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.any.as_fd()
-    }
-}
 
 /// The socket of a multicast group, which only receives.
 pub(super) struct GroupSocket(UdpSocket);

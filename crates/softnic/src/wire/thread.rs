@@ -68,7 +68,8 @@ impl Work for WireWork<'_> {
             return;
         }
         let timeout = due_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(timer::now_ns())));
-        wait(&[self.wire.doorbell.as_fd(), self.wire.alarm.as_fd(), self.wire.link.as_fd()], timeout);
+        let [own, others] = self.wire.link.waits_for();
+        wait(&[self.wire.doorbell.as_fd(), self.wire.alarm.as_fd(), own, others], timeout);
         self.wire.alarm.was_rung();
     }
 
