@@ -224,14 +224,10 @@ impl Engine {
     /// Something happened to a queue pair: it may have something to send, to complete, or to wait
     /// for.
     fn look_at(&mut self, place: usize) {
-        if self.may_transmit(place) {
+        if self.places[place].as_ref().is_some_and(QueuePair::may_transmit) {
             self.to_send.ask(place);
         }
         self.note(place);
-    }
-
-    fn may_transmit(&self, place: usize) -> bool {
-        self.places[place].as_ref().is_some_and(QueuePair::may_transmit)
     }
 
     fn note(&mut self, place: usize) {
@@ -260,11 +256,16 @@ impl Engine {
     /// As there.
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
         while let Some(place) = self.to_send.first() {
-            let transmit =
-                self.places[place].as_mut().and_then(|queue_pair| queue_pair.transmit(now_ns, memory, out, ip_id));
+            let (mut transmit, mut has_more) = (None, false);
+            if let Some(queue_pair) = &mut self.places[place] {
+                transmit = queue_pair.transmit(now_ns, memory, out, ip_id);
+                has_more = transmit.is_some() && queue_pair.may_transmit();
+                if !has_more {
+                    queue_pair.rest();
+                }
+            }
             self.note(place);
             self.in_a_row += 1;
-            let has_more = transmit.is_some() && self.may_transmit(place);
             if !has_more || self.in_a_row == BURST {
                 self.in_a_row = 0;
                 self.to_send.pass();

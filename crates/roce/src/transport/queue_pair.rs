@@ -249,10 +249,16 @@ impl QueuePair {
     /// False if [`transmit`](Self::transmit) has surely nothing to give until something happens.
     pub(crate) fn may_transmit(&self) -> bool {
         let Mode::Rc(_, responder, requester) = &self.mode else { return true };
-        let requests = requester.as_ref().is_some_and(|requester| requester.may_send(&self.sends));
-        let is_stopped = self.held.is_some() || self.failing.is_some();
-        let asks = self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.asks);
-        responder.may_answer() || requests || is_stopped || asks
+        requester.as_ref().is_some_and(|requester| requester.may_send(&self.sends))
+            || responder.may_answer()
+            || self.held.is_some()
+            || self.failing.is_some()
+            || self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.asks)
+    }
+
+    /// Nothing more is to be sent for now: the next time begins with a message.
+    pub(crate) fn rest(&mut self) {
+        self.is_responders_turn = false;
     }
 
     /// When to call [`advance`](Self::advance), if nothing comes before.

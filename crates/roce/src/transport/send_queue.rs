@@ -85,11 +85,12 @@ impl SendQueue {
     pub(crate) fn new(capacity: Capacity) -> SendQueue {
         let send_sges = capacity.send_sges.min(u16::MAX.into());
         let capacity = Capacity { sends: capacity.sends.max(1), send_sges, ..capacity };
+        let slots = capacity.sends.next_power_of_two();
         SendQueue {
-            entries: vec![None; capacity.sends].into(),
-            others: vec![None; capacity.sends].into(),
-            sges: vec![Sge::default(); capacity.sends * capacity.send_sges].into(),
-            inline: vec![0; capacity.sends * capacity.inline_bytes].into(),
+            entries: vec![None; slots].into(),
+            others: vec![None; slots].into(),
+            sges: vec![Sge::default(); slots * capacity.send_sges].into(),
+            inline: vec![0; slots * capacity.inline_bytes].into(),
             capacity,
             polled: 0,
             searched: 0,
@@ -116,8 +117,8 @@ impl SendQueue {
         }
         let len = u32::try_from(bytes).ok().filter(|len| *len <= len_max);
         let len = len.ok_or(PostError::Length { bytes, max: len_max })?;
-        if self.posted - self.polled == self.entries.len() as u64 {
-            return Err(PostError::Full { depth: self.entries.len() });
+        if self.posted - self.polled == self.capacity.sends as u64 {
+            return Err(PostError::Full { depth: self.capacity.sends });
         }
         let slot = self.slot(self.posted);
         let sges = match request.data {
@@ -199,7 +200,8 @@ impl SendQueue {
     }
 
     fn slot(&self, index: u64) -> usize {
-        (index % self.entries.len() as u64) as usize
+        // A power of two: a division would be made several times for each message.
+        index as usize & (self.entries.len() - 1)
     }
 
     /// The entry of that index, if it is posted and not polled.

@@ -38,12 +38,10 @@ impl QueuePair {
                 self.write_request(now_ns, memory, out)
             };
             if let Some(written) = written {
-                // Who is asked for no more begins with a message the next time.
-                self.is_responders_turn &= self.may_transmit();
                 return Some(self.sealed(written, out, ip_id));
             }
         }
-        self.is_responders_turn = false;
+        self.rest();
         None
     }
 

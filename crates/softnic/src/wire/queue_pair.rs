@@ -15,6 +15,7 @@ use crate::wire::gid::address_of;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use verbline_roce::transport::{
     Capacity, Changes, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
@@ -156,20 +157,21 @@ fn post_one(
     let qp: &Qp = &poster;
     execute::validate(qp, wr)?;
     let operation = operation(qp, wr)?;
-    let mut inline = [0u8; INLINE_BYTES_MAX as usize];
-    let mut sges = [Sge::default(); SGE_MAX as usize];
+    // Of both as much is written as is used: most messages are far shorter, and a list of them pays
+    // for each.
+    let mut inline = [const { MaybeUninit::<u8>::uninit() }; INLINE_BYTES_MAX as usize];
+    let mut sges = [const { MaybeUninit::<Sge>::uninit() }; SGE_MAX as usize];
     let data = if wr.is_inline() {
         let bytes = wr.sges().iter().map(sge_bytes).sum::<u64>();
+        let inline = zeroed(&mut inline[..bytes as usize]);
         let (mut from, mut to) = (Sources::new(poster.pinned), Targets::new(poster.pinned));
         from.add_list(qp.pd, wr).map_err(|_| libc::EINVAL)?;
-        to.add_own(&mut inline);
+        to.add_own(inline);
         move_bytes(&to, &from, bytes);
-        Data::Inline(&inline[..bytes as usize])
+        Data::Inline(inline)
     } else {
-        for (to, sge) in sges.iter_mut().zip(wr.sges()) {
-            *to = Sge { addr: sge.addr, len: sge_bytes(sge) as u32, key: sge.lkey };
-        }
-        Data::Memory(&sges[..wr.sges().len()])
+        let of_program = |sge: &ibv_sge| Sge { addr: sge.addr, len: sge_bytes(sge) as u32, key: sge.lkey };
+        Data::Memory(written(&mut sges[..wr.sges().len()], wr.sges().iter().map(of_program)))
     };
     let depth = qp.cap.max_send_wr;
     let position = qp.sq.posted();
@@ -195,6 +197,20 @@ fn post_one(
     }
     qp.sq.advance(position + 1);
     Ok(())
+}
+
+/// The bytes, all of them zero.
+fn zeroed(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    bytes.fill(MaybeUninit::new(0));
+    // SAFETY: each was written just now.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
+}
+
+/// The first places, with these values, of which there are no more than places.
+fn written(places: &mut [MaybeUninit<Sge>], values: impl Iterator<Item = Sge>) -> &[Sge] {
+    let count = places.iter_mut().zip(values).map(|(place, value)| _ = place.write(value)).count();
+    // SAFETY: as many were written just now.
+    unsafe { std::slice::from_raw_parts(places.as_ptr().cast(), count) }
 }
 
 /// What it does, or an `errno`.

@@ -28,7 +28,7 @@ pub(super) struct Transports {
 
 /// What the transport doesn't keep of a queue pair.
 struct Carried {
-    /// Of its sends, `wr_id` and opcode: by position, in a ring.
+    /// Of its sends, `wr_id` and opcode: by position, in a ring as long as a power of two.
     sends: Box<[(u64, u32)]>,
     incidents: QpIncidents,
 }
@@ -40,7 +40,7 @@ impl Transports {
 
     /// Takes over a queue pair; false if its number can't be.
     pub(super) fn add(&mut self, qp: &Qp, made: QueuePair) -> bool {
-        let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).max(1)];
+        let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).next_power_of_two()];
         let incidents = QpIncidents(Arc::new(Published::new()));
         self.carried.insert(qp.qpn, Carried { sends: ring.into(), incidents });
         self.engine.add(made).is_ok()
@@ -95,7 +95,7 @@ impl Transports {
     ) -> Result<(), PostError> {
         self.engine.post_send(Qpn::new(qpn), request).unwrap_or(Err(PostError::NotReady))?;
         if let Some(Carried { sends, .. }) = self.carried.get_mut(&qpn) {
-            let place = request.id as usize % sends.len();
+            let place = request.id as usize & (sends.len() - 1);
             sends[place] = (wr_id, opcode);
         }
         Ok(())
@@ -167,7 +167,7 @@ fn received(qp: &Qp, completion: &Completion) -> Result<(), Overrun> {
 fn sent(qp: &Qp, completion: &Completion, carried: &ByNumber<Carried>) -> Result<(), Overrun> {
     let Some(Carried { sends, .. }) = carried.get(&qp.qpn) else { return Ok(()) };
     let position = completion.id;
-    let (wr_id, opcode) = sends[position as usize % sends.len()];
+    let (wr_id, opcode) = sends[position as usize & (sends.len() - 1)];
     let (status, byte_len) = (status(completion.status), completion.bytes);
     let header = Header { word: wr_id, qpn: qp.qpn, status, byte_len, opcode, ..Header::default() };
     let strong = status != completion::SUCCESS;
