@@ -54,7 +54,8 @@ pub(crate) struct SendQueue {
     /// Of atomics and datagrams.
     others: Box<[Option<Operation>]>,
     sges: Box<[Sge]>,
-    inline: Box<[u8]>,
+    /// Inline data: as many lines a slot as the longest has.
+    inline: Box<[Line]>,
     capacity: Capacity,
     /// Below it everything is free.
     polled: u64,
@@ -63,6 +64,14 @@ pub(crate) struct SendQueue {
     completed: u64,
     posted: u64,
 }
+
+/// Bytes of inline data, which share no cache line with those of another slot.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u8; LINE_BYTES]);
+
+/// The payload of every MTU is a multiple of it.
+const LINE_BYTES: usize = 64;
 
 impl QueuedSend {
     /// Whether the peer answers it with data, and not with an acknowledgement alone.
@@ -90,7 +99,7 @@ impl SendQueue {
             entries: vec![None; slots].into(),
             others: vec![None; slots].into(),
             sges: vec![Sge::default(); slots * capacity.send_sges].into(),
-            inline: vec![0; slots * capacity.inline_bytes].into(),
+            inline: vec![Line([0; LINE_BYTES]); slots * capacity.inline_bytes.div_ceil(LINE_BYTES)].into(),
             capacity,
             polled: 0,
             searched: 0,
@@ -127,7 +136,10 @@ impl SendQueue {
                 sges.len()
             }
             Data::Inline(bytes) => {
-                self.inline[slot * self.capacity.inline_bytes..][..bytes.len()].copy_from_slice(bytes);
+                let lines = &mut self.inline[slot * self.capacity.inline_bytes.div_ceil(LINE_BYTES)..];
+                for (line, part) in lines.iter_mut().zip(bytes.chunks(LINE_BYTES)) {
+                    line.0[..part.len()].copy_from_slice(part);
+                }
                 0
             }
         };
@@ -278,8 +290,11 @@ impl SendQueue {
         let Some(entry) = self.entry(index) else { return Ok(()) };
         let slot = self.slot(index);
         if entry.is_inline {
-            let from = slot * self.capacity.inline_bytes + offset as usize;
-            out.copy_from_slice(&self.inline[from..from + out.len()]);
+            debug_assert!(offset.is_multiple_of(LINE_BYTES as u64));
+            let first = slot * self.capacity.inline_bytes.div_ceil(LINE_BYTES) + offset as usize / LINE_BYTES;
+            for (part, line) in out.chunks_mut(LINE_BYTES).zip(&self.inline[first..]) {
+                part.copy_from_slice(&line.0[..part.len()]);
+            }
             return Ok(());
         }
         self.parts(slot, entry, offset, out.len()).try_for_each(|(addr, key, range)| {

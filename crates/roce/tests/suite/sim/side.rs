@@ -13,7 +13,8 @@ use super::memory::Regions;
 
 pub(crate) const DEPTH: usize = 8;
 pub(crate) const MESSAGE_MAX: usize = 6_000;
-const INLINE_MAX: usize = 64;
+/// More than a packet of the smallest MTU, and no whole number of cache lines.
+const INLINE_MAX: usize = 600;
 
 /// What a peer may reach at a side.
 #[derive(Clone, Copy, Debug)]
