@@ -82,8 +82,8 @@ impl Arrivals {
         count
     }
 
-    /// By the call that asks for one: who polls for a message that comes alone mostly finds nothing,
-    /// and finds that sooner.
+    /// By the call that asks for one: who polls for a message that comes alone mostly finds
+    /// nothing, and finds that sooner.
     fn receive_one(&mut self, socket: BorrowedFd<'_>) -> usize {
         let header = &mut self.headers[0];
         // SAFETY: as in `receive_several`, of the first header.
