@@ -133,7 +133,8 @@ fn what_is_not_done_in_time_is_said_and_done_later() {
 
 #[test]
 fn a_port_that_is_paused_holds_what_it_sends_and_loses_nothing() {
-    let texts = ["", "traffic_class = 104\nmin_rnr_timer = 9"].map(|told| text("rc", told, COUNT));
+    // Without an end: on a busy machine the source sends a great many before the pause.
+    let texts = ["", "traffic_class = 104\nmin_rnr_timer = 9"].map(|told| text("rc", told, 1 << 40));
     let running = start(&loaded(&texts[0].replace("gap_us = 20", "polite = true")));
     let seen = || running.snapshot().stage("sink").unwrap().packets_in;
     until(&running, |report| report.stage("sink").unwrap().packets_in > 100);
@@ -142,8 +143,7 @@ fn a_port_that_is_paused_holds_what_it_sends_and_loses_nothing() {
     std::thread::sleep(Duration::from_millis(20));
     let before = seen();
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(seen(), before);
-    assert!(before < COUNT, "it holds what is sent");
+    assert_eq!(seen(), before, "it holds what is sent");
     let again = running.pause_port("out").unwrap_err();
     assert!(matches!(&again, ChangeOutcome::Refused(why) if why == "it is paused already"), "{again:?}");
     assert_taken(&running.change_ports(&loaded(&texts[1])).unwrap());
@@ -153,9 +153,9 @@ fn a_port_that_is_paused_holds_what_it_sends_and_loses_nothing() {
     drop(running.pause_port("out").unwrap());
     let missing = running.pause_port("outer").unwrap_err();
     assert_eq!(missing, ChangeOutcome::Refused("the plan has no port.outer".to_owned()));
-    assert_eq!(running.wait(Some(PATIENCE)), Ended::SourcesDone);
+    until(&running, |report| report.stage("sink").unwrap().packets_in > before + 100);
     let report = running.stop().unwrap();
     assert_clean(&report);
-    let sink = report.stage("sink").unwrap();
-    assert_eq!((sink.packets_in, sink.counter("gaps")), (COUNT, Some(0)), "{report:#?}");
+    let [sent, came] = ["gen", "sink"].map(|name| report.stage(name).unwrap());
+    assert_eq!((came.packets_in, came.counter("gaps")), (sent.packets_out, Some(0)), "{report:#?}");
 }

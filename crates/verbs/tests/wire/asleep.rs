@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal, kill_process};
 use verbline_verbs::{CompletionChannel, Notify, Status, WrKind};
 
 use crate::common;
@@ -48,7 +47,7 @@ fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_ret
     assert_eq!(side.cq.poll(&mut side.completions), 0);
     // The thread falls asleep.
     std::thread::sleep(Duration::from_millis(300));
-    kill_process(Pid::from_child(&other.child), Signal::STOP).unwrap();
+    other.stops();
     let began = Instant::now();
     // Neither is signaled. The second may be one that did not ask for an acknowledgement itself.
     side.send(b"one");
@@ -59,6 +58,7 @@ fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_ret
     channel.take_events(armed).unwrap();
     let mut sends = Vec::new();
     while sends.len() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(20), "{sends:?}");
         side.poll(|qp, freed, completion| {
             if completion.kind() == WrKind::Send {
                 sends.push(completion.status());

@@ -4,7 +4,6 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use verbline_verbs::connection::{ConnectOptions, resolve};
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{Access, Provider, SendOptions, Status};
@@ -44,8 +43,7 @@ fn a_peer_that_stands_still_with_a_full_socket_loses_nothing_for_less_than_the_r
     let written = message(9, WRITTEN_BYTES as usize);
     local.write_from(0, &written).unwrap();
 
-    let pid = Pid::from_child(&other.child);
-    kill_process(pid, Signal::STOP).unwrap();
+    other.stops();
     flood(SocketAddr::new(at.ip(), 4791));
     let all = local.slice(0, WRITTEN_BYTES).unwrap();
     side.qp.rc().unwrap().write(all, there, SendOptions::default()).unwrap();
@@ -54,7 +52,7 @@ fn a_peer_that_stands_still_with_a_full_socket_loses_nothing_for_less_than_the_r
         assert!(began.elapsed() < PATIENCE, "{:?}", incidents.values());
         side.poll(common::hand_back);
     }
-    kill_process(pid, Signal::CONT).unwrap();
+    other.goes_on();
     assert_eq!(finish(&mut side), Status::SUCCESS);
     assert!(incidents.values().retransmitted > 0, "{:?}", incidents.values());
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
 use crate::{PARENT, ROLE, address};
 
 /// The other process.
@@ -59,6 +61,19 @@ impl Other {
     pub(crate) fn listens(&mut self) -> SocketAddr {
         let port = self.says("port").parse().unwrap();
         SocketAddr::new(address(std::process::id(), self.last), port)
+    }
+
+    /// Stops it, as `kill -STOP` does, until [`goes_on`](Self::goes_on). It does nothing more when
+    /// this returns: the signal alone leaves its threads some time.
+    pub(crate) fn stops(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
+    }
+
+    pub(crate) fn goes_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
     pub(crate) fn ends_well(mut self) {

@@ -33,11 +33,10 @@ fn a_silent_peer_that_is_gone_is_missed_and_one_that_pauses_is_not() {
     let mut side = side(own(), false);
     let connection = connect(&mut side, other.listens(), 4);
     other.says("region");
-    let pid = rustix::process::Pid::from_child(&other.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    other.stops();
     std::thread::sleep(PAUSE);
     assert_eq!(failed(&mut side), []);
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    other.goes_on();
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(failed(&mut side), []);
 
