@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use verbline_softnic::mlx5dv::mkey_init_attr_flags;
 
-/// Some 30 ms and more. Under a sanitizer, which sees every byte that is copied, fewer bytes take
-/// as long.
+/// Some 150 ms at first, and 3 ms and more once the pages are there (Zen 5). Under a sanitizer,
+/// which sees every byte that is copied, fewer bytes take as long.
 const BYTES: usize = if cfg!(portable_copy) { 2 << 20 } else { 256 << 20 };
+/// After which a transfer has begun, and is far from its end.
+const MOMENT: Duration = Duration::from_micros(200);
 /// A thread may lose its CPU for as long as a transfer takes: so it is tried again. That it ends
 /// while the transfer lasts happens by no accident.
 const TRIES: usize = 20;
@@ -42,7 +44,7 @@ fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
             while phase.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(MOMENT);
             meanwhile();
             phase.load(Ordering::Acquire) == 1
         })
