@@ -1,6 +1,6 @@
 //! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
 //! scraped, the live page open, each once a second, and if asked for a trace that keeps the slowest
-//! packets of the last minute, of all that there are or of one millisecond in so many; beside the
+//! packets of the last minute, of all that there are or of one millisecond in N; beside the
 //! same plan that nobody can look at.
 
 use std::io::{Read, Write};

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::capture::spec::CaptureFilter;
 
-/// What a trace marks, and how much it records of what its lcores do, whatever it marks.
+/// What a trace marks, and what part of the time it records: everything that its lcores do then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSpec {
     /// Marks packets that have these bytes as they are received, popped, or sent by a stage;

@@ -1,5 +1,5 @@
-//! When a trace records that does not record everything: a millisecond in so many, the same on all
-//! lcores, and one more as an lcore is late.
+//! When a trace records that leaves most of the time out: one millisecond in N (`one_in`), the same
+//! on all lcores, and one more as an lcore is late.
 //!
 //! A packet crosses its lcores in far less than a millisecond, so that most ways lie within one
 //! window. A packet is slow mostly because its lcore came late to look for it: the turn that comes
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_window_in_so_many_is_recorded_and_they_lie_evenly() {
+    fn one_window_in_n_is_recorded_and_they_lie_evenly() {
         for one_in in [1, 2, 7, 32, 1_000] {
             let (windows, _) = sampled(one_in);
             let recorded: Vec<u64> = (0..u64::from(one_in) * 100).filter(|window| windows.has(*window)).collect();

@@ -3,27 +3,35 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use verbline_verbs::{CompletionChannel, Notify, Status, WrKind};
+use verbline_verbs::connection::Connection;
+use verbline_verbs::{ArmedCq, CompletionChannel, Notify, Status, WrKind};
 
-use crate::common;
+use crate::common::{self, Side};
 use crate::other::Other;
 use crate::{connect, own, side};
 
-/// Whether there is an event within so many seconds.
-fn wakes_within(channel: &CompletionChannel, tv_sec: i64) -> bool {
+/// Whether there is an event within `seconds`.
+fn wakes_within(channel: &CompletionChannel, seconds: i64) -> bool {
     let mut fds = [PollFd::new(channel, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec, tv_nsec: 0 })) == Ok(1)
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(1)
+}
+
+/// Another process in this role, and this side of a connection to it, whose completion queue is
+/// armed and empty.
+fn armed(role: &str) -> (Other, Side, Connection, CompletionChannel, ArmedCq) {
+    let mut other = Other::start(role);
+    let mut side = side(own(), true);
+    let connection = connect(&mut side, other.listens(), 4);
+    other.says("region");
+    let channel = side.channel.take().unwrap();
+    let armed = side.cq.arm(Notify::Next).unwrap();
+    assert_eq!(side.cq.poll(&mut side.completions), 0);
+    (other, side, connection, channel, armed)
 }
 
 #[test]
 fn who_sleeps_is_woken_by_what_comes_from_elsewhere() {
-    let mut other = Other::start("late");
-    let mut side = side(own(), true);
-    let connection = connect(&mut side, other.listens(), 4);
-    other.says("region");
-    let mut channel = side.channel.take().unwrap();
-    let armed = side.cq.arm(Notify::Next).unwrap();
-    assert_eq!(side.cq.poll(&mut side.completions), 0);
+    let (mut other, mut side, connection, mut channel, armed) = armed("late");
     other.tell("now");
     // Nobody polls from here on.
     assert!(wakes_within(&channel, 10), "the channel is readable");
@@ -38,13 +46,7 @@ fn who_sleeps_is_woken_by_what_comes_from_elsewhere() {
 /// neither repeated nor failed.
 #[test]
 fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_retries() {
-    let mut other = Other::start("wait");
-    let mut side = side(own(), true);
-    let connection = connect(&mut side, other.listens(), 4);
-    other.says("region");
-    let mut channel = side.channel.take().unwrap();
-    let armed = side.cq.arm(Notify::Next).unwrap();
-    assert_eq!(side.cq.poll(&mut side.completions), 0);
+    let (other, mut side, connection, mut channel, armed) = armed("wait");
     // The thread falls asleep.
     std::thread::sleep(Duration::from_millis(300));
     other.stops();
