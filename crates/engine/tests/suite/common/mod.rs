@@ -341,6 +341,8 @@ struct PingerParams {
     count: u64,
     #[serde(default = "eight")]
     size_bytes: usize,
+    /// Sends a packet again that has not come back in that time: where one may be lost.
+    again_ms: Option<u64>,
 }
 
 /// Sends a packet, waits for it to come back, and sends the next.
@@ -363,7 +365,12 @@ impl Stage for Pinger {
         assert_eq!(input.len(), 1, "one at a time");
         let packet = input.pop().expect("not empty");
         assert_eq!(packet.len(), self.params.size_bytes);
-        assert_eq!(packet.data()[..8], self.trips.value().to_le_bytes());
+        let number = u64::from_le_bytes(packet.data()[..8].try_into().expect("eight bytes"));
+        if self.params.again_ms.is_some() && number < self.trips.value() {
+            // It was late, and not lost.
+            return;
+        }
+        assert_eq!(number, self.trips.value());
         self.total_ns.add(out.fresh_ns() - self.sent_ns.take().expect("sent before it came back"));
         self.trips.add(1);
     }
@@ -371,6 +378,13 @@ impl Stage for Pinger {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.trips.value() == self.params.count {
             return Next::Done;
+        }
+        let again_ns = self.params.again_ms.map(|again_ms| again_ms * 1_000_000);
+        if let (Some(sent_ns), Some(again_ns)) = (self.sent_ns, again_ns) {
+            if out.fresh_ns() < sent_ns + again_ns {
+                return Next::At(sent_ns + again_ns);
+            }
+            self.sent_ns = None;
         }
         if self.sent_ns.is_none() {
             let mut packet = out.alloc().expect("a packet: one is out at a time");
