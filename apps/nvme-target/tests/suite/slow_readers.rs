@@ -74,8 +74,8 @@ fn a_host_that_takes_its_responses_late_stays() {
 #[test]
 fn two_lcores_long_commands_leave_turns_to_others() {
     let running = start(&plan(7827, ""));
-    // The lcore has the first CPU. A kernel that runs idle-class work on the others leaves this thread
-    // beside the lcore for as long as both compute.
+    // The lcore has the first CPU. A kernel that runs idle-class work on the others leaves this
+    // thread beside the lcore for as long as both compute.
     let cpu = core_affinity::get_core_ids().and_then(|cpus| cpus.last().copied()).expect("a CPU");
     assert!(core_affinity::set_for_current(cpu), "cannot pin this thread");
     let mut busy = Host::new(7827);

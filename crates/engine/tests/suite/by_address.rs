@@ -117,8 +117,7 @@ fn two_lcores_meet_over_uc_and_meet_again() {
     }
     let uc = |port: String| port.replace("transport = \"rc\"", "transport = \"uc\"");
     let listening = on("soft1", &[uc(echo(r#"listen = "10.9.9.2:7022""#, 1))]);
-    // What comes over UC before the lcore has posted receives to a queue pair that was made again is
-    // lost.
+    // What comes over UC before the lcore has posted receives to another queue pair is lost.
     let again = |port: String| port.replace("count = 100", "count = 100, again_ms = 20");
     let connecting = on("soft0", &[again(uc(pinger(r#"connect = "10.9.9.2:7022""#, 0, 100)))]);
     let starts = |text: &str| {
