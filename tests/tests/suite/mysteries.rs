@@ -105,8 +105,10 @@ impl Drop for Neighbour {
 #[test]
 fn why_a_packet_was_slow_is_found_though_its_thief_is_a_neighbour() {
     let folder = tempfile::tempdir().unwrap();
-    // One that polls: what sleeps is not robbed.
-    let run = endless(folder.path(), &["--set", "lcore.main.idle=poll"]).start();
+    // One that polls, since what sleeps is not robbed, and has packets at all times: a moment that
+    // is taken from it is some packet's.
+    let busy = ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
+    let run = endless(folder.path(), &busy).start();
     await_run(folder.path());
     let report = until(folder.path(), &["stats", "--json"], |_| true);
     let cpu = entry(&report, "lcores", "main")["cpu"].as_u64().unwrap();
