@@ -2,6 +2,7 @@
 //! Whatever stands there, the command is answered, or its queue is closed, and the host beside it
 //! is served. What the answer to a wrong value is, `hostile.rs` and `admission.rs` say.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::common::proving::{Prove, SECRET, guarded, key};
@@ -18,6 +19,9 @@ const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_m
 
 /// What a field of 32 bits may hold to do harm.
 const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];
+
+/// Hosts that wait to be disconnected: a port has eight connections, the neighbour two of them.
+const REFUSED_MAX: usize = 4;
 
 /// What becomes of an address and its key.
 type Change = fn(u64, u32) -> (u64, u32);
@@ -257,6 +261,8 @@ fn authentication() {
         let reply = written(&Message { transaction: 4, body: Body::Reply { response: right, challenge: None } });
         let digest = reply.windows(48).position(|bytes| bytes == right.as_bytes()).expect("the proof");
         host.vanish();
+        // Each is disconnected a while after it was told: some wait at once.
+        let mut refused = VecDeque::new();
         for at in 0..reply.len() {
             let mut host = Host::new(7914);
             let (queue, _) = host.connected();
@@ -269,11 +275,14 @@ fn authentication() {
                 Ok(Message { body: Body::Success1 { .. }, .. }) => {
                     assert!(!(digest..digest + 48).contains(&at), "byte {at}: a wrong proof");
                 }
-                Ok(Message { body: Body::Failure1(_), .. }) => host.wait_cut_off(queue),
+                Ok(Message { body: Body::Failure1(_), .. }) => refused.push_back((host, queue)),
                 other => panic!("byte {at}: {other:?}"),
             }
-            host.vanish();
+            if refused.len() == REFUSED_MAX {
+                refused.pop_front().into_iter().for_each(|(mut host, queue)| host.wait_cut_off(queue));
+            }
         }
+        refused.into_iter().for_each(|(mut host, queue)| host.wait_cut_off(queue));
         good.assert_served(served);
     }
     // The fields of the commands that carry messages.

@@ -27,33 +27,43 @@ fn failed(side: &mut common::Side) -> Vec<(WrKind, Status)> {
     failed
 }
 
+/// Two peers of which one is stopped for a while, as the other is killed.
 #[test]
 fn a_silent_peer_that_is_gone_is_missed_and_one_that_pauses_is_not() {
-    let mut other = Other::start("wait");
-    let mut side = side(own(), false);
-    let connection = connect(&mut side, other.listens(), 4);
-    other.says("region");
-    other.stops();
-    std::thread::sleep(PAUSE);
-    assert_eq!(failed(&mut side), []);
-    other.goes_on();
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(failed(&mut side), []);
+    let mut peers = [Other::start("wait"), Other::start("wait")];
+    let mut sides = [side(own(), false), side(own(), false)];
+    let [_with_paused, with_gone] = [0, 1].map(|at| {
+        let connection = connect(&mut sides[at], peers[at].listens(), 4);
+        peers[at].says("region");
+        connection
+    });
+    let ([paused, gone], [beside_paused, beside_gone]) = (&mut peers, &mut sides);
+    paused.stops();
+    gone.child.kill().unwrap();
+    gone.child.wait().unwrap();
 
-    other.child.kill().unwrap();
-    other.child.wait().unwrap();
     let began = Instant::now();
-    let mut all = Vec::new();
+    let (mut all, mut is_stopped) = (Vec::new(), true);
     while all.len() < 4 {
         assert!(began.elapsed() < MISSED_WITHIN, "nobody misses it: {all:?}");
+        if is_stopped && began.elapsed() >= PAUSE {
+            paused.goes_on();
+            is_stopped = false;
+        }
         std::thread::sleep(Duration::from_millis(20));
-        all.extend(failed(&mut side));
+        assert_eq!(failed(beside_paused), []);
+        all.extend(failed(beside_gone));
     }
     assert_eq!(all, [(WrKind::Recv, Status::WR_FLUSH_ERR); 4]);
-    let counted = connection.incidents().expect("it goes over UDP").values();
+    let counted = with_gone.incidents().expect("it goes over UDP").values();
     assert_eq!((counted.timeouts, counted.retransmitted), (1, 0), "{counted:?}");
     // Who has posted nothing has no completion that tells of it.
-    let mut events = std::iter::from_fn(|| side.context.async_events().try_next().unwrap());
+    let mut events = std::iter::from_fn(|| beside_gone.context.async_events().try_next().unwrap());
     assert!(events.any(|event| event.kind == AsyncEventKind::QpFatal), "an event tells of it");
-    side.assert_all_free();
+    beside_gone.assert_all_free();
+
+    // The one that was stopped has had time to be missed, too.
+    std::thread::sleep((PAUSE + Duration::from_secs(2)).saturating_sub(began.elapsed()));
+    assert!(!is_stopped, "it went on before the other was missed");
+    assert_eq!(failed(beside_paused), []);
 }
