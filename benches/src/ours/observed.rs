@@ -1,7 +1,7 @@
 //! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
-//! scraped, the live page open, each once a second, and if asked for a trace that keeps the slowest
-//! packets of the last minute, of all that there are or of one millisecond in N; beside the
-//! same plan that nobody can look at.
+//! scraped, the live page open, each once a second, and if asked for the slowest packets of the last
+//! minute: by a client's trace of all that there is, or by the run itself, of one millisecond in N;
+//! beside the same plan that nobody can look at.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use verbline_operate::change::Change;
 use verbline_operate::client::Client;
 use verbline_operate::client_report::Seen;
 use verbline_operate::trace::{Analysis, Wanted};
-use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk};
+use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk, TraceSettings};
 
 use super::trading::{self, Lcores};
 use crate::Figures;
@@ -29,14 +29,20 @@ const TIME: Duration = Duration::from_secs(3);
 /// How often each looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a trace looks at a run, and at how much of it.
+/// The last time of which the slowest packets are kept.
+const LAST: Duration = Duration::from_secs(60);
+
+/// How many.
+const SLOWEST: u16 = 10;
+
+/// Who keeps the slowest packets of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// None does.
+    /// Nobody.
     Not,
-    /// At everything.
+    /// A client, of everything.
     Whole,
-    /// At one millisecond in this many.
+    /// The run itself, of one millisecond in this many.
     OneIn(NonZeroU32),
 }
 
@@ -45,7 +51,8 @@ struct Observers {
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
     /// Behind them.
-    _operate: Operate,
+    operate: Operate,
+    is_kept: bool,
     socket: PathBuf,
 }
 
@@ -54,12 +61,16 @@ impl Observers {
         let socket = std::env::temp_dir().join(format!("verbline-observed-{}.sock", std::process::id()));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let metrics = MetricsSettings { listen, hosts: Vec::new(), connections_max: 0 };
-        let options =
-            Options { socket: SocketChoice::At(socket.clone()), metrics: Some(metrics), ..Options::default() };
+        let trace = match traced {
+            Traced::OneIn(one_in) => Some(TraceSettings { slowest: SLOWEST, last: LAST, one_in }),
+            Traced::Not | Traced::Whole => None,
+        };
+        let (at, is_kept) = (SocketChoice::At(socket.clone()), trace.is_some());
+        let options = Options { socket: at, metrics: Some(metrics), trace, ..Options::default() };
         let operate = Operate::start(plan, "observed", options).unwrap_or_else(|error| panic!("{error}"));
         operate.observe(observer);
         let address = operate.metrics().expect("the metrics listen");
-        let mut observers = Observers { stop: Vec::new(), threads: Vec::new(), _operate: operate, socket };
+        let mut observers = Observers { stop: Vec::new(), threads: Vec::new(), operate, is_kept, socket };
         let top = top(&observers.socket);
         observers.add("top", top);
         observers.add("scrape", move || {
@@ -74,21 +85,18 @@ impl Observers {
                 get(address, path, "*/*");
             }
         });
-        match traced {
-            Traced::Not => {}
-            Traced::Whole => observers.trace(None),
-            Traced::OneIn(one_in) => observers.trace(Some(one_in)),
+        if traced == Traced::Whole {
+            observers.trace();
         }
         observers
     }
 
     /// Keeps the slowest packets of the last minute, as `trace --last 1m` does.
-    fn trace(&mut self, one_in: Option<NonZeroU32>) {
+    fn trace(&mut self) {
         let client = Client::connect(&self.socket).unwrap_or_else(|error| panic!("{error}"));
-        let (head, mut events) =
-            client.trace(TraceAsk { one_in, ..TraceAsk::default() }).unwrap_or_else(|error| panic!("{error}"));
-        let wanted =
-            Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest: 5, last_ns: Some(60_000_000_000) };
+        let (head, mut events) = client.trace(TraceAsk::default()).unwrap_or_else(|error| panic!("{error}"));
+        let (slowest, last_ns) = (SLOWEST.into(), Some(LAST.as_nanos() as u64));
+        let wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest, last_ns };
         let mut analysis = Analysis::new(head, wanted);
         let (stop, stopped) = channel::<()>();
         let run = move || {
@@ -135,6 +143,10 @@ impl Drop for Observers {
         self.stop.clear();
         for thread in self.threads.drain(..) {
             thread.join().expect("who looks finds what it asks for");
+        }
+        if self.is_kept {
+            let kept = self.operate.kept().expect("the run keeps its slowest packets");
+            assert!(!kept.found.slowest.is_empty(), "{:?}", kept.found);
         }
         let _ = std::fs::remove_file(&self.socket);
     }

@@ -17,6 +17,7 @@ use crate::client_report::Seen;
 use crate::place::{self, NoPlace};
 use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, TraceHead, VERSION};
 use crate::trace::events::Events;
+use crate::trace::kept::Kept;
 use crate::trace_ask::TraceAsk;
 
 /// For one answer.
@@ -217,6 +218,17 @@ impl Client {
                 let events = Events::new(self.stream, self.read, head.lcores.len());
                 Ok((head, events))
             }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The slowest packets of the run's last minute.
+    ///
+    /// # Errors
+    /// It doesn't answer, or refuses: its plan has no `[trace]`.
+    pub fn kept(&mut self) -> Result<Kept, ClientError> {
+        match self.ask(Ask::Kept)? {
+            Body::Kept(kept) => serde_json::from_value(kept).map_err(|error| self.malformed(error.to_string())),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -106,10 +106,11 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
         "/hello.json" => Reply::of("application/json", told.json(Ask::Hello, now)),
         "/report.json" => Reply::of("application/json", told.json(Ask::Report, now)),
         "/graph.json" => Reply::of("application/json", told.json(Ask::Graph, now)),
+        "/kept.json" => Reply::of("application/json", told.json(Ask::Kept, now)),
         "/awake.json" => Reply::of("application/json", told.awake(now)),
         _ => Reply::error(
             "404 Not Found",
-            "there are the page /, /metrics, /hello.json, /report.json, /graph.json and /awake.json",
+            "there are the page /, /metrics, /hello.json, /report.json, /graph.json, /kept.json and /awake.json",
         ),
     }
 }

@@ -5,7 +5,8 @@
 //! - [`client`] finds the runs of this user and asks them; [`client_report`] holds the answers,
 //!   [`change`] their differences; [`awake`] says why an lcore is awake.
 //! - [`capture`] streams copies of what passes a run's ports, as pcapng; [`trace`] streams what its
-//!   lcores do, and finds each packet's way in that.
+//!   lcores do, and finds each packet's way in that; a run keeps its slowest packets itself if its
+//!   plan says so ([`TraceSettings`]).
 //! - [`metrics`] writes a snapshot in Prometheus' formats.
 //!
 //! ```no_run
@@ -41,6 +42,7 @@ mod grant;
 mod graph;
 mod http;
 mod incoming;
+mod keeper;
 mod listener;
 mod operate;
 mod page;
@@ -55,4 +57,5 @@ pub use metrics::settings::MetricsSettings;
 pub use operate::{Operate, OperateError, Options, SocketChoice};
 pub use place::NoPlace;
 pub use snapshot_cache::LogControl;
+pub use trace::settings::TraceSettings;
 pub use trace_ask::TraceAsk;

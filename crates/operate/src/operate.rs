@@ -1,5 +1,5 @@
-//! What an embedder holds: the control socket and the metrics of one run, and the thread that
-//! serves them.
+//! What an embedder holds: the control socket and the metrics of one run, and the threads that
+//! serve them and keep its slowest packets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,11 +12,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use verbline_engine::Observer;
 use verbline_plan::Plan;
 
+use crate::keeper::Keeper;
 use crate::listener::Listener;
 use crate::metrics::settings::MetricsSettings;
 use crate::place::{self, NoPlace, Placed};
 use crate::server::Server;
 use crate::snapshot_cache::{LogControl, Run, Told};
+use crate::trace::kept::Kept;
+use crate::trace::settings::TraceSettings;
 
 /// Where a run listens for its user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Options {
     pub socket: SocketChoice,
     /// The metrics, as the plan has them ([`MetricsSettings::of`]).
     pub metrics: Option<MetricsSettings>,
+    /// The slowest packets, which are kept as the plan says ([`TraceSettings::of`]).
+    pub trace: Option<TraceSettings>,
     /// The log, if clients of the control socket may change how much of it there is.
     pub log: Option<LogControl>,
 }
@@ -60,12 +65,18 @@ pub enum OperateError {
         /// What the system said.
         source: io::Error,
     },
+    /// Of the plan's `[trace]`: no thread is free.
+    #[error(
+        "the thread that keeps the slowest packets can't be started: {0}; free threads (ulimit -u), or drop `[trace]`"
+    )]
+    Trace(io::Error),
     /// No thread or descriptor is free.
     #[error("the thread that answers for the run can't be started: {0}; free threads or descriptors (ulimit -u, -n)")]
     Thread(io::Error),
 }
 
-/// The control socket and the metrics of one run. Dropping it ends both.
+/// The control socket and the metrics of one run, and the packets that it keeps. Dropping it ends
+/// them.
 ///
 /// ```no_run
 /// # use verbline_engine::{Registry, Runtime};
@@ -129,7 +140,8 @@ impl Operate {
             Listener::Control(placed) => Some(placed.path.clone()),
             Listener::Http(_) => None,
         });
-        let run = Arc::new(Run::new(plan, app, options.log));
+        let keeper = options.trace.map(Keeper::start).transpose().map_err(OperateError::Trace)?;
+        let run = Arc::new(Run::new(plan, app, options.log, keeper));
         let mut thread = None;
         if !listeners.is_empty() {
             match Serving::start(Arc::clone(&run), options.metrics, listeners) {
@@ -155,6 +167,12 @@ impl Operate {
     /// says 0.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
+    }
+
+    /// The slowest packets of the last minute; `None`: the plan has none kept, or the run has not
+    /// started. Behind the end of the run they are those of its last minute.
+    pub fn kept(&self) -> Option<Kept> {
+        self.run.kept()
     }
 
     /// Why there is no control socket, though none was declined.

@@ -42,13 +42,16 @@ pub enum Ask {
     /// What its lcores do, and the way of each packet; [`TraceAsk`] has which. The answer is a
     /// line, and behind it events of 16 bytes, until the client closes its sending half.
     Trace,
+    /// The slowest packets of its last minute, which it keeps if its plan says so, as
+    /// [`Kept`](crate::trace::kept::Kept) has them.
+    Kept,
     /// What the run logs: the filter of its log, which [`Request::log`] changes.
     Log,
 }
 
 impl Ask {
     /// All of them.
-    pub const ALL: [Ask; 6] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture, Ask::Trace, Ask::Log];
+    pub const ALL: [Ask; 7] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture, Ask::Trace, Ask::Kept, Ask::Log];
 
     /// The key of its answer.
     pub fn word(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Ask {
             Ask::Graph => "graph",
             Ask::Capture => "capture",
             Ask::Trace => "trace",
+            Ask::Kept => "kept",
             Ask::Log => "log",
         }
     }
@@ -222,6 +226,8 @@ pub enum Body {
     Capture(CaptureHead),
     /// To [`Ask::Trace`]: what follows is no line.
     Trace(TraceHead),
+    /// To [`Ask::Kept`].
+    Kept(Value),
     /// To [`Ask::Log`].
     Log(String),
     /// There is none.
@@ -285,11 +291,12 @@ mod tests {
             (r#"{"verbline":1,"ask":7}"#, "malformed", "no string"),
             (r#"{"verbline":1,"ask":"hello","more":1}"#, "malformed", "\"more\" is unknown"),
             (r#"{"verbline":9,"ask":"dance"}"#, "version", "version 9"),
-            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph, capture, trace, log"),
+            (r#"{"verbline":1,"ask":"dance"}"#, "unknown-ask", "hello, report, graph, capture, trace, kept, log"),
             (r#"{"verbline":1,"ask":"hello","capture":{}}"#, "malformed", "\"capture\" is unknown"),
             (r#"{"verbline":1,"ask":"capture","trace":{}}"#, "malformed", "\"trace\" is unknown"),
             (r#"{"verbline":1,"ask":"capture","capture":[]}"#, "malformed", "`capture` is no object"),
             (r#"{"verbline":1,"ask":"trace","trace":{"at":"x"}}"#, "malformed", "unknown field `at`"),
+            (r#"{"verbline":1,"ask":"kept","trace":{}}"#, "malformed", "\"trace\" is unknown"),
             (r#"{"verbline":1,"ask":"hello","log":"debug"}"#, "malformed", "\"log\" is unknown"),
             (r#"{"verbline":1,"ask":"log","log":7}"#, "malformed", "`log` is no string"),
             (r#"{"verbline":1,"ask":"capture","capture":{"snap":1}}"#, "malformed", "unknown field `snap`"),

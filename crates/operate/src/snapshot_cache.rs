@@ -17,11 +17,13 @@ use crate::capture::feed::{self as capture_feed, CaptureFeed};
 use crate::capture_ask::CaptureAsk;
 use crate::change::Change;
 use crate::client_report::Seen;
+use crate::keeper::Keeper;
 use crate::metrics::exposition;
 use crate::metrics::settings::MetricsSettings;
 use crate::protocol::{self, Ask, Hello, Refusal, State};
 use crate::stream::Streams;
 use crate::trace::feed::{self as trace_feed, TraceFeed};
+use crate::trace::kept::Kept;
 use crate::trace_ask::TraceAsk;
 
 /// How old a snapshot may be that is told.
@@ -44,10 +46,11 @@ pub(crate) struct Run {
     since_unix_ms: u64,
     observer: OnceLock<Observer>,
     log: Option<LogControl>,
+    keeper: Option<Keeper>,
 }
 
 impl Run {
-    pub(crate) fn new(plan: &Plan, app: &str, log: Option<LogControl>) -> Run {
+    pub(crate) fn new(plan: &Plan, app: &str, log: Option<LogControl>, keeper: Option<Keeper>) -> Run {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Run {
             app: app.to_owned(),
@@ -56,13 +59,20 @@ impl Run {
             since_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             observer: OnceLock::new(),
             log,
+            keeper,
         }
     }
 
     /// The run has started.
     pub(crate) fn observe(&self, observer: Observer) {
+        self.keeper.iter().for_each(|keeper| keeper.observe(observer.clone()));
         // A second one would be of another run, which has sockets of its own.
         let _ = self.observer.set(observer);
+    }
+
+    /// What it keeps; `None`: nothing, or nothing yet.
+    pub(crate) fn kept(&self) -> Option<Kept> {
+        self.keeper.as_ref().and_then(Keeper::kept)
     }
 
     pub(crate) fn hello(&self) -> Hello {
@@ -100,6 +110,7 @@ pub(crate) struct Told<'a> {
     run: &'a Run,
     metrics: Option<&'a MetricsSettings>,
     report: Option<(Instant, Report)>,
+    kept: Option<(Instant, String)>,
     /// Of why the lcores are awake: the reports that the last answers were the difference of.
     awake: Vec<(Instant, Seen)>,
     captures: Streams,
@@ -109,7 +120,7 @@ pub(crate) struct Told<'a> {
 impl<'a> Told<'a> {
     pub(crate) fn new(run: &'a Run, metrics: Option<&'a MetricsSettings>) -> Told<'a> {
         let [captures, traces] = ["vl-capture", "vl-trace"].map(Streams::new);
-        Told { run, metrics, report: None, awake: Vec::with_capacity(2), captures, traces }
+        Told { run, metrics, report: None, kept: None, awake: Vec::with_capacity(2), captures, traces }
     }
 
     /// The JSON that answers `ask`.
@@ -118,6 +129,7 @@ impl<'a> Told<'a> {
             Ask::Hello => serde_json::to_string(&self.run.hello()),
             Ask::Report => serde_json::to_string(self.report(now)?),
             Ask::Graph => Ok(self.run.graph.clone()),
+            Ask::Kept => return self.kept(now),
             Ask::Capture | Ask::Trace | Ask::Log => {
                 let message = format!("a {} is asked for at the control socket", ask.word());
                 return Err(Refusal::new("invalid", message));
@@ -138,10 +150,29 @@ impl<'a> Told<'a> {
     /// Begins a trace, which `client` has from here on.
     pub(crate) fn trace(&mut self, ask: &TraceAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
+        // Until the client's trace has begun, or has not.
+        let _lent = self.run.keeper.as_ref().map(Keeper::lend).transpose()?;
         let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;
         let head = serde_json::json!(trace_feed::head(&trace));
         let answer = protocol::line(id, Ask::Trace.word(), &head.to_string());
         self.traces.begin(TraceFeed::new(trace), answer, client)
+    }
+
+    fn kept(&mut self, now: Instant) -> Result<String, Refusal> {
+        if self.run.keeper.is_none() {
+            let why = "the run keeps no packets, as its plan has no [trace]; add that table, or trace the run";
+            return Err(Refusal::new("invalid", why));
+        }
+        let text = match self.kept.take().filter(|(at, _)| now.saturating_duration_since(*at) < FRESH) {
+            Some(known) => known,
+            None => {
+                let starting = || Refusal::new("starting", "the run has kept nothing yet; ask again");
+                let kept = self.run.kept().ok_or_else(starting)?;
+                let unwritten = |error| Refusal::new("over", format!("the answer can't be written: {error}"));
+                (now, serde_json::to_string(&kept).map_err(unwritten)?)
+            }
+        };
+        Ok(self.kept.insert(text).1.clone())
     }
 
     /// The filter of the log, as JSON; with `filter`, after it was changed.

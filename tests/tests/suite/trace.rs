@@ -4,11 +4,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use verbline_tests::{assert_fits, unwrapped};
 
-use crate::operate::{await_run, end, endless, look, said};
+use crate::operate::{await_run, end, endless, look, rig, said};
 
 fn traced(folder: &Path, words: &[&str]) -> Value {
     let done = look(folder, &[&["trace", "--json"][..], words].concat());
@@ -73,7 +75,6 @@ fn a_slow_stage_is_found_by_its_trace_alone() {
     assert!(did.clone().any(is_sink), "{:#}", found["turns"]);
     let quick = traced(folder.path(), &["--at", "stage.sink", "--above", "2ms", "--packets", "10", "--for", "60s"]);
     let all = quick["first"].as_array().unwrap();
-    let at_most = |packet: &Value| packet["took_ns"].as_u64().unwrap() + packet["waited_ns"].as_u64().unwrap();
     assert!(all.len() >= 10 && all.iter().all(|packet| at_most(packet) >= 2_000_000), "{quick:#}");
     let (text, _) = said(&look(folder.path(), &["trace", "--at", "stage.sink", "--packets", "30"]));
     assert!(text.contains("in stage.sink"), "{text}");
@@ -98,6 +99,71 @@ fn the_slowest_of_the_last_time_are_kept_and_shown_again_and_again() {
         assert_eq!(look(folder.path(), words).status.code(), Some(2), "{words:?}");
     }
     end(run);
+}
+
+/// The run itself keeps them, by its plan: whoever asks is told at once.
+#[test]
+fn the_slowest_that_the_run_keeps_are_shown_at_once_and_in_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = ["stage.sink.params={habit=\"dawdle\"}", "trace={slowest=7,one_in=1}"];
+    let words: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).chain(["--json"]).collect();
+    let mut run = endless(folder.path(), &words).start();
+    await_run(folder.path());
+    let from = Instant::now();
+    let kept = loop {
+        let kept = traced(folder.path(), &["--kept"]);
+        let mut slowest = kept["slowest"].as_array().unwrap().iter();
+        if slowest.len() == 7 && slowest.any(|packet| at_most(packet) >= 2_900_000) {
+            break kept;
+        }
+        assert!(from.elapsed() < Duration::from_secs(60), "{kept:#}");
+    };
+    assert!(kept["last_ns"] == 60_000_000_000_u64 && kept["pauses"] == serde_json::json!([]), "{kept:#}");
+    let (text, told) = said(&look(folder.path(), &["trace", "rig", "--kept", "--slowest", "2"]));
+    assert_fits(&text);
+    assert!(told.is_empty() && text.contains("slow 2 ") && !text.contains("slow 3 "), "{told}{text}");
+    assert!(text.contains(" ago: took ") && text.contains("stage.sink"), "{text}");
+    assert_eq!(threads(run.child().id()).iter().filter(|name| *name == "vl-keeper").count(), 1);
+    run.signal(Signal::INT);
+    let report: Value = serde_json::from_str(&run.finish().exited(0).stdout).unwrap();
+    assert_eq!(report["kept"]["slowest"].as_array().unwrap().len(), 7);
+
+    let run = endless(folder.path(), &["--set", "trace.one_in=1"]).start();
+    await_run(folder.path());
+    while traced(folder.path(), &["--kept"])["slowest"].as_array().unwrap().len() < 10 {
+        assert!(from.elapsed() < Duration::from_secs(120), "no packets are kept");
+    }
+    run.signal(Signal::INT);
+    let text = run.finish().exited(0).stdout;
+    assert_fits(&text);
+    assert!(text.contains("slow 3 ") && !text.contains("slow 4 "), "{text}");
+}
+
+#[test]
+fn a_run_whose_plan_keeps_nothing_says_what_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let refused = look(folder.path(), &["trace", "--kept"]);
+    let told = unwrapped(&said(&refused).1);
+    assert!(refused.status.code() == Some(1) && told.contains("its plan has no [trace]; add that table"), "{told}");
+    let threads = threads(run.child().id());
+    assert!(threads.iter().all(|name| name != "vl-keeper"), "{threads:?}");
+    assert_eq!(look(folder.path(), &["trace", "--kept", "--one-in", "32"]).status.code(), Some(2));
+    end(run);
+    let checked = rig(folder.path(), &["check", "tests/plans/rig.toml", "--set", "trace.slowest=0"]).run();
+    let told = checked.exited(2).stderr;
+    assert!(told.contains("0 is not within 1 to 100"), "{told}");
+}
+
+fn at_most(packet: &Value) -> u64 {
+    packet["took_ns"].as_u64().unwrap() + packet["waited_ns"].as_u64().unwrap()
+}
+
+/// The names of a process's threads.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()).map(|name| name.trim().into()).collect()
 }
 
 #[test]

@@ -13,7 +13,7 @@ const PAIRS: usize = 4;
 /// Who looks at a run besides `top`, a scraper and the page: the flag of it, and in words.
 const ALONE: (&str, &str) = ("", "looked at by `top`, a scraper and the live page, once a second each");
 const KEPT: (&str, &str) =
-    (" --one-in 32", "looked at likewise, and by `trace --last 1m --one-in 32`, which keeps the slowest packets");
+    (" --one-in 32", "looked at likewise, while the run itself keeps its slowest packets, of one millisecond in 32");
 const TRACED: (&str, &str) =
     (" --traced", "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets");
 

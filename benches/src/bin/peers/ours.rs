@@ -82,7 +82,7 @@ pub(crate) enum Subject {
         /// Also by a trace that keeps the slowest packets
         #[arg(long)]
         traced: bool,
-        /// Also by such a trace that records one millisecond in N
+        /// While the run itself keeps its slowest packets, of one millisecond in N
         #[arg(long, value_name = "N", conflicts_with = "traced")]
         one_in: Option<NonZeroU32>,
         /// On one lcore, which leaves a CPU for those who look

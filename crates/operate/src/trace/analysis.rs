@@ -11,6 +11,15 @@ use super::tally::Wanted;
 use super::timeline::Timeline;
 use crate::protocol::TraceHead;
 
+/// Events that wait for others which may come before them, and packets that are followed at once.
+const WAITING_MAX: usize = 4 << 20;
+const FOLLOWED_MAX: usize = 1 << 20;
+
+/// The same of an analysis that has its memory from its start on: for each lcore as many events as
+/// its recorder may hand out at once.
+const KEPT_WAITING_MAX: usize = 65_536;
+const KEPT_FOLLOWED_MAX: usize = 16_384;
+
 /// Takes the events of a trace as they come.
 #[derive(Debug)]
 pub struct Analysis {
@@ -19,8 +28,8 @@ pub struct Analysis {
     timeline: Timeline,
     follower: Follower,
     tallies: Tallies,
+    /// What each lcore has lost since the trace began.
     lost: Vec<u64>,
-    events: u64,
     /// The times of the first event and of the last.
     from_ns: Option<u64>,
     to_ns: u64,
@@ -30,17 +39,26 @@ impl Analysis {
     /// Of a trace that has begun.
     pub fn new(head: TraceHead, wanted: Wanted) -> Analysis {
         let lcores = head.lcores.len();
-        let is_injector = head.places.iter().map(|place| place.name.starts_with("injector.")).collect();
         Analysis {
-            merge: Merge::new(lcores),
+            merge: Merge::new(lcores, WAITING_MAX),
             timeline: Timeline::new(lcores),
-            follower: Follower::new(lcores, is_injector),
+            follower: Follower::new(lcores, injectors(&head), FOLLOWED_MAX),
             tallies: Tallies::new(wanted),
             lost: vec![0; lcores],
-            events: 0,
             from_ns: None,
             to_ns: 0,
             head,
+        }
+    }
+
+    /// Of one that lasts: with the memory of what waits and of what is followed, which is bounded.
+    pub(crate) fn with_memory(head: TraceHead, wanted: Wanted) -> Analysis {
+        let lcores = head.lcores.len();
+        Analysis {
+            merge: Merge::with_memory(lcores, KEPT_WAITING_MAX),
+            timeline: Timeline::with_memory(lcores),
+            follower: Follower::with_memory(lcores, injectors(&head), KEPT_FOLLOWED_MAX),
+            ..Analysis::new(head, wanted)
         }
     }
 
@@ -48,10 +66,28 @@ impl Analysis {
     pub fn add(&mut self, lcore: usize, event: TraceEvent, output: &mut impl Output) {
         match event.kind() {
             Some(TraceKind::Now) => self.merge.has_all_until(event.at_ns),
-            Some(TraceKind::Lost) => self.lost.iter_mut().skip(lcore).take(1).for_each(|lost| *lost = event.value()),
+            Some(TraceKind::Lost) => self.lose(lcore, event.value()),
             _ => self.merge.add(lcore, event),
         }
         self.advance(output);
+    }
+
+    /// The trace has ended, and another of the same run will begin. The ways of packets that are
+    /// under way are cut off.
+    pub(crate) fn pause(&mut self) {
+        self.merge.has_all();
+        self.advance(&mut ());
+        self.merge.go_on();
+        let Analysis { follower, timeline, tallies, .. } = self;
+        follower.cut(&mut |journey| tallies.take(journey, timeline, &mut ()));
+        self.lost.fill(0);
+    }
+
+    /// An lcore has lost that many turns since the trace began.
+    fn lose(&mut self, lcore: usize, turns: u64) {
+        let Some(told) = self.lost.get_mut(lcore) else { return };
+        let more = turns.saturating_sub(std::mem::replace(told, turns));
+        *self.tallies.now().lost.entry(lcore).or_default() += more;
     }
 
     /// No more will come.
@@ -68,7 +104,7 @@ impl Analysis {
     /// What it has found so far.
     pub fn summary(&self) -> Summary {
         let (since_ns, tally) = self.tallies.merged();
-        summary::of(&self.head, &tally, &self.lost, self.events, self.elapsed_ns(since_ns))
+        summary::of(&self.head, &tally, self.elapsed_ns(since_ns))
     }
 
     /// How many packets that are wanted have come to their ends.
@@ -83,9 +119,9 @@ impl Analysis {
     fn advance(&mut self, output: &mut impl Output) {
         let Analysis { merge, timeline, follower, tallies, .. } = self;
         while let Some((lcore, event)) = merge.next() {
-            self.events += 1;
             self.from_ns.get_or_insert(event.at_ns);
             tallies.advance(event.at_ns);
+            tallies.now().events += 1;
             if !tallies.now().is_full() {
                 self.to_ns = self.to_ns.max(event.at_ns);
             }
@@ -97,5 +133,21 @@ impl Analysis {
             follower.note(lcore, &event, &mut ended);
             follower.settle(event.at_ns, &mut ended);
         }
+        self.pass_time();
     }
+
+    /// What is of the last time gets older also while nothing happens.
+    fn pass_time(&mut self) {
+        let until_ns = self.merge.until_ns();
+        if self.tallies.is_of_last() && until_ns > 0 && until_ns < u64::MAX {
+            self.tallies.advance(until_ns);
+            self.from_ns.get_or_insert(until_ns);
+            self.to_ns = self.to_ns.max(until_ns);
+        }
+    }
+}
+
+/// By place: whether it is an injector.
+fn injectors(head: &TraceHead) -> Vec<bool> {
+    head.places.iter().map(|place| place.name.starts_with("injector.")).collect()
 }

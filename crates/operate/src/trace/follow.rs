@@ -13,12 +13,11 @@ use super::journey::{Ending, Journey, Step};
 /// A packet that was left in a stage for that long is not waited for any more.
 const LEFT_NS: u64 = 100_000_000;
 
-/// Packets that are followed at once.
-const FOLLOWED_MAX: usize = 1 << 20;
-
 #[derive(Debug)]
 pub(super) struct Follower {
     followed: HashMap<u32, Journey>,
+    /// Packets that are followed at once.
+    followed_max: usize,
     lcores: Vec<Lane>,
     /// By place: whether it is an injector, by which packets come into the graph.
     is_injector: Vec<bool>,
@@ -36,9 +35,15 @@ struct Lane {
 }
 
 impl Follower {
-    pub(super) fn new(lcores: usize, is_injector: Vec<bool>) -> Follower {
+    pub(super) fn new(lcores: usize, is_injector: Vec<bool>, followed_max: usize) -> Follower {
         let (followed, lcores) = (HashMap::new(), vec![Lane::default(); lcores]);
-        Follower { followed, lcores, is_injector, settled_ns: 0, has_gaps: false }
+        Follower { followed, followed_max, lcores, is_injector, settled_ns: 0, has_gaps: false }
+    }
+
+    /// With the memory of all that may be followed at once.
+    pub(super) fn with_memory(lcores: usize, is_injector: Vec<bool>, followed_max: usize) -> Follower {
+        let followed = HashMap::with_capacity(followed_max);
+        Follower { followed, ..Follower::new(lcores, is_injector, followed_max) }
     }
 
     /// Takes the next event. `ended` is given each packet whose way has ended by it.
@@ -88,7 +93,7 @@ impl Follower {
             TraceKind::Received | TraceKind::Popped => self.lcores[lcore].waited_ns,
             _ => 0,
         };
-        if self.followed.len() >= FOLLOWED_MAX {
+        if self.followed.len() >= self.followed_max {
             self.followed.drain().for_each(|(_, journey)| ended(finished(journey, self.has_gaps)));
         }
         let before = self.followed.insert(packet, Journey::new(step, waited_ns, is_marked, is_whole));
@@ -125,7 +130,7 @@ impl Follower {
 
     /// What an lcore does next is not known, and so not what becomes of any packet that is under
     /// way: buffers that come again later may be of others. They are seen in part only.
-    fn cut(&mut self, ended: &mut impl FnMut(Journey)) {
+    pub(super) fn cut(&mut self, ended: &mut impl FnMut(Journey)) {
         self.has_gaps = true;
         self.followed.drain().for_each(|(_, journey)| ended(finished(journey, true)));
     }
@@ -169,7 +174,7 @@ mod tests {
 
     impl Told {
         fn new() -> Told {
-            Told { follower: Follower::new(2, vec![false; 3]), ended: Vec::new(), now_ns: 0 }
+            Told { follower: Follower::new(2, vec![false; 3], 9), ended: Vec::new(), now_ns: 0 }
         }
 
         fn note(&mut self, lcore: usize, event: TraceEvent) {

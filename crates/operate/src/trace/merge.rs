@@ -10,20 +10,29 @@ use verbline_engine::{TraceEvent, TraceKind};
 /// For how long: between a push and the end of its turn an lcore may be kept from its CPU.
 const HOLD_NS: u64 = 20_000_000;
 
-/// Events that wait: beyond them the first go on, though others may come before them.
-const WAITING_MAX: usize = 4 << 20;
-
 #[derive(Debug)]
 pub(super) struct Merge {
     lanes: Vec<VecDeque<TraceEvent>>,
     waiting: usize,
+    /// Events that wait: beyond them the first go on, though others may come before them.
+    waiting_max: usize,
     /// Up to when everything goes on.
     until_ns: u64,
 }
 
 impl Merge {
-    pub(super) fn new(lcores: usize) -> Merge {
-        Merge { lanes: vec![VecDeque::new(); lcores], waiting: 0, until_ns: 0 }
+    pub(super) fn new(lcores: usize, waiting_max: usize) -> Merge {
+        Merge { lanes: vec![VecDeque::new(); lcores], waiting: 0, waiting_max, until_ns: 0 }
+    }
+
+    /// With the memory of all that may wait, which is touched here.
+    pub(super) fn with_memory(lcores: usize, waiting_max: usize) -> Merge {
+        let mut merge = Merge::new(lcores, waiting_max);
+        for lane in &mut merge.lanes {
+            lane.resize(waiting_max + 1, TraceEvent::new(TraceKind::Now, 0, 0, 0));
+            lane.clear();
+        }
+        merge
     }
 
     pub(super) fn add(&mut self, lcore: usize, event: TraceEvent) {
@@ -43,13 +52,23 @@ impl Merge {
         self.until_ns = u64::MAX;
     }
 
+    /// Nothing waits, and more will come after all.
+    pub(super) fn go_on(&mut self) {
+        self.until_ns = 0;
+    }
+
+    /// Up to when all that has come went on.
+    pub(super) fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
     /// The next event; `None`: one that comes before it may be on its way.
     pub(super) fn next(&mut self) -> Option<(usize, TraceEvent)> {
         let fronts = self.lanes.iter().enumerate().filter_map(|(lcore, lane)| Some((lcore, lane.front()?)));
         // What two lcores saw at once went from one to the other.
         let order = |(_, event): &(usize, &TraceEvent)| (event.at_ns, event.kind() == Some(TraceKind::Popped));
         let (lcore, first) = fronts.min_by_key(order)?;
-        if first.at_ns > self.until_ns && self.waiting <= WAITING_MAX {
+        if first.at_ns > self.until_ns && self.waiting <= self.waiting_max {
             return None;
         }
         self.waiting -= 1;
@@ -67,7 +86,7 @@ mod tests {
 
     #[test]
     fn events_go_on_in_the_order_of_their_times_once_no_earlier_one_can_come() {
-        let mut merge = Merge::new(2);
+        let mut merge = Merge::new(2, 9);
         merge.add(1, at(30));
         merge.add(1, at(50));
         assert_eq!(merge.next(), None);
@@ -83,12 +102,28 @@ mod tests {
 
     #[test]
     fn at_the_same_time_a_packet_is_pushed_before_it_is_popped() {
-        let mut merge = Merge::new(2);
+        let mut merge = Merge::new(2, 9);
         let [popped, pushed] =
             [TraceKind::Popped, TraceKind::Pushed].map(|kind| TraceEvent::of_packet(kind, 7, 1, 3, true));
         merge.add(0, popped);
         merge.add(1, pushed);
         merge.has_all();
         assert_eq!([merge.next(), merge.next()], [Some((1, pushed)), Some((0, popped))]);
+    }
+
+    #[test]
+    fn beyond_those_that_may_wait_the_first_goes_on_and_no_more_memory_is_taken() {
+        let mut merge = Merge::with_memory(1, 2);
+        let capacity = merge.lanes[0].capacity();
+        for at_ns in 1..100 {
+            merge.add(0, at(at_ns));
+            assert_eq!(merge.next(), at_ns.checked_sub(2).filter(|ns| *ns > 0).map(|ns| (0, at(ns))));
+        }
+        assert_eq!(merge.lanes[0].capacity(), capacity);
+        merge.has_all();
+        assert_eq!([merge.next(), merge.next(), merge.next()], [Some((0, at(98))), Some((0, at(99))), None]);
+        merge.go_on();
+        merge.add(0, at(100));
+        assert_eq!(merge.next(), None, "it waits again");
     }
 }

@@ -7,6 +7,7 @@
 pub mod chrome;
 pub mod events;
 pub mod journey;
+pub mod kept;
 pub mod summary;
 pub mod timeline;
 
@@ -15,6 +16,7 @@ pub(crate) mod feed;
 mod follow;
 mod merge;
 mod output;
+pub(crate) mod settings;
 mod tallies;
 mod tally;
 

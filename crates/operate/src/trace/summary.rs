@@ -1,9 +1,10 @@
 //! What a trace has found, with the names of places and lcores.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::journey::{Between, Part};
 use super::tally::{Kept, KeptTurn, Tally, Times};
@@ -11,7 +12,7 @@ use super::timeline::Doing;
 use crate::protocol::TraceHead;
 
 /// What a trace has found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// From the first event to the last.
     pub elapsed_ns: u64,
@@ -40,12 +41,12 @@ pub struct Summary {
 }
 
 /// A way that packets took.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathSummary {
     /// Its places, in order; none: of all ways beyond those that are told apart.
     pub path: Vec<String>,
     /// How it ended: `posted`, `dropped`, `ends there` or `not seen again`.
-    pub ended: &'static str,
+    pub ended: Cow<'static, str>,
     /// How many packets took it.
     pub packets: u64,
     /// How long they took, with what they waited before, at most.
@@ -55,7 +56,7 @@ pub struct PathSummary {
 }
 
 /// What packets did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepSummary {
     /// What: `stage.NAME`, `ring.NAME`, `to NAME` for the wait within an lcore for a place, or
     /// `before` for what they waited at most for their lcore to look.
@@ -71,7 +72,7 @@ pub struct StepSummary {
 }
 
 /// A packet.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacketSummary {
     /// When it came, by the run's clock.
     pub at_ns: u64,
@@ -82,7 +83,7 @@ pub struct PacketSummary {
     /// Its way.
     pub path: Vec<String>,
     /// How that ended.
-    pub ended: &'static str,
+    pub ended: Cow<'static, str>,
     /// Further packets that came with it, went the same way, and took no longer.
     pub alike: u64,
     /// The parts of its time, in order.
@@ -90,7 +91,7 @@ pub struct PacketSummary {
 }
 
 /// A part of a packet's time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacketStep {
     /// Like [`StepSummary::step`].
     pub step: String,
@@ -105,7 +106,7 @@ pub struct PacketStep {
 }
 
 /// What an lcore did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meanwhile {
     /// `stage.NAME`, `asleep` or `stolen`.
     pub did: String,
@@ -114,7 +115,7 @@ pub struct Meanwhile {
 }
 
 /// A turn.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnSummary {
     /// Of which lcore.
     pub lcore: String,
@@ -176,7 +177,7 @@ impl Names<'_> {
             took_ns: journey.took_ns(),
             waited_ns: journey.waited_ns,
             path: self.path(&journey.path()),
-            ended: journey.ending.word(),
+            ended: journey.ending.word().into(),
             alike: kept.alike,
             steps: kept.parts.iter().map(step).collect(),
         }
@@ -193,14 +194,15 @@ impl Names<'_> {
 }
 
 fn path_of(path: Vec<String>, ended: &'static str, times: &Times) -> PathSummary {
-    PathSummary { path, ended, packets: times.packets, mean_ns: mean(times), max_ns: times.max_ns }
+    let (mean_ns, max_ns) = (mean(times), times.max_ns);
+    PathSummary { path, ended: ended.into(), packets: times.packets, mean_ns, max_ns }
 }
 
 fn mean(times: &Times) -> u64 {
     times.sum_ns.checked_div(times.packets).unwrap_or(0)
 }
 
-pub(super) fn of(head: &TraceHead, tally: &Tally, lost: &[u64], events: u64, elapsed_ns: u64) -> Summary {
+pub(super) fn of(head: &TraceHead, tally: &Tally, elapsed_ns: u64) -> Summary {
     let names = Names(head);
     let mut paths: Vec<PathSummary> =
         tally.paths.iter().map(|((path, ending), times)| path_of(names.path(path), ending.word(), times)).collect();
@@ -218,11 +220,12 @@ pub(super) fn of(head: &TraceHead, tally: &Tally, lost: &[u64], events: u64, ela
     };
     let mut steps: Vec<StepSummary> = tally.parts.iter().map(step).collect();
     steps.sort_by(|one, other| other.share.total_cmp(&one.share).then_with(|| one.step.cmp(&other.step)));
+    let lost = |(lcore, name)| (name, tally.lost.get(&lcore).copied().unwrap_or(0));
     Summary {
         elapsed_ns,
         one_in: head.one_in,
-        events,
-        lost_turns: head.lcores.iter().cloned().zip(lost.iter().copied()).collect(),
+        events: tally.events,
+        lost_turns: head.lcores.iter().cloned().enumerate().map(lost).collect(),
         packets: tally.packets,
         partial: tally.partial,
         under_way: tally.under_way,

@@ -24,6 +24,11 @@ impl Tallies {
         Tallies { wanted, slices: VecDeque::from([(0, Tally::new(wanted))]) }
     }
 
+    /// Whether only the last time is kept.
+    pub(super) fn is_of_last(&self) -> bool {
+        self.wanted.last_ns.is_some()
+    }
+
     /// What is counted now is of this time.
     pub(super) fn advance(&mut self, now_ns: u64) {
         let Some(last_ns) = self.wanted.last_ns else { return };

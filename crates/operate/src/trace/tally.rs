@@ -2,7 +2,7 @@
 //!
 //! Guarantees: what is kept is bounded, however long a trace lasts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::journey::{Between, Ending, Journey, Part};
 use super::output::Output;
@@ -87,6 +87,10 @@ pub(super) struct Tally {
     pub(super) partial: u64,
     /// Those that were still under way at the end.
     pub(super) under_way: u64,
+    /// Events that came.
+    pub(super) events: u64,
+    /// By lcore: turns that were lost.
+    pub(super) lost: BTreeMap<usize, u64>,
     pub(super) paths: HashMap<(Vec<u16>, Ending), Times>,
     pub(super) other_paths: Times,
     pub(super) parts: HashMap<Between, Times>,
@@ -103,6 +107,8 @@ impl Tally {
             packets: 0,
             partial: 0,
             under_way: 0,
+            events: 0,
+            lost: BTreeMap::new(),
             paths: HashMap::new(),
             other_paths: Times::default(),
             parts: HashMap::new(),
@@ -195,6 +201,8 @@ impl Tally {
         self.packets += other.packets;
         self.partial += other.partial;
         self.under_way += other.under_way;
+        self.events += other.events;
+        other.lost.iter().for_each(|(lcore, turns)| *self.lost.entry(*lcore).or_default() += turns);
         self.other_paths.merge(&other.other_paths);
         for (key, times) in &other.paths {
             match self.paths.len() < PATHS_MAX || self.paths.contains_key(key) {

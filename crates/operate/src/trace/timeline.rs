@@ -81,6 +81,12 @@ impl Timeline {
         Timeline { lcores: vec![Lane::default(); lcores] }
     }
 
+    /// With the memory of all that is kept.
+    pub(super) fn with_memory(lcores: usize) -> Timeline {
+        let lane = |_| Lane { recent: VecDeque::with_capacity(RECENT_MAX), ..Lane::default() };
+        Timeline { lcores: (0..lcores).map(lane).collect() }
+    }
+
     /// Takes the next event of an lcore. Gives what ended by it.
     pub(super) fn note(&mut self, lcore: usize, event: &TraceEvent) -> Option<Slice> {
         let lane = self.lcores.get_mut(lcore)?;

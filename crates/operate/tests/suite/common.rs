@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use verbline_engine::{Next, OutId, Outputs, Registry, Running, Runtime, Stage, StageSpec, Tick};
 use verbline_mem::Batch;
-use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice};
+use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceSettings};
 use verbline_plan::{Loader, Machine, Plan};
 
 /// What every test's plan is: one lcore that sends numbers to itself, a few at a time.
@@ -110,13 +110,28 @@ impl Stage for Gate {
     }
 }
 
+/// How long a nap takes.
+pub(crate) const NAP: Duration = Duration::from_millis(30);
+
+/// Sleeps over each batch.
+struct Nap;
+
+impl Stage for Nap {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        std::thread::sleep(NAP);
+        input.clear();
+    }
+}
+
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new("rig");
     let source = StageSpec { outputs: &["numbers"], source: true, summary: "numbers", ..StageSpec::default() };
     registry.stage("source", source, |_| Ok(Box::new(Source { due_ns: 0, number: 0 })));
     registry.stage("sink", StageSpec { summary: "drops", ..StageSpec::default() }, |_| Ok(Box::new(Sink)));
     registry.stage("gate", StageSpec { summary: "waits", ..StageSpec::default() }, |_| Ok(Box::new(Gate)));
+    registry.stage("nap", StageSpec { summary: "sleeps", ..StageSpec::default() }, |_| Ok(Box::new(Nap)));
     MetricsSettings::register(&mut registry);
+    TraceSettings::register(&mut registry);
     registry
 }
 
@@ -141,6 +156,7 @@ impl Served {
         let options = Options {
             socket: SocketChoice::At(folder.path().join("rig.sock")),
             metrics: MetricsSettings::of(&plan).unwrap(),
+            trace: TraceSettings::of(&plan).unwrap(),
             log: None,
         };
         (Served { operate: Operate::start(&plan, "rig", options).unwrap(), running: None, _folder: folder }, runtime)

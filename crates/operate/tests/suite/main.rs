@@ -4,4 +4,5 @@ mod answers;
 mod capture;
 mod common;
 mod hostile;
+mod kept;
 mod trace;

@@ -45,7 +45,7 @@ fn every_packet_is_followed_from_its_source_to_its_end() {
     let (analysis, events) = begun(&served, TraceAsk::default());
     let summary = taken(analysis, events, 400);
     let ways: Vec<(Vec<&str>, &str)> =
-        summary.paths.iter().map(|way| (way.path.iter().map(String::as_str).collect(), way.ended)).collect();
+        summary.paths.iter().map(|way| (way.path.iter().map(String::as_str).collect(), &*way.ended)).collect();
     let [sent, received] =
         [(vec!["stage.source", "port.out"], "posted"), (vec!["port.in", "stage.sink"], "ends there")];
     assert!(ways.len() == 2 && ways.contains(&sent) && ways.contains(&received), "{ways:?}");
@@ -159,7 +159,7 @@ fn a_trace_of_some_milliseconds_has_whole_packets_of_them_and_nothing_between() 
     assert_eq!(summary.one_in, ask.one_in);
     let share = recorded_ns as f64 / (last_ns - first_ns.unwrap()) as f64;
     assert!(share < 0.5, "{windows} windows of {recorded_ns} ns are {share} of the time");
-    let ways = summary.paths.iter().map(|way| (way.path.last().map(String::as_str), way.ended));
+    let ways = summary.paths.iter().map(|way| (way.path.last().map(String::as_str), &*way.ended));
     assert!(ways.clone().all(|way| matches!(way, (Some("port.out"), "posted") | (Some("stage.sink"), "ends there"))));
     assert!(summary.packets >= 40, "{summary:?}");
     served.assert_undisturbed();

@@ -65,6 +65,7 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
          {name} trace --at stage.book\n  \
          {name} trace --above 2ms --for 1m\n  \
          {name} trace --last 1m --one-in 32\n  \
+         {name} trace --kept\n  \
          {name} trace --chrome trace.json\n\n{EXIT_CODES}"
     );
     Arguments::command()

@@ -13,6 +13,8 @@ use super::times::duration;
 /// How many packets end a trace for which nothing else was said, and how long it lasts at most.
 const PACKETS: u64 = 1000;
 const LENGTH: Duration = Duration::from_secs(10);
+/// Of the slowest packets that many are shown.
+const SLOWEST: u16 = 3;
 /// How long a trace lasts that is written to a file.
 const CHROME_LENGTH: Duration = Duration::from_secs(1);
 
@@ -46,9 +48,12 @@ pub(super) struct TraceOptions {
     /// less [default: record everything]
     #[arg(long, value_name = "N")]
     one_in: Option<NonZeroU32>,
-    /// Show this many of the slowest packets and of the longest turns
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
-    pub(super) slowest: u16,
+    /// Show this many of the slowest packets and of the longest turns [default: 3; with --kept all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=1000))]
+    slowest: Option<u16>,
+    /// Trace nothing: show at once what the run has kept of its last minute, by its plan's [trace]
+    #[arg(long, conflicts_with_all = ["at", "packets", "length", "above", "filter", "last", "one_in", "chrome"])]
+    pub(super) kept: bool,
     /// Print one JSON document, which has each of the first thousand packets too
     #[arg(long)]
     pub(super) json: bool,
@@ -63,6 +68,15 @@ pub(super) struct TraceOptions {
 impl TraceOptions {
     pub(super) fn ask(&self) -> TraceAsk {
         TraceAsk { filter: self.filter.clone(), one_in: self.one_in }
+    }
+
+    /// How many of the slowest packets are shown.
+    pub(super) fn slowest(&self) -> usize {
+        match (self.slowest, self.kept) {
+            (Some(slowest), _) => slowest.into(),
+            (None, true) => usize::MAX,
+            (None, false) => SLOWEST.into(),
+        }
     }
 
     /// How many packets end it.

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use verbline_engine::{Registry, Runtime};
-use verbline_operate::MetricsSettings;
+use verbline_operate::{MetricsSettings, TraceSettings};
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
@@ -19,6 +19,7 @@ pub(super) fn registry(app: &dyn App) -> Registry {
     let mut registry = Registry::new(app.name());
     app.register(&mut registry);
     MetricsSettings::register(&mut registry);
+    TraceSettings::register(&mut registry);
     registry
 }
 
@@ -58,8 +59,9 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     };
     // What the stages themselves say can be asked only of a plan that is sound so far.
     let faults = plan.as_ref().map_or_else(Vec::new, |plan| {
-        let metrics = MetricsSettings::of(plan).err().map(Diagnostics::from);
-        Runtime::check(plan, &registry).err().into_iter().chain(metrics).collect()
+        let of_operate = [MetricsSettings::of(plan).err(), TraceSettings::of(plan).err()];
+        let of_operate = of_operate.into_iter().flatten().map(Diagnostics::from);
+        Runtime::check(plan, &registry).err().into_iter().chain(of_operate).collect()
     });
     if !faults.is_empty() {
         faults.into_iter().for_each(|faults| diagnostics.extend(faults));

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use verbline_engine::{ChangeOutcome, ChangedPort, Ended, EngineError, Registry, Report, Running, Runtime};
-use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options};
-use verbline_plan::{Diagnostics, Plan};
+use verbline_operate::trace::kept::Kept;
+use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options, TraceSettings};
+use verbline_plan::{Diagnostic, Diagnostics, Plan};
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
@@ -18,6 +19,7 @@ use super::live::{LiveLine, PERIOD};
 use super::log;
 use super::output::{COLUMNS, alarming, document, is_coloured, labelled, message, result, wrapped};
 use super::signals::StopRequest;
+use super::trace_text::kept_slowest;
 use super::{App, console, json, text};
 
 /// Runs the plan and prints its report.
@@ -32,12 +34,12 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
     };
-    let metrics = match MetricsSettings::of(&plan) {
-        Ok(metrics) => metrics,
+    let served = match served(&plan, options) {
+        Ok(served) => served,
         Err(fault) => return refuse(&fault.into()),
     };
     let built = Runtime::build(&plan, &registry);
-    let operate = match built.is_ok().then(|| serve(app, &plan, options, metrics)).transpose() {
+    let operate = match built.is_ok().then(|| serve(app, &plan, served, options.quiet)).transpose() {
         Ok(operate) => operate,
         Err(error) => return fail(&error.to_string()),
     };
@@ -61,22 +63,23 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     let ended = running.stop();
     line.clear();
     tell_early(ran, options.length.0, &stop);
-    conclude(app, ended, is_ready.err(), options.json, &stop)
+    let kept = operate.as_ref().and_then(Operate::kept);
+    conclude(app, ended, (is_ready.err(), kept), options.json, &stop)
+}
+
+/// What of the run can be looked at.
+fn served(plan: &Plan, options: &RunOptions) -> Result<Options, Diagnostic> {
+    let (metrics, trace) = (MetricsSettings::of(plan)?, TraceSettings::of(plan)?);
+    Ok(Options { socket: options.socket.choice(), metrics, trace, log: Some(LogControl(log::filter)) })
 }
 
 /// Listens for those who look at the run. A run that nobody can look at is better than none.
-fn serve(
-    app: &dyn App,
-    plan: &Plan,
-    options: &RunOptions,
-    metrics: Option<MetricsSettings>,
-) -> Result<Operate, OperateError> {
-    let log = Some(LogControl(log::filter));
-    let operate = Operate::start(plan, app.name(), Options { socket: options.socket.choice(), metrics, log })?;
+fn serve(app: &dyn App, plan: &Plan, served: Options, is_quiet: bool) -> Result<Operate, OperateError> {
+    let operate = Operate::start(plan, app.name(), served)?;
     if let Some(why) = operate.no_place() {
         tracing::info!("`ps` and `stats` won't see this run: {why}");
     }
-    if let Some(address) = operate.metrics().filter(|_| !options.quiet) {
+    if let Some(address) = operate.metrics().filter(|_| !is_quiet) {
         message(&format!("this run is shown at http://{address}/, and its metrics at /metrics"));
     }
     Ok(operate)
@@ -161,11 +164,11 @@ fn tell_early(ran: Duration, length: Option<Duration>, stop: &StopRequest) {
 }
 
 /// Prints the report, and says whether the run was a good one. `not_ready`: why the app had it
-/// stopped at its start.
+/// stopped at its start; `kept`: the slowest packets of its last minute.
 fn conclude(
     app: &dyn App,
     ended: Result<Report, EngineError>,
-    not_ready: Option<String>,
+    (not_ready, kept): (Option<String>, Option<Kept>),
     as_json: bool,
     stop: &StopRequest,
 ) -> ExitCode {
@@ -188,6 +191,10 @@ fn conclude(
             outcome.text.push('\n');
         }
         outcome.text += &format!("{}\n", labelled("log", &line));
+    }
+    if let Some(kept) = kept {
+        outcome.text += &kept_slowest(&kept);
+        outcome.json.insert("kept".into(), serde_json::to_value(kept).unwrap_or_default());
     }
     outcome.failures.extend(not_ready);
     outcome.failures.extend(faults(&report));

@@ -21,7 +21,7 @@ use super::capture_files::created;
 use super::output::{document, message, part, result};
 use super::run::fail;
 use super::signals::caught;
-use super::trace_text::text;
+use super::trace_text::{kept_text, text};
 
 /// How soon a signal is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -33,13 +33,31 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_MAX: usize = 1000;
 
 /// Traces until the packets or the time are reached, a signal comes, or the run is over.
+/// Or shows what the run has kept.
 pub(super) fn trace(options: &TraceOptions) -> ExitCode {
+    if options.kept {
+        return kept(options);
+    }
     match traced(options) {
         Ok((_, summary)) if options.json => {
             document(&serde_json::to_value(&summary).unwrap_or_default(), ExitCode::SUCCESS, None)
         }
         Ok((plan, summary)) => result(&text(&plan, &summary), ExitCode::SUCCESS, None),
         Err(why) => fail(&why),
+    }
+}
+
+fn kept(options: &TraceOptions) -> ExitCode {
+    let asked = open(options.name.as_deref()).and_then(|mut client| Ok((client.hello()?, client.kept()?)));
+    let (hello, mut kept) = match asked {
+        Ok(asked) => asked,
+        Err(error) => return fail(&error.to_string()),
+    };
+    kept.found.slowest.truncate(options.slowest());
+    kept.found.turns.truncate(options.slowest());
+    match options.json {
+        true => document(&serde_json::to_value(&kept).unwrap_or_default(), ExitCode::SUCCESS, None),
+        false => result(&kept_text(&hello.plan, &kept), ExitCode::SUCCESS, None),
     }
 }
 
@@ -55,7 +73,7 @@ fn traced(options: &TraceOptions) -> Result<(String, Summary), String> {
         above_ns: options.above.map_or(0, |above| u64::try_from(above.as_nanos()).unwrap_or(u64::MAX)),
         packets: options.packets().unwrap_or(u64::MAX),
         first: if options.json { FIRST_MAX } else { 0 },
-        slowest: options.slowest.into(),
+        slowest: options.slowest(),
         last_ns: options.last.map(|last| u64::try_from(last.as_nanos()).unwrap_or(u64::MAX)),
     };
     let mut sink = Sink { chrome: None };

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use verbline_operate::trace::kept::Kept;
 use verbline_operate::trace::summary::{Meanwhile, PacketSummary, PathSummary, Summary, TurnSummary};
 
 use super::figures::{count, duration, percent};
@@ -12,10 +13,43 @@ use super::visible::visible_name;
 /// Ways that are shown.
 const PATHS_MAX: usize = 20;
 
+/// Packets that a report shows; as JSON it has all.
+const IN_REPORT: usize = 3;
+
+/// Times in which nothing was kept that are shown.
+const PAUSES_MAX: usize = 3;
+
 /// What takes a smaller share of a packet's time, or of a turn, is left out.
 const SHOWN_MIN: f64 = 0.01;
 
 pub(super) fn text(plan: &str, summary: &Summary) -> String {
+    told(plan, summary, None)
+}
+
+/// What a run has kept: each packet and turn says how long ago it was.
+pub(super) fn kept_text(plan: &str, kept: &Kept) -> String {
+    let mut text = told(plan, &kept.found, Some(kept.now_ns));
+    for pause in kept.pauses.iter().rev().take(PAUSES_MAX) {
+        let length = duration(pause.to_ns.unwrap_or(kept.now_ns).saturating_sub(pause.from_ns));
+        let (from, why) = (ago(pause.from_ns, kept.now_ns), "a client traced the run");
+        text += &format!("{}\n", labelled("not kept", &format!("for {length}, from {from} on: {why}")));
+    }
+    if kept.pauses.len() > PAUSES_MAX {
+        text += &format!("and {} more times not kept\n", kept.pauses.len() - PAUSES_MAX);
+    }
+    text
+}
+
+/// The slowest that a run has kept, as its report shows them: some, one below the other.
+pub(super) fn kept_slowest(kept: &Kept) -> String {
+    let slowest = kept.found.slowest.iter().take(IN_REPORT).enumerate();
+    let one = |(number, packet): (usize, &PacketSummary)| {
+        slow_packet(number + 1, &format!("{}: ", ago(packet.at_ns, kept.now_ns)), packet)
+    };
+    slowest.map(one).collect()
+}
+
+fn told(plan: &str, summary: &Summary, now_ns: Option<u64>) -> String {
     let (packets, over) = (count(summary.packets), duration(summary.elapsed_ns));
     let part = summary.one_in.map_or(String::new(), |one_in| format!(", of which one millisecond in {one_in} is told"));
     let mut text = format!("{}: {packets} packets in {over}{part}\n\n", visible_name(plan));
@@ -23,14 +57,19 @@ pub(super) fn text(plan: &str, summary: &Summary) -> String {
     if !summary.steps.is_empty() {
         let _ = writeln!(text, "{}\n", steps(summary));
     }
+    let when = |at_ns: u64| now_ns.map_or(String::new(), |now_ns| format!("{}: ", ago(at_ns, now_ns)));
     for (number, packet) in summary.slowest.iter().enumerate() {
-        text += &slow_packet(number + 1, packet);
+        text += &slow_packet(number + 1, &when(packet.at_ns), packet);
     }
     for turn in &summary.turns {
-        text += &long_turn(turn);
+        text += &long_turn(&when(turn.at_ns), turn);
     }
     text += &untold(summary);
     text
+}
+
+fn ago(at_ns: u64, now_ns: u64) -> String {
+    format!("{} ago", duration(now_ns.saturating_sub(at_ns)))
 }
 
 fn paths(paths: &[PathSummary]) -> String {
@@ -70,12 +109,12 @@ fn steps(summary: &Summary) -> String {
     table(["step", "packets", "mean", "most", "of all time"], 1, rows)
 }
 
-fn slow_packet(number: usize, packet: &PacketSummary) -> String {
+fn slow_packet(number: usize, when: &str, packet: &PacketSummary) -> String {
     let (took, waited) = (duration(packet.took_ns), duration(packet.waited_ns));
     let way = packet.path.iter().map(|name| visible_name(name)).collect::<Vec<_>>().join(" > ");
     let before = if packet.waited_ns == 0 { String::new() } else { format!(", after a wait of {waited} at most") };
     let alike = if packet.alike == 0 { String::new() } else { format!("; {} more like it", count(packet.alike)) };
-    let head = format!("took {took}{before}: {way} ({}){alike}", packet.ended);
+    let head = format!("{when}took {took}{before}: {way} ({}){alike}", packet.ended);
     let mut text = format!("{}\n", labelled(&format!("slow {number}"), &head));
     let whole_ns = packet.took_ns + packet.waited_ns;
     for step in packet.steps.iter().filter(|step| step.took_ns as f64 >= whole_ns as f64 * SHOWN_MIN) {
@@ -96,10 +135,10 @@ fn slow_packet(number: usize, packet: &PacketSummary) -> String {
     text
 }
 
-fn long_turn(turn: &TurnSummary) -> String {
+fn long_turn(when: &str, turn: &TurnSummary) -> String {
     let did = listed(&turn.did, turn.took_ns);
     let did = if did.is_empty() { "nothing that took long".to_owned() } else { did };
-    let text = format!("{} on lcore {}: {did}", duration(turn.took_ns), visible_name(&turn.lcore));
+    let text = format!("{when}{} on lcore {}: {did}", duration(turn.took_ns), visible_name(&turn.lcore));
     format!("{}\n", labelled("turn", &text))
 }
 
@@ -139,6 +178,7 @@ fn untold(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use verbline_operate::trace::kept::Pause;
     use verbline_operate::trace::summary::{PacketStep, StepSummary};
 
     use super::*;
@@ -163,7 +203,7 @@ mod tests {
             took_ns: 2_100_000,
             waited_ns: 900_000,
             path: path.clone(),
-            ended: "posted",
+            ended: "posted".into(),
             alike: 7,
             steps: vec![
                 step("before", "feed", -900_000, 900_000, vec![meanwhile("stage.book", 880_000)]),
@@ -193,7 +233,7 @@ mod tests {
             packets: 99,
             partial: 2,
             under_way: 1,
-            paths: vec![PathSummary { path, ended: "posted", packets: 99, mean_ns: 1_500, max_ns: 3_000_000 }],
+            paths: vec![PathSummary { path, ended: "posted".into(), packets: 99, mean_ns: 1_500, max_ns: 3_000_000 }],
             steps: vec![step("ring.orders", 0.7), step("before", 0.3)],
             slowest: vec![slow],
             turns: vec![TurnSummary {
@@ -211,6 +251,26 @@ mod tests {
         let shown = text("tick-to-trade", &summary());
         assert!(shown.lines().all(|line| line.chars().count() <= COLUMNS), "{shown}");
         assert_shown(&[("trace", shown)]);
+    }
+
+    #[test]
+    fn the_document_shows_what_a_run_has_kept_with_the_time_of_each() {
+        let at = |seconds: u64| seconds * 1_000_000_000;
+        let (mut found, now_ns) = (summary(), at(600));
+        found.one_in = std::num::NonZeroU32::new(32);
+        (found.elapsed_ns, found.slowest[0].at_ns, found.turns[0].at_ns) = (at(62), at(588), at(571));
+        let pauses = [(at(540), at(541)), (at(550), at(552)), (at(560), at(563))].map(|(from, to)| (from, Some(to)));
+        let pauses = pauses.into_iter().chain([(at(599), None)]);
+        let pauses: Vec<Pause> = pauses.map(|(from_ns, to_ns)| Pause { from_ns, to_ns }).collect();
+        let shown = |pauses: &[Pause]| {
+            let pauses = pauses.to_vec();
+            kept_text("tick-to-trade", &Kept { now_ns, last_ns: at(60), pauses, found: found.clone() })
+        };
+        let long = shown(&pauses);
+        assert!(long.contains("not kept for 1.0s, from 1.0s ago on: a client traced the run\n"), "{long}");
+        assert!(long.ends_with("and 1 more times not kept\n"), "{long}");
+        assert!(long.lines().all(|line| line.chars().count() <= COLUMNS), "{long}");
+        assert_shown(&[("trace --kept", shown(&pauses[2..3]))]);
     }
 
     #[test]

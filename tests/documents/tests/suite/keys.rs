@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use verbline::cli::App;
 use verbline::plan::{TableReference, app_reference};
 use verbline::prelude::*;
-use verbline_operate::MetricsSettings;
+use verbline_operate::{MetricsSettings, TraceSettings};
 use verbline_tests::root;
 
 const PAGE: &str = "docs/keys.md";
@@ -50,6 +50,7 @@ fn page() -> String {
     let mut shown: Vec<String> = Vec::new();
     let mut any = Registry::new("any app");
     MetricsSettings::register(&mut any);
+    TraceSettings::register(&mut any);
     for (app, registry) in [("any app", any)].into_iter().chain(apps()) {
         // An app that has another within it shows only what is its own.
         let tables: Vec<TableReference> = app_reference(&registry.catalog());

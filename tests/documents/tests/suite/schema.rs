@@ -12,7 +12,7 @@ use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use verbline::plan::{Diagnostics, Hugepages, Numa, schema};
 use verbline::prelude::*;
-use verbline_operate::MetricsSettings;
+use verbline_operate::{MetricsSettings, TraceSettings};
 use verbline_tests::root;
 
 use crate::keys::apps;
@@ -32,6 +32,7 @@ fn known() -> Vec<Known> {
     let of = |(app, mut registry): (&'static str, Registry)| {
         // As the command line has it.
         MetricsSettings::register(&mut registry);
+        TraceSettings::register(&mut registry);
         let schema = schema(&registry.catalog());
         let validator = jsonschema::draft7::new(&schema).unwrap_or_else(|error| panic!("{app}: {error}"));
         Known { app, registry, schema, validator }

@@ -1,0 +1,64 @@
+//! `[trace]`: what a plan says about the slowest packets that its run keeps.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::Deserialize;
+use verbline_engine::Registry;
+use verbline_plan::{AppKey, Diagnostic, Keys, Params, Plan};
+
+/// The section's name.
+const SECTION: &str = "trace";
+
+/// A plan's `[trace]`.
+///
+/// ```toml
+/// [trace]
+/// slowest = 20
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceSettings {
+    /// How many packets are kept, and how many turns.
+    pub slowest: u16,
+    /// Those that came in a last time of this length.
+    pub last: Duration,
+    /// What part of the time is recorded: a millisecond in this many, and one as an lcore comes
+    /// late.
+    pub one_in: NonZeroU32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    slowest: u16,
+    last_s: u64,
+    one_in: NonZeroU32,
+}
+
+impl Keys for Raw {
+    const KEYS: &'static [AppKey] = &[
+        AppKey::integer("slowest", 1..=100, "how many packets are kept, and how many turns").or(10),
+        AppKey::integer("last_s", 1..=3_600, "of how long a time, up to now").or(60).unit("s"),
+        AppKey::integer("one_in", 1..=1_000, "a millisecond in so many is recorded, and one as an lcore comes late")
+            .or(32),
+    ];
+}
+
+impl TraceSettings {
+    /// Registers the section, so that a plan may have it.
+    pub fn register(registry: &mut Registry) {
+        registry.section_of::<Raw>(SECTION, "the slowest packets, which the run keeps from its start on");
+    }
+
+    /// What the plan says; `None`: it has no such section, and the run keeps nothing.
+    ///
+    /// # Errors
+    /// A key is unknown or wrong.
+    pub fn of(plan: &Plan) -> Result<Option<TraceSettings>, Diagnostic> {
+        let read = |section: &Params| {
+            let Raw { slowest, last_s, one_in } = section.read()?;
+            Ok(TraceSettings { slowest, last: Duration::from_secs(last_s), one_in })
+        };
+        plan.section(SECTION).filter(|section| section.is_present()).map(read).transpose()
+    }
+}
