@@ -1,7 +1,7 @@
 //! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
-//! scraped, the live page open, each once a second, and if asked for the slowest packets of the last
-//! minute: by a client's trace of all that there is, or by the run itself, of one millisecond in N;
-//! beside the same plan that nobody can look at.
+//! scraped, the live page open, each once a second, and if asked for the slowest packets of the
+//! last minute: by a client's trace of all that there is, or by the run itself, of one millisecond
+//! in N; beside the same plan that nobody can look at.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
