@@ -106,6 +106,8 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
         "/hello.json" => Reply::of("application/json", told.json(Ask::Hello, now)),
         "/report.json" => Reply::of("application/json", told.json(Ask::Report, now)),
         "/graph.json" => Reply::of("application/json", told.json(Ask::Graph, now)),
+        // For the page: that a plan has none kept is no fault.
+        "/kept.json" if !told.keeps() => Reply::ok("application/json", "null".to_owned()),
         "/kept.json" => Reply::of("application/json", told.json(Ask::Kept, now)),
         "/awake.json" => Reply::of("application/json", told.awake(now)),
         _ => Reply::error(

@@ -158,8 +158,13 @@ impl<'a> Told<'a> {
         self.traces.begin(TraceFeed::new(trace), answer, client)
     }
 
+    /// Whether the run keeps its slowest packets.
+    pub(crate) fn keeps(&self) -> bool {
+        self.run.keeper.is_some()
+    }
+
     fn kept(&mut self, now: Instant) -> Result<String, Refusal> {
-        if self.run.keeper.is_none() {
+        if !self.keeps() {
             let why = "the run keeps no packets, as its plan has no [trace]; add that table, or trace the run";
             return Err(Refusal::new("invalid", why));
         }

@@ -12,7 +12,8 @@ fn text(browser: &mut Browser, selector: &str) -> String {
 #[test]
 fn a_page_shows_a_run_until_its_end_and_says_so() {
     let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-    let run = endless(folder.path(), &["--set", &format!("metrics.listen=\"127.0.0.1:{port}\"")]).start();
+    let listen = format!("metrics.listen=\"127.0.0.1:{port}\"");
+    let run = endless(folder.path(), &["--set", &listen, "--set", "trace.one_in=1"]).start();
     let Some(mut browser) = Browser::of_run(port) else { return skipped("no Chromium is installed") };
     browser.wait_for("document.querySelector('#state').textContent === 'running'");
     assert_eq!(text(&mut browser, "#plan"), "rig");
@@ -43,6 +44,10 @@ fn a_page_shows_a_run_until_its_end_and_says_so() {
     assert_eq!(text(&mut browser, "#state"), "running");
     browser.press("?");
     assert_eq!(browser.value("document.querySelector('#keys').open"), true);
+
+    // The slowest packets, which this run keeps.
+    browser.wait_for("document.querySelectorAll('#kept tr').length > 3");
+    assert!(text(&mut browser, "#kept").contains("stage.sink"));
 
     assert!(browser.faults().is_empty(), "{:?}", browser.faults());
     end(run);

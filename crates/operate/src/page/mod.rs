@@ -1,19 +1,20 @@
 //! The live page: one document that holds its style and its script, and loads nothing else.
 //!
-//! The script asks `/hello.json`, `/graph.json`, `/report.json` and `/awake.json`, which
-//! [`crate::http`] answers. It keeps five minutes of reports itself: a page that is open costs the
-//! run what any other client costs it.
+//! The script asks `/hello.json`, `/graph.json`, `/report.json`, `/awake.json` and `/kept.json`,
+//! which [`crate::http`] answers. It keeps five minutes of reports itself: a page that is open
+//! costs the run what any other client costs it.
 
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
-/// In order: what is counted, where it flows, how it is drawn, how long it took, and what the page
-/// does.
-const SCRIPT: [&str; 5] = [
+/// In order: what is counted, where it flows, how it is drawn, how long it took, which packets were
+/// the slowest, and what the page does.
+const SCRIPT: [&str; 6] = [
     include_str!("samples.js"),
     include_str!("flows.js"),
     include_str!("draw.js"),
     include_str!("histograms.js"),
+    include_str!("kept.js"),
     include_str!("page.js"),
 ];
 
@@ -37,16 +38,17 @@ mod tests {
     }
 
     #[test]
-    fn each_key_that_the_script_reads_is_in_the_report_or_in_the_greeting() {
+    fn each_key_that_the_script_reads_is_in_an_answer() {
         let schema = include_str!("../../../../docs/report.schema.json");
-        let known: BTreeSet<&str> = keys_of(schema).into_iter().chain(["since_unix_ms"]).collect();
+        let others = ["since_unix_ms", "now_ns", "at_ns", "took_ns", "waited_ns"];
+        let known: BTreeSet<&str> = keys_of(schema).into_iter().chain(others).collect();
         let read = keys_of(SCRIPT[0]).into_iter().chain(SCRIPT[1..].iter().flat_map(|text| keys_of(text)));
         let (mut count, mut unknown) = (0, Vec::new());
         for key in read.collect::<BTreeSet<_>>() {
             count += 1;
             unknown.extend((!known.contains(key)).then_some(key));
         }
-        assert!(unknown.is_empty() && count > 15, "{count} keys, of which no report has {unknown:?}");
+        assert!(unknown.is_empty() && count > 15, "{count} keys, of which no answer has {unknown:?}");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 const EVERY_MS = 1000;
 const samples = new Samples();
 const place = id => document.getElementById(id);
-let hello = null, plan = null, awake = {}, lostSince = null;
+// What the run keeps is not known yet, or nothing (null).
+let hello = null, plan = null, awake = {}, kept, lostSince = null;
 
 function tag(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -24,12 +25,14 @@ async function look() {
     const now = await ask("/hello.json");
     if (!hello || now.since_unix_ms !== hello.since_unix_ms) {
       plan = layout(await ask("/graph.json"));
+      kept = undefined;
       samples.all = [];
       samples.follow();
     }
     hello = now;
     samples.add(await ask("/report.json"));
     if (!samples.isHeld()) awake = await ask("/awake.json");
+    if (!samples.isHeld() && kept !== null) kept = await ask("/kept.json");
     lostSince = null;
   } catch (error) {
     lostSince ??= Date.now();
@@ -59,6 +62,7 @@ function show() {
   const times = showHistograms(change);
   place("times").replaceChildren(...(times.length ? times : [tag("p", { class: "nothing" }, "none was timed")]));
   showTables(change);
+  showKept(kept);
 }
 
 function showHead(sample) {
@@ -115,7 +119,7 @@ const TABLES = [
 ];
 
 // The words of a table stand on the left.
-const WORDS = new Set(["lcore", "from", "to", "reason", "role", "peer", "state"]);
+const WORDS = new Set(["lcore", "from", "to", "reason", "role", "peer", "state", "where", "meanwhile", "way"]);
 
 function showTables(change) {
   for (const [title, list, columns] of TABLES) {
