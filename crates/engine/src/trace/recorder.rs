@@ -29,6 +29,7 @@ use crate::ports::sink::Sink;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, RingConsumerStats, RingProducerStats, StageStats};
+use crate::stats::turn_time::LATE_NS;
 use crate::stats::wakes::WakeCause;
 use crate::trace::event::{TraceEvent, TraceKind};
 use crate::trace::places::{PacketNumbers, Places, place_of};
@@ -75,6 +76,8 @@ pub(crate) struct Recorder {
     sampling: Option<Sampling>,
     /// Nothing was recorded since the last event, which had no room to be told.
     has_rested: bool,
+    /// The last turn was recorded for what it tells of the one before.
+    is_beyond: bool,
     clock: Clock,
 }
 
@@ -114,6 +117,7 @@ impl RecorderEnds {
             stolen_ns: 0,
             sampling: windows.map(Sampling::new),
             has_rested: false,
+            is_beyond: false,
             clock,
         };
         RecorderEnds { recorder, events, told }
@@ -148,7 +152,12 @@ impl Recorder {
     /// Whether the next turn is recorded, as those before were, or were not.
     pub(crate) fn records(&mut self, is_resting: bool, stats: &LcoreStats) -> bool {
         let (now_ns, Some(sampling)) = (self.clock.now_ns(), &mut self.sampling) else { return true };
-        if sampling.records(now_ns, now_ns.saturating_sub(self.looked_ns)) {
+        let waited_ns = now_ns.saturating_sub(self.looked_ns);
+        let is_sampled = sampling.records(now_ns, waited_ns);
+        // What was stolen from a turn the next one tells.
+        let was_long = !is_resting && waited_ns >= LATE_NS;
+        self.is_beyond = !is_sampled && was_long && !self.is_beyond;
+        if is_sampled || self.is_beyond {
             return true;
         }
         (self.looked_ns, self.stolen_ns) = (now_ns, stats.stolen_ns.value());

@@ -184,7 +184,11 @@ impl Tally {
     /// Takes what an lcore did.
     pub(super) fn slice(&mut self, lcore: usize, slice: &Slice, timeline: &Timeline) {
         if slice.doing == Doing::Stolen {
-            return self.stolen(lcore, slice, timeline.last_turn_ns(lcore));
+            // Of turns without work, which are not told, it may have been all since the last one.
+            let is_of_turn = timeline.awake_since_turn_ns(lcore, slice.to_ns) < slice.took_ns();
+            return if is_of_turn {
+                self.stolen(lcore, slice, timeline.last_turn_ns(lcore))
+            };
         }
         let took_ns = |turn: &KeptTurn| turn.slice.took_ns();
         if slice.doing != Doing::Turn || !is_among(&self.turns, self.wanted.slowest, slice.took_ns(), took_ns) {
@@ -275,7 +279,7 @@ fn insert<T>(kept: &mut Vec<T>, most: usize, one: T, of: impl Fn(&T) -> u64) {
 
 #[cfg(test)]
 mod tests {
-    use verbline_engine::TraceKind;
+    use verbline_engine::{TraceEvent, TraceKind};
 
     use super::*;
     use crate::trace::journey::Step;
@@ -308,6 +312,25 @@ mod tests {
         let (mut tally, timeline) = (tally(2), Timeline::new(1));
         (0..5).for_each(|at| tally.take(journey(at, 10), &timeline, &mut ()));
         assert_eq!((tally.packets, tally.slowest.len(), tally.is_full()), (2, 2, true));
+    }
+
+    /// What an lcore learns at the beginning of a turn is of the turn before, or of turns without
+    /// work between the two.
+    #[test]
+    fn a_turn_has_no_more_stolen_from_it_than_it_took() {
+        let (mut tally, mut timeline) = (tally(u64::MAX), Timeline::new(1));
+        let mut note = |kind, at_ns, value| {
+            let event = TraceEvent::new(kind, at_ns, 0, value);
+            timeline.note(0, &event).into_iter().for_each(|slice| tally.slice(0, &slice, &timeline));
+        };
+        note(TraceKind::Turn, 1_000, 0);
+        note(TraceKind::TurnEnd, 9_000, 0);
+        note(TraceKind::Stolen, 9_010, 7_000);
+        // In a turn without work, and asleep.
+        note(TraceKind::Stolen, 20_000, 8_000);
+        note(TraceKind::Asleep, 60_000, 40_000);
+        note(TraceKind::Stolen, 70_000, 9_000);
+        assert_eq!(tally.turns[0].did, [(Doing::Stolen, 7_000)]);
     }
 
     #[test]

@@ -72,7 +72,9 @@ pub(super) struct Timeline {
 struct Lane {
     recent: VecDeque<Slice>,
     turn_ns: Option<u64>,
+    /// When the last turn that found work began, and ended.
     last_turn_ns: u64,
+    last_end_ns: u64,
     call: Option<(Doing, u64)>,
 }
 
@@ -103,6 +105,14 @@ impl Timeline {
     /// When the last turn of the lcore began that found work.
     pub(super) fn last_turn_ns(&self, lcore: usize) -> u64 {
         self.lcores.get(lcore).map_or(0, |lane| lane.last_turn_ns)
+    }
+
+    /// How long the lcore was awake from the end of that turn until `at_ns`.
+    pub(super) fn awake_since_turn_ns(&self, lcore: usize, at_ns: u64) -> u64 {
+        let end_ns = self.lcores.get(lcore).map_or(0, |lane| lane.last_end_ns);
+        let did = self.between(lcore, end_ns, at_ns).into_iter();
+        let asleep_ns = did.filter(|(doing, _)| matches!(doing, Doing::Asleep { .. })).map(|(_, ns)| ns).sum();
+        at_ns.saturating_sub(end_ns).saturating_sub(asleep_ns)
     }
 
     /// What the lcore did between two times, and for how long each: the longest first.
@@ -139,7 +149,10 @@ impl Lane {
                 (self.turn_ns, self.last_turn_ns, self.call) = (Some(at_ns), at_ns, None);
                 None
             }
-            TraceKind::TurnEnd => Some(Slice { doing: Doing::Turn, from_ns: self.turn_ns.take()?, to_ns: at_ns }),
+            TraceKind::TurnEnd => {
+                self.last_end_ns = at_ns;
+                Some(Slice { doing: Doing::Turn, from_ns: self.turn_ns.take()?, to_ns: at_ns })
+            }
             TraceKind::Process => {
                 self.call = Some((Doing::Process { place, packets: event.value() }, at_ns));
                 None

@@ -208,3 +208,25 @@ fn an_lcore_that_rests_says_so_even_if_there_was_no_room() {
     let kinds: Vec<Kind> = traced.taken().into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(kinds, [Kind::Asleep, Kind::Rests, Kind::Turn, Kind::TurnEnd]);
 }
+
+/// It is stolen for longer than the window lasts, and no longer than happens.
+#[test]
+fn what_was_stolen_from_the_last_turn_of_a_window_is_told_by_one_turn_more() {
+    use TraceKind as Kind;
+    let one_in = std::num::NonZeroU32::new(1_000).unwrap();
+    let mut traced = Traced::sampled(None, Some(Arc::new(Windows::new(one_in))));
+    for (passed_ns, stolen_ns, is_recorded) in
+        [(50_000_000, 0, true), (5_000_000, 4_000_000, true), (5_000_000, 0, false)]
+    {
+        traced.rig.time.pass(passed_ns);
+        traced.lcore.stolen_ns.add(stolen_ns);
+        assert_eq!(traced.recorder.records(false, &traced.lcore), is_recorded);
+        if is_recorded {
+            traced.recorder.begin(&traced.sinks, &traced.lcore, traced.rig.time.now_ns());
+            traced.recorder.end(true);
+        }
+    }
+    let told = traced.taken();
+    assert_eq!(told.iter().filter(|event| **event == (Kind::Stolen, 0, 4_000_000)).count(), 1, "{told:?}");
+    assert_eq!(told.last(), Some(&(Kind::Rests, 0, 0)));
+}
