@@ -40,9 +40,11 @@ impl Follower {
         Follower { followed, followed_max, lcores, is_injector, settled_ns: 0, has_gaps: false }
     }
 
-    /// With the memory of all that may be followed at once.
+    /// With the memory of all that may be followed at once, which is touched here.
     pub(super) fn with_memory(lcores: usize, is_injector: Vec<bool>, followed_max: usize) -> Follower {
-        let followed = HashMap::with_capacity(followed_max);
+        let mut followed = HashMap::with_capacity(followed_max);
+        followed.extend((0..followed_max as u32).map(|packet| (packet, Journey::none())));
+        followed.clear();
         Follower { followed, ..Follower::new(lcores, is_injector, followed_max) }
     }
 

@@ -88,8 +88,13 @@ pub struct Part {
 
 impl Journey {
     pub(super) fn new(first: Step, waited_ns: u64, is_marked: bool, is_whole: bool) -> Journey {
+        Journey { steps: vec![first], waited_ns, is_marked, is_whole, ..Journey::none() }
+    }
+
+    /// Of no packet.
+    pub(super) fn none() -> Journey {
         let ending = Ending::Unseen;
-        Journey { steps: vec![first], waited_ns, is_marked, is_whole, returned_ns: None, ending }
+        Journey { steps: Vec::new(), waited_ns: 0, is_marked: false, is_whole: false, returned_ns: None, ending }
     }
 
     /// Whether a step may follow the last one.

@@ -83,10 +83,14 @@ impl Timeline {
         Timeline { lcores: vec![Lane::default(); lcores] }
     }
 
-    /// With the memory of all that is kept.
+    /// With the memory of all that is kept, which is touched here.
     pub(super) fn with_memory(lcores: usize) -> Timeline {
-        let lane = |_| Lane { recent: VecDeque::with_capacity(RECENT_MAX), ..Lane::default() };
-        Timeline { lcores: (0..lcores).map(lane).collect() }
+        let mut timeline = Timeline::new(lcores);
+        for lane in &mut timeline.lcores {
+            lane.recent.resize(RECENT_MAX, Slice { doing: Doing::Turn, from_ns: 0, to_ns: 0 });
+            lane.recent.clear();
+        }
+        timeline
     }
 
     /// Takes the next event of an lcore. Gives what ended by it.
