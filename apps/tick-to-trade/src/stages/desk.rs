@@ -13,6 +13,10 @@ use crate::risk::{ORDER_LEN_BYTES, OrderView};
 /// Ticks whose times are remembered: more than can be on their way.
 const TAPE_TICKS: usize = 1 << 16;
 
+/// The times of no tick. They are not 0: memory of zeros has its pages only once it is written to,
+/// which the lcore would wait for.
+const NO_TIMES: (u64, u64) = (1, 1);
+
 /// The desk, and the times of the ticks that orders answer to.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -31,7 +35,7 @@ impl Desk {
     /// Allocates all that measuring needs: 1 ns to 60 s at three digits.
     pub(super) fn new(stage: &StageContext<'_>, home: &Tally) -> Result<Desk, verbline::engine::StageError> {
         Ok(Desk {
-            tape: vec![(0, 0); TAPE_TICKS].into_boxed_slice(),
+            tape: vec![NO_TIMES; TAPE_TICKS].into_boxed_slice(),
             tally: ExchangeTally {
                 published: 0,
                 dropped: [0; 2],
