@@ -6,8 +6,9 @@
 //! late opens a window itself, on all lcores.
 //!
 //! Guarantees: of the time one part in `one_in` is recorded, and half as much again for lcores that
-//! are late, but for what is late by far, and a turn behind a window whose last one was long; an
-//! lcore that records nothing reads the clock once a turn, and a line that is written once a window.
+//! are late, but for what is late by far, and a turn behind a window whose last one was long. An
+//! lcore that records nothing reads the clock once a turn, and a line that is written once a
+//! window.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
