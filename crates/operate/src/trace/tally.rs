@@ -185,10 +185,10 @@ impl Tally {
     pub(super) fn slice(&mut self, lcore: usize, slice: &Slice, timeline: &Timeline) {
         if slice.doing == Doing::Stolen {
             // Of turns without work, which are not told, it may have been all since the last one.
-            let is_of_turn = timeline.awake_since_turn_ns(lcore, slice.to_ns) < slice.took_ns();
-            return if is_of_turn {
-                self.stolen(lcore, slice, timeline.last_turn_ns(lcore))
-            };
+            if timeline.awake_since_turn_ns(lcore, slice.to_ns) < slice.took_ns() {
+                self.stolen(lcore, slice, timeline.last_turn_ns(lcore));
+            }
+            return;
         }
         let took_ns = |turn: &KeptTurn| turn.slice.took_ns();
         if slice.doing != Doing::Turn || !is_among(&self.turns, self.wanted.slowest, slice.took_ns(), took_ns) {
