@@ -291,3 +291,21 @@ pub fn message(number: u32, len: usize) -> Vec<u8> {
     }
     bytes
 }
+
+/// What stands in memory.
+pub fn bytes(mr: &PeerMr, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    mr.read_into(offset, &mut bytes).unwrap();
+    bytes
+}
+
+/// What was written stands there once its send has completed; over UC some time later, since
+/// the completion says that the message has left.
+#[track_caller]
+pub fn assert_arrived(transport: Transport, mr: &PeerMr, offset: usize, expected: &[u8]) {
+    let deadline = Instant::now() + PATIENCE;
+    while transport == Transport::Uc && bytes(mr, offset, expected.len()) != expected && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(bytes(mr, offset, expected.len()), expected);
+}

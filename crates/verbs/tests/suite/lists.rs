@@ -1,6 +1,6 @@
 //! RDMA WRITEs and READs of parts of a region, posted as lists.
 
-use crate::common::{Options, Side, hand_back, pair};
+use crate::common::{Options, Side, assert_arrived, bytes, hand_back, pair};
 use verbline_verbs::rdma::{Connected, KeepSpec, KeptRegion, Operation, Part, PeerMr, Remote, Work, WorkList};
 use verbline_verbs::{Access, PostStop, SendOptions, SendOutcome, Transport, WrKind};
 
@@ -56,12 +56,6 @@ fn numbered(count: usize, seed: u8) -> Vec<u8> {
     (0..16 * count).map(|at| (at / 16) as u8 ^ seed).collect()
 }
 
-fn bytes(mr: &PeerMr, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    mr.read_into(0, &mut bytes).unwrap();
-    bytes
-}
-
 #[test]
 fn a_list_moves_all_its_parts_and_its_last_and_one_in_signal_every_complete() {
     for transport in [Transport::Rc, Transport::Uc] {
@@ -77,14 +71,14 @@ fn a_list_moves_all_its_parts_and_its_last_and_one_in_signal_every_complete() {
         assert_eq!(outcome, SendOutcome { posted: 13, ..SendOutcome::default() });
         assert_eq!(finish(&mut a), 4, "every fourth is signaled, and the last");
         let reversed: Vec<u8> = data.chunks(16).rev().flatten().copied().collect();
-        assert_eq!(bytes(&far, data.len()), reversed);
+        assert_arrived(transport, &far, 0, &reversed);
 
         if transport == Transport::Rc {
             near.write_from(0, &vec![0; data.len()]).unwrap();
             let outcome = a.qp.rc().unwrap().post_works(&mut list(&parts, read));
             assert_eq!((outcome.posted, outcome.stop), (13, None));
             finish(&mut a);
-            assert_eq!(bytes(&near, data.len()), data);
+            assert_eq!(bytes(&near, 0, data.len()), data);
         }
     }
 }
@@ -103,7 +97,7 @@ fn what_does_not_fit_is_told_and_can_follow() {
         assert_eq!((outcome.posted, outcome.stop), (room, stop));
         finish(&mut a);
     }
-    assert_eq!(bytes(&far, data.len()), data.chunks(16).rev().flatten().copied().collect::<Vec<u8>>());
+    assert_eq!(bytes(&far, 0, data.len()), data.chunks(16).rev().flatten().copied().collect::<Vec<u8>>());
     let none = a.qp.rc().unwrap().post_works(&mut works);
     assert_eq!(none, SendOutcome::default());
 }

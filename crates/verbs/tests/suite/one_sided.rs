@@ -1,9 +1,9 @@
 //! RDMA WRITE and READ, atomics and invalidation through the typed handles.
 
-use crate::common::{Options, Side, hand_back, pair};
+use crate::common::{Options, Side, assert_arrived, bytes, hand_back, pair};
 use verbline_verbs::{
     Access, Completion, PostStop, QpError, SendOptions, Status, Transport, WcOpcode, WrKind,
-    rdma::{Buffer, PeerMr, Remote},
+    rdma::{Buffer, Remote},
 };
 
 const ALL: Access = Access::LOCAL_WRITE;
@@ -31,12 +31,6 @@ fn status(completion: &Completion) -> Status {
     completion.status()
 }
 
-fn bytes(mr: &PeerMr, offset: usize, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    mr.read_into(offset, &mut bytes).unwrap();
-    bytes
-}
-
 #[test]
 fn a_write_lands_and_the_memory_comes_back() {
     for transport in [Transport::Rc, Transport::Uc] {
@@ -51,7 +45,7 @@ fn a_write_lands_and_the_memory_comes_back() {
         let (buffer, opcode) = finish(&mut a, &mut b, Completion::opcode);
         assert_eq!(opcode, WcOpcode::RdmaWrite);
         assert_eq!(buffer.into_packet().unwrap().data(), b"written from a packet");
-        assert_eq!(bytes(&target, 100, 21), b"written from a packet");
+        assert_arrived(transport, &target, 100, b"written from a packet");
         assert_eq!(bytes(&target, 121, 8), [0; 8]);
     }
 }

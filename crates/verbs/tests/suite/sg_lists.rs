@@ -11,7 +11,9 @@ use verbline_verbs::{
     rdma::{Buffer, PeerMr, Refused},
 };
 
-use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, message, open, pair, spec};
+use crate::common::{
+    Options, PATIENCE, Side, assert_arrived, bytes, connect, hand_back, init_spec, message, open, pair, spec,
+};
 
 const ALL: Access = Access::LOCAL_WRITE;
 
@@ -61,12 +63,6 @@ fn finish(a: &mut Side, b: &mut Side) -> (Buffer, Status) {
         });
     }
     done.unwrap()
-}
-
-fn bytes(mr: &PeerMr, offset: usize, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    mr.read_into(offset, &mut bytes).unwrap();
-    bytes
 }
 
 fn contents(entry: &SgEntry) -> &[u8] {
@@ -158,11 +154,7 @@ fn uc_gathers_writes_too() {
     let (parts, expected) = three_parts(&a, &near);
     a.qp.uc().unwrap().write(parts, far.remote(0), SendOptions::default()).unwrap();
     assert_eq!(finish(&mut a, &mut b).1, Status::SUCCESS);
-    let deadline = std::time::Instant::now() + PATIENCE;
-    // UC's completion says that the message has left.
-    while bytes(&far, 0, expected.len()) != expected {
-        assert!(std::time::Instant::now() < deadline, "the message arrives");
-    }
+    assert_arrived(Transport::Uc, &far, 0, &expected);
 }
 
 #[test]
