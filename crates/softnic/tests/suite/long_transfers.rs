@@ -11,7 +11,7 @@ use verbline_softnic::mlx5dv::mkey_init_attr_flags;
 
 /// Some 150 ms at first, and 3 ms and more once the pages are there (Zen 5). Under a sanitizer,
 /// which sees every byte that is copied, fewer bytes take as long.
-const BYTES: usize = if cfg!(portable_copy) { 2 << 20 } else { 256 << 20 };
+const BYTES: usize = if cfg!(portable_copy) { 32 << 20 } else { 256 << 20 };
 /// After which a transfer has begun, and is far from its end.
 const MOMENT: Duration = Duration::from_micros(200);
 /// A thread may lose its CPU for as long as a transfer takes: so it is tried again. That it ends
