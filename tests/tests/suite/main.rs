@@ -21,5 +21,6 @@ mod random_plans;
 mod region_sizes;
 mod reports;
 mod stalled;
+mod stopped_clients;
 mod tidy;
 mod trace;

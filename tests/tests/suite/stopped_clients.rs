@@ -1,0 +1,89 @@
+//! Clients of a run that are stopped, as `kill -STOP` does: neither the run notices, nor others who
+//! look at it.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde_json::Value;
+
+use crate::operate::{await_run, end, endless, look, rig, said};
+
+/// A client that does nothing more, and is killed in the end.
+struct Stopped(Child);
+
+impl Stopped {
+    /// Starts it, and stops it once it has something to say: it is being served then.
+    fn start(folder: &Path, words: &[&str]) -> Stopped {
+        let mut command = rig(folder, words).command();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0];
+        // What asks for something that lasts says so; what prints again and again prints.
+        match words[0] {
+            "stats" => child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap(),
+            _ => child.stderr.as_mut().unwrap().read_exact(&mut first).unwrap(),
+        }
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{words:?}: {stopped:?}");
+        Stopped(child)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the port has received by now.
+fn received(folder: &Path) -> u64 {
+    let shown = look(folder, &["stats", "--json"]);
+    assert!(shown.status.success(), "{}", said(&shown).1);
+    let report: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let port = report["ports"].as_array().unwrap().iter().find(|port| port["name"] == "in");
+    port.and_then(|port| port["rx_packets"].as_u64()).unwrap_or_else(|| panic!("{report:#}"))
+}
+
+#[test]
+fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let busy = ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
+    let run = endless(folder, &busy).start();
+    await_run(folder);
+    let file = folder.join("stopped.pcapng");
+    let stopped = [
+        &["stats", "--every", "20ms", "--json"][..],
+        &["trace", "--for", "10m", "--json"],
+        &["capture", "-w", file.to_str().unwrap()],
+    ]
+    .map(|words| Stopped::start(folder, words));
+
+    // Each of these looks is answered at once.
+    let (began, mut before) = (Instant::now(), received(folder));
+    while began.elapsed() < Duration::from_secs(3) {
+        std::thread::sleep(Duration::from_millis(250));
+        let now = received(folder);
+        assert!(now > before, "nothing was received meanwhile: {now}");
+        before = now;
+    }
+    let (shown, _) = said(&look(folder, &["stats"]));
+    assert!(shown.contains("drops    none"), "{shown}");
+    // Who takes nothing loses its trace two seconds after its socket is full.
+    let traced = || look(folder, &["trace", "--packets", "10", "--for", "5s"]);
+    let began = Instant::now();
+    while !traced().status.success() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", said(&traced()).1);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    let began = Instant::now();
+    end(run);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(stopped);
+}
