@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lcores ── one millisecond in N ──▶ keeper: an analysis, as a client of a trace has it
-//!                                        ▲ looked at by whoever asks
+//!                                        ▲ looked at for those who ask
 //! ```
 //!
 //! A run has one trace at a time, and this is one. It gives way to a client's ([`Keeper::lend`]),

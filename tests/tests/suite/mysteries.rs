@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::CpuSet;
 use serde_json::Value;
 
-use crate::operate::{await_run, end, endless, look, said};
+use crate::operate::{BUSY, await_run, end, endless, entry, look, said};
 
 /// For what must come to be.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -26,11 +26,6 @@ fn until(folder: &Path, words: &[&str], is_it: impl Fn(&Value) -> bool) -> Value
         }
         assert!(from.elapsed() < PATIENCE, "{words:?} says it never: {value:#}");
     }
-}
-
-fn entry<'a>(report: &'a Value, list: &str, name: &str) -> &'a Value {
-    let mut entries = report[list].as_array().unwrap().iter();
-    entries.find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("no {name} among the {list}"))
 }
 
 /// The port `in` has an lcore of its own, whose stage sleeps over each packet: the port posts no
@@ -107,8 +102,7 @@ fn why_a_packet_was_slow_is_found_though_its_thief_is_a_neighbour() {
     let folder = tempfile::tempdir().unwrap();
     // One that polls, since what sleeps is not robbed, and has packets at all times: a moment that
     // is taken from it is some packet's.
-    let busy = ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
-    let run = endless(folder.path(), &busy).start();
+    let run = endless(folder.path(), &BUSY).start();
     await_run(folder.path());
     let report = until(folder.path(), &["stats", "--json"], |_| true);
     let cpu = entry(&report, "lcores", "main")["cpu"].as_u64().unwrap();

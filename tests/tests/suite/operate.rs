@@ -18,6 +18,16 @@ pub(crate) fn endless(folder: &Path, words: &[&str]) -> Program {
     rig(folder, &["run", "tests/plans/rig.toml", "--quiet", "--set", "stage.numbers.params={}"]).with(words)
 }
 
+/// For an endless run that polls, and has packets at all times.
+pub(crate) const BUSY: [&str; 4] =
+    ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
+
+/// The entry of that name in a list of a report.
+pub(crate) fn entry<'a>(report: &'a Value, list: &str, name: &str) -> &'a Value {
+    let mut entries = report[list].as_array().unwrap().iter();
+    entries.find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("no {name} among the {list}"))
+}
+
 /// Looks at the run that has the CPUs meanwhile.
 pub(crate) fn look(folder: &Path, words: &[&str]) -> Output {
     rig(folder, words).command().output().unwrap()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 
-use crate::operate::{await_run, end, endless, look, rig, said};
+use crate::operate::{BUSY, await_run, end, endless, entry, look, rig, said};
 
 /// A client that does nothing more, and is killed in the end.
 struct Stopped(Child);
@@ -45,16 +45,14 @@ fn received(folder: &Path) -> u64 {
     let shown = look(folder, &["stats", "--json"]);
     assert!(shown.status.success(), "{}", said(&shown).1);
     let report: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let port = report["ports"].as_array().unwrap().iter().find(|port| port["name"] == "in");
-    port.and_then(|port| port["rx_packets"].as_u64()).unwrap_or_else(|| panic!("{report:#}"))
+    entry(&report, "ports", "in")["rx_packets"].as_u64().unwrap()
 }
 
 #[test]
 fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let busy = ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
-    let run = endless(folder, &busy).start();
+    let run = endless(folder, &BUSY).start();
     await_run(folder);
     let file = folder.join("stopped.pcapng");
     let stopped = [

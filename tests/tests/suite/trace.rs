@@ -101,7 +101,7 @@ fn the_slowest_of_the_last_time_are_kept_and_shown_again_and_again() {
     end(run);
 }
 
-/// The run itself keeps them, by its plan: whoever asks is told at once.
+/// The run itself keeps them, by its plan, and tells of them at once.
 #[test]
 fn the_slowest_that_the_run_keeps_are_shown_at_once_and_in_its_report() {
     let folder = tempfile::tempdir().unwrap();

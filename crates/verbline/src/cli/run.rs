@@ -64,7 +64,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     line.clear();
     tell_early(ran, options.length.0, &stop);
     let kept = operate.as_ref().and_then(Operate::kept);
-    conclude(app, ended, (is_ready.err(), kept), options.json, &stop)
+    conclude(app, ended, is_ready.err(), kept, options.json, &stop)
 }
 
 /// What of the run can be looked at.
@@ -168,7 +168,8 @@ fn tell_early(ran: Duration, length: Option<Duration>, stop: &StopRequest) {
 fn conclude(
     app: &dyn App,
     ended: Result<Report, EngineError>,
-    (not_ready, kept): (Option<String>, Option<Kept>),
+    not_ready: Option<String>,
+    kept: Option<Kept>,
     as_json: bool,
     stop: &StopRequest,
 ) -> ExitCode {

@@ -1,7 +1,7 @@
 //! What a peer reaches through a window or an indirect key: every range around what it grants, and
 //! far from it, by WRITE, READ and atomic, against an oracle that knows each byte's place.
 
-use crate::common::{Options, Side, bring_up, init_spec, only_soft, spec};
+use crate::common::{Options, Side, bring_up, bytes, init_spec, only_soft, spec};
 use verbline_verbs::expert::{MemoryWindow, WindowKind};
 use verbline_verbs::rdma::{PeerMr, Remote};
 use verbline_verbs::signature::{
@@ -292,9 +292,7 @@ fn done(side: &mut Side) -> Status {
 }
 
 fn bytes_of(mr: &PeerMr) -> Vec<u8> {
-    let mut bytes = vec![0; mr.len_bytes()];
-    mr.read_into(0, &mut bytes).unwrap();
-    bytes
+    bytes(mr, 0, mr.len_bytes())
 }
 
 /// Judges all that can be asked of these, and gives how often it was and was not granted.
