@@ -9,6 +9,7 @@ use super::cq::Cq;
 use super::errno::Refused;
 use super::keys::QpExtras;
 use super::mr::Mr;
+use super::patience::Deadline;
 use super::qp::{Cap, Qp, QpSpec};
 use super::sge::Remote;
 use super::srq::Srq;
@@ -192,6 +193,17 @@ impl Pair {
     /// What `a` needs to reach byte `offset` of `b`'s memory.
     pub(crate) fn remote(&self, offset: usize) -> Remote {
         self.b.mr.remote(offset)
+    }
+
+    /// What an RDMA WRITE that has completed brings to byte `offset` of `b`'s memory. Over UC a
+    /// completion says that the message has left, not that it is there: it is waited for.
+    pub(crate) fn is_written(&self, offset: usize, want: &[u8]) -> Outcome {
+        let there = || self.b.mr.take(offset, want.len());
+        let mut deadline = Deadline::new("what a UC RDMA WRITE brings");
+        while self.transport() == Transport::Uc && there() != want {
+            deadline.pause(|| format!("there is {:?}", there().escape_ascii().to_string()))?;
+        }
+        same_bytes("written", &there(), want)
     }
 
     /// A message goes from `a` to `b` and arrives whole: the pair works.

@@ -160,7 +160,7 @@ fn works(rig: &Rig, transport: Transport, op: Op) -> Outcome {
             same_bytes("written", &pair.b.mr.take(0, 8), b"ABCDEFGH")
         }
         Op::Write => {
-            same_bytes("written", &pair.b.mr.take(0, 8), b"ABCDEFGH")?;
+            pair.is_written(0, b"ABCDEFGH")?;
             no_receive_was_consumed(&pair)
         }
         _ => {
