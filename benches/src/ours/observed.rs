@@ -1,5 +1,5 @@
 //! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
-//! scraped, the live page open, each once a second, and if asked for the slowest packets of the
+//! scraped, the live page open, each so often a second, and if asked for the slowest packets of the
 //! last minute: by a client's trace of all that there is, or by the run itself, of one millisecond
 //! in N; beside the same plan that nobody can look at.
 
@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use verbline::engine::Observer;
+use verbline::engine::{Observer, Running};
 use verbline::plan::Plan;
 use verbline_operate::change::Change;
 use verbline_operate::client::Client;
@@ -23,11 +23,17 @@ use super::trading::{self, Lcores};
 use crate::Figures;
 use crate::figures::median;
 
-/// How long each run takes: an observer looks at it three times.
+/// How long a run at a plan's rate takes: an observer looks at it three times.
 const TIME: Duration = Duration::from_secs(3);
 
 /// How often each looks.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// A moment at full rate, and how often each looks then: ten times as often.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Between the coming or going of those who look and such a moment.
+const SETTLED: Duration = Duration::from_millis(50);
 
 /// The last time of which the slowest packets are kept.
 const LAST: Duration = Duration::from_secs(60);
@@ -57,7 +63,7 @@ struct Observers {
 }
 
 impl Observers {
-    fn of(plan: &Plan, observer: Observer, traced: Traced) -> Observers {
+    fn of(plan: &Plan, observer: Observer, traced: Traced, every: Duration) -> Observers {
         let socket = std::env::temp_dir().join(format!("verbline-observed-{}.sock", std::process::id()));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let metrics = MetricsSettings { listen, hosts: Vec::new(), connections_max: 0 };
@@ -72,21 +78,25 @@ impl Observers {
         let address = operate.metrics().expect("the metrics listen");
         let mut observers = Observers { stop: Vec::new(), threads: Vec::new(), operate, is_kept, socket };
         let top = top(&observers.socket);
-        observers.add("top", top);
-        observers.add("scrape", move || {
+        observers.add("top", every, top);
+        observers.add("scrape", every, move || {
             let text = get(address, "/metrics", "application/openmetrics-text; version=1.0.0");
             assert!(text.contains("verbline_"), "{text}");
         });
         for path in ["/", "/hello.json", "/graph.json"] {
             get(address, path, "*/*");
         }
-        observers.add("page", move || {
+        observers.add("page", every, move || {
             for path in ["/report.json", "/awake.json"] {
                 get(address, path, "*/*");
             }
         });
         if traced == Traced::Whole {
             observers.trace();
+        }
+        // It makes its memory as it starts.
+        while is_kept && observers.operate.kept().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
         }
         observers
     }
@@ -116,13 +126,13 @@ impl Observers {
         self.spawn("trace", stop, run);
     }
 
-    /// Has `look` called at once, and then every second.
-    fn add(&mut self, name: &str, mut look: impl FnMut() + Send + 'static) {
+    /// Has `look` called at once, and then so often.
+    fn add(&mut self, name: &str, every: Duration, mut look: impl FnMut() + Send + 'static) {
         let (stop, stopped) = channel::<()>();
         let run = move || {
             loop {
                 look();
-                match stopped.recv_timeout(EVERY) {
+                match stopped.recv_timeout(every) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
                 }
@@ -180,9 +190,12 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
     answer
 }
 
-/// Tick-to-trade at this many ticks a second (0: as fast as it goes), looked at and not, in this
-/// many pairs of short runs whose order alternates: `observed_…` and `alone_…` of `ticks_per_s` and
-/// `p99_ns`, and of each `…_ratio`, the median of the pairs'.
+/// Tick-to-trade, looked at and not, in this many pairs whose order alternates: `observed_…` and
+/// `alone_…` of `ticks_per_s` or of `p99_ns`, and of each `…_ratio`, the median of the pairs'.
+///
+/// As fast as it goes (0 ticks a second) the pairs are of moments of one run, each of them with a
+/// look: who shares a core with a virtual CPU takes up to half of its rate, for seconds at a time.
+/// At a plan's rate they are of runs that are looked at each second.
 ///
 /// With a CPU to spare the plan has one lcore, and who looks on has the other CPU.
 ///
@@ -190,30 +203,50 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
 /// If a run fails, or an observer is not answered.
 pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: bool) -> Figures {
     let lcores = if has_spare { Lcores::One } else { Lcores::Two };
-    let run = |is_observed: bool| {
-        trading::watched(lcores, ticks_per_second, TIME, |plan, running| {
-            is_observed.then(|| Observers::of(plan, running.observer(), traced))
-        })
+    let look = |plan: &Plan, running: &Running, every: Duration, is_observed: bool| {
+        is_observed.then(|| Observers::of(plan, running.observer(), traced, every))
     };
-    let pairs: Vec<[Figures; 2]> = (0..pairs)
-        .map(|pair| match pair % 2 {
-            0 => [true, false].map(run),
-            _ => {
-                let [alone, observed] = [false, true].map(run);
-                [observed, alone]
-            }
-        })
-        .collect();
-    let mut figures = Figures::default();
-    for name in ["ticks_per_s", "p99_ns"] {
-        let value = |figures: &Figures| figures.value(name).unwrap_or(f64::NAN);
-        figures = figures
-            .and(&format!("observed_{name}"), median(pairs.iter().map(|[observed, _]| value(observed))))
-            .and(&format!("alone_{name}"), median(pairs.iter().map(|[_, alone]| value(alone))))
-            .and(
-                &format!("{name}_ratio"),
-                median(pairs.iter().map(|[observed, alone]| value(observed) / value(alone))),
-            );
+    if ticks_per_second == 0 {
+        let whole_run = |plan: &Plan, running: &Running| {
+            running.wait(Some(EVERY));
+            in_turn(pairs, |is_observed| {
+                let looking = look(plan, running, MOMENT, is_observed);
+                running.wait(Some(SETTLED));
+                let (before, from_ns) = trading::published(&running.observer());
+                running.wait(Some(MOMENT));
+                let (after, to_ns) = trading::published(&running.observer());
+                drop(looking);
+                (after - before) as f64 * 1e9 / (to_ns - from_ns) as f64
+            })
+        };
+        return compared("ticks_per_s", &trading::watched(lcores, 0, whole_run).1);
     }
-    figures
+    let pairs = in_turn(pairs, |is_observed| {
+        let whole_run = |plan: &Plan, running: &Running| {
+            let looking = look(plan, running, EVERY, is_observed);
+            running.wait(Some(TIME));
+            drop(looking);
+        };
+        trading::watched(lcores, ticks_per_second, whole_run).0.value("p99_ns").unwrap_or(f64::NAN)
+    });
+    compared("p99_ns", &pairs)
+}
+
+/// What is measured while it is looked at and while it isn't, a pair each; the order alternates.
+fn in_turn(pairs: usize, mut measure: impl FnMut(bool) -> f64) -> Vec<[f64; 2]> {
+    let pair = |at: usize| match at % 2 {
+        0 => [true, false].map(&mut measure),
+        _ => {
+            let [alone, observed] = [false, true].map(&mut measure);
+            [observed, alone]
+        }
+    };
+    (0..pairs).map(pair).collect()
+}
+
+fn compared(name: &str, pairs: &[[f64; 2]]) -> Figures {
+    Figures::default()
+        .and(&format!("observed_{name}"), median(pairs.iter().map(|[observed, _]| *observed)))
+        .and(&format!("alone_{name}"), median(pairs.iter().map(|[_, alone]| *alone)))
+        .and(&format!("{name}_ratio"), median(pairs.iter().map(|[observed, alone]| observed / alone)))
 }

@@ -45,16 +45,15 @@ impl Lcores {
 /// # Panics
 /// If the plan does not load or the run fails.
 pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
-    watched(Lcores::Two, ticks_per_second, time, |_, _| ())
+    watched(Lcores::Two, ticks_per_second, |_, running| _ = running.wait(Some(time))).0
 }
 
-/// The same, with who looks at the run for as long as it lasts.
+/// The same for as long as `watch` takes, with what that gives.
 pub(crate) fn watched<T>(
     lcores: Lcores,
     ticks_per_second: u64,
-    time: Duration,
-    watch: impl Fn(&Plan, &Running) -> T,
-) -> Figures {
+    watch: impl FnOnce(&Plan, &Running) -> T,
+) -> (Figures, T) {
     let tally = Tally::default();
     let mut registry = Registry::new("tick-to-trade");
     stages::register(&mut registry, &tally);
@@ -65,9 +64,7 @@ pub(crate) fn watched<T>(
     let loaded = loader.load_str(&path.display().to_string(), &text);
     let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
-    let watching = watch(&plan, &running);
-    running.wait(Some(time));
-    drop(watching);
+    let watched = watch(&plan, &running);
     let report = finish(running);
     let outcome = report::outcome(&report, &tally.lock()).json;
     let mut figures = Figures::default();
@@ -79,5 +76,13 @@ pub(crate) fn watched<T>(
         figures = figures.and(&name, step["share"].as_f64().unwrap_or(f64::NAN));
     }
     let ticks = outcome["ticks_published"].as_f64().unwrap_or(0.0);
-    figures.and("ticks_per_s", ticks * 1e9 / report.elapsed_ns as f64)
+    (figures.and("ticks_per_s", ticks * 1e9 / report.elapsed_ns as f64), watched)
+}
+
+/// How many ticks the exchange has published so far, and at which time of the run, in nanoseconds.
+pub(crate) fn published(observer: &Observer) -> (u64, u64) {
+    let report = observer.snapshot().expect("the run is not over");
+    let exchange = report.stage("exchange").expect("the plan has an exchange");
+    let ticks = exchange.counters.iter().find(|counter| counter.name == "ticks").expect("it counts its ticks");
+    (ticks.value, report.elapsed_ns)
 }

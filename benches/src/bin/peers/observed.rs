@@ -7,13 +7,14 @@ use crate::row::{Goal, Row, Source};
 use Goal::{RatioAtLeast, RatioAtMost};
 use Source::Figure;
 
-/// Pairs of runs in a round, whose order alternates.
-const PAIRS: usize = 4;
+/// Pairs in a round, whose order alternates: of moments at full rate, of runs at a plan's.
+const PAIRS_OF_MOMENTS: usize = 200;
+const PAIRS_OF_RUNS: usize = 4;
 
 /// Who looks at a run besides `top`, a scraper and the page: the flag of it, and in words.
-const ALONE: (&str, &str) = ("", "looked at by `top`, a scraper and the live page, once a second each");
+const ALONE: (&str, &str) = ("", "looked at by `top`, a scraper and the live page");
 const KEPT: (&str, &str) =
-    (" --one-in 32", "looked at likewise, while the run itself keeps its slowest packets, of one millisecond in 32");
+    (" --one-in 128", "looked at likewise, while the run itself keeps its slowest packets, of one millisecond in 128");
 const TRACED: (&str, &str) =
     (" --traced", "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets");
 
@@ -32,28 +33,29 @@ pub(crate) fn group() -> Group {
     for (rate, p99, (flag, by), has_spare) in KINDS {
         let at = contenders.len();
         let flags = [flag, if has_spare { " --spare" } else { "" }].concat();
-        for (name, ticks_per_s) in [("full rate", 0), ("plan's rate", 50_000)] {
-            contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {PAIRS}{flags}")) });
+        for (name, ticks_per_s, pairs) in [("full rate", 0, PAIRS_OF_MOMENTS), ("plan's rate", 50_000, PAIRS_OF_RUNS)] {
+            contenders.push(Contender { name, ..Contender::ours(&format!("observed {ticks_per_s} {pairs}{flags}")) });
         }
         let whose = match has_spare {
             true => format!("{by}, on a CPU that no lcore has"),
             false => format!("{by}, on the lcores' own two CPUs"),
         };
-        let row = |name, what: String, unit, figures: [Source; 2], scale, goal, ratio| Row {
+        let row = |name, what: String, peer_name, unit, figures: [Source; 2], scale, goal, ratio| Row {
             name,
             // Rows live as long as the program.
             what: what.leak(),
             unit,
             ours: figures[0],
             peer: figures[1],
-            peer_name: "a run that nobody can look at",
+            peer_name,
             scale,
             goal,
             ratio: Some(ratio),
         };
         rows.push(row(
             rate,
-            format!("tick to trade, ticks as fast as the channels take them, {whose}"),
+            format!("tick to trade, ticks as fast as the channels take them, ten times a second {whose}"),
+            "moments of the same run that nobody looks at",
             "M ticks/s",
             [Figure(at, "observed_ticks_per_s"), Figure(at, "alone_ticks_per_s")],
             1e6,
@@ -62,7 +64,8 @@ pub(crate) fn group() -> Group {
         ));
         rows.push(row(
             p99,
-            format!("tick to trade at 50,000 ticks a second, 99th percentile, {whose}"),
+            format!("tick to trade at 50,000 ticks a second, 99th percentile, each second {whose}"),
+            "a run that nobody can look at",
             "µs",
             [Figure(at + 1, "observed_p99_ns"), Figure(at + 1, "alone_p99_ns")],
             1e3,

@@ -75,7 +75,7 @@ pub(crate) enum Subject {
     Saturated { pairs: usize },
     /// Tick-to-trade at this many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },
-    /// Tick-to-trade at this many ticks a second, looked at beside not, in this many pairs of runs
+    /// Tick-to-trade at this many ticks a second, looked at beside not, in this many pairs
     Observed {
         ticks_per_s: u64,
         pairs: usize,

@@ -39,7 +39,8 @@ impl Keys for Raw {
     const KEYS: &'static [AppKey] = &[
         AppKey::integer("slowest", 1..=100, "how many packets are kept, and how many turns").or(10),
         AppKey::integer("last_s", 1..=3_600, "of how long a time, up to now").or(60).unit("s"),
-        AppKey::integer("one_in", 1..=1_000, "one millisecond in N is recorded, and one as an lcore comes late").or(32),
+        AppKey::integer("one_in", 1..=1_000, "one millisecond in N is recorded, and one as an lcore comes late")
+            .or(128),
     ];
 }
 
