@@ -205,7 +205,9 @@ impl<'a> Told<'a> {
     /// time since the start.
     pub(crate) fn awake(&mut self, now: Instant) -> Result<String, Refusal> {
         let unread = |error| Refusal::new("over", format!("the report can't be read: {error}"));
-        let seen: Seen = serde_json::to_value(self.report(now)?).and_then(serde_json::from_value).map_err(unread)?;
+        // By its text: a tree of values takes ten times the memory.
+        let text = serde_json::to_string(self.report(now)?).map_err(unread)?;
+        let seen: Seen = serde_json::from_str(&text).map_err(unread)?;
         let is_due =
             |kept: &[(Instant, Seen)]| kept.last().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= AWAKE);
         let change = match self.awake.first() {

@@ -40,7 +40,10 @@ impl Times {
     pub(crate) fn report(&self, sum_ns: u64, to_ns: impl Fn(u64) -> u64) -> TimesReport {
         let counts = self.bins.iter().map(Count::value).enumerate().filter(|(_, count)| *count > 0);
         let bin = |(bin, count)| TimeBin { below_ns: end_of(bin).map_or(u64::MAX, &to_ns), count };
-        let bins: Vec<TimeBin> = counts.map(bin).collect();
+        // Room for all of them: reports that are taken while the run lasts are of one size, and the
+        // memory of who takes them does not grow with each new bin.
+        let mut bins: Vec<TimeBin> = Vec::with_capacity(BINS);
+        bins.extend(counts.map(bin));
         let max_ns = to_ns(self.max.value());
         let of = |share: f64| quantile(&bins, share).min(max_ns);
         TimesReport {
