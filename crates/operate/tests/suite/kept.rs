@@ -180,7 +180,7 @@ fn a_run_keeps_nothing_unless_its_plan_says_so() {
     served.assert_undisturbed();
     assert_eq!(TraceSettings::of(&plan("")).unwrap(), None);
     let settings = TraceSettings::of(&plan("\n[trace]\n")).unwrap().unwrap();
-    assert_eq!((settings.slowest, settings.last.as_secs(), settings.one_in.get()), (10, 60, 32));
+    assert_eq!((settings.slowest, settings.last.as_secs(), settings.one_in.get()), (10, 60, 128));
     for (faulty, says) in [
         ("slowest = 0", "1 to 100"),
         ("slowest = 101", "1 to 100"),
