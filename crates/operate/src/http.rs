@@ -10,7 +10,7 @@ use httparse::{EMPTY_HEADER, Request, Status};
 
 use crate::metrics::exposition::Format;
 use crate::page;
-use crate::protocol::{Ask, Refusal};
+use crate::protocol::{ANSWER_BYTES, Ask, Refusal};
 use crate::snapshot_cache::Told;
 
 /// Headers of one request.
@@ -55,7 +55,8 @@ impl Reply {
              connect-src 'self'; img-src data:\r\n\r\n",
             body.len()
         );
-        let mut bytes = head.into_bytes();
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+        bytes.extend_from_slice(head.as_bytes());
         if with_body {
             bytes.extend_from_slice(body.as_bytes());
         }

@@ -263,10 +263,25 @@ pub struct TraceHeadPlace {
     pub lcore: usize,
 }
 
+/// Room that each answer begins with. Reports get longer as a run lasts: without it the memory of
+/// who answers would have a hole for each size that an answer had.
+pub(crate) const ANSWER_BYTES: usize = 64 << 10;
+
 /// A line of an answer: `body` is JSON already.
 pub(crate) fn line(id: Option<u64>, word: &str, body: &str) -> Vec<u8> {
     let id = id.map_or(String::new(), |id| format!(r#""id":{id},"#));
-    format!("{{\"verbline\":{VERSION},{id}\"{word}\":{body}}}\n").into_bytes()
+    let mut line = Vec::with_capacity(ANSWER_BYTES);
+    for part in ["{\"verbline\":", &VERSION.to_string(), ",", &id, "\"", word, "\":", body, "}\n"] {
+        line.extend_from_slice(part.as_bytes());
+    }
+    line
+}
+
+/// An answer as JSON.
+pub(crate) fn json(answer: &impl Serialize) -> serde_json::Result<String> {
+    let mut text = Vec::with_capacity(ANSWER_BYTES);
+    serde_json::to_writer(&mut text, answer)?;
+    String::from_utf8(text).map_err(serde::ser::Error::custom)
 }
 
 /// A line that refuses.

@@ -127,7 +127,7 @@ impl<'a> Told<'a> {
     pub(crate) fn json(&mut self, ask: Ask, now: Instant) -> Result<String, Refusal> {
         let text = match ask {
             Ask::Hello => serde_json::to_string(&self.run.hello()),
-            Ask::Report => serde_json::to_string(self.report(now)?),
+            Ask::Report => protocol::json(self.report(now)?),
             Ask::Graph => Ok(self.run.graph.clone()),
             Ask::Kept => return self.kept(now),
             Ask::Capture | Ask::Trace | Ask::Log => {
@@ -174,7 +174,7 @@ impl<'a> Told<'a> {
                 let starting = || Refusal::new("starting", "the run has kept nothing yet; ask again");
                 let kept = self.run.kept().ok_or_else(starting)?;
                 let unwritten = |error| Refusal::new("over", format!("the answer can't be written: {error}"));
-                (now, serde_json::to_string(&kept).map_err(unwritten)?)
+                (now, protocol::json(&kept).map_err(unwritten)?)
             }
         };
         Ok(self.kept.insert(text).1.clone())
@@ -206,7 +206,7 @@ impl<'a> Told<'a> {
     pub(crate) fn awake(&mut self, now: Instant) -> Result<String, Refusal> {
         let unread = |error| Refusal::new("over", format!("the report can't be read: {error}"));
         // By its text: a tree of values takes ten times the memory.
-        let text = serde_json::to_string(self.report(now)?).map_err(unread)?;
+        let text = protocol::json(self.report(now)?).map_err(unread)?;
         let seen: Seen = serde_json::from_str(&text).map_err(unread)?;
         let is_due =
             |kept: &[(Instant, Seen)]| kept.last().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= AWAKE);

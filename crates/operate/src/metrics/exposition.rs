@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use verbline_engine::Report;
 
 use crate::metrics::families::{Family, Value, families};
-use crate::protocol::Hello;
+use crate::protocol::{ANSWER_BYTES, Hello};
 
 /// What every name begins with.
 const PREFIX: &str = "verbline";
@@ -45,7 +45,7 @@ impl Format {
 pub(crate) fn text(hello: &Hello, report: &Report, connections_max: u32, format: Format) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Collected(families(hello, report, connections_max))));
-    let mut out = String::new();
+    let mut out = String::with_capacity(ANSWER_BYTES);
     // Writing into a string doesn't fail.
     let _ = text::encode(&mut out, &registry);
     match format {
