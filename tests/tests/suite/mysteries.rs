@@ -34,7 +34,7 @@ fn until(folder: &Path, words: &[&str], is_it: impl Fn(&Value) -> bool) -> Value
 fn two_lcores_who_holds_the_packets_of_a_peer_that_does_not_read_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let sets = [
-        "lcore.reader={cpu=\"allowed:1\",idle=\"event\"}",
+        "lcore.reader={cpu=\"allowed:1\",idle=\"event\",drain=\"60s\"}",
         "port.in.lcore=reader",
         "stage.sink.lcore=reader",
         "stage.sink.params={habit=\"doze\"}",
