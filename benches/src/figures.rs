@@ -51,6 +51,18 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// What is measured of each of two sides, a pair each; the order alternates.
+pub fn in_turn<T: Copy>(pairs: usize, [one, other]: [T; 2], mut measure: impl FnMut(T) -> f64) -> Vec<[f64; 2]> {
+    let pair = |at: usize| match at % 2 {
+        0 => [one, other].map(&mut measure),
+        _ => {
+            let [of_other, of_one] = [other, one].map(&mut measure);
+            [of_one, of_other]
+        }
+    };
+    (0..pairs).map(pair).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use verbline::engine::Clock;
 use super::lcores::preamble;
 use super::stages::{Waits, finish, registry, start, watch};
 use crate::Figures;
-use crate::figures::median;
+use crate::figures::{in_turn, median};
 use crate::pair::{cpus, race};
 
 /// Between wake-ups: long enough for the other side to be asleep again.
@@ -170,15 +170,7 @@ pub fn saturated(idle: &str) -> Figures {
 /// first changes from pair to pair, so that neither a drift nor the order favours one.
 pub fn adaptive_beside_poll(pairs: usize) -> Figures {
     let rate = |mode| saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
-    let rates: Vec<[f64; 2]> = (0..pairs)
-        .map(|pair| match pair % 2 {
-            0 => ["adaptive", "poll"].map(rate),
-            _ => {
-                let [poll, adaptive] = ["poll", "adaptive"].map(rate);
-                [adaptive, poll]
-            }
-        })
-        .collect();
+    let rates = in_turn(pairs, ["adaptive", "poll"], rate);
     let mut ratios: Vec<f64> = rates.iter().map(|[adaptive, poll]| adaptive / poll).collect();
     ratios.sort_by(f64::total_cmp);
     let [adaptive, poll] = [0, 1].map(|mode| median(rates.iter().map(|pair| pair[mode])));

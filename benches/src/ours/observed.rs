@@ -21,7 +21,7 @@ use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk
 
 use super::trading::{self, Lcores};
 use crate::Figures;
-use crate::figures::median;
+use crate::figures::{in_turn, median};
 
 /// How long a run at a plan's rate takes: an observer looks at it three times.
 const TIME: Duration = Duration::from_secs(3);
@@ -209,7 +209,7 @@ pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: 
     if ticks_per_second == 0 {
         let whole_run = |plan: &Plan, running: &Running| {
             running.wait(Some(EVERY));
-            in_turn(pairs, |is_observed| {
+            in_turn(pairs, [true, false], |is_observed| {
                 let looking = look(plan, running, MOMENT, is_observed);
                 running.wait(Some(SETTLED));
                 let (before, from_ns) = trading::published(&running.observer());
@@ -221,7 +221,7 @@ pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: 
         };
         return compared("ticks_per_s", &trading::watched(lcores, 0, whole_run).1);
     }
-    let pairs = in_turn(pairs, |is_observed| {
+    let pairs = in_turn(pairs, [true, false], |is_observed| {
         let whole_run = |plan: &Plan, running: &Running| {
             let looking = look(plan, running, EVERY, is_observed);
             running.wait(Some(TIME));
@@ -232,18 +232,7 @@ pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: 
     compared("p99_ns", &pairs)
 }
 
-/// What is measured while it is looked at and while it isn't, a pair each; the order alternates.
-fn in_turn(pairs: usize, mut measure: impl FnMut(bool) -> f64) -> Vec<[f64; 2]> {
-    let pair = |at: usize| match at % 2 {
-        0 => [true, false].map(&mut measure),
-        _ => {
-            let [alone, observed] = [false, true].map(&mut measure);
-            [observed, alone]
-        }
-    };
-    (0..pairs).map(pair).collect()
-}
-
+/// Figures of pairs, of what was measured while it was looked at and while it wasn't.
 fn compared(name: &str, pairs: &[[f64; 2]]) -> Figures {
     Figures::default()
         .and(&format!("observed_{name}"), median(pairs.iter().map(|[observed, _]| *observed)))
