@@ -134,7 +134,7 @@ impl Drop for Terminal {
 
 /// Both ends of a new pseudo-terminal (pty(7)): that of the screen and keyboard, that of programs.
 pub fn terminal_pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     let name = ptsname(&master, Vec::new())?;

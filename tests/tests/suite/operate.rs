@@ -1,13 +1,14 @@
 //! `ps`, `stats` and `top` of a run that lasts: what a person sees in 80 columns, and a program
 //! reads.
 
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Program, Started, Terminal, assert_fits, unwrapped};
+use verbline_tests::{Program, Started, Terminal, assert_fits, terminal_pair, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
 pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
@@ -183,6 +184,32 @@ fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
     let left = top();
     rustix::process::kill_process(rustix::process::Pid::from_child(&run.0), Signal::INT).unwrap();
     is_given_back(left, "rig: the run is over");
+}
+
+#[test]
+fn two_lcores_top_ends_when_its_terminal_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = endless(folder.path(), &[]).command();
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let _run = Beside(command.spawn().unwrap());
+    await_run(folder.path());
+    let (mut master, slave) = terminal_pair(80.try_into().unwrap()).unwrap();
+    let mut top = rig(folder.path(), &["top"]).with_env("TERM", "xterm").command();
+    let end = || slave.try_clone().unwrap();
+    top.stdin(end()).stdout(end()).stderr(end());
+    let mut top = Beside(top.spawn().unwrap());
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("rig, process") {
+        let mut bytes = [0; 4096];
+        let len = master.read(&mut bytes).unwrap();
+        seen.extend_from_slice(&bytes[..len]);
+    }
+    drop(master);
+    let end = (0..2000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        top.0.try_wait().unwrap()
+    });
+    assert!(end.expect("it stays").success(), "{end:?}");
 }
 
 #[test]

@@ -257,7 +257,7 @@ mod tests {
     fn the_document_shows_what_a_run_has_kept_with_the_time_of_each() {
         let at = |seconds: u64| seconds * 1_000_000_000;
         let (mut found, now_ns) = (summary(), at(600));
-        found.one_in = std::num::NonZeroU32::new(32);
+        found.one_in = std::num::NonZeroU32::new(128);
         (found.elapsed_ns, found.slowest[0].at_ns, found.turns[0].at_ns) = (at(62), at(588), at(571));
         let pauses = [(at(540), at(541)), (at(550), at(552)), (at(560), at(563))].map(|(from, to)| (from, Some(to)));
         let pauses = pauses.into_iter().chain([(at(599), None)]);

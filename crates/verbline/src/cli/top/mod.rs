@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use verbline_operate::client::open;
 
 use super::args_operate::TopOptions;
@@ -68,7 +69,11 @@ fn show(taken: &mut Taken, state: &mut State, news: &Receiver<News>) -> io::Resu
     let mut is_changed = true;
     loop {
         if is_changed {
-            taken.terminal.draw(|frame| screen::draw(frame, state, palette))?;
+            match taken.terminal.draw(|frame| screen::draw(frame, state, palette)) {
+                // The terminal is gone (tty(4)), and who looked at it with it.
+                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(End::Quit),
+                drawn => drawn?,
+            };
         }
         let did = taken.wait(LOOK_EVERY)?;
         is_changed = did != Did::Nothing;

@@ -1,6 +1,7 @@
 //! The terminal: taken for a screen, and given back as it was, however the command ends.
 
-use std::io::{self, Stdout, stdout};
+use std::io::{self, Stdout, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,8 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -19,7 +22,9 @@ use super::state::Key;
 
 /// A terminal that is taken; dropping it gives it back.
 pub(crate) struct Taken {
-    pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: its `Drop` prints that the cursor can't be shown, and panics where standard
+    /// error has gone with the terminal. [`give_back`] shows the cursor.
+    pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// A signal asks for the end.
     asked: Arc<AtomicBool>,
 }
@@ -55,7 +60,7 @@ impl Taken {
         let entered = execute!(stdout(), EnterAlternateScreen);
         let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
         match terminal {
-            Ok(terminal) => Ok(Taken { terminal, asked }),
+            Ok(terminal) => Ok(Taken { terminal: ManuallyDrop::new(terminal), asked }),
             Err(error) => {
                 give_back();
                 Err(error)
@@ -68,15 +73,42 @@ impl Taken {
     /// # Errors
     /// The terminal can't be read.
     pub(crate) fn wait(&self, patience: Duration) -> io::Result<Did> {
-        let is_there = match poll(patience) {
+        // What crossterm has read already makes the terminal no more readable: it is asked first.
+        let mut did = self.look(Duration::ZERO)?;
+        if did == Did::Nothing {
+            did = self.look(patience)?;
+        }
+        Ok(did)
+    }
+
+    /// What was done, once the terminal says something or after `patience`. crossterm reads the end
+    /// of a terminal that has gone again and again, for as long as it waits, so that it is asked
+    /// only of one that is there, and never to wait.
+    fn look(&self, patience: Duration) -> io::Result<Did> {
+        let is_gone = hangs_up_within(patience)?;
+        // Relaxed: the flag carries no data; a look later is soon enough.
+        if is_gone || self.asked.load(Ordering::Relaxed) {
+            return Ok(Did::Left);
+        }
+        let is_there = match poll(Duration::ZERO) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
             polled => polled?,
         };
-        // Relaxed: the flag carries no data; a look later is soon enough.
-        if self.asked.load(Ordering::Relaxed) {
-            return Ok(Did::Left);
-        }
         if is_there { Ok(meant(&read()?)) } else { Ok(Did::Nothing) }
+    }
+}
+
+/// Whether nobody is at the terminal any more. Looks until there is something to read, a signal
+/// comes or `patience` is over.
+fn hangs_up_within(patience: Duration) -> io::Result<bool> {
+    let keyboard = stdin();
+    let mut looked = [PollFd::new(&keyboard, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).unwrap_or_default();
+    match event::poll(&mut looked, Some(&patience)) {
+        Err(Errno::INTR) => Ok(false),
+        polled => polled
+            .map(|_| looked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+            .map_err(io::Error::from),
     }
 }
 
