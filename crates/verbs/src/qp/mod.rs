@@ -332,8 +332,8 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-/// 24 bits that differ from QP to QP.
-fn fresh_psn() -> u32 {
+/// 24 bits that differ from connection to connection.
+pub(crate) fn fresh_psn() -> u32 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only spreading the numbers matters. The multiplier is 2^64 over the golden ratio,
     // which spreads consecutive numbers evenly.

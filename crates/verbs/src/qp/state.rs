@@ -15,7 +15,7 @@ use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
 use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
 use crate::qp::multicast::{self, Membership};
-use crate::qp::{QpError, QueuePair};
+use crate::qp::{QpError, QueuePair, fresh_psn};
 use crate::transport::Transport;
 use crate::wr::send::Destination;
 
@@ -37,9 +37,16 @@ impl QueuePair {
             Transport::Rc | Transport::Uc => AttrMask::PKEY_INDEX | AttrMask::ACCESS_FLAGS,
             Transport::RawPacket => AttrMask::NONE,
         };
+        let begins_anew = self.state == QpState::Reset;
         self.modify(&attr, AttrMask::STATE | AttrMask::PORT | rest)?;
         self.local.gid_index = spec.gid_index;
         self.local.gid = gid;
+        if begins_anew {
+            // What the connection before left under way on the network, packets and acknowledgements
+            // both, would be taken for this one's if it counted from there again.
+            self.local.psn = fresh_psn();
+            self.local.peer = None;
+        }
         Ok(())
     }
 
@@ -233,7 +240,8 @@ impl QueuePair {
         Ok(attr)
     }
 
-    /// What a peer must know to reach it. Complete from INIT on.
+    /// What a peer must know to reach it. Complete from INIT on; with another PSN each time that the
+    /// QP comes there from RESET.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             qpn: self.qpn(),

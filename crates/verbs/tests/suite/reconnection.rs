@@ -1,7 +1,7 @@
 //! A QP that is reset and connected again begins anew: nothing of before is received, and nothing
 //! of the new connection is lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, init_spec, only_soft, spec};
@@ -60,10 +60,15 @@ impl Half {
         self.side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
     }
 
-    fn connect_again(&mut self, options: &Options, peer: &Endpoint) {
+    /// Leaves the connection for a new one, at a place of its own.
+    fn begin_again(&mut self, options: &Options) -> u32 {
         self.side.qp.to_reset().unwrap();
         self.initialise(options);
-        bring_up(&mut self.side, peer, options);
+        self.side.qp.endpoint().psn
+    }
+
+    fn connect(&mut self, options: &Options, peer: Endpoint, psn: u32) {
+        bring_up(&mut self.side, &Endpoint { psn, ..peer }, options);
         self.side.post_recvs(2);
     }
 
@@ -103,12 +108,16 @@ fn lost(transport: Transport) -> u64 {
     let (mut a, mut b) = (Half::new("soft0", &options), Half::new("soft1", &options));
     let (to_a, to_b) = (a.side.qp.endpoint(), b.side.qp.endpoint());
     let (a_memory, b_memory) = (a.memory.remote(0), b.memory.remote(0));
-    let (begin, end) = (Meeting::default(), Meeting::default());
+    let (told, begin, end) = (Meeting::default(), Meeting::default(), Meeting::default());
+    let (a_psn, b_psn) = (AtomicU32::new(0), AtomicU32::new(0));
     let (posted, mut lost) = (AtomicU64::new(0), 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
-                a.connect_again(&options, &to_b);
+                // Relaxed, and all four: they meet in between.
+                a_psn.store(a.begin_again(&options), Ordering::Relaxed);
+                told.wait(round);
+                a.connect(&options, to_b, b_psn.load(Ordering::Relaxed));
                 begin.wait(2 * round - 1);
                 a.write_first(transport, b_memory);
                 // It says that B has polled all there is, so A's next goes by the mailbox, where
@@ -130,7 +139,9 @@ fn lost(transport: Transport) -> u64 {
             }
         });
         for round in 1..=ROUNDS {
-            b.connect_again(&options, &to_a);
+            b_psn.store(b.begin_again(&options), Ordering::Relaxed);
+            told.wait(round);
+            b.connect(&options, to_a, a_psn.load(Ordering::Relaxed));
             begin.wait(2 * round - 1);
             b.write_first(transport, a_memory);
             b.send(b"go on");
