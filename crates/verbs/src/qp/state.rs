@@ -42,8 +42,8 @@ impl QueuePair {
         self.local.gid_index = spec.gid_index;
         self.local.gid = gid;
         if begins_anew {
-            // What the connection before left under way on the network, packets and acknowledgements
-            // both, would be taken for this one's if it counted from there again.
+            // What the connection before left under way on the network, packets and
+            // acknowledgements both, would be taken for this one's if it counted on from there.
             self.local.psn = fresh_psn();
             self.local.peer = None;
         }
@@ -240,8 +240,8 @@ impl QueuePair {
         Ok(attr)
     }
 
-    /// What a peer must know to reach it. Complete from INIT on; with another PSN each time that the
-    /// QP comes there from RESET.
+    /// What a peer must know to reach it. Complete from INIT on; with another PSN each time that
+    /// the QP comes there from RESET.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             qpn: self.qpn(),
