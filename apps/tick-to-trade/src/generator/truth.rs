@@ -97,6 +97,9 @@ impl TruthBook {
 
     pub(super) fn new(locate: u16, symbol: Symbol, mid_ticks: u32, capacity: u32) -> Self {
         let mid = BAND_TICKS / 2;
+        // Written to, so that an lcore meets no page of it for the first time.
+        let mut live = vec![NIL; capacity as usize];
+        live.clear();
         Self {
             locate,
             symbol,
@@ -107,7 +110,7 @@ impl TruthBook {
                 capacity as usize
             ],
             free: (0..capacity).rev().collect(),
-            live: Vec::with_capacity(capacity as usize),
+            live,
             queues: [vec![EMPTY; BAND_TICKS as usize], vec![EMPTY; BAND_TICKS as usize]],
             best: [0, BAND_TICKS - 1],
         }

@@ -36,12 +36,15 @@ impl Tallies {
         if now_ns < from_ns.saturating_add((last_ns / SLICES).max(1)) {
             return;
         }
-        self.slices.push_back((now_ns, Tally::new(self.wanted)));
         // One whose successor began before that time has nothing of it.
         let is_over = |slices: &VecDeque<(u64, Tally)>| slices.get(1).is_some_and(|(next, _)| next + last_ns < now_ns);
+        let mut over = None;
         while is_over(&self.slices) {
-            self.slices.pop_front();
+            over = self.slices.pop_front();
         }
+        let mut fresh = over.map_or_else(|| Tally::new(self.wanted), |(_, tally)| tally);
+        fresh.clear();
+        self.slices.push_back((now_ns, fresh));
     }
 
     /// The one that counts now.

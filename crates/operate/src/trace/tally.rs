@@ -100,8 +100,13 @@ pub(super) struct Tally {
     pub(super) turns: Vec<KeptTurn>,
 }
 
+/// There is room for this many of the slowest from the start on.
+const ROOM_MAX: usize = 256;
+
 impl Tally {
     pub(super) fn new(wanted: Wanted) -> Tally {
+        // One is inserted before another goes.
+        let room = wanted.slowest.min(ROOM_MAX) + 1;
         Tally {
             wanted,
             packets: 0,
@@ -113,9 +118,36 @@ impl Tally {
             other_paths: Times::default(),
             parts: HashMap::new(),
             first: Vec::new(),
-            slowest: Vec::new(),
-            turns: Vec::new(),
+            slowest: Vec::with_capacity(room),
+            turns: Vec::with_capacity(room),
         }
+    }
+
+    /// As it was made, with the room that it has come to by now: a run that keeps its last minute
+    /// takes no more memory as minutes go.
+    pub(super) fn clear(&mut self) {
+        let Tally {
+            wanted: _,
+            packets,
+            partial,
+            under_way,
+            events,
+            lost,
+            paths,
+            other_paths,
+            parts,
+            first,
+            slowest,
+            turns,
+        } = self;
+        [packets, partial, under_way, events].map(|count| *count = 0);
+        *other_paths = Times::default();
+        lost.clear();
+        paths.clear();
+        parts.clear();
+        first.clear();
+        slowest.clear();
+        turns.clear();
     }
 
     /// Whether it has counted all packets that are wanted.
