@@ -60,8 +60,8 @@ counts! {
 }
 
 impl Measured {
-    pub(crate) fn new() -> Result<Measured, StageError> {
-        Ok(Measured { latencies: Latencies::new()?, counts: Counts::default() })
+    pub(crate) fn new(stage: &StageContext<'_>) -> Result<Measured, StageError> {
+        Ok(Measured { latencies: Latencies::new(stage, WAYS)?, counts: Counts::default() })
     }
 
     fn add(&mut self, other: &Measured) {

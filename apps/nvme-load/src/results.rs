@@ -64,8 +64,8 @@ counts! {
 }
 
 impl Measured {
-    pub(crate) fn new(block_bytes: u64) -> Result<Measured, StageError> {
-        let (latencies, failures) = (Latencies::new()?, Vec::with_capacity(4));
+    pub(crate) fn new(stage: &StageContext<'_>, block_bytes: u64) -> Result<Measured, StageError> {
+        let (latencies, failures) = (Latencies::new(stage, WAYS)?, Vec::with_capacity(4));
         Ok(Measured { latencies, counts: Counts::default(), block_bytes, failures })
     }
 

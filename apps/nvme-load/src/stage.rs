@@ -163,7 +163,7 @@ impl Initiator {
             rng: fastrand::Rng::with_seed(settings.seed),
             writer: fastrand::u32(..),
             scratch: vec![0; settings.slot_bytes().max(pattern::BYTES_MIN)],
-            measured: Some(Measured::new(settings.block_bytes.into())?),
+            measured: Some(Measured::new(stage, settings.block_bytes.into())?),
             results,
             answered: stage.counter("answered"),
             stopping: false,

@@ -131,15 +131,16 @@ pub use setup::select_device::gid as preferred_gid;
 pub use stats::clock::{Clock, Tick};
 pub use stats::connection_counters::ConnectionsReport;
 pub use stats::counter::Counter;
-pub use stats::counters::{CounterReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
+pub use stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 pub use stats::drop_reason::{DropReason, STAGE_REASONS_MAX};
 pub use stats::operations::{OperationReport, OperationsReport};
+pub use stats::own_figures::{CounterReport, HistogramReport};
 pub use stats::report::{
     ConnectionReport, ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport,
     REPORT_VERSION, Report,
 };
 pub use stats::status::StatusReport;
-pub use stats::times::{TimeBin, TimesReport};
+pub use stats::times::{Histogram, TimeBin, TimesReport};
 pub use stats::wakes::WakeReport;
 pub use stats::warnings::Warning;
 pub use stats::wire::{DatagramsReport, IncidentsReport, WireReport};

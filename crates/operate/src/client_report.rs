@@ -147,6 +147,17 @@ seen! {
             timed: u64,
             alloc_failed: u64,
             call_times: Times,
+            histograms: Option<Vec<Histogram>>,
+        }
+    }
+
+    /// Times that a stage measures itself. A run of before there were any has no list of them.
+    Histogram by name {
+        is {
+            name: String,
+        }
+        counts {
+            times: Times,
         }
     }
 

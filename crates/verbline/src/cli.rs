@@ -36,6 +36,7 @@ mod said;
 #[cfg(test)]
 mod screens;
 mod signals;
+mod stage_text;
 mod stats;
 mod stats_tables;
 mod tables;

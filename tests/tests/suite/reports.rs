@@ -122,7 +122,7 @@ fn good() -> Value {
         "operations": 4, "operations_done": 3,
         "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
         "batch_max": 3, "alloc_failed": 0, "timers_armed": 0, "timers_due": 0, "timers_canceled": 0,
-        "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [],
+        "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [], "histograms": [],
         "call_times": times,
     });
     let ring = json!({

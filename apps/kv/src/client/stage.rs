@@ -57,7 +57,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             tables: vec![None; usize::from(settings.shards)],
             asked: 0,
             closes: false,
-            measured: Some(Measured::new()?),
+            measured: Some(Measured::new(stage)?),
             results: results.clone(),
             operations: stage.counter("operations"),
             timed_out: stage.counter("timed_out"),

@@ -25,6 +25,8 @@ pub(super) struct Desk {
     pub(super) tally: ExchangeTally,
     orders: verbline::engine::Counter,
     ticks: verbline::engine::Counter,
+    /// What is seen while the run lasts; the tally knows it to three digits.
+    tick_to_trade: verbline::engine::Histogram,
     home: Tally,
 }
 
@@ -48,6 +50,7 @@ impl Desk {
             },
             orders: stage.counter("orders"),
             ticks: stage.counter("ticks"),
+            tick_to_trade: stage.histogram("tick_to_trade"),
             home: home.clone(),
         })
     }
@@ -111,7 +114,9 @@ impl Desk {
         let (scheduled_ns, published_ns) = self.tape[tick as usize % TAPE_TICKS];
         self.tally.orders += 1;
         self.orders.add(1);
-        self.tally.tick_to_trade_ns.saturating_record(now_ns.saturating_sub(scheduled_ns));
+        let took_ns = now_ns.saturating_sub(scheduled_ns);
+        self.tally.tick_to_trade_ns.saturating_record(took_ns);
+        self.tick_to_trade.record(took_ns);
         let times = [scheduled_ns, published_ns, timing.received_ns, timing.decided_ns, now_ns];
         for (sum, pair) in self.tally.steps_ns.iter_mut().zip(times.windows(2)) {
             *sum += pair[1].saturating_sub(pair[0]);

@@ -12,6 +12,8 @@ use crate::errors::error::StageError;
 use crate::operations::region::Region;
 use crate::stats::clock::Clock;
 use crate::stats::counter::Counter;
+use crate::stats::own_figures::OwnFigures;
+use crate::stats::times::Histogram;
 
 /// What a factory is given: the stage's place in the plan.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub struct StageContext<'a> {
     spec: StageSpec,
     clock: &'a Clock,
     regions: &'a [Region],
-    counters: RefCell<Vec<(String, Counter)>>,
+    own: RefCell<OwnFigures>,
     ports: RefCell<Vec<u16>>,
 }
 
@@ -33,7 +35,7 @@ impl<'a> StageContext<'a> {
         clock: &'a Clock,
         regions: &'a [Region],
     ) -> StageContext<'a> {
-        StageContext { plan, stage, spec, clock, regions, counters: RefCell::default(), ports: RefCell::default() }
+        StageContext { plan, stage, spec, clock, regions, own: RefCell::default(), ports: RefCell::default() }
     }
 
     pub(crate) fn spec(&self) -> &StageSpec {
@@ -152,18 +154,17 @@ impl<'a> StageContext<'a> {
     /// A counter of the stage's own, shown live in the report. The same name gives the same
     /// counter.
     pub fn counter(&self, name: impl Into<String>) -> Counter {
-        let name = name.into();
-        let mut counters = self.counters.borrow_mut();
-        if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == name) {
-            return counter.clone();
-        }
-        let counter = Counter::new();
-        counters.push((name, counter.clone()));
-        counter
+        self.own.borrow_mut().counter(name.into())
     }
 
-    /// Its counters, and the ports that it asked for.
-    pub(crate) fn into_parts(self) -> (Vec<(String, Counter)>, Vec<u16>) {
-        (self.counters.into_inner(), self.ports.into_inner())
+    /// A histogram of times that the stage measures, e.g. from a request to its answer; shown live
+    /// with its percentiles, each known to a quarter. The same name gives the same histogram.
+    pub fn histogram(&self, name: impl Into<String>) -> Histogram {
+        self.own.borrow_mut().histogram(name.into())
+    }
+
+    /// Its own figures, and the ports that it asked for.
+    pub(crate) fn into_parts(self) -> (OwnFigures, Vec<u16>) {
+        (self.own.into_inner(), self.ports.into_inner())
     }
 }

@@ -17,7 +17,7 @@ use crate::api::context::StageContext;
 use crate::api::stage::Stage;
 use crate::errors::error::StageError;
 use crate::errors::guarded::Guarded;
-use crate::stats::counter::Counter;
+use crate::stats::own_figures::OwnFigures;
 use crate::waiting::fds::{FdId, FdInterest, Fds};
 
 /// What opens a stage that was described. A stage that is made by then is guarded already, since a
@@ -79,10 +79,10 @@ impl<'a> Opening<'a> {
         fds.watch(fd.as_fd(), interest, look_every)
     }
 
-    /// Its counters, its descriptors, and the ports that it asked for.
-    pub(crate) fn into_parts(self) -> (Vec<(String, Counter)>, Option<Fds>, Vec<u16>) {
-        let (counters, ports) = self.context.into_parts();
-        (counters, self.fds.into_inner(), ports)
+    /// Its own figures, its descriptors, and the ports that it asked for.
+    pub(crate) fn into_parts(self) -> (OwnFigures, Option<Fds>, Vec<u16>) {
+        let (own, ports) = self.context.into_parts();
+        (own, self.fds.into_inner(), ports)
     }
 }
 

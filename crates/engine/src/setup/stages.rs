@@ -19,7 +19,7 @@ use crate::operations::region::Region;
 use crate::setup::devices::Pools;
 use crate::setup::regions;
 use crate::stats::clock::Clock;
-use crate::stats::counter::Counter;
+use crate::stats::own_figures::OwnFigures;
 use crate::waiting::fds::Fds;
 
 pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {
@@ -33,7 +33,7 @@ pub(crate) struct MadeStage {
     pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) drops: &'static [&'static str],
     pub(crate) outputs: &'static [&'static str],
-    pub(crate) counters: Vec<(String, Counter)>,
+    pub(crate) own: OwnFigures,
     pub(crate) fds: Option<Fds>,
     /// The ports that its factory asked for, by their places in the plan.
     pub(crate) ports: Vec<u16>,
@@ -99,8 +99,8 @@ fn open_stage(
     let (drops, outputs) = (context.spec().drops, context.spec().outputs);
     let opening = Opening::new(context, memory);
     let made = open(&opening).map_err(refused(plan, stage))?;
-    let (counters, fds, ports) = opening.into_parts();
-    Ok(MadeStage { stage: made, drops, outputs, counters, fds, ports })
+    let (own, fds, ports) = opening.into_parts();
+    Ok(MadeStage { stage: made, drops, outputs, own, fds, ports })
 }
 
 /// What the kind said, with the stage's place in the plan.

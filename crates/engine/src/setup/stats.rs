@@ -59,7 +59,7 @@ pub(crate) fn run_stats(
                 },
                 drops: made.drops,
                 outputs: outputs(plan, stage, made),
-                counters: made.counters.clone(),
+                own: made.own.clone(),
                 stats: shared(),
             })
             .collect(),

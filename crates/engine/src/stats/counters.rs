@@ -9,6 +9,7 @@ use crate::stats::calling::Calling;
 use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::counter::{Count, Drops, Sum, counted};
 use crate::stats::operations::OperationsReport;
+use crate::stats::own_figures::{CounterReport, HistogramReport};
 use crate::stats::status::StatusReport;
 use crate::stats::times::{Times, TimesReport};
 use crate::stats::wakes::{WAKE_CAUSES, WakeCause, WakeReport};
@@ -149,6 +150,8 @@ counted! {
         call_times: TimesReport,
         /// The stage's own counters, in the order of their registration.
         counters: Vec<CounterReport>,
+        /// The stage's own histograms of times, likewise.
+        histograms: Vec<HistogramReport>,
     }
 
     /// What one stage did.
@@ -351,15 +354,6 @@ counted! {
         refused_stopped,
     }
     private {}
-}
-
-/// A counter of a stage's own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct CounterReport {
-    /// As the stage named it.
-    pub name: String,
-    /// Its value.
-    pub value: u64,
 }
 
 impl PortStats {

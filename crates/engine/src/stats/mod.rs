@@ -12,6 +12,7 @@ pub(crate) mod kernel_time;
 pub(crate) mod lcore_time;
 pub(crate) mod neighbours;
 pub(crate) mod operations;
+pub(crate) mod own_figures;
 pub(crate) mod report;
 pub(crate) mod sampling;
 pub(crate) mod snapshot;

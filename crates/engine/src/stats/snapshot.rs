@@ -7,9 +7,9 @@ use verbline_verbs::OutOfBuffer;
 
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::connection_counters::{CmThreadStats, ConnectionsReport, ConnectionsStats, LastError};
-use crate::stats::counter::{Count, Counter, Drops, Shared};
+use crate::stats::counter::{Count, Drops, Shared};
 use crate::stats::counters::{
-    CounterReport, InjectorReport, InjectorStats, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats,
+    InjectorReport, InjectorStats, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats,
     RingProducerStats, RingReport, StageReport, StageStats,
 };
 use crate::stats::down_reason::DownReason;
@@ -18,6 +18,7 @@ use crate::stats::failures::{self, Wiring};
 use crate::stats::kernel_time::Thieves;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::operations::OperationStats;
+use crate::stats::own_figures::OwnFigures;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
 use crate::stats::status::StatusReport;
 use crate::stats::wire::{self, WireReport};
@@ -54,7 +55,7 @@ pub(crate) struct StageEntry {
     /// The kind's own drop reasons.
     pub(crate) drops: &'static [&'static str],
     pub(crate) outputs: Vec<OutputEntry>,
-    pub(crate) counters: Vec<(String, Counter)>,
+    pub(crate) own: OwnFigures,
     pub(crate) stats: Shared<StageStats>,
 }
 
@@ -197,8 +198,6 @@ impl RunStats {
         stats.read(&mut report);
         let lcore_busy_ns = lcores.iter().find(|lcore| lcore.name == report.lcore).map_or(0, |lcore| lcore.busy_ns);
         let cycles = stats.cycles.value();
-        let counter =
-            |(name, counter): &(String, Counter)| CounterReport { name: name.clone(), value: counter.value() };
         StageReport {
             busy_ns,
             busy_error: if cycles == 0 { 0.0 } else { stats.variance.value().sqrt() / cycles as f64 },
@@ -206,7 +205,8 @@ impl RunStats {
             busy_share: ratio(busy_ns, lcore_busy_ns),
             batch_mean: ratio(report.packets_in, report.calls),
             call_times: stats.call_times.report(busy_ns, |cycles| self.clock.cycles_to_ns(cycles)),
-            counters: entry.counters.iter().map(counter).collect(),
+            counters: entry.own.counter_reports(),
+            histograms: entry.own.histogram_reports(),
             ..report
         }
     }
@@ -262,7 +262,8 @@ impl RunStats {
     }
 
     fn holders(&self) -> Vec<HolderReport> {
-        let mut holders = Vec::new();
+        // Room for all of them, as of the bins of times: reports are of one size.
+        let mut holders = Vec::with_capacity(2 * self.ports.len() + self.rings.len() + self.injectors.len() + 1);
         let mut add = |place: String, packets: u64| {
             if packets > 0 {
                 holders.push(HolderReport { place, packets });

@@ -3,6 +3,9 @@
 //! Guarantees: one writer and any number of readers, as of a [`Count`]; the range of a time is at
 //! most a quarter of it wide.
 
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
 use serde::Serialize;
 
 use crate::stats::counter::Count;
@@ -56,6 +59,31 @@ impl Times {
             max_ns,
             bins,
         }
+    }
+}
+
+/// How long something took that a stage measures itself, shown live in the report beside the
+/// engine's figures. Written by its stage alone.
+#[derive(Clone, Debug)]
+pub struct Histogram(Arc<CachePadded<(Times, Count)>>);
+
+impl Histogram {
+    pub(crate) fn new() -> Histogram {
+        Histogram(Arc::new(CachePadded::new((Times::default(), Count::default()))))
+    }
+
+    /// Counts a time, in nanoseconds. Single writer: two threads that record at once may lose times
+    /// (never more than that).
+    #[inline]
+    pub fn record(&self, time_ns: u64) {
+        let (times, sum_ns) = &**self.0;
+        times.add(time_ns, 1);
+        sum_ns.add(time_ns);
+    }
+
+    pub(crate) fn report(&self) -> TimesReport {
+        let (times, sum_ns) = &**self.0;
+        times.report(sum_ns.value(), |time_ns| time_ns)
     }
 }
 

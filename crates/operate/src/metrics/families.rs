@@ -5,7 +5,7 @@
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use verbline_engine::{ConnectionState, DatagramsReport, Report, TimesReport, WireReport};
+use verbline_engine::{ConnectionState, DatagramsReport, HistogramReport, Report, TimesReport, WireReport};
 
 use crate::protocol::{Hello, State};
 
@@ -197,6 +197,11 @@ impl Families {
             })
         });
         self.gauge("stage_figure", "The stages' own figures, by name", figures);
+        let own = stages.iter().flat_map(|stage| {
+            let of = |own: &HistogramReport| labels!(stage: stage.name, lcore: stage.lcore, name: own.name);
+            stage.histograms.iter().map(move |own| (of(own), &own.times))
+        });
+        self.times("stage_own", "Times that stages measure themselves, by name", own);
     }
 
     fn ports(&mut self, report: &Report) {

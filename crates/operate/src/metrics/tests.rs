@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use verbline_engine::{
-    ConnectionReport, ConnectionsReport, CounterReport, DatagramsReport, DropReport, EventReport, HolderReport,
-    IncidentsReport, InjectorReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport,
-    PortReport, Report, RingReport, StageReport, StatusReport, TimeBin, TimesReport, WakeReport, WireReport,
+    ConnectionReport, ConnectionsReport, CounterReport, DatagramsReport, DropReport, EventReport, HistogramReport,
+    HolderReport, IncidentsReport, InjectorReport, LcoreReport, OperationReport, OperationsReport, PacketReport,
+    PoolReport, PortReport, Report, RingReport, StageReport, StatusReport, TimeBin, TimesReport, WakeReport,
+    WireReport,
 };
 
 use crate::metrics::exposition::{Format, text};
@@ -67,6 +68,7 @@ fn everything() -> Report {
             packets_in: u64::MAX,
             call_times: times(),
             counters: vec![CounterReport { name: "gaps".into(), value: 3 }],
+            histograms: vec![HistogramReport { name: "answer".into(), times: times() }],
             ..StageReport::default()
         }],
         ports: vec![port],
@@ -124,6 +126,7 @@ fn the_formats_have_the_same_series_and_every_value_is_exact() {
         "verbline_wire_shared_datagrams_total{device=\"soft0\",way=\"taken_over\"} 2",
         "verbline_wire_naks_total{device=\"soft0\",kind=\"rnr\",direction=\"receive\"} 2",
         "verbline_wire_discarded_datagrams_total{device=\"soft0\",reason=\"icrc\"} 1",
+        "verbline_stage_own_seconds_count{stage=\"book\",lcore=\"main\",name=\"answer\"} 4",
         "verbline_stage_call_seconds_sum{stage=\"book\",lcore=\"main\"} 3600.00000062",
         "verbline_stage_call_seconds_count{stage=\"book\",lcore=\"main\"} 4",
         "verbline_stage_call_seconds_bucket{le=\"3.2e-8\",stage=\"book\",lcore=\"main\"} 1",

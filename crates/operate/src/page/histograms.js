@@ -1,4 +1,4 @@
-// Histograms: how long calls of stages took, and how late timers woke lcores. All have one axis of time, on which ten times as
+// Histograms: how long calls of stages took, what stages measure themselves, and how late timers woke lcores. All have one axis of time, on which ten times as
 // long is always as far. The counts are those between two reports.
 
 const SPAN = { from: 1e1, to: 1e10, width: 420, height: 40, axis: 16 };
@@ -6,10 +6,9 @@ const SPAN = { from: 1e1, to: 1e10, width: 420, height: 40, axis: 16 };
 // Kinds of times: the list of the report, its key there, and what it is called.
 const HISTOGRAMS = [["stages", "call_times", stage => `stage ${stage.name}`], ["lcores", "wake_late", lcore => `lcore ${lcore.name}, late`]];
 
-function binsBetween(change, list, entry, key) {
-  const before = change.before[list].find(other => keyOf(other) === keyOf(entry))?.[key]?.bins ?? [];
-  const had = new Map(before.map(bin => [bin.below_ns, bin.count]));
-  return (entry[key]?.bins ?? []).map(bin => ({ end: bin.below_ns, count: bin.count - (had.get(bin.below_ns) ?? 0) })).filter(bin => bin.count > 0);
+function binsBetween(before, now) {
+  const had = new Map((before?.bins ?? []).map(bin => [bin.below_ns, bin.count]));
+  return (now?.bins ?? []).map(bin => ({ end: bin.below_ns, count: bin.count - (had.get(bin.below_ns) ?? 0) })).filter(bin => bin.count > 0);
 }
 
 // The end of the bin that a share of all counts does not exceed.
@@ -45,7 +44,12 @@ function drawHistogram(name, bins) {
 }
 
 function showHistograms(change) {
-  const all = HISTOGRAMS.flatMap(([list, key, nameOf]) => change.now[list].map(entry => ({ name: nameOf(entry), bins: binsBetween(change, list, entry, key) })));
+  const earlier = (list, entry) => change.before[list].find(other => keyOf(other) === keyOf(entry));
+  const all = HISTOGRAMS.flatMap(([list, key, nameOf]) => change.now[list].map(entry => ({ name: nameOf(entry), bins: binsBetween(earlier(list, entry)?.[key], entry[key]) })));
+  for (const stage of change.now.stages) {
+    const before = earlier("stages", stage)?.histograms ?? [];
+    all.unshift(...(stage.histograms ?? []).map(own => ({ name: `stage ${stage.name}, ${own.name}`, bins: binsBetween(before.find(other => other.name === own.name)?.times, own.times) })));
+  }
   return all.filter(one => one.bins.length).slice(0, 200).map(({ name, bins }) => tag("figure", {},
     tag("figcaption", {}, tag("b", {}, name), tag("small", {}, ` p50 ${timeText(quantile(bins, 0.5))}, p99 ${timeText(quantile(bins, 0.99))}`)), drawHistogram(name, bins)));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::{CreationError, Histogram};
 use serde_json::Value;
-use verbline_engine::Report;
+use verbline_engine::{Report, StageContext};
 
 use super::figures::{count, duration};
 
@@ -50,18 +50,25 @@ impl<T> Parts<T> {
 #[derive(Clone, Debug)]
 pub struct Latencies<const N: usize> {
     by_way_ns: [Histogram<u64>; N],
+    /// The same ways, as who looks at the run sees them. Parts of no run have none.
+    live: Vec<verbline_engine::Histogram>,
     first_ns: u64,
     last_ns: u64,
 }
 
 impl<const N: usize> Latencies<N> {
-    /// Allocates all that recording will need: 1 ns to 60 s at three digits.
+    /// Allocates all that recording will need: 1 ns to 60 s at three digits. While the run lasts
+    /// the stage shows the ways by these names, to a quarter.
     ///
     /// # Errors
     /// None, with these bounds.
-    pub fn new() -> Result<Latencies<N>, CreationError> {
+    pub fn new(stage: &StageContext<'_>, ways: [&str; N]) -> Result<Latencies<N>, CreationError> {
+        Latencies::shown_by(ways.map(|way| stage.histogram(way)).into())
+    }
+
+    fn shown_by(live: Vec<verbline_engine::Histogram>) -> Result<Latencies<N>, CreationError> {
         let empty = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), first_ns: 0, last_ns: 0 })
+        Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), live, first_ns: 0, last_ns: 0 })
     }
 
     /// Records one that went this way, below `N`.
@@ -71,7 +78,11 @@ impl<const N: usize> Latencies<N> {
             self.first_ns = began_ns;
         }
         self.last_ns = now_ns;
-        self.by_way_ns[way].saturating_record(now_ns.saturating_sub(began_ns));
+        let took_ns = now_ns.saturating_sub(began_ns);
+        self.by_way_ns[way].saturating_record(took_ns);
+        if let Some(live) = self.live.get(way) {
+            live.record(took_ns);
+        }
     }
 
     /// Adds what another stage recorded.
@@ -162,7 +173,7 @@ mod tests {
         let add = |total: &mut Latencies<2>, part: &Latencies<2>| total.add(part);
         assert!(parts.total(add).is_none());
         for recorded in [&[][..], &[(0, 2_000, 3_000)], &[(0, 1_000, 3_000), (1, 5_000, 6_000)]] {
-            let mut part = Latencies::new().unwrap();
+            let mut part = Latencies::shown_by(Vec::new()).unwrap();
             recorded.iter().for_each(|&(way, began_ns, now_ns)| part.record(way, began_ns, now_ns));
             parts.clone().leave(part);
         }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use verbline_operate::awake::{Shares, why_awake};
 use verbline_operate::change::Change;
-use verbline_operate::client_report::Seen;
+use verbline_operate::client_report::{Histogram, Seen};
 use verbline_operate::protocol::Hello;
 
 use super::figures::{count, duration, percent, rate};
 use super::output::labelled;
+use super::stage_text::times_within;
 use super::tables::table;
 use super::visible::visible_name;
 
@@ -106,7 +107,20 @@ fn stages(shown: &Shown<'_>, counts: &Seen) -> Option<String> {
             known(percent(if share == 0.0 { 0.0 } else { stage.busy_ns as f64 / share })),
         ]
     });
-    (!counts.stages.is_empty()).then(|| table(header, 2, rows))
+    (!counts.stages.is_empty()).then(|| table(header, 2, rows) + &own_times(shown, counts))
+}
+
+/// What stages measured themselves, a line each below their table.
+fn own_times(shown: &Shown<'_>, counts: &Seen) -> String {
+    let mut text = String::new();
+    for stage in &counts.stages {
+        for Histogram { name, times } in stage.histograms.iter().flatten() {
+            let shares = times_within([0.5, 0.99, 0.999].map(|share| times.quantile_ns(share)));
+            let line = format!("{}: {name} {}{}, {shares}", stage.name, shown.of(times.count), shown.head(""));
+            let _ = write!(text, "\n{}", labelled("times", &line));
+        }
+    }
+    text
 }
 
 fn ports(shown: &Shown<'_>, counts: &Seen) -> Option<String> {

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{EventReport, Report, StageReport, Warning};
+use verbline_engine::{EventReport, Report, Warning};
 
 use super::figures::{count, duration};
 use super::idling::sleepers;
 use super::output::{COLUMNS, alarming, labelled, wrapped};
 use super::port_text::{lost, port_errors, refused};
+use super::stage_text::{own_figures, sampled};
 use super::visible::visible_name;
 use super::{Outcome, remedies, tables};
 
@@ -24,7 +25,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     text.push_str(&sleepers(&report.lcores));
     let _ = writeln!(text, "{}", tables::stages(&report.stages));
     text.push_str(sampled(&report.stages));
-    text.push_str(&counters(&report.stages));
+    text.push_str(&own_figures(&report.stages));
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
@@ -83,30 +84,6 @@ pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
     sentences.map(|sentence| format!("{HEAD}{}", wrapped(&sentence, COLUMNS, HEAD.len()))).collect()
 }
 
-/// How the table of the stages came about, below it.
-fn sampled(stages: &[StageReport]) -> &'static str {
-    if stages.is_empty() {
-        "\n"
-    } else {
-        "ns/pkt and of busy are estimates from one call in 16; ± is their standard error\n\n"
-    }
-}
-
-/// What the stages counted themselves.
-fn counters(stages: &[StageReport]) -> String {
-    let counted = stages.iter().filter(|stage| !stage.counters.is_empty());
-    let mut text = String::new();
-    for stage in counted {
-        let each = stage.counters.iter().map(|counter| format!("{} {}", counter.name, count(counter.value)));
-        let line = format!("stage {}: {}", stage.name, each.collect::<Vec<_>>().join(", "));
-        let _ = writeln!(text, "{}", labelled("counters", &line));
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
-}
-
 fn packets(report: &Report) -> String {
     let packets = &report.packets;
     let (taken, returned) = (count(packets.taken), count(packets.returned));
@@ -142,9 +119,9 @@ fn events(events: &[EventReport]) -> String {
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        ConnectionReport, ConnectionState, ConnectionsReport, CounterReport, DropReport, FailureReport, HolderReport,
-        IncidentsReport, LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport,
-        RingReport, StatusReport, WakeReport,
+        ConnectionReport, ConnectionState, ConnectionsReport, CounterReport, DropReport, FailureReport,
+        HistogramReport, HolderReport, IncidentsReport, LcoreReport, OperationReport, OperationsReport, PacketReport,
+        PoolReport, PortReport, RingReport, StageReport, StatusReport, TimesReport, WakeReport,
     };
 
     use super::*;
@@ -186,6 +163,17 @@ mod tests {
             timed: 6_250_000,
             busy_error: 0.0125,
             busy_share: 0.75,
+            histograms: vec![HistogramReport {
+                name: "tick_to_trade".into(),
+                times: TimesReport {
+                    count: 1_250_000,
+                    p50_ns: 11_264,
+                    p99_ns: 57_344,
+                    p999_ns: 163_840,
+                    max_ns: 1_234_567,
+                    ..TimesReport::default()
+                },
+            }],
             counters: [("gaps", 12), ("ticks", 1_250_000_000), ("late", 0), ("duplicates", 1_234_567_890)]
                 .map(|(name, value)| CounterReport { name: name.into(), value })
                 .into(),

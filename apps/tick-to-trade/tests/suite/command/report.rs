@@ -71,6 +71,12 @@ fn two_lcores_give_one_document_with_every_key() {
     let latency = &json["tick_to_trade_ns"];
     let [p50, p99, p999, max] = ["p50", "p99", "p999", "max"].map(|key| number(latency, key));
     assert!(0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{latency:#}");
+    // The same times as who looks at the run sees them, to a quarter.
+    let exchange = list(&json["stages"]).iter().find(|stage| stage["name"] == "exchange").unwrap();
+    let seen = &exchange["histograms"][0]["times"];
+    assert_eq!(number(seen, "count"), number(&json, "orders"), "{exchange:#}");
+    let seen_p99 = number(seen, "p99_ns");
+    assert!(p99 * 9 / 10 <= seen_p99 && seen_p99 <= p99 * 4 / 3, "{p99} and {seen_p99}: {exchange:#}");
     let steps = list(&json["steps"]);
     let whole: f64 = steps.iter().filter_map(|step| step["share"].as_f64()).sum();
     assert!((0.999..1.001).contains(&whole), "the steps' shares are of one whole: {steps:#?}");

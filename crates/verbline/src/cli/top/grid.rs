@@ -1,7 +1,7 @@
 //! What a run did in a time, as rows to sort and filter: a grid for each kind of thing.
 
 use verbline_operate::change::Change;
-use verbline_operate::client_report::{Port, Seen};
+use verbline_operate::client_report::{Port, Seen, Times};
 
 use super::super::figures::{count, duration, percent, rate};
 use super::super::visible::visible_name;
@@ -15,11 +15,12 @@ pub(crate) enum View {
     Rings,
     Pools,
     Drops,
+    Times,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 6] =
-        [View::Stages, View::Ports, View::Connections, View::Rings, View::Pools, View::Drops];
+    pub(crate) const ALL: [View; 7] =
+        [View::Stages, View::Ports, View::Connections, View::Rings, View::Pools, View::Drops, View::Times];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -29,6 +30,7 @@ impl View {
             View::Rings => "rings",
             View::Pools => "pools",
             View::Drops => "drops",
+            View::Times => "times",
         }
     }
 }
@@ -90,6 +92,7 @@ impl Grid {
             View::Rings => rings(change, is_of),
             View::Pools => pools(change),
             View::Drops => drops(change, is_of),
+            View::Times => times(change, is_of),
         }
     }
 
@@ -159,6 +162,29 @@ fn stages(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     });
     let header = vec!["stage", "lcore", "in/s", "out/s", "batch", "ns/pkt", "call p99", "of lcore", "no pkt/s"];
     Grid { header, rows: rows.collect() }
+}
+
+/// How long what took: timers' wake-ups, calls of stages, and what stages measure themselves. The
+/// longest is since the start.
+fn times(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
+    let row = |of: &str, what: &str, times: &Times| {
+        let share = |share| times.quantile_ns(share).map_or_else(unknown, |ns| figure(ns as f64, duration(ns)));
+        let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(share);
+        let most = figure(times.max_ns as f64, duration(times.max_ns));
+        vec![name(of), name(what), a_second(change, times.count), p50, p90, p99, p999, most]
+    };
+    let counts = change.counts();
+    let mut rows = Vec::new();
+    for stage in counts.stages.iter().filter(|stage| is_of(&stage.lcore)) {
+        let of = format!("stage {}", stage.name);
+        rows.extend(stage.histograms.iter().flatten().map(|own| row(&of, &own.name, &own.times)));
+        rows.push(row(&of, "a call", &stage.call_times));
+    }
+    for lcore in counts.lcores.iter().filter(|lcore| is_of(&lcore.name)) {
+        rows.push(row(&format!("lcore {}", lcore.name), "late to wake", &lcore.wake_late));
+    }
+    let header = vec!["of", "what", "n/s", "p50", "p90", "p99", "p99.9", "max ever"];
+    Grid { header, rows }
 }
 
 fn ports(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> Grid {

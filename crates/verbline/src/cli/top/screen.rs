@@ -19,7 +19,7 @@ const HELP: &[(&str, &str)] = &[
     ("up, down", "move the mark over lcores and rows"),
     ("Enter", "from an lcore to its stages, its ports, a port's connections"),
     ("Esc", "back: end the filter, show all lcores"),
-    ("1 to 6, Tab", "stages, ports, connections, rings, pools, drops"),
+    ("1 to 7, Tab", "stages, ports, connections, rings, pools, drops, times"),
     ("s", "sort by the next column (*); behind the last in the plan's order"),
     ("/", "list rows with these letters in a name or a peer"),
     ("p, space", "hold the screen still, and follow again"),

@@ -179,7 +179,7 @@ impl State {
             Key::Char('p' | ' ') => self.behind = if self.behind.is_some() { None } else { Some(0) },
             Key::Char('/') => (self.is_typing, self.filter) = (true, String::new()),
             Key::Char('s') => self.sort_next(),
-            Key::Char(digit @ '1'..='6') => self.show(View::ALL[digit as usize - '1' as usize]),
+            Key::Char(digit @ '1'..='7') => self.show(View::ALL[digit as usize - '1' as usize]),
             Key::Char('[') => self.step_back(LEAP),
             Key::Char(']') => self.step_forward(LEAP),
             Key::Left => self.step_back(1),

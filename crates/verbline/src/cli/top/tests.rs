@@ -4,8 +4,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 use verbline_engine::{
-    ConnectionReport, ConnectionsReport, DropReport, FailureReport, HolderReport, IncidentsReport, LcoreReport,
-    PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, TimeBin, TimesReport, WakeReport,
+    ConnectionReport, ConnectionsReport, DropReport, FailureReport, HistogramReport, HolderReport, IncidentsReport,
+    LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, TimeBin, TimesReport,
+    WakeReport,
 };
 use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::{Hello, State as RunState};
@@ -122,7 +123,13 @@ fn report(seconds: u64) -> Seen {
         stages: vec![
             stage("arbiter", "feed", 2_000_000 * seconds, 21),
             stage("book", "feed", 1_000_000 * seconds, 260),
-            stage("risk", "orders", 1200 * seconds, 95),
+            StageReport {
+                histograms: vec![HistogramReport {
+                    name: "tick_to_trade".into(),
+                    times: times(1200 * seconds, 57_344),
+                }],
+                ..stage("risk", "orders", 1200 * seconds, 95)
+            },
         ],
         ports: vec![port("feed-a", "feed", 1_000_000 * seconds), port("feed-b", "feed", 1_000_000 * seconds), exchange],
         connections: vec![by_address],
@@ -186,7 +193,7 @@ fn a_run_is_seen_on_80_columns_and_24_rows() {
 fn each_view_has_its_table() {
     let mut state = ten_seconds();
     let mut screens = String::new();
-    for digit in '2'..='6' {
+    for digit in '2'..='7' {
         press(&mut state, [Key::Char(digit)]);
         // Below the lcores.
         screens.extend(screen(&state).lines().skip(8).map(|line| format!("{line}\n")));
