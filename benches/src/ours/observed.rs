@@ -19,14 +19,11 @@ use verbline_operate::client_report::Seen;
 use verbline_operate::trace::{Analysis, Wanted};
 use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceAsk, TraceSettings};
 
-use super::trading::{self, Lcores};
+use super::trading::{self, Lcores, OrderTimes};
 use crate::Figures;
 use crate::figures::{in_turn, median};
 
-/// How long a run at a plan's rate takes: an observer looks at it three times.
-const TIME: Duration = Duration::from_secs(3);
-
-/// How often each looks.
+/// A moment at a plan's rate, and how often each looks then.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A moment at full rate, and how often each looks then: ten times as often.
@@ -190,12 +187,14 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
     answer
 }
 
-/// Tick-to-trade, looked at and not, in this many pairs whose order alternates: `observed_…` and
-/// `alone_…` of `ticks_per_s` or of `p99_ns`, and of each `…_ratio`, the median of the pairs'.
+/// Tick-to-trade, looked at and not, in this many pairs of moments of one run, whose order
+/// alternates: `observed_…` and `alone_…` of `ticks_per_s` or of `p99_ns`, and of each `…_ratio`.
+/// Who shares a core with a virtual CPU takes up to half of its rate, for seconds at a time, which
+/// two runs can't tell from what a look costs.
 ///
-/// As fast as it goes (0 ticks a second) the pairs are of moments of one run, each of them with a
-/// look: who shares a core with a virtual CPU takes up to half of its rate, for seconds at a time.
-/// At a plan's rate they are of runs that are looked at each second.
+/// As fast as it goes (0 ticks a second) a pair has a rate of each side, and the figures are
+/// medians of the pairs'. At a plan's rate some 450 orders a second arrive, so that a moment has no
+/// percentile of its own: that of all moments of a side is told.
 ///
 /// With a CPU to spare the plan has one lcore, and who looks on has the other CPU.
 ///
@@ -203,39 +202,35 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
 /// If a run fails, or an observer is not answered.
 pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: bool) -> Figures {
     let lcores = if has_spare { Lcores::One } else { Lcores::Two };
-    let look = |plan: &Plan, running: &Running, every: Duration, is_observed: bool| {
-        is_observed.then(|| Observers::of(plan, running.observer(), traced, every))
-    };
-    if ticks_per_second == 0 {
-        let whole_run = |plan: &Plan, running: &Running| {
-            running.wait(Some(EVERY));
-            in_turn(pairs, [true, false], |is_observed| {
-                let looking = look(plan, running, MOMENT, is_observed);
-                running.wait(Some(SETTLED));
-                let (before, from_ns) = trading::published(&running.observer());
-                running.wait(Some(MOMENT));
-                let (after, to_ns) = trading::published(&running.observer());
-                drop(looking);
-                (after - before) as f64 * 1e9 / (to_ns - from_ns) as f64
-            })
-        };
-        return compared("ticks_per_s", &trading::watched(lcores, 0, whole_run).1);
-    }
-    let pairs = in_turn(pairs, [true, false], |is_observed| {
-        let whole_run = |plan: &Plan, running: &Running| {
-            let looking = look(plan, running, EVERY, is_observed);
-            running.wait(Some(TIME));
+    let every = if ticks_per_second == 0 { MOMENT } else { EVERY };
+    let whole_run = |plan: &Plan, running: &Running| {
+        running.wait(Some(EVERY));
+        let mut times = [OrderTimes::default(), OrderTimes::default()];
+        let rates = in_turn(pairs, [true, false], |is_observed| {
+            let looking = is_observed.then(|| Observers::of(plan, running.observer(), traced, every));
+            running.wait(Some(SETTLED));
+            let before = trading::seen(&running.observer());
+            running.wait(Some(every));
+            let after = trading::seen(&running.observer());
             drop(looking);
-        };
-        trading::watched(lcores, ticks_per_second, whole_run).0.value("p99_ns").unwrap_or(f64::NAN)
-    });
-    compared("p99_ns", &pairs)
-}
-
-/// Figures of pairs, of what was measured while it was looked at and while it wasn't.
-fn compared(name: &str, pairs: &[[f64; 2]]) -> Figures {
+            times[usize::from(is_observed)].add_between(&before.tick_to_trade, &after.tick_to_trade);
+            (after.ticks - before.ticks) as f64 * 1e9 / (after.at_ns - before.at_ns) as f64
+        });
+        (rates, times)
+    };
+    let (rates, [alone, observed]) = trading::watched(lcores, ticks_per_second, whole_run).1;
+    let (name, [observed, alone], ratio) = match ticks_per_second {
+        0 => {
+            let of = |side: usize| median(rates.iter().map(|pair| pair[side]));
+            ("ticks_per_s", [of(0), of(1)], median(rates.iter().map(|[observed, alone]| observed / alone)))
+        }
+        _ => {
+            let p99_ns = [observed, alone].map(|times| times.quantile_ns(0.99));
+            ("p99_ns", p99_ns, p99_ns[0] / p99_ns[1])
+        }
+    };
     Figures::default()
-        .and(&format!("observed_{name}"), median(pairs.iter().map(|[observed, _]| *observed)))
-        .and(&format!("alone_{name}"), median(pairs.iter().map(|[_, alone]| *alone)))
-        .and(&format!("{name}_ratio"), median(pairs.iter().map(|[observed, alone]| observed / alone)))
+        .and(&format!("observed_{name}"), observed)
+        .and(&format!("alone_{name}"), alone)
+        .and(&format!("{name}_ratio"), ratio)
 }

@@ -1,10 +1,12 @@
 //! Tick-to-trade as it ships: the plan of `config/tick-to-trade.toml`, at another rate.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use tick_to_trade::report;
 use tick_to_trade::stages::{self, Tally};
+use verbline::engine::{TimeBin, TimesReport};
 use verbline::prelude::*;
 
 use super::stages::finish;
@@ -79,10 +81,67 @@ pub(crate) fn watched<T>(
     (figures.and("ticks_per_s", ticks * 1e9 / report.elapsed_ns as f64), watched)
 }
 
-/// How many ticks the exchange has published so far, and at which time of the run, in nanoseconds.
-pub(crate) fn published(observer: &Observer) -> (u64, u64) {
+/// What the exchange has done so far.
+pub(crate) struct ExchangeSeen {
+    /// The time of the run, in nanoseconds.
+    pub(crate) at_ns: u64,
+    /// How many ticks it has published.
+    pub(crate) ticks: u64,
+    /// How long orders took from their ticks on.
+    pub(crate) tick_to_trade: TimesReport,
+}
+
+pub(crate) fn seen(observer: &Observer) -> ExchangeSeen {
     let report = observer.snapshot().expect("the run is not over");
     let exchange = report.stage("exchange").expect("the plan has an exchange");
-    let ticks = exchange.counters.iter().find(|counter| counter.name == "ticks").expect("it counts its ticks");
-    (ticks.value, report.elapsed_ns)
+    let ticks = exchange.counter("ticks").expect("it counts its ticks");
+    let own = exchange.histograms.first().expect("it measures its orders");
+    ExchangeSeen { at_ns: report.elapsed_ns, ticks, tick_to_trade: own.times.clone() }
+}
+
+/// Times of orders of several moments, by the ends of their bins.
+#[derive(Debug, Default)]
+pub(crate) struct OrderTimes(BTreeMap<u64, u64>);
+
+impl OrderTimes {
+    /// Adds those that came between two looks.
+    pub(crate) fn add_between(&mut self, before: &TimesReport, after: &TimesReport) {
+        for TimeBin { below_ns, count } in &after.bins {
+            let had = before.bins.iter().find(|bin| bin.below_ns == *below_ns).map_or(0, |bin| bin.count);
+            *self.0.entry(*below_ns).or_default() += count - had;
+        }
+    }
+
+    /// This share of them took no longer, as if those of a bin were spread evenly over it. A bin is
+    /// a quarter of its octave.
+    pub(crate) fn quantile_ns(&self, share: f64) -> f64 {
+        let mut left = self.0.values().sum::<u64>() as f64 * share;
+        for (below_ns, count) in self.0.iter().map(|(below_ns, count)| (*below_ns, *count as f64)) {
+            if left <= count {
+                let width_ns = (1_u64 << below_ns.saturating_sub(1).max(4).ilog2()) as f64 / 4.0;
+                return below_ns as f64 - width_ns * (1.0 - left / count);
+            }
+            left -= count;
+        }
+        f64::NAN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_of_moments_lies_within_its_bin() {
+        let bins = |counts: [u64; 2]| {
+            let bins = counts.into_iter().zip([1_024, 1_280]).map(|(count, below_ns)| TimeBin { below_ns, count });
+            TimesReport { bins: bins.collect(), ..TimesReport::default() }
+        };
+        let mut times = OrderTimes::default();
+        assert!(times.quantile_ns(0.5).is_nan());
+        times.add_between(&bins([5, 1]), &bins([55, 1]));
+        times.add_between(&TimesReport::default(), &bins([0, 50]));
+        // The first bin begins at 896, the second at 1,024.
+        assert_eq!([0.25, 0.5, 0.75].map(|share| times.quantile_ns(share)), [960.0, 1_024.0, 1_152.0]);
+    }
 }

@@ -140,7 +140,9 @@ impl Tally {
             slowest,
             turns,
         } = self;
-        [packets, partial, under_way, events].map(|count| *count = 0);
+        for count in [packets, partial, under_way, events] {
+            *count = 0;
+        }
         *other_paths = Times::default();
         lost.clear();
         paths.clear();
