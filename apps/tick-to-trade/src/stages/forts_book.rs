@@ -38,8 +38,9 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "decodes FAST, keeps five-level books, recovers from snapshots",
         ..StageSpec::default()
     };
-    registry.stage("forts-book", spec, move |stage| {
-        let (_, feed) = MoexSettings::open(stage)?;
+    // A check makes no books.
+    let describe = |stage: &StageContext<'_>| Ok(MoexSettings::open(stage)?.1);
+    registry.opening_stage("forts-book", spec, describe, move |feed, stage| {
         Ok(Box::new(FortsBook {
             books: FortsBooks::new(BOOKS),
             decoder: feed.decoder(),

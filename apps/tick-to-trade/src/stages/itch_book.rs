@@ -86,8 +86,9 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "decodes ITCH, keeps full-depth books, recovers what was lost",
         ..StageSpec::default()
     };
-    registry.stage("itch-book", spec, move |stage| {
-        let params: Params = stage.raw_params().read()?;
+    // A check makes no books.
+    let describe = |stage: &StageContext<'_>| Ok(stage.raw_params().read::<Params>()?);
+    registry.opening_stage("itch-book", spec, describe, move |params, stage| {
         let ports = [port_of_output(stage, "request"), port_of_output(stage, "snapshot_request")];
         let follower = FollowerSpec {
             request_messages: request_messages(stage),

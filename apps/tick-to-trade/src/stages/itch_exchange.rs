@@ -28,8 +28,8 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "publishes generated ITCH on channels A and B, takes orders, serves requests",
         ..StageSpec::default()
     };
-    registry.stage("itch-exchange", spec, move |stage| {
-        let settings = ItchSettings::read(stage)?;
+    // A check makes no books.
+    registry.opening_stage("itch-exchange", spec, ItchSettings::read, move |settings, stage| {
         Ok(Box::new(ItchExchange {
             generator: Generator::new(settings.generator()),
             drops: Drops::new([settings.drop_a, settings.drop_b, settings.drop_answers], settings.seed),
