@@ -220,11 +220,11 @@ impl Peer {
                 }
             }
             Ok(Request { id, ask: Ask::Log, log, .. }) => match told.log(log.as_deref()) {
-                Ok(body) => crate::protocol::line(id, Ask::Log.word(), &body),
+                Ok(body) => crate::protocol::line(id, Ask::Log.word(), body),
                 Err(why) => refusal(id, &why),
             },
             Ok(Request { id, ask, .. }) => match told.json(ask, now) {
-                Ok(body) => crate::protocol::line(id, ask.word(), &body),
+                Ok(body) => crate::protocol::line(id, ask.word(), body),
                 Err(why) => refusal(id, &why),
             },
             Err(why) => refusal(None, &why),

@@ -10,7 +10,7 @@ use httparse::{EMPTY_HEADER, Request, Status};
 
 use crate::metrics::exposition::Format;
 use crate::page;
-use crate::protocol::{ANSWER_BYTES, Ask, Refusal};
+use crate::protocol::{Ask, Refusal};
 use crate::snapshot_cache::Told;
 
 /// Headers of one request.
@@ -45,8 +45,9 @@ impl Reply {
         }
     }
 
-    fn bytes(&self, with_body: bool) -> Vec<u8> {
-        let Reply { status, kind, body } = self;
+    /// The body becomes the answer, as of [`line`](crate::protocol::line).
+    fn bytes(self, with_body: bool) -> Vec<u8> {
+        let Reply { status, kind, mut body } = self;
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
@@ -55,12 +56,11 @@ impl Reply {
              connect-src 'self'; img-src data:\r\n\r\n",
             body.len()
         );
-        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
-        bytes.extend_from_slice(head.as_bytes());
-        if with_body {
-            bytes.extend_from_slice(body.as_bytes());
+        if !with_body {
+            return head.into_bytes();
         }
-        bytes
+        body.insert_str(0, &head);
+        body.into_bytes()
     }
 }
 

@@ -243,12 +243,22 @@ impl Shared {
     }
 }
 
+/// Has memory at hand for the packets that come to be kept, so that what the thread has does not
+/// grow with them: what is free at the end of a thread's memory stays there up to 128 KiB
+/// (mallopt(3), M_TRIM_THRESHOLD).
+fn make_room() {
+    const ROOM_KIB: usize = 96;
+    let room: Vec<Vec<u8>> = (0..ROOM_KIB).map(|_| vec![1; 1 << 10]).collect();
+    std::hint::black_box(&room);
+}
+
 impl Book {
     fn new(trace: &Trace, settings: &TraceSettings) -> Book {
         let last_ns = u64::try_from(settings.last.as_nanos()).unwrap_or(u64::MAX);
         let slowest = settings.slowest.into();
         let wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest, last_ns: Some(last_ns) };
         let analysis = Analysis::with_memory(feed::head(trace), wanted);
+        make_room();
         let (now_ns, looked_at) = (trace.now_ns(), Instant::now());
         Book { analysis, last_ns, now_ns, looked_at, pauses: VecDeque::with_capacity(PAUSES_MAX + 1) }
     }

@@ -143,7 +143,7 @@ impl<'a> Told<'a> {
         let observer = self.run.observer()?;
         let capture = ask.spec().and_then(|spec| observer.capture(&spec)).map_err(capture_feed::refusal)?;
         let points = serde_json::json!({ "points": capture.points() });
-        let answer = protocol::line(id, Ask::Capture.word(), &points.to_string());
+        let answer = protocol::line(id, Ask::Capture.word(), points.to_string());
         self.captures.begin(CaptureFeed::new(capture, &self.run.plan, ask.raw), answer, client)
     }
 
@@ -154,7 +154,7 @@ impl<'a> Told<'a> {
         let _lent = self.run.keeper.as_ref().map(Keeper::lend).transpose()?;
         let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;
         let head = serde_json::json!(trace_feed::head(&trace));
-        let answer = protocol::line(id, Ask::Trace.word(), &head.to_string());
+        let answer = protocol::line(id, Ask::Trace.word(), head.to_string());
         self.traces.begin(TraceFeed::new(trace), answer, client)
     }
 

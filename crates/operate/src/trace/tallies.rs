@@ -17,11 +17,15 @@ pub(super) struct Tallies {
     wanted: Wanted,
     /// The oldest first, each with its beginning.
     slices: VecDeque<(u64, Tally)>,
+    /// Those that are over, to be used again; of a last time there are enough from the start on.
+    spare: Vec<Tally>,
 }
 
 impl Tallies {
     pub(super) fn new(wanted: Wanted) -> Tallies {
-        Tallies { wanted, slices: VecDeque::from([(0, Tally::new(wanted))]) }
+        let others = if wanted.last_ns.is_some() { SLICES + 1 } else { 0 };
+        let spare = (0..others).map(|_| Tally::new(wanted)).collect();
+        Tallies { wanted, slices: VecDeque::from([(0, Tally::new(wanted))]), spare }
     }
 
     /// Whether only the last time is kept.
@@ -38,12 +42,13 @@ impl Tallies {
         }
         // One whose successor began before that time has nothing of it.
         let is_over = |slices: &VecDeque<(u64, Tally)>| slices.get(1).is_some_and(|(next, _)| next + last_ns < now_ns);
-        let mut over = None;
         while is_over(&self.slices) {
-            over = self.slices.pop_front();
+            self.spare.extend(self.slices.pop_front().map(|(_, mut tally)| {
+                tally.clear();
+                tally
+            }));
         }
-        let mut fresh = over.map_or_else(|| Tally::new(self.wanted), |(_, tally)| tally);
-        fresh.clear();
+        let fresh = self.spare.pop().unwrap_or_else(|| Tally::new(self.wanted));
         self.slices.push_back((now_ns, fresh));
     }
 

@@ -207,11 +207,15 @@ impl Tally {
     }
 
     fn keep(&mut self, kept: Kept, is_first: bool, is_slow: bool) {
-        if is_slow {
-            insert(&mut self.slowest, self.wanted.slowest, kept.clone(), |kept| kept.journey.at_most_ns());
-        }
-        if is_first {
-            self.first.push(kept);
+        let took_ns = |kept: &Kept| kept.journey.at_most_ns();
+        match (is_first, is_slow) {
+            (true, true) => {
+                self.first.push(kept.clone());
+                insert(&mut self.slowest, self.wanted.slowest, kept, took_ns);
+            }
+            (true, false) => self.first.push(kept),
+            (false, true) => insert(&mut self.slowest, self.wanted.slowest, kept, took_ns),
+            (false, false) => {}
         }
     }
 
