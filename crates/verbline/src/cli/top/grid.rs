@@ -169,9 +169,9 @@ fn stages(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
 fn times(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     let row = |of: &str, what: &str, times: &Times| {
         let share = |share| times.quantile_ns(share).map_or_else(unknown, |ns| figure(ns as f64, duration(ns)));
-        let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(share);
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(share);
         let most = figure(times.max_ns as f64, duration(times.max_ns));
-        vec![name(of), name(what), a_second(change, times.count), p50, p90, p99, p999, most]
+        vec![name(of), name(what), a_second(change, times.count), p50, p99, p999, most]
     };
     let counts = change.counts();
     let mut rows = Vec::new();
@@ -183,7 +183,7 @@ fn times(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     for lcore in counts.lcores.iter().filter(|lcore| is_of(&lcore.name)) {
         rows.push(row(&format!("lcore {}", lcore.name), "late to wake", &lcore.wake_late));
     }
-    let header = vec!["of", "what", "n/s", "p50", "p90", "p99", "p99.9", "max ever"];
+    let header = vec!["of", "what", "n/s", "p50", "p99", "p99.9", "max ever"];
     Grid { header, rows }
 }
 
