@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::asks::CaptureAsk;
+use crate::asks::TraceAsk;
 use crate::capture::blocks::Blocks;
-use crate::capture_ask::CaptureAsk;
 use crate::client_report::Seen;
 use crate::place::{self, NoPlace};
 use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, TraceHead, VERSION};
 use crate::trace::events::Events;
 use crate::trace::kept::Kept;
-use crate::trace_ask::TraceAsk;
 
 /// For one answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -27,6 +27,7 @@
 //! lies is dropped. Nothing is served to another user but what the plan publishes by HTTP.
 #![forbid(unsafe_code)]
 
+mod asks;
 pub mod awake;
 pub mod capture;
 pub mod change;
@@ -36,7 +37,6 @@ pub mod metrics;
 pub mod protocol;
 pub mod trace;
 
-mod capture_ask;
 mod client_session;
 mod grant;
 mod graph;
@@ -50,12 +50,10 @@ mod place;
 mod server;
 mod snapshot_cache;
 mod stream;
-mod trace_ask;
 
-pub use capture_ask::{CaptureAsk, FilterAsk};
+pub use asks::{CaptureAsk, FilterAsk, TraceAsk};
 pub use metrics::settings::MetricsSettings;
 pub use operate::{Operate, OperateError, Options, SocketChoice};
 pub use place::NoPlace;
 pub use snapshot_cache::LogControl;
 pub use trace::settings::TraceSettings;
-pub use trace_ask::TraceAsk;

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::capture_ask::CaptureAsk;
-use crate::trace_ask::TraceAsk;
+use crate::asks::CaptureAsk;
+use crate::asks::TraceAsk;
 
 /// The version of the protocol. It rises when a request or a key of an answer goes or changes its
 /// meaning, and not when one is added.
@@ -292,7 +292,7 @@ pub(crate) fn refusal(id: Option<u64>, refusal: &Refusal) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture_ask::FilterAsk;
+    use crate::asks::FilterAsk;
 
     #[test]
     fn what_is_no_request_is_refused_with_what_is_wrong() {

@@ -12,9 +12,10 @@ use serde_json::Value;
 use verbline_engine::{Observer, Report};
 use verbline_plan::Plan;
 
+use crate::asks::CaptureAsk;
+use crate::asks::TraceAsk;
 use crate::awake::why_awake;
 use crate::capture::feed::{self as capture_feed, CaptureFeed};
-use crate::capture_ask::CaptureAsk;
 use crate::change::Change;
 use crate::client_report::Seen;
 use crate::keeper::Keeper;
@@ -24,7 +25,6 @@ use crate::protocol::{self, Ask, Hello, Refusal, State};
 use crate::stream::Streams;
 use crate::trace::feed::{self as trace_feed, TraceFeed};
 use crate::trace::kept::Kept;
-use crate::trace_ask::TraceAsk;
 
 /// How old a snapshot may be that is told.
 const FRESH: Duration = Duration::from_millis(10);

@@ -90,9 +90,9 @@ mod read;
 mod sums;
 mod text;
 
-pub use catalog::operation_kind::{OperationKind, OutputOperations};
-pub use catalog::output_prepends::OutputPrepends;
-pub use catalog::output_sends::{OutputSends, SendOption};
+pub use catalog::outputs::OutputPrepends;
+pub use catalog::outputs::{OperationKind, OutputOperations};
+pub use catalog::outputs::{OutputSends, SendOption};
 pub use catalog::stage_needs::{Asked, Needs, NeedsFn, RegionNeed, SendsNeed};
 pub use catalog::{AppTable, Catalog, StageKind, StageSpec};
 pub use choices::{Destination, Group, IdlePolicy, Pages, Placement, Provider, Rights, SpreadBy, Transport, WhenFull};

@@ -1,14 +1,12 @@
 //! The application's part of a plan: the stage kinds that it registered and the sections that it
 //! reads itself.
 
-pub(crate) mod operation_kind;
-pub(crate) mod output_prepends;
-pub(crate) mod output_sends;
+pub(crate) mod outputs;
 pub(crate) mod stage_needs;
 
-use crate::catalog::operation_kind::OutputOperations;
-use crate::catalog::output_prepends::OutputPrepends;
-use crate::catalog::output_sends::OutputSends;
+use crate::catalog::outputs::OutputOperations;
+use crate::catalog::outputs::OutputPrepends;
+use crate::catalog::outputs::OutputSends;
 use crate::catalog::stage_needs::NeedsFn;
 use crate::text::keys::AppKey;
 

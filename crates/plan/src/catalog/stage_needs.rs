@@ -1,6 +1,6 @@
 //! The needs of one stage: the question to its kind, and the answer.
 
-use crate::catalog::operation_kind::OutputOperations;
+use crate::catalog::outputs::OutputOperations;
 use crate::choices::Rights;
 use crate::text::params::Params;
 

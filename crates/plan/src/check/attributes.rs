@@ -193,7 +193,7 @@ fn check_partitions(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
 mod tests {
     use super::*;
     use crate::diag::source::Span;
-    use crate::read::raw_attributes::RawAttributes;
+    use crate::read::raw_port::RawAttributes;
 
     #[test]
     fn every_attribute_has_a_place() {

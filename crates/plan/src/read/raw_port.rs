@@ -5,12 +5,11 @@ use std::time::Duration;
 use crate::choices::{Placement, Transport};
 use crate::diag::source::Span;
 use crate::limits::{
-    CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, INLINE_BYTES, LISTED_MAX, MIN_RNR_TIMER,
-    RETRIES_MAX, RETRY_CNT, RNR_RETRY, SENDERS_MAX, SGE_MAX, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX,
-    TIMER_CODE_MAX, WINDOWS_MAX,
+    CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, HOP_LIMIT_MAX, INLINE_BYTES, LID_MAX,
+    LISTED_MAX, MIN_RNR_TIMER, PATH_MTU_MAX, PATH_MTU_MIN, PKEY_MAX, PORT_NUM_MAX, QKEY, QKEY_MAX, RD_ATOMIC_MAX,
+    RETRIES_MAX, RETRY_CNT, RNR_RETRY, SENDERS_MAX, SERVICE_LEVEL_MAX, SGE_MAX, SHARED_DEPTH_MAX, SIGNAL_EVERY_WR,
+    SIGNATURE_KEYS_MAX, TIMER_CODE_MAX, TRAFFIC_CLASS_MAX, WINDOWS_MAX,
 };
-use crate::read::raw_alternate::RawAlternate;
-use crate::read::raw_attributes::RawAttributes;
 use crate::read::reader::{Field, Reader, TableHeader, table_of};
 use crate::text::tree::Node;
 
@@ -177,4 +176,93 @@ fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
     let entry = reader.table("acceptor_params")?;
     table_of(entry, "port.NAME.acceptor_params", reader.sink)?;
     Some((entry.key_span, entry.node.clone()))
+}
+
+/// Attributes of its queue pairs, by their names in ibv_modify_qp(3). One that is left out is not
+/// the plan's to say.
+#[derive(Debug)]
+pub(crate) struct RawAttributes {
+    pub(crate) traffic_class: Option<Field<u32>>,
+    pub(crate) hop_limit: Option<Field<u32>>,
+    pub(crate) service_level: Option<Field<u32>>,
+    pub(crate) path_mtu: Option<Field<u32>>,
+    pub(crate) pkey: Option<Field<u32>>,
+    pub(crate) qkey: Option<Field<u32>>,
+    pub(crate) max_rd_atomic: Option<Field<u32>>,
+    pub(crate) max_dest_rd_atomic: Option<Field<u32>>,
+    pub(crate) rate_limit: Option<Field<u32>>,
+}
+
+impl RawAttributes {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> RawAttributes {
+        RawAttributes {
+            traffic_class: reader.optional_number("traffic_class", 0..=TRAFFIC_CLASS_MAX),
+            hop_limit: reader.optional_number("hop_limit", 1..=HOP_LIMIT_MAX),
+            service_level: reader.optional_number("service_level", 0..=SERVICE_LEVEL_MAX),
+            path_mtu: reader.optional_number("path_mtu", PATH_MTU_MIN..=PATH_MTU_MAX),
+            pkey: reader.optional_number("pkey", 1..=PKEY_MAX),
+            qkey: reader.optional_number("qkey", 0..=QKEY_MAX),
+            max_rd_atomic: reader.optional_number("max_rd_atomic", 1..=RD_ATOMIC_MAX),
+            max_dest_rd_atomic: reader.optional_number("max_dest_rd_atomic", 1..=RD_ATOMIC_MAX),
+            rate_limit: reader.optional_number("rate_limit", 1..=u32::MAX),
+        }
+    }
+
+    /// What the plan gives, or what ports have that say none.
+    pub(crate) fn qkey(&self) -> u32 {
+        self.qkey.as_ref().map_or(QKEY, |field| field.value)
+    }
+
+    /// Those that the plan gives, and where.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        let all = [
+            ("traffic_class", &self.traffic_class),
+            ("hop_limit", &self.hop_limit),
+            ("service_level", &self.service_level),
+            ("path_mtu", &self.path_mtu),
+            ("pkey", &self.pkey),
+            ("qkey", &self.qkey),
+            ("max_rd_atomic", &self.max_rd_atomic),
+            ("max_dest_rd_atomic", &self.max_dest_rd_atomic),
+            ("rate_limit", &self.rate_limit),
+        ];
+        all.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?.span)))
+    }
+}
+
+/// Its alternate path: another way to the same peer, for when the first fails.
+#[derive(Debug)]
+pub(crate) struct RawAlternate {
+    pub(crate) gid: Option<Field<String>>,
+    pub(crate) lid: Option<Field<u32>>,
+    pub(crate) port: Option<Field<u32>>,
+    pub(crate) gid_index: Option<Field<u32>>,
+    pub(crate) pkey: Option<Field<u32>>,
+    pub(crate) timeout: Option<Field<u32>>,
+}
+
+impl RawAlternate {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> RawAlternate {
+        RawAlternate {
+            gid: reader.optional_text("alternate_gid"),
+            lid: reader.optional_number("alternate_lid", 1..=LID_MAX),
+            port: reader.optional_number("alternate_port", 1..=PORT_NUM_MAX),
+            gid_index: reader.optional_number("alternate_gid_index", 0..=255),
+            pkey: reader.optional_number("alternate_pkey", 1..=PKEY_MAX),
+            timeout: reader.optional_number("alternate_timeout", 0..=TIMER_CODE_MAX),
+        }
+    }
+
+    /// Those that the plan gives, and where; that of the GID first.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        let gid = self.gid.as_ref().map(|field| ("alternate_gid", field.span));
+        let others = [
+            ("alternate_lid", &self.lid),
+            ("alternate_port", &self.port),
+            ("alternate_gid_index", &self.gid_index),
+            ("alternate_pkey", &self.pkey),
+            ("alternate_timeout", &self.timeout),
+        ];
+        gid.into_iter().chain(others.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?.span))))
+    }
 }

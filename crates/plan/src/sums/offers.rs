@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::catalog::StageKind;
-use crate::catalog::operation_kind::{OperationKind, OutputOperations};
+use crate::catalog::outputs::{OperationKind, OutputOperations};
 use crate::catalog::stage_needs::{Needs, RegionNeed, SendsNeed};
 use crate::check::refs::{Hop, Links};
 use crate::check::regions::RegionFacts;

@@ -1,6 +1,6 @@
 //! Checks the options that a stage asks for of its sends against the ports that they go through.
 
-use crate::catalog::output_sends::{OutputSends, SendOption};
+use crate::catalog::outputs::{OutputSends, SendOption};
 use crate::check::refs::{Hop, Links};
 use crate::choices::Transport;
 use crate::diag::sink::Sink;

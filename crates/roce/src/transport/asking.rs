@@ -21,7 +21,7 @@
 //! A tail whose first packet comes after a pause as long is due at once: its last packet asks, and
 //! slow senders send no questions. From the question on the ACK time-out and the retries apply.
 
-use crate::transport::timing::ack_timeout_ns;
+use crate::transport::configuration::ack_timeout_ns;
 
 /// Packets of one purpose follow each other sooner: a program that sends for each message that it
 /// receives, on a network of data centers. It is a small part of the usual time-outs (67 ms), and

@@ -20,16 +20,16 @@ mod responder;
 mod responses;
 mod retransmit;
 mod send_queue;
-mod timing;
 mod transmitting;
 mod unreliable;
 mod window;
 
 pub use changes::Changes;
-pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};
+pub use configuration::{
+    Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving, ack_timeout_ns, rnr_timer_ns,
+};
 pub use counters::{Counters, Discard, Incidents};
 pub use queue_pair::{OpenError, PeerFault, QueuePair};
 pub use receive_queue::ReceiveQueue;
 pub use receiving::{Arrival, Icrc, Incoming};
-pub use timing::{ack_timeout_ns, rnr_timer_ns};
 pub use transmitting::Transmit;

@@ -8,10 +8,10 @@
 
 use crate::transport::asking::Asking;
 use crate::transport::configuration::Retries;
+use crate::transport::configuration::ack_timeout_ns;
 use crate::transport::outgoing::Outgoing;
 use crate::transport::repair::Repair;
 use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
-use crate::transport::timing::ack_timeout_ns;
 use crate::transport::window::Window;
 use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
 use crate::work::Remote;

@@ -1,10 +1,10 @@
 //! What the requester does about what is acknowledged, missing or overdue.
 
+use crate::transport::configuration::rnr_timer_ns;
 use crate::transport::counters::Discard;
 use crate::transport::repair::Repair;
 use crate::transport::requester::Requester;
 use crate::transport::send_queue::SendQueue;
-use crate::transport::timing::rnr_timer_ns;
 use crate::work::Status;
 
 /// Why a packet of the peer's is not simply taken in.
