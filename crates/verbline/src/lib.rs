@@ -29,8 +29,8 @@ pub mod prelude {
     pub use crate::cli::{App, Outcome};
     pub use verbline_engine::{
         ConnectionChange, ConnectionEvent, ConnectionId, Counter, DropReason, DueTimer, Ended, FdId, FdInterest,
-        FdNext, FdReady, Injector, Interrupter, Next, Observer, OutId, Outputs, PortChange, PortEvent, Registry,
-        Report, Running, Runtime, Stage, StageContext, StageError, StageSpec, Tick, TimerId,
+        FdNext, FdReady, Histogram, Injector, Interrupter, Next, Observer, OutId, Outputs, PortChange, PortEvent,
+        Registry, Report, Running, Runtime, Stage, StageContext, StageError, StageSpec, Tick, TimerId,
     };
     pub use verbline_mem::{Batch, Packet};
     pub use verbline_plan::{AppKey, Keys, Loader, Machine, Plan};
