@@ -22,6 +22,7 @@ use verbline_engine::{Observer, Trace, TraceError, TraceEvent, TraceKind, TraceS
 use crate::protocol::Refusal;
 use crate::trace::kept::{Kept, Pause};
 use crate::trace::settings::TraceSettings;
+use crate::trace::tallies::SLICES;
 use crate::trace::{Analysis, Wanted, feed};
 
 /// Between two looks at what the lcores have handed out, at most; less if more than one millisecond
@@ -76,6 +77,8 @@ struct Book {
     now_ns: u64,
     looked_at: Instant,
     pauses: VecDeque<Pause>,
+    /// Held, and no more.
+    _between_room: Vec<Box<u8>>,
 }
 
 /// The thread's: once it is dropped nobody waits for the thread.
@@ -243,13 +246,20 @@ impl Shared {
     }
 }
 
-/// Has memory at hand for the packets that come to be kept, so that what the thread has does not
-/// grow with them: what is free at the end of a thread's memory stays there up to 128 KiB
-/// (mallopt(3), M_TRIM_THRESHOLD).
-fn make_room() {
-    const ROOM_KIB: usize = 96;
-    let room: Vec<Vec<u8>> = (0..ROOM_KIB).map(|_| vec![1; 1 << 10]).collect();
-    std::hint::black_box(&room);
+/// Has memory at hand for this many packets that come to be kept, so that what the thread has does
+/// not grow with them. Between two of what it gives there is room: what is free at the end of a
+/// thread's memory is given back to the system (mallopt(3), M_TRIM_THRESHOLD), what is between
+/// others is not.
+fn make_room(slowest: usize) -> Vec<Box<u8>> {
+    /// Of one packet, with all that lcores did meanwhile.
+    const PACKET_BYTES: usize = 4 << 10;
+    const PACKETS_MAX: usize = 1 << 10;
+    let packets = (slowest * SLICES as usize).min(PACKETS_MAX);
+    // Written to, so that its pages are there.
+    let (room, between): (Vec<_>, Vec<_>) =
+        (0..packets / 8 + 1).map(|_| (vec![1_u8; 8 * PACKET_BYTES], Box::new(0))).unzip();
+    drop(std::hint::black_box(room));
+    between
 }
 
 impl Book {
@@ -258,9 +268,16 @@ impl Book {
         let slowest = settings.slowest.into();
         let wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 0, slowest, last_ns: Some(last_ns) };
         let analysis = Analysis::with_memory(feed::head(trace), wanted);
-        make_room();
+        let between_room = make_room(slowest);
         let (now_ns, looked_at) = (trace.now_ns(), Instant::now());
-        Book { analysis, last_ns, now_ns, looked_at, pauses: VecDeque::with_capacity(PAUSES_MAX + 1) }
+        Book {
+            analysis,
+            last_ns,
+            now_ns,
+            looked_at,
+            pauses: VecDeque::with_capacity(PAUSES_MAX + 1),
+            _between_room: between_room,
+        }
     }
 
     fn take(&mut self, trace: &mut Trace) {
@@ -295,7 +312,7 @@ impl Book {
     }
 
     fn told(&mut self) -> Kept {
-        let Book { analysis, last_ns, now_ns, looked_at, pauses } = self;
+        let Book { analysis, last_ns, now_ns, looked_at, pauses, .. } = self;
         let (mut now_ns, last_ns) = (*now_ns, *last_ns);
         if pauses.back().is_some_and(|pause| pause.to_ns.is_none()) {
             // Nobody looks meanwhile, and what is kept gets older.

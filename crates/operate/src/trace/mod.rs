@@ -17,7 +17,7 @@ mod follow;
 mod merge;
 mod output;
 pub(crate) mod settings;
-mod tallies;
+pub(crate) mod tallies;
 mod tally;
 
 pub use analysis::Analysis;

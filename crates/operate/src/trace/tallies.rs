@@ -10,7 +10,7 @@ use super::tally::{Tally, Wanted};
 use super::timeline::{Doing, Slice, Timeline};
 
 /// Slices of the last time: it is kept for that, and up to a slice more.
-const SLICES: u64 = 12;
+pub(crate) const SLICES: u64 = 12;
 
 #[derive(Debug)]
 pub(super) struct Tallies {
