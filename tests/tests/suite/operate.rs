@@ -143,6 +143,17 @@ fn a_plan_whose_metrics_are_wrong_is_refused_by_check_and_by_run() {
 /// Runs beside a terminal, which has the turn; killed when dropped.
 struct Beside(std::process::Child);
 
+impl Beside {
+    /// An endless run, whose lcore runs.
+    fn start(folder: &Path) -> Beside {
+        let mut command = endless(folder, &[]).command();
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let run = Beside(command.spawn().unwrap());
+        await_run(folder);
+        run
+    }
+}
+
 impl Drop for Beside {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -153,10 +164,7 @@ impl Drop for Beside {
 #[test]
 fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = endless(folder.path(), &[]).command();
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let run = Beside(command.spawn().unwrap());
-    await_run(folder.path());
+    let run = Beside::start(folder.path());
     let top = || {
         let mut terminal = Terminal::start(&rig(folder.path(), &["top"]).with_env("TERM", "xterm"));
         terminal.wait_for(|screen| screen.contains("rx+tx/s") && screen.contains("numbers"));
@@ -189,10 +197,7 @@ fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
 #[test]
 fn two_lcores_top_ends_when_its_terminal_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = endless(folder.path(), &[]).command();
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let _run = Beside(command.spawn().unwrap());
-    await_run(folder.path());
+    let _run = Beside::start(folder.path());
     let (mut master, slave) = terminal_pair(80.try_into().unwrap()).unwrap();
     let mut top = rig(folder.path(), &["top"]).with_env("TERM", "xterm").command();
     let end = || slave.try_clone().unwrap();
