@@ -18,18 +18,15 @@ const ARBITER_HOLDS: u64 = 256 + BEYOND_ITEMS as u64 + 1;
 /// Runs a shipped plan with these settings for a while, or until its sources are done.
 fn run(registry: &Registry, stem: &str, lcores: [&str; 2], sets: &[&str], time: Duration) -> Option<Report> {
     let place = two_lcores(lcores)?.into_iter().filter(|argument| argument != "--set");
-    let sets = place.chain(sets.iter().map(|set| (*set).to_owned()));
-    let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
+    let all = place.chain(sets.iter().map(|set| (*set).to_owned()));
+    let loader = Loader::new(registry.catalog(), Machine::detect()).sets(all);
     let plan = loader.load_path(config(stem)).unwrap_or_else(|faults| panic!("{faults}"));
     let running = Runtime::build(&plan, registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
     running.wait(Some(time));
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        (report.packets.held, report.packets.taken),
-        (0, report.packets.returned),
-        "{sets:?}",
-        sets = plan.name()
-    );
+    assert!(report.drained, "{stem} {sets:?}: packets are on their way after a minute");
+    let packets = &report.packets;
+    assert_eq!((packets.held, packets.taken), (0, packets.returned), "{stem} {sets:?}");
     Some(report)
 }
 

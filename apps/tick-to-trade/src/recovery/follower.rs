@@ -56,6 +56,8 @@ pub struct Follower {
     snapshot_number: u32,
     scrub: Scrub,
     not_live_since_ns: u64,
+    /// Where the stream stands, and since when it has brought nothing.
+    silent_at: (u64, u64),
     counts: FollowerCounts,
 }
 
@@ -87,6 +89,7 @@ impl Follower {
             snapshot_number: 0,
             scrub: Scrub::default(),
             not_live_since_ns: 0,
+            silent_at: (0, 0),
             counts: FollowerCounts::default(),
             spec,
         }
@@ -204,6 +207,7 @@ impl Follower {
             return;
         }
         self.advance(now_ns, told);
+        self.find_lost_end(now_ns);
         if self.is_stopped() && (!self.spec.retransmits || self.asks.tend(&self.ring, self.next, now_ns).is_err()) {
             self.give_up(self.end);
             self.advance(now_ns, told);
@@ -299,6 +303,19 @@ impl Follower {
             return self.give_up(first);
         }
         (self.is_behind, self.end) = (true, first);
+    }
+
+    /// A snapshot says that there are messages up to it, which were under way when it came. Those
+    /// that have not come while one may take, and nothing behind them, have not come at all: on a
+    /// stream that has fallen silent nothing else says so.
+    fn find_lost_end(&mut self, now_ns: u64) {
+        let ahead_to = self.standing.ahead_to();
+        let (end, since_ns) = self.silent_at;
+        if end != self.end || self.next != self.end {
+            self.silent_at = (self.end, now_ns);
+        } else if ahead_to > end && now_ns.saturating_sub(since_ns) >= self.spec.snapshot_timeout_ns.max(1) {
+            self.find_gap(ahead_to);
+        }
     }
 
     fn hold(&mut self, sequence: u64, message: &[u8], now_ns: u64) {

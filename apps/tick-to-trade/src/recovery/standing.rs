@@ -84,6 +84,11 @@ impl Standing {
         self.stale == 0 && self.ahead_to <= sequence
     }
 
+    /// The stream has messages up to here: so says the latest snapshot.
+    pub(super) fn ahead_to(&self) -> u64 {
+        self.ahead_to
+    }
+
     /// Whether some stale book still has orders.
     pub(super) fn some_to_be_emptied(&self) -> bool {
         self.stale > 0 && self.books.iter().any(|book| book.from == STALE && !book.is_empty)

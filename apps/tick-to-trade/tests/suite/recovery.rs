@@ -190,3 +190,19 @@ fn the_other_books_go_on_while_one_is_rebuilt() {
     world.assert_recovered();
     assert!(world.follower.counts().snapshots_late > 0);
 }
+
+#[test]
+fn what_was_lost_at_the_end_of_a_silent_stream_is_found_by_a_snapshot() {
+    for spec in [SPEC, FollowerSpec { retransmits: false, ..SPEC }, FollowerSpec { gap_messages_max: 4, ..SPEC }] {
+        let mut world = run(spec, FAIR, 500);
+        world.weather.false_frames = 100;
+        while world.follower.is_live() {
+            world.publish(1);
+        }
+        world.weather = Weather { lost_frames: 100, ..FAIR };
+        (0..5).for_each(|_| world.publish(2));
+        world.fall_silent();
+        world.assert_recovered();
+        assert_eq!(world.follower.counts().gaps, 1, "{:?}", world.follower.counts());
+    }
+}

@@ -263,13 +263,19 @@ impl World {
 
     /// The end of the session, in fair weather, until all is recovered.
     pub(crate) fn end(&mut self) {
-        self.weather = Weather { delay: self.weather.delay, ..FAIR };
         let mut bytes = [0; 20];
         let writer = Writer::new(&mut bytes, self.generator.session(), self.generator.sequence());
         writer.expect("room for a header").finish_session();
         self.follow(|follower, now_ns, mut told| {
             follower.take(&Packet::parse(&bytes).expect("a header"), 0, now_ns, &mut told);
         });
+        self.fall_silent();
+    }
+
+    /// The stream brings nothing more, not even that it is over; fair weather, until all is
+    /// recovered.
+    pub(crate) fn fall_silent(&mut self) {
+        self.weather = Weather { delay: self.weather.delay, ..FAIR };
         for _ in 0..20_000 {
             if self.follower.is_live() {
                 break;
