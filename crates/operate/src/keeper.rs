@@ -78,7 +78,7 @@ struct Book {
     looked_at: Instant,
     pauses: VecDeque<Pause>,
     /// Held, and no more.
-    _between_room: Vec<Box<u8>>,
+    _between_room: Vec<Vec<u8>>,
 }
 
 /// The thread's: once it is dropped nobody waits for the thread.
@@ -250,14 +250,14 @@ impl Shared {
 /// not grow with them. Between two of what it gives there is room: what is free at the end of a
 /// thread's memory is given back to the system (mallopt(3), M_TRIM_THRESHOLD), what is between
 /// others is not.
-fn make_room(slowest: usize) -> Vec<Box<u8>> {
+fn make_room(slowest: usize) -> Vec<Vec<u8>> {
     /// Of one packet, with all that lcores did meanwhile.
     const PACKET_BYTES: usize = 4 << 10;
     const PACKETS_MAX: usize = 1 << 10;
     let packets = (slowest * SLICES as usize).min(PACKETS_MAX);
     // Written to, so that its pages are there.
     let (room, between): (Vec<_>, Vec<_>) =
-        (0..packets / 8 + 1).map(|_| (vec![1_u8; 8 * PACKET_BYTES], Box::new(0))).unzip();
+        (0..packets / 8 + 1).map(|_| (vec![1_u8; 8 * PACKET_BYTES], vec![0])).unzip();
     drop(std::hint::black_box(room));
     between
 }
