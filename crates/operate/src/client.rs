@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::asks::CaptureAsk;
-use crate::asks::TraceAsk;
+use crate::asks::{CaptureAsk, TraceAsk};
 use crate::capture::blocks::Blocks;
 use crate::client_report::Seen;
 use crate::place::{self, NoPlace};

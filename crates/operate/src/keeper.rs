@@ -246,10 +246,10 @@ impl Shared {
     }
 }
 
-/// Has memory at hand for this many packets that come to be kept, so that what the thread has does
-/// not grow with them. Between two of what it gives there is room: what is free at the end of a
-/// thread's memory is given back to the system (mallopt(3), M_TRIM_THRESHOLD), what is between
-/// others is not.
+/// Has memory at hand for the packets that come to be kept, this many of each slice, so that what
+/// the thread has does not grow with them. Between two of what it gives there is room: what is free
+/// at the end of a thread's memory is given back to the system (mallopt(3), M_TRIM_THRESHOLD), what
+/// is between others is not.
 fn make_room(slowest: usize) -> Vec<Vec<u8>> {
     /// Of one packet, with all that lcores did meanwhile.
     const PACKET_BYTES: usize = 4 << 10;

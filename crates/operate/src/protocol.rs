@@ -16,8 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::asks::CaptureAsk;
-use crate::asks::TraceAsk;
+use crate::asks::{CaptureAsk, TraceAsk};
 
 /// The version of the protocol. It rises when a request or a key of an answer goes or changes its
 /// meaning, and not when one is added.

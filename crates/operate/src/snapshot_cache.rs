@@ -12,8 +12,7 @@ use serde_json::Value;
 use verbline_engine::{Observer, Report};
 use verbline_plan::Plan;
 
-use crate::asks::CaptureAsk;
-use crate::asks::TraceAsk;
+use crate::asks::{CaptureAsk, TraceAsk};
 use crate::awake::why_awake;
 use crate::capture::feed::{self as capture_feed, CaptureFeed};
 use crate::change::Change;

@@ -1,5 +1,5 @@
-// Histograms: how long calls of stages took, what stages measure themselves, and how late timers woke lcores. All have one axis of time, on which ten times as
-// long is always as far. The counts are those between two reports.
+// Histograms: how long calls of stages took, what stages measure themselves, and how late timers woke lcores. All have one axis
+// of time, on which ten times as long is always as far. The counts are those between two reports.
 
 const SPAN = { from: 1e1, to: 1e10, width: 420, height: 40, axis: 16 };
 
