@@ -127,6 +127,9 @@ impl Standing {
 
     /// A stale book to rebuild now: each in turn.
     pub(super) fn pick(&mut self, now_ns: u64) -> Option<u16> {
+        if self.stale == 0 {
+            return None;
+        }
         let may = |book: &u16| {
             let place = &self.books[usize::from(*book)];
             place.from == STALE && place.is_empty && now_ns >= place.rests_until_ns
