@@ -56,8 +56,9 @@ pub struct Follower {
     snapshot_number: u32,
     scrub: Scrub,
     not_live_since_ns: u64,
-    /// Where the stream stands, and since when it has brought nothing.
-    silent_at: (u64, u64),
+    /// Where the stream stands, up to where a snapshot says that it goes, and since when both are
+    /// so.
+    silent: ([u64; 2], u64),
     counts: FollowerCounts,
 }
 
@@ -89,7 +90,7 @@ impl Follower {
             snapshot_number: 0,
             scrub: Scrub::default(),
             not_live_since_ns: 0,
-            silent_at: (0, 0),
+            silent: ([0; 2], 0),
             counts: FollowerCounts::default(),
             spec,
         }
@@ -310,10 +311,10 @@ impl Follower {
     /// stream that has fallen silent nothing else says so.
     fn find_lost_end(&mut self, now_ns: u64) {
         let ahead_to = self.standing.ahead_to();
-        let (end, since_ns) = self.silent_at;
-        if end != self.end || self.next != self.end {
-            self.silent_at = (self.end, now_ns);
-        } else if ahead_to > end && now_ns.saturating_sub(since_ns) >= self.spec.snapshot_timeout_ns.max(1) {
+        let (silent, since_ns) = self.silent;
+        if ahead_to <= self.end || self.next != self.end || silent != [self.end, ahead_to] {
+            self.silent = ([self.end, ahead_to], now_ns);
+        } else if now_ns.saturating_sub(since_ns) >= self.spec.snapshot_timeout_ns.max(1) {
             self.find_gap(ahead_to);
         }
     }
