@@ -171,6 +171,7 @@ mod tests {
         let (sent, received) = (a.counters.values(), b.counters.values());
         assert_eq!((sent.sent, received.received, sent.send_calls), (4, 4, 2));
         assert_eq!(a.path_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
+        assert_eq!(a.interface_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
     }
 
     /// By ones, twos and so on; and the longest runs there are.

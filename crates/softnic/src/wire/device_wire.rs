@@ -61,10 +61,16 @@ impl Wire {
         device::ADDRESS_GID
     }
 
-    /// The largest MTU, as verbs number it, that fits the packets of the interface towards an
-    /// address.
+    /// The largest MTU, as verbs number it, of the path to an address, as far as the kernel knows
+    /// it: a router's word on it holds for ten minutes.
     pub fn path_mtu(&self, to: IpAddr) -> io::Result<u8> {
         self.link.path_mtu(to).map(|mtu| mtu.code())
+    }
+
+    /// The largest MTU, as verbs number it, whose packets leave by the interface towards an
+    /// address, whatever the kernel has heard of the path behind it.
+    pub fn interface_mtu(&self, to: IpAddr) -> io::Result<u8> {
+        self.link.interface_mtu(to).map(|mtu| mtu.code())
     }
 
     /// Queue pairs of this device that are connected from now on to its address go by the wire as

@@ -36,6 +36,7 @@ mod groups;
 mod intake;
 mod management;
 mod memory;
+mod mtu;
 mod neighbours;
 mod outbox;
 mod poll_turn;

@@ -42,11 +42,7 @@ impl Link {
     /// leave are never cut, and their IPv4 identification is known.
     pub(crate) fn open(own: SocketAddr) -> io::Result<Link> {
         let socket = bound(own, libc::SO_REUSEPORT)?;
-        let (level, name, value) = match own {
-            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
-            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
-        };
-        set(&socket, level, name, value)?;
+        never_cut(&socket, own.ip())?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
         // A kernel that doesn't know it gives the segments out one by one.
@@ -79,24 +75,16 @@ impl Link {
     pub(crate) fn own(&self) -> SocketAddr {
         self.own
     }
-
-    /// The largest MTU that fits the packets of the interface towards an address.
-    pub(crate) fn path_mtu(&self, to: IpAddr) -> io::Result<Mtu> {
-        // An unconnected socket has no path: another one, from which nothing is sent.
-        let probe = UdpSocket::bind((self.own.ip(), 0))?;
-        probe.connect((to, self.own.port()))?;
-        let (level, name, ip) = match to {
-            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, 20),
-            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 40),
-        };
-        let bytes = get(&probe, level, name)?;
-        let payload = bytes - ip - UDP_HEADER_BYTES - HEADERS_MAX_BYTES as libc::c_int;
-        let all = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
-        Ok(all.into_iter().find(|mtu| mtu.bytes() as libc::c_int <= payload).unwrap_or(Mtu::B256))
-    }
 }
 
-const UDP_HEADER_BYTES: libc::c_int = 8;
+/// What leaves by the socket is never cut on its way, and its length judged by the interface alone.
+pub(super) fn never_cut(socket: &UdpSocket, own: IpAddr) -> io::Result<()> {
+    let (level, name, value) = match own {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+    };
+    set(socket, level, name, value)
+}
 
 /// The socket of a multicast group, which only receives.
 pub(super) struct GroupSocket(UdpSocket);
@@ -147,7 +135,7 @@ fn set_to<T: Copy>(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, va
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
     let (mut value, mut bytes) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: both are locals, which the call may write.
     let ret = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes) };
