@@ -1,4 +1,4 @@
-//! A running plan, client_report from outside.
+//! A running plan, seen from outside.
 //!
 //! - [`Operate`] listens on a control socket, and where the plan says so at an HTTP address, and
 //!   answers from snapshots of the run ([`verbline_engine::Observer`]).
@@ -40,6 +40,7 @@ pub mod trace;
 mod client_session;
 mod grant;
 mod graph;
+mod heap;
 mod http;
 mod incoming;
 mod keeper;
@@ -52,6 +53,7 @@ mod snapshot_cache;
 mod stream;
 
 pub use asks::{CaptureAsk, FilterAsk, TraceAsk};
+pub use heap::write_heap_room;
 pub use metrics::settings::MetricsSettings;
 pub use operate::{Operate, OperateError, Options, SocketChoice};
 pub use place::NoPlace;

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::client_session::{Life, Peer, Speaks};
 use crate::grant::Grant;
+use crate::heap::write_heap_room;
 use crate::listener::Listener;
 use crate::protocol::Refusal;
 use crate::snapshot_cache::Told;
@@ -58,6 +59,7 @@ impl Server {
 
     /// Serves until it is told to stop.
     pub(crate) fn serve(mut self, told: &mut Told<'_>) {
+        write_heap_room();
         while let Some(ready) = self.wait() {
             let now = Instant::now();
             let mut ready = ready.into_iter();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use verbline_engine::{ChangeOutcome, ChangedPort, Ended, EngineError, Registry, Report, Running, Runtime};
 use verbline_operate::trace::kept::Kept;
-use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options, TraceSettings};
+use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options, TraceSettings, write_heap_room};
 use verbline_plan::{Diagnostic, Diagnostics, Plan};
 
 use super::args::RunOptions;
@@ -101,6 +101,8 @@ fn watch(
     stop: &StopRequest,
 ) {
     let length = options.length.0;
+    // For the snapshots of the live line.
+    write_heap_room();
     while !stop.asked() {
         if stop.takes_reload() {
             reload(app, registry, running, options);
