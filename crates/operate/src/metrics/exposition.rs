@@ -41,6 +41,9 @@ impl Format {
     }
 }
 
+/// Room for the lines of as much, so that no list of them grows; most have over 60 bytes.
+const LINES: usize = ANSWER_BYTES / 32;
+
 /// A snapshot's metrics.
 pub(crate) fn text(hello: &Hello, report: &Report, connections_max: u32, format: Format) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
@@ -92,8 +95,9 @@ fn encode(metric: &mut MetricEncoder<'_>, kind: MetricType, value: &Value) -> fm
 /// The older format: there a counter's own name has `_total`, an info is a gauge, and neither a
 /// unit nor an end is told.
 fn older(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let lines: Vec<&str> = text.lines().collect();
+    let mut out = String::with_capacity(ANSWER_BYTES);
+    let mut lines = Vec::with_capacity(LINES);
+    lines.extend(text.lines());
     for (place, line) in lines.iter().enumerate() {
         let Some(comment) = line.strip_prefix("# ") else {
             out.push_str(line);
