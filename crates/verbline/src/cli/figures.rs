@@ -13,6 +13,9 @@ pub fn count(value: u64) -> String {
 pub fn duration(value_ns: u64) -> String {
     match value_ns {
         0..1_000 => format!("{value_ns}ns"),
+        // What rounds to a thousand of a unit is one of the next.
+        999_950..1_000_000 => duration(1_000_000),
+        999_950_000..1_000_000_000 => duration(1_000_000_000),
         _ => format!("{:.1?}", Duration::from_nanos(value_ns)),
     }
 }
@@ -50,8 +53,8 @@ mod tests {
     #[test]
     fn numbers_have_their_units() {
         assert_eq!((count(0).as_str(), count(1_250_000).as_str()), ("0", "1,250,000"));
-        let durations = [0, 999, 1_300, 12_000_000, 3_000_000_000].map(duration);
-        assert_eq!(durations, ["0ns", "999ns", "1.3µs", "12.0ms", "3.0s"]);
+        let durations = [0, 999, 1_300, 999_949, 999_950, 12_000_000, 999_999_999, 3_000_000_000].map(duration);
+        assert_eq!(durations, ["0ns", "999ns", "1.3µs", "999.9µs", "1.0ms", "12.0ms", "1.0s", "3.0s"]);
         let rates = [0.0, 0.4, 99.9, 1234.4, 9_999.0, 12_345.0, 1_250_000.0, 99_999_999.0, 4.2e10].map(rate);
         let shown = ["0", "0.4", "99.9", "1234", "9999", "12.35k", "1.25M", "100.0M", "42.00G"];
         assert_eq!(rates, shown);
