@@ -7,7 +7,7 @@
 
 use crate::wire::header::BTH_BYTES;
 use crate::wire::route::{Addresses, ROCE_PORT, Route};
-use crc_fast::{CrcAlgorithm, Digest};
+use crc32fast::Hasher;
 
 /// The bytes of the checksum, at a datagram's end, least significant first.
 pub const ICRC_BYTES: usize = 4;
@@ -56,10 +56,10 @@ pub fn compute(body: &[u8], route: &Route, ip_id: u16) -> u32 {
     if head.len() > CONGESTION_BYTE {
         masked[len - head.len() + CONGESTION_BYTE] = 0xFF;
     }
-    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(&masked[..len]);
-    digest.update(rest);
-    digest.finalize() as u32
+    let mut crc = Hasher::new();
+    crc.update(&masked[..len]);
+    crc.update(rest);
+    crc.finalize()
 }
 
 /// Whether a datagram's checksum is right.

@@ -37,9 +37,10 @@ impl Outbox {
         Outbox { bytes: vec![0; BYTES].into(), used: 0, runs: Vec::with_capacity(BYTES / 64), port }
     }
 
-    /// Room for a datagram, and the identification that it has if it goes on with the last run.
+    /// Room for a datagram, and the identification that it has if it goes on with the last run, or
+    /// if that takes no more.
     pub(crate) fn room(&mut self) -> Option<(&mut [u8], u16)> {
-        let ip_id = self.runs.last().map_or(0, |run| run.segments as u16);
+        let ip_id = self.runs.last().filter(|run| run.goes_on(self.used)).map_or(0, |run| run.segments as u16);
         let is_full = self.runs.len() == self.runs.capacity();
         let room = self.bytes.get_mut(self.used..self.used + DATAGRAM_BYTES_MAX).filter(|_| !is_full)?;
         Some((room, ip_id))
@@ -64,7 +65,7 @@ impl Outbox {
             run.is_closed = len < run.segment_bytes;
             return;
         }
-        if self.runs.last().is_some() {
+        if self.runs.last().is_some_and(|run| run.goes_on(first)) {
             // It was sealed as one of the last run.
             seal(&mut self.bytes[first..], len - ICRC_BYTES, route, 0);
         }
@@ -86,9 +87,13 @@ impl Outbox {
 }
 
 impl Pending {
+    /// Whether it takes one more of its length; `used`: where it ends.
+    fn goes_on(&self, used: usize) -> bool {
+        !self.is_closed && Link::may_add(self.segments, used - self.first, self.segment_bytes)
+    }
+
     fn takes(&self, (to, traffic_class): (SocketAddr, u8), len: usize, used: usize) -> bool {
         let goes_along = self.to == to && self.traffic_class == traffic_class;
-        let fits = !self.is_closed && goes_along && len <= self.segment_bytes;
-        fits && Link::may_add(self.segments, used - self.first, len)
+        goes_along && len <= self.segment_bytes && self.goes_on(used)
     }
 }
