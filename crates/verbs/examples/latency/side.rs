@@ -1,5 +1,7 @@
 //! One end: a QP, what it sends and where the peer writes.
 
+use std::time::Duration;
+
 use verbline_mem::{Batch, BoundCache, Packet, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
 use verbline_verbs::connection::Connection;
 use verbline_verbs::{
@@ -27,6 +29,8 @@ const LOOKS: u32 = 1 << 16;
 
 /// The same of an end that has nothing to wait for but that.
 const SHORT_LOOKS: u32 = 1 << 10;
+/// How long the word may take that a peer has left, once the queue pair knows.
+const SAID: Duration = Duration::from_secs(1);
 
 pub(crate) struct Side {
     pub(crate) qp: QueuePair,
@@ -168,9 +172,11 @@ impl Side {
 
     /// Polls until the peer leaves.
     pub(crate) fn poll_until_left(&mut self, connection: &mut Connection) -> Outcome<()> {
-        while !connection.wait_disconnected(std::time::Duration::ZERO)? {
-            for _ in 0..SHORT_LOOKS {
-                self.poll()?;
+        while !connection.wait_disconnected(Duration::ZERO)? {
+            let looks = (0..SHORT_LOOKS).try_for_each(|_| self.poll().map(drop));
+            if let Err(error) = looks {
+                // A peer that leaves has this end's receives flushed, maybe before it is said to.
+                return if connection.wait_disconnected(SAID)? { Ok(()) } else { Err(error) };
             }
         }
         Ok(())
@@ -248,7 +254,7 @@ fn done(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) -> Outco
 }
 
 fn still_there(connection: &mut Connection) -> Outcome<()> {
-    match connection.wait_disconnected(std::time::Duration::ZERO)? {
+    match connection.wait_disconnected(Duration::ZERO)? {
         true => Err("the peer has left".into()),
         false => Ok(()),
     }
