@@ -125,11 +125,7 @@ fn bring_up_wired(
 }
 
 /// An MTU of the way to an address, as the wire says it.
-fn mtu_of(
-    wire: &Wire,
-    says: fn(&Wire, IpAddr) -> std::io::Result<u8>,
-    to: SocketAddr,
-) -> Result<Mtu, ConnectionError> {
+fn mtu_of(wire: &Wire, says: fn(&Wire, IpAddr) -> std::io::Result<u8>, to: SocketAddr) -> Result<Mtu, ConnectionError> {
     let found = says(wire, to.ip()).map_err(|error| {
         let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
         VerbError::new("connect", format!("a UDP socket of {}, to {to}", wire.address()), errno)
