@@ -124,9 +124,9 @@ fn bring_up_wired(
     bring_up(qp, peer, ReadDepths { responder_resources, initiator_depth }, mtu, own, traffic_class)
 }
 
-/// An MTU of the way to an address, as the wire says it.
-fn mtu_of(wire: &Wire, says: fn(&Wire, IpAddr) -> std::io::Result<u8>, to: SocketAddr) -> Result<Mtu, ConnectionError> {
-    let found = says(wire, to.ip()).map_err(|error| {
+/// What a wire has found as the MTU towards an address.
+fn mtu_of(wire: &Wire, to: SocketAddr, found: std::io::Result<u8>) -> Result<Mtu, ConnectionError> {
+    let found = found.map_err(|error| {
         let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
         VerbError::new("connect", format!("a UDP socket of {}, to {to}", wire.address()), errno)
     })?;
@@ -149,7 +149,7 @@ impl Route {
             own.is_ipv4() == to.ip().is_ipv4() && from.is_none_or(|from| from.ip().is_unspecified() || from.ip() == own)
         };
         let Some(wire) = wire::all().find(leads) else { return Ok(None) };
-        let mtu = mtu_of(wire, Wire::path_mtu, to)?;
+        let mtu = mtu_of(wire, to, wire.path_mtu(to.ip()))?;
         let port = SocketAddr::new(wire.address().ip(), from.map_or(0, |from| from.port()));
         let port = PORTS.claim(port, std::sync::Weak::new())?;
         Ok(Some(Route { wire, mtu, port, to }))
@@ -285,7 +285,7 @@ impl Request {
     ) -> Result<Connection, ConnectionError> {
         let mtu = Mtu::from_raw(self.terms.mtu.into());
         // The peer has chosen. What the kernel heard of the path meanwhile may be over, or forged.
-        let own = mtu_of(self.wire, Wire::interface_mtu, self.peer)?;
+        let own = mtu_of(self.wire, self.peer, self.wire.interface_mtu(self.peer.ip()))?;
         if own < mtu {
             self.answer(|asked| asked.reject(reason::INVALID_MTU, &[own.to_raw() as u8]));
             return Err(ConnectionError::Mtu { address: self.peer, own });
