@@ -73,6 +73,10 @@ impl Model {
     }
 }
 
+/// All crates. What stands in for bindgen has neither tests nor examples: it is built for build
+/// scripts alone, and not once more with all that it is built upon.
+const OF_ALL: [&str; 3] = ["--workspace", "--exclude", "bindgen"];
+
 /// Beside some crates, so that cargo chooses features as it does for all of them: see this
 /// package's manifest.
 const AS_ALL: [&str; 2] = ["-p", env!("CARGO_PKG_NAME")];
@@ -138,7 +142,7 @@ fn metadata() -> Result<BTreeMap<String, Manifest>, Error> {
 pub(crate) fn tests(crates: &[Crate]) -> Result<Vec<Built>, Error> {
     let mut arguments = Vec::new();
     match crates {
-        [] => arguments.push("--workspace"),
+        [] => arguments.extend(OF_ALL),
         some => {
             arguments.extend(AS_ALL);
             some.iter().for_each(|one| arguments.extend(["-p", &one.package]));
@@ -208,8 +212,7 @@ pub(crate) fn documentation(crates: &[Crate]) -> Result<Documented, Error> {
     let mut command = cargo();
     command.args(["test", "--doc", "--no-fail-fast", "--quiet"]).stderr(Stdio::inherit());
     match crates {
-        // What stands in for bindgen has no examples, and is built for build scripts alone.
-        [] => drop(command.args(["--workspace", "--exclude", "bindgen"])),
+        [] => drop(command.args(OF_ALL)),
         some => {
             let libraries =
                 some.iter().filter(|one| manifests.values().any(|m| m.has_library && m.folder == one.folder));
