@@ -209,6 +209,11 @@ impl Manager {
         Some(event)
     }
 
+    /// Whether messages are to be sent: without, [`transmit`](Self::transmit) has none.
+    pub fn has_messages(&self) -> bool {
+        !self.answers.is_empty() || self.to_send.first().is_some()
+    }
+
     /// The next message that is to be sent.
     pub fn transmit(&mut self) -> Option<Outgoing> {
         if let Some(answer) = self.answers.pop_front() {

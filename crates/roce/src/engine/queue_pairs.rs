@@ -232,8 +232,8 @@ impl Engine {
 
     fn note(&mut self, place: usize) {
         let Some(queue_pair) = &mut self.places[place] else { return };
-        if let Some(more) = queue_pair.take_incidents() {
-            self.incidents.add(&more);
+        if queue_pair.has_incidents() {
+            self.incidents.add(&queue_pair.take_incidents());
             self.has_incidents = true;
             self.noted.ask(place);
         }
@@ -278,6 +278,19 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whether a queue pair may have something to send: without, [`transmit`](Self::transmit) has
+    /// nothing.
+    pub fn may_transmit(&self) -> bool {
+        self.to_send.first().is_some()
+    }
+
+    /// Whether there is a completion to take, or a queue pair that has failed, or whose sends are
+    /// held and done.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        [&self.to_poll, &self.failed, &self.drained].iter().any(|turns| turns.first().is_some())
     }
 
     /// Takes the next completion, and whose it is; the queue pairs take turns.

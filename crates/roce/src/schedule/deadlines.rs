@@ -3,6 +3,16 @@
 //! A deadline that moves back stays where it is until it comes: most are moved by every
 //! acknowledgement, and few ever come.
 
+/// The sooner of two times, if there is one.
+#[inline]
+pub(crate) fn sooner(one_ns: Option<u64>, other_ns: Option<u64>) -> Option<u64> {
+    match (one_ns, other_ns) {
+        (Some(one_ns), Some(other_ns)) => Some(one_ns.min(other_ns)),
+        (one_ns, None) => one_ns,
+        (None, other_ns) => other_ns,
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {

@@ -3,5 +3,5 @@
 mod deadlines;
 mod turns;
 
-pub(crate) use deadlines::Deadlines;
+pub(crate) use deadlines::{Deadlines, sooner};
 pub(crate) use turns::Turns;

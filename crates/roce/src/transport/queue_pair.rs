@@ -1,6 +1,7 @@
 //! A queue pair: its work requests, its state, and the two halves that act for it.
 
 use crate::memory::{Owner, Sge};
+use crate::schedule::sooner;
 use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
 use crate::transport::counters::{Counters, Incidents};
 use crate::transport::inbox::Inbox;
@@ -121,8 +122,13 @@ impl QueuePair {
         &self.counters
     }
 
+    /// Whether something went wrong since they were taken.
+    pub(crate) fn has_incidents(&self) -> bool {
+        self.counters.is_fresh()
+    }
+
     /// What went wrong since the last call.
-    pub(crate) fn take_incidents(&mut self) -> Option<Incidents> {
+    pub(crate) fn take_incidents(&mut self) -> Incidents {
         self.counters.take_fresh()
     }
 
@@ -267,7 +273,7 @@ impl QueuePair {
         match &self.mode {
             Mode::Rc(_, _, Some(requester)) if !self.is_failed() => {
                 let look_ns = self.keep_alive.as_ref().map(KeepAlive::deadline_ns);
-                [requester.deadline_ns(&self.sends), look_ns].into_iter().flatten().min()
+                sooner(requester.deadline_ns(&self.sends), look_ns)
             }
             _ => None,
         }

@@ -6,6 +6,7 @@
 //! Repeating is to set `cursor` back to `una` (go-back-N). Payloads are read from memory whenever
 //! they are sent, so that nothing is kept for it.
 
+use crate::schedule::sooner;
 use crate::transport::asking::Asking;
 use crate::transport::configuration::Retries;
 use crate::transport::configuration::ack_timeout_ns;
@@ -124,7 +125,7 @@ impl Requester {
     /// what keeps it back is answered, or [asked for](Self::question).
     pub(crate) fn deadline_ns(&self, sends: &SendQueue) -> Option<u64> {
         let tail_ns = self.asking.deadline_ns().filter(|_| sends.entry(self.cursor_index).is_none());
-        [self.overdue_ns, self.rnr_until_ns, tail_ns].into_iter().flatten().min()
+        sooner(sooner(self.overdue_ns, self.rnr_until_ns), tail_ns)
     }
 
     /// Whether there is more to send, or to ask.

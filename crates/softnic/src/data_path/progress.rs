@@ -269,11 +269,18 @@ pub(crate) fn retry_all(cq: &Cq) {
     {
         let inside = cq.polling.guard.enter();
         carrier::poll(cq, Pinned::inside(&inside), &mut errors);
-        let mut some = [0; 64];
-        let count = cq.stalled.some(&mut some);
-        progress_all(&some[..count], Pinned::inside(&inside), &mut errors);
+        if cq.stalled.any_pending() {
+            progress_some(cq, Pinned::inside(&inside), &mut errors);
+        }
     }
     flush::finish(errors);
+}
+
+#[inline(never)]
+fn progress_some(cq: &Cq, pinned: Pinned<'_>, errors: &mut Errors) {
+    let mut some = [0; 64];
+    let count = cq.stalled.some(&mut some);
+    progress_all(&some[..count], pinned, errors);
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::queues::timer;
 use crate::queues::wr::{self, SendWr, sge_bytes};
 use rdma_sys::*;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_sync::lock::SpinLock;
 
 /// The pending work requests of one send queue: positions `head` to `tail`.
@@ -176,8 +176,9 @@ impl Pending {
 /// send CQ, and those that go by a carrier.
 #[derive(Debug, Default)]
 pub(crate) struct StalledQps {
-    /// Of both kinds.
-    count: AtomicU32,
+    /// How many there are: the lower half counts those with something pending, the upper one those
+    /// that go by a carrier.
+    counts: AtomicU64,
     list: SpinLock<Attended>,
 }
 
@@ -190,8 +191,8 @@ struct Attended {
 }
 
 impl Attended {
-    fn count(&self) -> u32 {
-        self.stalled.len() as u32 + self.carried
+    fn counts(&self) -> u64 {
+        u64::from(self.stalled.len() as u32) | u64::from(self.carried) << 32
     }
 }
 
@@ -200,7 +201,19 @@ impl StalledQps {
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
         // Relaxed: a hint; a poll that misses it is followed by another, or by the timer.
-        self.count.load(Ordering::Relaxed) != 0
+        self.counts.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether some have something pending.
+    pub(crate) fn any_pending(&self) -> bool {
+        // Relaxed: see `any`.
+        self.counts.load(Ordering::Relaxed) as u32 != 0
+    }
+
+    /// Whether some go by a carrier.
+    pub(crate) fn any_carried(&self) -> bool {
+        // Relaxed: see `any`.
+        self.counts.load(Ordering::Relaxed) >> 32 != 0
     }
 
     pub(crate) fn add(&self, qpn: u32) {
@@ -209,14 +222,14 @@ impl StalledQps {
             list.stalled.push(qpn);
         }
         // Relaxed: see `any`.
-        self.count.store(list.count(), Ordering::Relaxed);
+        self.counts.store(list.counts(), Ordering::Relaxed);
     }
 
     pub(crate) fn remove(&self, qpn: u32) {
         let mut list = self.list.lock();
         list.stalled.retain(|entry| *entry != qpn);
         // Relaxed: see `any`.
-        self.count.store(list.count(), Ordering::Relaxed);
+        self.counts.store(list.counts(), Ordering::Relaxed);
     }
 
     /// One more goes by a carrier, or one less.
@@ -224,12 +237,7 @@ impl StalledQps {
         let mut list = self.list.lock();
         list.carried = if more { list.carried + 1 } else { list.carried.saturating_sub(1) };
         // Relaxed: see `any`.
-        self.count.store(list.count(), Ordering::Relaxed);
-    }
-
-    /// Whether some go by a carrier.
-    pub(crate) fn any_carried(&self) -> bool {
-        self.list.lock().carried > 0
+        self.counts.store(list.counts(), Ordering::Relaxed);
     }
 
     /// Some of them, others the next time.

@@ -4,10 +4,11 @@
 //! is what the kernel gives out at once: one datagram, or several of one length of one sender, of
 //! which the last may be shorter (GRO).
 
+use crate::wire::calls;
 use crate::wire::socket::{Control, DATAGRAM_BYTES_MAX, Link, Name};
 use std::mem::{size_of, zeroed};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 /// Runs that are received by one system call, and so in one turn, at most: others may wait for the
 /// wire's lock meanwhile.
@@ -87,7 +88,7 @@ impl Arrivals {
     fn receive_one(&mut self, socket: BorrowedFd<'_>) -> usize {
         let header = &mut self.headers[0];
         // SAFETY: as in `receive_several`, of the first header.
-        let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header.msg_hdr, libc::MSG_DONTWAIT) };
+        let bytes = unsafe { calls::recvmsg(socket, &raw mut header.msg_hdr) };
         // An error is that nothing has come, or that one of before found nobody.
         usize::try_from(bytes).map_or(0, |bytes| {
             header.msg_len = bytes as libc::c_uint;
@@ -99,15 +100,7 @@ impl Arrivals {
         let headers = &mut self.headers[..runs];
         // SAFETY: every header leads to a name, a vector with its bytes, and a control message,
         // which are this value's: borrowed alone, and as long as the headers say (`new`).
-        let count = unsafe {
-            libc::recvmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-                std::ptr::null_mut(),
-            )
-        };
+        let count = unsafe { calls::recvmmsg(socket, headers) };
         // As of one.
         usize::try_from(count).unwrap_or(0)
     }

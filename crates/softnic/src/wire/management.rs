@@ -258,6 +258,11 @@ impl Management {
         }
     }
 
+    /// Whether messages are to be sent.
+    pub(super) fn has_messages(&self) -> bool {
+        self.manager.has_messages()
+    }
+
     /// Writes the next message that is to be sent.
     pub(super) fn transmit(&mut self, out: &mut [u8], ip_id: u16) -> Option<(Route, usize)> {
         loop {

@@ -25,6 +25,7 @@
 
 mod arrivals;
 mod attach;
+mod calls;
 mod carrier_impl;
 mod connection;
 mod counters;

@@ -224,8 +224,19 @@ impl Inner {
 
     fn send_at(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
         self.say();
+        // Most turns of who waits for an answer have nothing to send.
+        self.has_more = self.queue_pairs.engine.may_transmit();
+        if self.has_more {
+            self.send_packets(now_ns, pinned);
+        }
+        self.queue_pairs.publish(&self.link.incidents);
+        // Unreliable sends complete by being sent, and some fail; what is posted after a failure is
+        // flushed.
+        self.queue_pairs.complete(pinned, errors);
+    }
+
+    fn send_packets(&mut self, now_ns: u64, pinned: Pinned<'_>) {
         let mut memory = Keys(pinned);
-        self.has_more = true;
         for _ in 0..SENT_MAX {
             let Some((room, ip_id)) = self.outbox.room() else { break };
             let Some(sent) = self.queue_pairs.engine.transmit(now_ns, &mut memory, room, ip_id) else {
@@ -233,15 +244,21 @@ impl Inner {
                 break;
             };
             self.outbox.add(&sent.route, sent.len);
+            if self.outbox.has_whole_run() {
+                self.outbox.flush(&self.link);
+            }
         }
         self.outbox.flush(&self.link);
-        self.queue_pairs.publish(&self.link.incidents);
-        // Unreliable sends complete by being sent, and some fail.
-        self.queue_pairs.complete(pinned, errors);
     }
 
     /// Sends the messages of connection management. Needs no memory.
     pub(super) fn say(&mut self) {
+        if self.management.has_messages() || !self.outbox.is_empty() || self.neighbours.has_leaving() {
+            self.say_all();
+        }
+    }
+
+    fn say_all(&mut self) {
         while let Some((room, ip_id)) = self.outbox.room() {
             let Some((route, len)) = self.management.transmit(room, ip_id) else { break };
             self.outbox.add(&route, len);

@@ -8,6 +8,7 @@
 //! Written upon libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
+use crate::wire::calls;
 use crate::wire::counters::{LinkTallies, Published, Tally};
 use crate::wire::epoll::Epoll;
 use std::io;
@@ -266,12 +267,11 @@ impl Link {
             count += 1;
         }
         self.counters.send_calls.add(1);
-        let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
+        let socket = self.socket.as_fd();
         let sent = if count == 0 {
-            let (bytes, name) = (run.bytes, (&raw const name).cast());
             // A call that says less is over sooner.
-            // SAFETY: a local and bytes that are borrowed, with their lengths; the call reads them.
-            unsafe { libc::sendto(fd, bytes.as_ptr().cast(), bytes.len(), flags, name, name_bytes) }
+            // SAFETY: a local, with its length.
+            unsafe { calls::sendto(socket, run.bytes, (&raw const name).cast(), name_bytes) }
         } else {
             // SAFETY: integers and pointers, for which zero is a value.
             let mut header: libc::msghdr = unsafe { zeroed() };
@@ -280,7 +280,7 @@ impl Link {
             (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
             // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads
             // them.
-            unsafe { libc::sendmsg(fd, &raw const header, flags) }
+            unsafe { calls::sendmsg(socket, &raw const header) }
         };
         let count = if sent >= 0 { &self.counters.sent } else { self.counters.of_error(&io::Error::last_os_error()) };
         count.add(segments as u64);

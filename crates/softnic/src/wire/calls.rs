@@ -1,0 +1,58 @@
+//! The system calls of which a turn makes some.
+//!
+//! Not by the C library's functions of these names: those are cancellation points (pthreads(7)),
+//! for which each makes two locked operations in a process of several threads. A poll that finds
+//! nothing is little more than such a call.
+
+use std::ffi::c_long;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `recvmsg(2)` of what has come.
+///
+/// # Safety
+/// The header leads to what may be written, with its lengths.
+pub(super) unsafe fn recvmsg(socket: BorrowedFd<'_>, header: *mut libc::msghdr) -> c_long {
+    // SAFETY: recvmsg(2), whose arguments these are; the caller keeps the rest.
+    unsafe { libc::syscall(libc::SYS_recvmsg, number(socket), header, FLAGS) }
+}
+
+/// `recvmmsg(2)` of what has come.
+///
+/// # Safety
+/// Every header leads to what may be written, with its lengths.
+pub(super) unsafe fn recvmmsg(socket: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> c_long {
+    let no_timeout = std::ptr::null_mut::<libc::timespec>();
+    let (first, count) = (headers.as_mut_ptr(), headers.len() as c_long);
+    // SAFETY: recvmmsg(2), whose arguments these are; the caller keeps the rest.
+    unsafe { libc::syscall(libc::SYS_recvmmsg, number(socket), first, count, FLAGS, no_timeout) }
+}
+
+/// `sendto(2)`, if there is room.
+///
+/// # Safety
+/// The name has that many bytes.
+pub(super) unsafe fn sendto(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    name: *const libc::sockaddr,
+    name_bytes: libc::socklen_t,
+) -> c_long {
+    let (first, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: sendto(2), whose arguments these are; the caller keeps the rest.
+    unsafe { libc::syscall(libc::SYS_sendto, number(socket), first, len, FLAGS, name, name_bytes as c_long) }
+}
+
+/// `sendmsg(2)`, if there is room.
+///
+/// # Safety
+/// The header leads to what may be read, with its lengths.
+pub(super) unsafe fn sendmsg(socket: BorrowedFd<'_>, header: *const libc::msghdr) -> c_long {
+    // SAFETY: sendmsg(2), whose arguments these are; the caller keeps the rest.
+    unsafe { libc::syscall(libc::SYS_sendmsg, number(socket), header, FLAGS) }
+}
+
+const FLAGS: c_long = libc::MSG_DONTWAIT as c_long;
+
+fn number(socket: BorrowedFd<'_>) -> c_long {
+    socket.as_raw_fd().into()
+}
