@@ -2,5 +2,7 @@
 //! and knows the next deadline.
 
 mod queue_pairs;
+mod received;
 
-pub use queue_pairs::{ByNumber, CreateError, Datagram, Engine, Management, NumberHasher, Received};
+pub use queue_pairs::{ByNumber, CreateError, Engine, NumberHasher};
+pub use received::{Datagram, Management, Received};

@@ -1,9 +1,10 @@
 //! See [`Engine`].
 
+use crate::engine::received::{Received, management, unknown};
 use crate::memory::{Memory, Sge};
 use crate::schedule::{Deadlines, Turns};
 use crate::transport::{Arrival, Discard, Incidents, Incoming, PeerFault, QueuePair, Transmit};
-use crate::wire::{Qpn, Segment};
+use crate::wire::Qpn;
 use crate::work::{Completion, PostError, SendRequest};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -35,52 +36,6 @@ pub struct Engine {
     /// Of all queue pairs that there are or were, and of what belongs to none.
     incidents: Incidents,
     has_incidents: bool,
-}
-
-/// What became of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received<'a> {
-    /// A queue pair took it in.
-    Taken {
-        /// The queue pair.
-        qpn: Qpn,
-        /// It is the first that the queue pair took in.
-        is_first: bool,
-    },
-    /// It is connection management's, whose state machine is apart.
-    Management(Management<'a>),
-    /// It is for a queue pair that is not among [the numbers of this engine](Engine::own_numbers).
-    Elsewhere(Qpn),
-    /// It is UD, and for no queue pair of the engine: another of its carrier's, or a group.
-    Datagram(Datagram<'a>),
-    /// It was discarded.
-    Discarded(Discard),
-}
-
-/// A datagram of UD to a queue pair that is not the engine's, or to the members of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Datagram<'a> {
-    /// Whom it is for; [`Qpn::MULTICAST`] of a group.
-    pub to: Qpn,
-    /// The sender's queue pair.
-    pub from: Qpn,
-    /// The key that it carries.
-    pub qkey: u32,
-    /// Immediate data, host order.
-    pub immediate: Option<u32>,
-    /// The receiver's completion is a solicited event.
-    pub solicited: bool,
-    /// What it says.
-    pub payload: &'a [u8],
-}
-
-/// A datagram to queue pair 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Management<'a> {
-    /// The key that it carries.
-    pub qkey: u32,
-    /// What it says.
-    pub payload: &'a [u8],
 }
 
 /// Why a queue pair is not added.
@@ -366,29 +321,6 @@ impl Engine {
             }
         }
     }
-}
-
-fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
-    let packet = incoming.packet();
-    incoming.check()?;
-    match packet.segment {
-        Segment::Ud(deth, _) => Ok(Received::Management(Management { qkey: deth.qkey, payload: packet.payload })),
-        _ => Err(Discard::Transport),
-    }
-}
-
-fn unknown<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
-    let packet = incoming.packet();
-    let Segment::Ud(deth, immediate) = packet.segment else { return Err(Discard::NoQueuePair) };
-    incoming.check()?;
-    Ok(Received::Datagram(Datagram {
-        to: packet.bth.destination,
-        from: deth.source,
-        qkey: deth.qkey,
-        immediate,
-        solicited: packet.bth.solicited,
-        payload: packet.payload,
-    }))
 }
 
 /// Something of each queue pair, by its number.

@@ -78,8 +78,8 @@ impl Outbox {
         self.runs.is_empty()
     }
 
-    /// Whether the last run takes no more. Sent now, it is on its way while the next one is written,
-    /// to places that the caches still have.
+    /// Whether the last run takes no more. Sent now, it is on its way while the next is written, to
+    /// places that the caches still have.
     pub(crate) fn has_whole_run(&self) -> bool {
         self.runs.last().is_some_and(|run| !run.goes_on(self.used))
     }
