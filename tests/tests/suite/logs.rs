@@ -15,6 +15,9 @@ fn a_log_has_another_filter_while_the_run_lasts() {
     let refused = log(&["rig", "--set", "verbline=loud=er"]);
     let told = unwrapped(&said(&refused).1);
     assert!(refused.status.code() == Some(1) && told.contains("\"verbline=loud=er\" is no filter of a log"), "{told}");
+    let misplaced = log(&["rig", "debug"]);
+    let told = unwrapped(&said(&misplaced).1);
+    assert!(misplaced.status.code() == Some(2) && told.contains("changed by --set: --set debug"), "{told}");
     assert_eq!(said(&log(&["rig", "--set", "info"])).0, "info\n");
     assert_eq!(said(&log(&["--set", "error"])).0, "error\n");
     run.signal(rustix::process::Signal::INT);

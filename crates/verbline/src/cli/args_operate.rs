@@ -1,5 +1,6 @@
 //! The arguments of the verbs that look at a run: which run, how often, how it is printed.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +67,13 @@ pub(super) struct LogOptions {
     /// warn,verbline_engine=debug
     #[arg(long, value_name = "FILTER")]
     pub(super) set: Option<String>,
+    /// What a person writes who leaves `--set` out, to be told of it
+    #[arg(hide = true, value_name = "FILTER", value_parser = filter_alone)]
+    _filter: Option<Infallible>,
+}
+
+fn filter_alone(filter: &str) -> Result<Infallible, String> {
+    Err(format!("a run's filter is changed by --set: --set {filter}"))
 }
 
 /// Options of `top`.
