@@ -224,7 +224,7 @@ impl Inner {
 
     fn send_at(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
         self.say();
-        // Most turns of who waits for an answer have nothing to send.
+        // A program that waits for an answer mostly has nothing to send.
         self.has_more = self.queue_pairs.engine.may_transmit();
         if self.has_more {
             self.send_packets(now_ns, pinned);
