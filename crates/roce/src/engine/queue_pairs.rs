@@ -187,8 +187,8 @@ impl Engine {
 
     fn note(&mut self, place: usize) {
         let Some(queue_pair) = &mut self.places[place] else { return };
-        if queue_pair.has_incidents() {
-            self.incidents.add(&queue_pair.take_incidents());
+        if let Some(more) = queue_pair.take_incidents() {
+            self.incidents.add(&more);
             self.has_incidents = true;
             self.noted.ask(place);
         }

@@ -188,14 +188,11 @@ impl Counters {
         self.is_fresh = true;
     }
 
-    /// Whether something did since it was taken.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.is_fresh
-    }
-
     /// What did since the last call.
-    pub(crate) fn take_fresh(&mut self) -> Incidents {
-        self.is_fresh = false;
-        std::mem::take(&mut self.fresh)
+    pub(crate) fn take_fresh(&mut self) -> Option<Incidents> {
+        self.is_fresh.then(|| {
+            self.is_fresh = false;
+            std::mem::take(&mut self.fresh)
+        })
     }
 }

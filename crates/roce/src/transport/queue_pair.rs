@@ -122,13 +122,8 @@ impl QueuePair {
         &self.counters
     }
 
-    /// Whether something went wrong since they were taken.
-    pub(crate) fn has_incidents(&self) -> bool {
-        self.counters.is_fresh()
-    }
-
     /// What went wrong since the last call.
-    pub(crate) fn take_incidents(&mut self) -> Incidents {
+    pub(crate) fn take_incidents(&mut self) -> Option<Incidents> {
         self.counters.take_fresh()
     }
 

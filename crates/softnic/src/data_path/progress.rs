@@ -276,6 +276,7 @@ pub(crate) fn retry_all(cq: &Cq) {
     flush::finish(errors);
 }
 
+/// Apart: a poll that has nothing pending doesn't pay for the room.
 #[inline(never)]
 fn progress_some(cq: &Cq, pinned: Pinned<'_>, errors: &mut Errors) {
     let mut some = [0; 64];

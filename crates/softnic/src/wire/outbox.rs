@@ -73,11 +73,6 @@ impl Outbox {
         self.runs.push(Pending { to, traffic_class, first, segments: 1, segment_bytes: len, is_closed: false });
     }
 
-    /// Whether nothing waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     /// Whether the last run takes no more. Sent now, it is on its way while the next is written, to
     /// places that the caches still have.
     pub(crate) fn has_whole_run(&self) -> bool {

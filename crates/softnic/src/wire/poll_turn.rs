@@ -253,13 +253,9 @@ impl Inner {
 
     /// Sends the messages of connection management. Needs no memory.
     pub(super) fn say(&mut self) {
-        if self.management.has_messages() || !self.outbox.is_empty() || self.neighbours.has_leaving() {
-            self.say_all();
-        }
-    }
-
-    fn say_all(&mut self) {
-        while let Some((room, ip_id)) = self.outbox.room() {
+        while self.management.has_messages()
+            && let Some((room, ip_id)) = self.outbox.room()
+        {
             let Some((route, len)) = self.management.transmit(room, ip_id) else { break };
             self.outbox.add(&route, len);
         }
