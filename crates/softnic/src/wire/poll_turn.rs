@@ -100,6 +100,8 @@ impl Inner {
         self.thread_until_ns = 0;
         let now_ns = timer::now_ns();
         self.take_in(now_ns, pinned, errors, true);
+        // What a poll kept back leaves now: otherwise it would be due at once, again and again.
+        self.has_kept_back = false;
         self.send_at(now_ns, pinned, errors);
     }
 

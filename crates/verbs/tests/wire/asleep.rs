@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use verbline_verbs::connection::Connection;
 use verbline_verbs::{ArmedCq, CompletionChannel, Notify, Status, WrKind};
 
-use crate::common::{self, Side};
+use crate::common::{self, PATIENCE, Side};
 use crate::other::Other;
 use crate::{connect, own, side};
 
@@ -70,4 +70,41 @@ fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_ret
     }
     assert_eq!(sends, [Status::RETRY_EXC_ERR, Status::WR_FLUSH_ERR]);
     drop(connection);
+}
+
+/// Hundredths of a second that the wire's thread has had a CPU for.
+fn thread_ticks() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let own = |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap() == "vl-wire-soft0\n";
+    let stat = std::fs::read_to_string(tasks.into_iter().find(own).unwrap().join("stat")).unwrap();
+    // proc_pid_stat(5): fields 14 and 15, counted behind the name.
+    stat.rsplit_once(')')
+        .unwrap()
+        .1
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum()
+}
+
+/// Regression: who polled a message whose acknowledgement was kept back, and no more, had the
+/// wire's thread take one turn after the other until the next poll.
+#[test]
+fn who_computes_on_what_it_was_given_leaves_the_thread_asleep() {
+    let mut other = Other::start("echo");
+    let mut side = side(own(), false);
+    let mut connection = connect(&mut side, other.listens(), 16);
+    connection.wait_established(PATIENCE).unwrap();
+    let before = thread_ticks();
+    // One answer of four is signaled, so that its acknowledgement is waited for.
+    for number in 0..8_u8 {
+        side.send(&[number]);
+        assert_eq!(side.receive(1)[0].data(), [number]);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let ticks = thread_ticks() - before;
+    assert!(ticks < 10, "{ticks} hundredths of a second of 240");
+    drop(connection);
+    other.ends_well();
 }
