@@ -5,7 +5,7 @@
 //! which the last may be shorter (GRO).
 
 use crate::wire::calls;
-use crate::wire::socket::{Control, DATAGRAM_BYTES_MAX, Link, Name};
+use crate::wire::socket::{self, Control, DATAGRAM_BYTES_MAX, Link, Name};
 use std::mem::{size_of, zeroed};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -27,12 +27,35 @@ pub(crate) struct Arrivals {
     headers: Box<[libc::mmsghdr]>,
 }
 
-/// Runs that the next call asks a socket for.
-pub(crate) struct Asking(usize);
+/// Datagrams of one call from which on a socket is asked to merge what comes.
+const STREAM_MIN: usize = 8;
+
+/// How a socket is asked.
+pub(crate) struct Asking {
+    /// Runs that the next call asks for.
+    runs: usize,
+    merging: Merging,
+}
+
+/// Whether a socket gives datagrams out together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Merging {
+    Never,
+    OnceManyCome,
+    /// For good: one that was merged before the socket was told otherwise would pass for a single
+    /// datagram.
+    Now,
+}
 
 impl Asking {
+    /// Of a socket that gives each datagram by itself.
+    pub(crate) fn one_by_one() -> Asking {
+        Asking { runs: 1, merging: Merging::Never }
+    }
+
+    /// Of one that does so until many come at a time.
     pub(crate) fn first() -> Asking {
-        Asking(1)
+        Asking { runs: 1, merging: Merging::OnceManyCome }
     }
 }
 
@@ -66,29 +89,38 @@ impl Arrivals {
     /// that are.
     ///
     /// It asks for twice as many as came the last time: a call that is given fewer than it asked
-    /// for looks once more in vain, which a message that comes alone would pay for.
+    /// for looks once more in vain, which a message that comes alone would pay for. The same one
+    /// would pay for being asked whether it is several, so that a socket merges datagrams once
+    /// many have come.
     pub(crate) fn receive(&mut self, link: &Link, socket: BorrowedFd<'_>, asking: &mut Asking) -> usize {
         debug_assert_eq!(self.vectors.len(), RUNS_MAX);
-        for header in &mut self.headers[..asking.0] {
-            header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
-            header.msg_hdr.msg_controllen = size_of::<Control>();
-        }
-        let count = if asking.0 == 1 { self.receive_one(socket) } else { self.receive_several(socket, asking.0) };
-        asking.0 = (2 * count).clamp(1, RUNS_MAX);
+        let count = match (asking.runs, asking.merging) {
+            (1, Merging::Now) => self.receive_run(socket),
+            (1, _) => self.receive_datagram(socket),
+            (runs, _) => self.receive_several(socket, runs),
+        };
+        asking.runs = (2 * count).clamp(1, RUNS_MAX);
         if count > 0 {
             link.counters.receive_calls.add(1);
             let datagrams = (0..count).map(|index| self.len(index).div_ceil(self.segment_bytes(index)).max(1));
             link.counters.received.add(datagrams.sum::<usize>() as u64);
         }
+        if count >= STREAM_MIN && asking.merging == Merging::OnceManyCome {
+            asking.merging = Merging::Now;
+            socket::merge(socket);
+        }
         count
     }
 
-    /// By the call that asks for one: who polls for a message that comes alone mostly finds
+    /// By the call that tells the least: who polls for a message that comes alone mostly finds
     /// nothing, and finds that sooner.
-    fn receive_one(&mut self, socket: BorrowedFd<'_>) -> usize {
+    fn receive_datagram(&mut self, socket: BorrowedFd<'_>) -> usize {
         let header = &mut self.headers[0];
-        // SAFETY: as in `receive_several`, of the first header.
-        let bytes = unsafe { calls::recvmsg(socket, &raw mut header.msg_hdr) };
+        // Nothing tells more of it.
+        (header.msg_hdr.msg_controllen, header.msg_hdr.msg_flags) = (0, 0);
+        let bytes = &mut self.bytes[..RUN_BYTES_MAX];
+        // SAFETY: a name of this value's, which is borrowed alone, and its length.
+        let bytes = unsafe { calls::recvfrom(socket, bytes, (&raw mut self.names[0]).cast(), size_of::<Name>()) };
         // An error is that nothing has come, or that one of before found nobody.
         usize::try_from(bytes).map_or(0, |bytes| {
             header.msg_len = bytes as libc::c_uint;
@@ -96,13 +128,35 @@ impl Arrivals {
         })
     }
 
+    /// By the call that asks for one.
+    fn receive_run(&mut self, socket: BorrowedFd<'_>) -> usize {
+        let header = self.asked(1).first_mut().expect("one was asked for");
+        // SAFETY: as in `receive_several`, of the first header.
+        let bytes = unsafe { calls::recvmsg(socket, &raw mut header.msg_hdr) };
+        // As of a datagram.
+        usize::try_from(bytes).map_or(0, |bytes| {
+            header.msg_len = bytes as libc::c_uint;
+            1
+        })
+    }
+
     fn receive_several(&mut self, socket: BorrowedFd<'_>, runs: usize) -> usize {
-        let headers = &mut self.headers[..runs];
+        let headers = self.asked(runs);
         // SAFETY: every header leads to a name, a vector with its bytes, and a control message,
         // which are this value's: borrowed alone, and as long as the headers say (`new`).
         let count = unsafe { calls::recvmmsg(socket, headers) };
-        // As of one.
+        // As of a datagram.
         usize::try_from(count).unwrap_or(0)
+    }
+
+    /// The first headers, with all the room that they lead to.
+    fn asked(&mut self, runs: usize) -> &mut [libc::mmsghdr] {
+        let headers = &mut self.headers[..runs];
+        for header in &mut *headers {
+            header.msg_hdr.msg_namelen = size_of::<Name>() as libc::socklen_t;
+            header.msg_hdr.msg_controllen = size_of::<Control>();
+        }
+        headers
     }
 
     fn len(&self, index: usize) -> usize {
@@ -181,6 +235,26 @@ mod tests {
         let sent: Vec<_> = [4112; 15].into_iter().chain([80, 10]).collect();
         assert_eq!(lengths, sent.repeat(20));
         assert_eq!(a.counters.values().full, 0, "the kernel took it all");
+    }
+
+    /// A message that comes alone is taken by the call that tells the least of it.
+    #[test]
+    fn a_socket_merges_what_comes_once_many_have_come_at_a_time() {
+        let [a, b] = pair([9, 10]);
+        let (mut arrivals, mut asking) = (Arrivals::new(), Asking::first());
+        let mut runs_of = |datagrams: usize| {
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &vec![7; 50 * datagrams], segment_bytes: 50 });
+            let (before, mut runs) = (b.counters.values().received, 0);
+            while b.counters.values().received < before + datagrams as u64 {
+                runs += arrivals.receive(&b, b.own_socket(), &mut asking);
+            }
+            runs
+        };
+        assert_eq!(runs_of(1), 1);
+        assert_eq!(runs_of(STREAM_MIN / 2), STREAM_MIN / 2, "few are no stream");
+        assert_eq!(runs_of(40), 40, "each by itself: they came before the socket was told");
+        assert_eq!(runs_of(40), 1);
+        assert_eq!(runs_of(1), 1);
     }
 
     #[test]

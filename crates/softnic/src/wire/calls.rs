@@ -7,6 +7,23 @@
 use std::ffi::c_long;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// `recvfrom(2)` of what has come.
+///
+/// # Safety
+/// The name has that many bytes, which may be written.
+pub(super) unsafe fn recvfrom(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    name: *mut libc::sockaddr,
+    name_bytes: usize,
+) -> c_long {
+    let (first, len) = (bytes.as_mut_ptr(), bytes.len());
+    let mut name_bytes = name_bytes as libc::socklen_t;
+    let len_of_name = &raw mut name_bytes;
+    // SAFETY: recvfrom(2), whose arguments these are; the caller keeps the rest.
+    unsafe { libc::syscall(libc::SYS_recvfrom, number(socket), first, len, FLAGS, name, len_of_name) }
+}
+
 /// `recvmsg(2)` of what has come.
 ///
 /// # Safety

@@ -50,7 +50,14 @@ impl Groups {
             return Ok(None);
         }
         let socket = GroupSocket::open(SocketAddrV4::new(address, port), own)?;
-        self.0.push(Joined { gid, group: mcast::group(&gid), address, socket, asking: Asking::first(), members: 1 });
+        self.0.push(Joined {
+            gid,
+            group: mcast::group(&gid),
+            address,
+            socket,
+            asking: Asking::one_by_one(),
+            members: 1,
+        });
         Ok(self.0.last())
     }
 

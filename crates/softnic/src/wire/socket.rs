@@ -46,8 +46,6 @@ impl Link {
         never_cut(&socket, own.ip())?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
-        // A kernel that doesn't know it gives the segments out one by one.
-        let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         if let IpAddr::V4(own) = own.ip() {
             // To a group from here, and not from where a route to it leads.
             let own = libc::in_addr { s_addr: u32::from_ne_bytes(own.octets()) };
@@ -85,6 +83,12 @@ pub(super) fn never_cut(socket: &UdpSocket, own: IpAddr) -> io::Result<()> {
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
     };
     set(socket, level, name, value)
+}
+
+/// What comes to the socket from now on is given out together, where it is of one length and from
+/// one sender. A kernel that doesn't know it goes on giving it one by one.
+pub(super) fn merge(socket: BorrowedFd<'_>) {
+    let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
 }
 
 /// The socket of a multicast group, which only receives.
@@ -125,11 +129,11 @@ fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set_to(socket, level, name, &value)
 }
 
-fn set_to<T: Copy>(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+fn set_to<T: Copy>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let (value, bytes) = (std::ptr::from_ref(value), size_of::<T>() as libc::socklen_t);
     // SAFETY: the option's bytes are those of a borrowed value; the kernel judges their length.
     let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes) };
@@ -347,8 +351,6 @@ pub(super) mod tests {
                 SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
             };
             set(&b.socket, level, kind, 1).expect("an option of ip(7)");
-            // Each datagram by itself.
-            set(&b.socket, libc::SOL_UDP, libc::UDP_GRO, 0).expect("an option of udp(7)");
             a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 });
             a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 });
             a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 });
