@@ -1,5 +1,6 @@
 //! See [`Manager`].
 
+use crate::cm::asked::Asked;
 use crate::cm::connection::{
     Accept, Connect, Connection, ConnectionId, Event, Limits, NoSuchConnection, Refused, State,
 };
@@ -23,6 +24,7 @@ pub struct Manager {
     prefix: (u32, u32),
     pub(crate) places: Box<[Option<Connection>]>,
     pub(crate) free: Vec<usize>,
+    pub(crate) asked: Asked,
     pub(crate) to_send: Turns,
     pub(crate) deadlines: Deadlines,
     events: VecDeque<Event>,
@@ -56,6 +58,7 @@ impl Manager {
             prefix: (1, 1),
             places: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
+            asked: Asked::new(count),
             to_send,
             deadlines,
             events: VecDeque::with_capacity(count * EVENTS_EACH),
@@ -77,7 +80,7 @@ impl Manager {
 
     /// Whether a program has a request that it has neither accepted nor rejected.
     pub fn has_undecided(&self) -> bool {
-        self.places.iter().flatten().any(|connection| connection.state == State::Requested)
+        self.asked.has_undecided()
     }
 
     /// Requests for a service are taken.
@@ -275,7 +278,10 @@ impl Manager {
     /// A connection is in a state, until then at most.
     pub(crate) fn rest(&mut self, place: usize, state: State, until_ns: Option<u64>) {
         if let Some(connection) = &mut self.places[place] {
-            connection.state = state;
+            let before = std::mem::replace(&mut connection.state, state);
+            if connection.is_passive {
+                self.asked.go((connection.peer, connection.remote_id), before, state);
+            }
         }
         self.wait_until(place, until_ns);
         self.free_if_gone(place);

@@ -36,6 +36,7 @@
 //! ```
 
 mod address;
+mod asked;
 mod bits;
 mod connection;
 mod datagram;

@@ -45,11 +45,8 @@ impl Manager {
         transaction: u64,
         request: Request,
     ) -> Result<(), CmDiscard> {
-        let peers = |connection: &&Connection| connection.is_passive && connection.peer == from;
-        let is_same =
-            |connection: &Connection| connection.remote_id == request.local_id && connection.state != State::Gone;
-        let same = self.places.iter().position(|place| place.as_ref().filter(peers).is_some_and(is_same));
-        if let Some(place) = same {
+        let remote = (from, request.local_id);
+        if let Some(place) = self.asked.place_of(remote) {
             let state = self.places[place].as_ref().map(|connection| connection.state);
             // The answer was lost, or is on its way.
             if matches!(state, Some(State::Accepting | State::Requested)) {
@@ -57,13 +54,11 @@ impl Manager {
             }
             return Err(CmDiscard::Duplicate);
         }
-        let is_half_open = |connection: &&Connection| matches!(connection.state, State::Requested | State::Accepting);
-        let half_open = self.places.iter().flatten().filter(peers).filter(is_half_open).count();
         let why = if !self.services.contains(&request.service) {
             Some(reason::INVALID_SERVICE)
         } else if !request.has_transport() {
             Some(reason::UNSUPPORTED)
-        } else if half_open >= self.limits.half_open_per_source {
+        } else if self.asked.half_open(from) >= self.limits.half_open_per_source {
             Some(reason::NO_RESOURCES)
         } else {
             None
@@ -91,6 +86,7 @@ impl Manager {
             unpolled: 0,
             is_passive: true,
         });
+        self.asked.begin(remote, place);
         self.wait_until(place, deadline_ns);
         self.tell(place, Event::Requested(ConnectionId(id), request));
         Ok(())

@@ -4,7 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use fastrand::Rng;
-use verbline_roce::cm::{Accept, Connect, ConnectionId, Event, Limits, Mad, Manager, Message, PortSpace, reason};
+use verbline_roce::cm::{
+    Accept, CmDiscard, Connect, ConnectionId, Event, Limits, Mad, Manager, Message, PortSpace, Request, reason,
+};
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Psn, Qpn, Route};
 
@@ -201,7 +203,8 @@ fn both_ends_agree_in_the_end_and_no_place_stays_taken() {
 fn any_messages_leave_nothing_behind() {
     for_seeds(300, |seed| {
         let mut rng = Rng::with_seed(seed);
-        let mut manager = Manager::new(LIMITS);
+        let half_open = 3;
+        let mut manager = Manager::new(Limits { half_open_per_source: half_open, ..LIMITS });
         manager.listen(PortSpace::Reliable.service_of_port(1));
         let [from, to] = [0, 1].map(|host| address(host).into());
         let mut recorded: Vec<[u8; 256]> = Vec::new();
@@ -255,5 +258,17 @@ fn any_messages_leave_nothing_behind() {
             manager.advance(now_ns);
         }
         assert_eq!(manager.deadline_ns(), None);
+        assert!(!manager.has_undecided());
+        // So many may ask again as if none had, and one more may not.
+        let connect = Connect::new(from, to, 1, Qpn::new(9), Psn::new(1), Mtu::B256, b"").expect("one family");
+        for number in 0..half_open as u32 + 1 {
+            let request = Request { local_id: 1000 + number, ..connect.request };
+            let mad = Mad { transaction: 1, message: Message::Request(request) }.to_bytes();
+            let taken = manager.receive(now_ns, rng.u32(..), from, &mad);
+            let expected =
+                if number < half_open as u32 { Ok(()) } else { Err(CmDiscard::Rejected(reason::NO_RESOURCES)) };
+            assert_eq!(taken, expected, "request {number} of {}", manager.len());
+        }
+        assert!(manager.has_undecided());
     });
 }
