@@ -38,21 +38,18 @@ impl Requester {
         if number < self.una {
             return Err(Stop::Discard(Discard::Duplicate));
         }
-        let before = self.una;
-        let taken = match rc {
+        match rc {
             Rc::Acknowledge(syndrome) => self.acknowledgement(cx, number, syndrome),
             Rc::ReadResponse(part) => self.read_response(cx, number, part, payload),
             Rc::AtomicResponse(_, original) => self.atomic_response(cx, number, original),
             _ => Err(Stop::Discard(Discard::Unfitting)),
-        };
-        self.note_progress(cx.now_ns, before);
-        taken
+        }
     }
 
     fn acknowledgement<M>(&mut self, cx: &mut Completing<'_, M>, number: u64, syndrome: Syndrome) -> Result<(), Stop> {
         // An acknowledgement includes its packet, a refusal those before.
         let through = if syndrome.code >> 5 == ACK { number + 1 } else { number };
-        if !self.acknowledge(cx.sends, through) {
+        if !self.progress(cx, through) {
             return self.repair(cx.sends);
         }
         let status = match (syndrome.code >> 5, syndrome.code) {
@@ -74,10 +71,19 @@ impl Requester {
         Err(Stop::Fail(status))
     }
 
+    /// As [`acknowledge`](Self::acknowledge). What is acknowledged gives hope again, and what the
+    /// response says besides is judged behind that: a refusal costs a retry, and stops the timer.
+    fn progress<M>(&mut self, cx: &mut Completing<'_, M>, through: u64) -> bool {
+        let before = self.una;
+        let is_reached = self.acknowledge(cx.sends, through);
+        self.note_progress(cx.now_ns, before);
+        is_reached
+    }
+
     /// The READ or atomic at the front, which packet `number` answers next. A response is an
     /// acknowledgement of what is before it.
     fn answered<M>(&mut self, cx: &mut Completing<'_, M>, number: u64) -> Result<QueuedSend, Stop> {
-        if !self.acknowledge(cx.sends, number) {
+        if !self.progress(cx, number) {
             self.repair(cx.sends)?;
             return Err(Stop::Discard(Discard::OutOfOrder));
         }
@@ -137,6 +143,7 @@ impl Requester {
             cx.sends.complete(Status::Success);
         }
         self.keep_up(cx.sends);
+        self.note_progress(cx.now_ns, self.una - 1);
         Ok(())
     }
 }

@@ -158,6 +158,38 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
 }
 
 /// What is wrong, what the requester is told, what becomes of a receive, and which event there is.
+/// Regression: the retries that were left were judged before what the same answer acknowledged, and
+/// the timer of an answer ran on while a receive was waited for.
+#[test]
+fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
+    // One receive for two messages: the refusal of the second acknowledges the first.
+    let refuse = |pair: &mut Pair, now_ns| {
+        pair.b.receive(1, 100);
+        pair.a.all(now_ns).iter().for_each(|datagram| _ = pair.b.take(now_ns, datagram));
+        pair.b.all(now_ns).iter().for_each(|datagram| pair.a.take(now_ns, datagram).expect("an answer"));
+    };
+    let mut pair = Pair::rc(Retries { timeout: 1, retry_count: 0, ..Retries::default() }, RIGHTS);
+    [1, 2].into_iter().for_each(|id| pair.a.send(id, SEND, 10));
+    refuse(&mut pair, 0);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+    assert_eq!(pair.a.qp.deadline_ns(), Some(rnr_timer_ns(1)));
+    assert!(ack_timeout_ns(1).is_some_and(|timeout_ns| timeout_ns < rnr_timer_ns(1)));
+    pair.a.qp.advance(rnr_timer_ns(1));
+    assert_eq!((pair.a.qp.is_failed(), pair.a.qp.counters().incidents().timeouts), (false, 0));
+
+    let mut pair = Pair::rc(Retries { rnr_retry: 1, ..Retries::default() }, RIGHTS);
+    [1, 2].into_iter().for_each(|id| pair.a.send(id, SEND, 10));
+    // None of them has a receive at first.
+    pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram));
+    pair.b.all(0).iter().for_each(|datagram| pair.a.take(0, datagram).expect("an answer"));
+    for id in [1, 2] {
+        let now_ns = id * rnr_timer_ns(1);
+        pair.a.qp.advance(now_ns);
+        refuse(&mut pair, now_ns);
+        assert_eq!(statuses(&mut pair.a), [(id, Status::Success)]);
+    }
+}
+
 #[test]
 fn a_request_that_is_refused_ends_both_sides() {
     const NONE: Rights = Rights { write: false, read: false, atomic: false };
