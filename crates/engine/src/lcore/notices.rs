@@ -83,19 +83,10 @@ impl Lcore {
     }
 
     /// Lets a queue pair go on that the device stopped behind a bad block. What is bad is recorded
-    /// as the completion queue is polled: until it was empty, or all that it held has come.
+    /// as the completion queue is polled.
     #[cold]
     fn service_stop(&mut self, place: usize, qpn: u32) {
-        let mut left = self.wakes.depth_wc();
-        while left > 0 {
-            let found = self.wakes.poll(&mut self.completions);
-            if found == 0 {
-                break;
-            }
-            (self.completes)(self);
-            (self.works)(self, true);
-            left = left.saturating_sub(found);
-        }
+        self.take_completions();
         match place.checked_sub(self.ports.len()) {
             Some(at) => {
                 let LcoreState { ctx, many } = &mut self.state;
@@ -121,15 +112,34 @@ impl Lcore {
         }
     }
 
+    /// Hands on what completes until the completion queue was empty, or all that it held has come:
+    /// more may come for ever.
+    fn take_completions(&mut self) {
+        let mut left = self.wakes.depth_wc();
+        while left > 0 {
+            let found = self.wakes.poll(&mut self.completions);
+            if found == 0 {
+                break;
+            }
+            (self.completes)(self);
+            (self.works)(self, true);
+            left = left.saturating_sub(found);
+        }
+    }
+
     /// Opens and ends connections of a port, and tells the stages.
     fn service_connections(&mut self, place: usize) {
         let Some(at) = place.checked_sub(self.ports.len()).filter(|at| *at < self.state.many.len()) else { return };
         self.state.many[at].heard();
+        // What is released by force takes along whatever was not polled: nothing is.
+        let is_emptied = self.state.many[at].has_forced();
+        if is_emptied {
+            self.take_completions();
+        }
         // What is left from the turn before goes first, so that what is not told yet is bounded.
         let mut waits = self.tell_changes(at);
         if !waits {
             let LcoreState { ctx, many } = &mut self.state;
-            let is_emptied = self.completions.len() < self.completions.capacity();
             many[at].take_messages(is_emptied, &mut ctx.sinks);
             waits = self.tell_changes(at);
         }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use verbline_mem::Batch;
+use verbline_mem::{Batch, ConnectionId};
 use verbline_plan::IdlePolicy;
 use verbline_verbs::{SrqSpec, Transport};
 
 use super::Lcore;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::{Next, Stage};
-use crate::connection::cm_mailbox::CmMailbox;
+use crate::connection::cm_mailbox::{CmMailbox, ToCm, ToLcore};
+use crate::connection::port_qp::PortQp;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
@@ -58,10 +59,10 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
     rig.lcore(&Arc::new(Control::new(vec![waker])), parts)
 }
 
-/// A port with many connections, none of which has come yet.
-fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
+/// A port with many connections, none of which has come yet. Gives what its cm thread has.
+fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-    let mailbox = CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap();
+    let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap());
     let port = MultiPort::new(MultiPortSpec {
         name: "many".into(),
         index: 0,
@@ -69,13 +70,14 @@ fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
         receiving,
         sending: None,
         any: false,
-        mailbox: Arc::new(mailbox),
+        mailbox: Arc::clone(&mailbox),
         stats: shared(),
         counts: shared(),
     });
     lcore.state.many.push(port);
     lcore.state.ctx.caches = vec![rig.pool.cache(0).bind()];
     lcore.works = Lcore::work::<true, false>;
+    mailbox
 }
 
 #[test]
@@ -192,6 +194,43 @@ fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
     });
     lcore.handle_notice(Notice::SqStopped { port: 0, qpn }).unwrap();
     assert_eq!(stats.packets_in.value(), most, "as many as may have been there");
+}
+
+/// Regression: an lcore that was kept from its CPU took one burst, and the rest went with the queue
+/// pair, counted nowhere.
+#[test]
+fn all_that_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
+    const DEPTH: usize = 8;
+    let rig = Rig::new(16);
+    let source = rig.source();
+    let depths = Depths { tx_wr: 1, rx_wr: DEPTH as u32, signal_every_wr: 1 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let (qpn, connection) = (qp.qpn(), ConnectionId::new(0, 0, 1).unwrap());
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let stage = Box::new(Sporadic { time: rig.time.clone(), every: u64::MAX, polls: 0 });
+    let budget = Budget::none(IdlePolicy::Poll);
+    let parts = Parts { budget, ports: Vec::new(), sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 2 };
+    let (mut lcore, _) = rig.lcore(&Arc::new(Control::new(vec![waker])), parts);
+    let receiving = ManyReceiving::new(None, Receiving::new(0, Link::Drop, DEPTH, 2, false), 2, 1);
+    let mailbox = add_many(&rig, &mut lcore, Some(receiving));
+    let notice = Notice::Connections { port: 0 };
+    mailbox.tell_lcore(ToLcore::Expect { connection, qpn });
+    mailbox.tell_lcore(ToLcore::Open { connection, qp: Box::new(PortQp::new(qp)), peer: None });
+    lcore.handle_notice(notice.clone()).unwrap();
+    while lcore.run_turn() {}
+    assert!((0..DEPTH).all(|_| rig.script.queues().receive(qpn, 8)));
+    mailbox.tell_lcore(ToLcore::Close { connection, reason: "left" });
+    mailbox.tell_lcore(ToLcore::Force { connection });
+    for _ in 0..2 {
+        lcore.handle_notice(notice.clone()).unwrap();
+    }
+    let mut said = Vec::new();
+    mailbox.take_for_cm(&mut said);
+    assert!(matches!(said[..], [ToCm::Released { .. }]), "{said:?}");
+    while lcore.run_turn() {}
+    let stats = &lcore.state.many[0].stats;
+    assert_eq!((stats.rx_packets.value(), stats.stale.value()), (DEPTH as u64, 0));
 }
 
 /// That is a good part of an idle turn.

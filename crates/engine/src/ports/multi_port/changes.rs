@@ -15,8 +15,13 @@ use crate::stats::drop_reason::DropReason;
 pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
-    /// Does some of what the cm thread asked for. False if there was nothing. `is_emptied`: the
-    /// last poll left nothing in the completion queue.
+    /// Whether queue pairs are to be released that have not drained.
+    pub(crate) fn has_forced(&self) -> bool {
+        !self.forced.is_empty()
+    }
+
+    /// Does some of what the cm thread asked for. False if there was nothing. `is_emptied`: all
+    /// that was in the completion queue since the last call was taken.
     pub(crate) fn take_messages(&mut self, is_emptied: bool, sinks: &mut [Sink]) -> bool {
         while is_emptied && let Some(connection) = self.forced.pop() {
             if let Some(at) = self.find(connection, State::Closing) {

@@ -85,11 +85,25 @@ fn shape() -> impl Strategy<Value = Shape> {
     let all = (1usize..6, any::<bool>(), 1usize..24);
     let sizes = (1usize..9, 1u32..64, 0usize..16);
     let behind = (prop::bool::weighted(0.8), 1usize..12, 1usize..9);
-    (all, depths, sizes, behind, any::<[bool; 3]>()).prop_map(|(all, depths, sizes, behind, flags)| {
+    (all, depths, sizes, behind, any::<[bool; 4]>()).prop_map(|(all, depths, sizes, behind, flags)| {
         let ((connections, shares, most_wr), (burst, packets, cache)) = (all, sizes);
-        let ((feeds, input, pending), [any, timestamps, immediates]) = (behind, flags);
+        let ((feeds, input, pending), [any, timestamps, immediates, sends]) = (behind, flags);
         let room = [input, pending];
-        Shape { connections, shares, depths, most_wr, burst, packets, cache, feeds, room, any, timestamps, immediates }
+        Shape {
+            connections,
+            shares,
+            sends,
+            depths,
+            most_wr,
+            burst,
+            packets,
+            cache,
+            feeds,
+            room,
+            any,
+            timestamps,
+            immediates,
+        }
     })
 }
 
@@ -160,6 +174,7 @@ fn small(shares: bool) -> Shape {
     Shape {
         connections: 2,
         shares,
+        sends: true,
         depths: Depths { tx_wr: 4, rx_wr: 4, signal_every_wr: 3 },
         most_wr: 8,
         burst: 4,
@@ -213,6 +228,17 @@ fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     let mut world = World::new(&shape);
     [&opened[..], &behind, &[Turn; 4]].concat().into_iter().for_each(|step| world.step(step));
     assert_eq!(world.stale(), 0);
+    world.end();
+}
+
+/// Regression: the marker behind what a queue pair has received was taken for another's, and each
+/// connection waited until it was released by force.
+#[test]
+fn a_port_that_sends_nothing_releases_a_queue_pair_that_has_drained() {
+    use Step::{Close, Done, Expect, Open, Turn};
+    let mut world = World::new(&Shape { sends: false, ..small(true) });
+    [Expect, Open(0), Turn, Close(0), Turn, Done(0, 1), Turn].into_iter().for_each(|step| world.step(step));
+    assert_eq!((world.stale(), world.closed()), (0, 1));
     world.end();
 }
 

@@ -180,7 +180,8 @@ impl MultiPort {
     pub(super) fn sent(&mut self, completion: &Completion, sinks: &mut [Sink]) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let slot = &mut self.slots[at];
-        let (Some(qp), Some(sending)) = (&mut slot.qp, &mut self.sending) else { return self.stats.stale.add(1) };
+        let Some(qp) = &mut slot.qp else { return self.stats.stale.add(1) };
+        let Some(sending) = &mut self.sending else { return self.only_marker_done(at, completion, sinks) };
         let before = qp.sends_outstanding();
         let done = match &mut sending.half {
             half if half.is_plain => qp.sent(completion, &mut half.freed),
@@ -196,6 +197,19 @@ impl MultiPort {
                 self.failed_with(at, completion.status(), sinks);
             }
             Err(_) => return self.stats.stale.add(1),
+        }
+        if self.slots[at].state == State::Closing {
+            self.release_if_drained(at, sinks);
+        }
+    }
+
+    /// The same of a port that sends nothing: it is the marker behind all that a queue pair has
+    /// received that is let go of.
+    #[cold]
+    fn only_marker_done(&mut self, at: usize, completion: &Completion, sinks: &mut [Sink]) {
+        let Some(qp) = &mut self.slots[at].qp else { return };
+        if qp.sent(completion, &mut Batch::with_capacity(0)).is_err() {
+            return self.stats.stale.add(1);
         }
         if self.slots[at].state == State::Closing {
             self.release_if_drained(at, sinks);

@@ -101,6 +101,8 @@ impl Port {
         let unanswered = qp.lost_sends(operations.is_some());
         if let Some((queue, _)) = operations {
             queue.lose_posted(ONLY);
+            // Stages are about to be told that the port is up, and may ask at once.
+            queue.is_down = false;
         }
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.stats.qpn.set(self.qp.qpn().into());

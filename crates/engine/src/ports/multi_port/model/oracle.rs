@@ -24,6 +24,8 @@ pub(super) struct Shape {
     pub(super) connections: usize,
     /// They receive from one queue.
     pub(super) shares: bool,
+    /// Whether it sends.
+    pub(super) sends: bool,
     /// Of one connection's queues; of the shared one.
     pub(super) depths: Depths,
     /// Sends of all connections that may be outstanding.

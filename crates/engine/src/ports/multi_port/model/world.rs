@@ -69,8 +69,8 @@ impl World {
         let queue = Receiving::new(0, next, depths.rx_wr as usize, burst, shape.timestamps);
         let receiving = ManyReceiving::new(srq, queue, burst, connections);
         let [_, pending] = shape.room;
-        let half = Sending::new(PORT, depths.signal_every_wr, depths.tx_wr as usize);
-        let sending = ManySending::new(half, shape.most_wr, pending);
+        let half = || Sending::new(PORT, depths.signal_every_wr, depths.tx_wr as usize);
+        let sending = shape.sends.then(|| ManySending::new(half(), shape.most_wr, pending));
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         let inbox = LcoreInbox { control: Arc::clone(&control), lcore: 0 };
         let mailbox = Arc::new(CmMailbox::new(inbox, 0, connections).unwrap());
@@ -81,7 +81,7 @@ impl World {
             index: PLACE,
             connections,
             receiving: Some(receiving),
-            sending: Some(sending),
+            sending,
             any: shape.any,
             mailbox: Arc::clone(&mailbox),
             stats: Shared::clone(&stats),
@@ -152,6 +152,7 @@ impl World {
                 self.say(message);
             }
             Step::Destroy => self.destroy(),
+            Step::Offer(..) if !self.oracle.shape.sends => {}
             Step::Offer(to, count, len) => (0..count).for_each(|_| self.offer(to, len)),
             Step::Shut(which) => self.shut(which),
             Step::Arrive(which, count, len) => (0..count).for_each(|_| self.arrive(which, len)),

@@ -15,7 +15,7 @@ impl Oracle {
     }
 
     pub(super) fn gauge_sends(&mut self) {
-        self.figures.tx_outstanding = self.outstanding() as u64;
+        self.figures.tx_outstanding = if self.shape.sends { self.outstanding() as u64 } else { 0 };
     }
 
     fn room(&self, at: usize) -> usize {
@@ -26,7 +26,7 @@ impl Oracle {
 
     /// How many packets a connection takes now.
     pub(in super::super) fn room_to(&self, id: ConnectionId) -> usize {
-        self.find(id, Phase::Open).map_or(0, |at| self.room(at))
+        self.find(id, Phase::Open).filter(|_| self.shape.sends).map_or(0, |at| self.room(at))
     }
 
     /// Posts what waits: each stretch for one connection as one list. Whether there was something,

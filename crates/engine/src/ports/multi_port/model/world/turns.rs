@@ -129,6 +129,10 @@ impl World {
         self.stats.stale.value()
     }
 
+    pub(in super::super) fn closed(&self) -> u64 {
+        self.counts.closed.value()
+    }
+
     /// The run ends, and everything comes back to the pool.
     pub(in super::super) fn end(mut self) {
         self.lcore.many[0].count_stopped();
