@@ -66,8 +66,8 @@ pub(crate) enum ToLcore {
 /// From the lcore to the cm thread.
 #[derive(Debug)]
 pub(crate) enum ToCm {
-    /// The connection is over: the number of the [`crate::stats::down_reason::DownReason`], 0 if
-    /// there is none.
+    /// The connection is over: the number of the [`crate::stats::down_reason::DownReason`], 0 if a
+    /// stage closed it.
     Over { connection: ConnectionId, down_reason: u64 },
     /// Nothing of the port's one queue pair is outstanding, or was waited for in vain. The port
     /// keeps the queue pair until it has the next one.

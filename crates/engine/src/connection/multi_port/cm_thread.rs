@@ -215,7 +215,7 @@ impl CmThread {
             // Readable: the answer is there.
             Some(SlotState::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
                 Ok(made) => {
-                    self.targets.made(connection.slot());
+                    self.targets.made(connection.slot(), self.time.now());
                     self.open(connection, made, qp);
                 }
                 Err(error) => {
@@ -243,6 +243,7 @@ impl CmThread {
                         "the connection manager failed"
                     }
                 };
+                self.targets.broke(connection.slot(), self.time.now());
                 self.spec.mailbox.tell_lcore(ToLcore::Close { connection, reason });
                 self.begin_close(connection, true);
             }
@@ -313,9 +314,13 @@ impl CmThread {
         self.spec.mailbox.take_for_cm(&mut heard);
         for message in heard.drain(..) {
             match message {
-                ToCm::Over { connection, .. } => {
+                ToCm::Over { connection, down_reason } => {
                     // Dropping the connection tells the peer.
                     if let Some(SlotState::Open { .. }) = self.slots.get(connection) {
+                        let is_closed_here = down_reason == 0;
+                        if !is_closed_here {
+                            self.targets.broke(connection.slot(), self.time.now());
+                        }
                         self.begin_close(connection, true);
                     }
                 }

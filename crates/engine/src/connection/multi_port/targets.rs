@@ -1,19 +1,31 @@
 //! The addresses that a port connects to: which of them is asked next.
 //!
 //! Guarantees: connections go where the fewest are; an address that fails rests, longer each time,
-//! and the others are asked meanwhile; one that answers rests no more than the shortest time again.
+//! and the others are asked meanwhile; one whose connections last rests no more than the shortest
+//! time again. An address that doesn't answer keeps a share of the requests waiting, and the others
+//! theirs.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::connection::handshake::Pauses;
+use crate::connection::handshake::{PAUSE_MAX, Pauses};
+
+/// Listeners that are asked at once: one is given time to answer.
+const ASKED_MAX: usize = 64;
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Targets {
     all: Vec<Target>,
-    /// Which of them the connection of each slot goes to.
-    of_slot: Vec<Option<usize>>,
+    of_slot: Vec<Slot>,
+}
+
+/// Where the connection of a slot goes to.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Free,
+    Asked(usize),
+    Made(usize, Instant),
 }
 
 #[derive(Debug)]
@@ -21,8 +33,11 @@ struct Target {
     to: SocketAddr,
     /// The address to come from.
     from: Option<SocketAddr>,
-    /// Those that are made or asked for.
+    /// Those that are made or asked for; those that are asked for.
     connections: usize,
+    asked: usize,
+    /// The last time that it was asked, no connection came of it.
+    is_failing: bool,
     rests_until: Option<Instant>,
     pauses: Pauses,
 }
@@ -37,57 +52,114 @@ pub(crate) struct Picked {
     pub(crate) is_other: bool,
 }
 
+/// Which addresses may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    All,
+    /// Those that did not fail when they were asked last.
+    Good,
+}
+
+impl Target {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| until > now)
+    }
+
+    /// It is asked again after a pause, if it isn't resting anyway.
+    fn rest(&mut self, now: Instant) {
+        if !self.rests(now) {
+            self.rests_until = Some(now + self.pauses.take());
+        }
+    }
+}
+
 impl Targets {
     pub(crate) fn new(list: &[(SocketAddr, Option<SocketAddr>)], slots: usize) -> Targets {
         let target = |(to, from): &(SocketAddr, Option<SocketAddr>)| Target {
             to: *to,
             from: *from,
             connections: 0,
+            asked: 0,
+            is_failing: false,
             rests_until: None,
             pauses: Pauses::START,
         };
-        Targets { all: list.iter().map(target).collect(), of_slot: vec![None; slots] }
+        Targets { all: list.iter().map(target).collect(), of_slot: vec![Slot::Free; slots] }
     }
 
-    /// The address with the fewest connections, or of those that don't rest; `None`: all rest.
-    pub(crate) fn pick(&self, now: Instant) -> Option<Picked> {
-        let rests = |target: &Target| target.rests_until.is_some_and(|until| until > now);
+    /// The address with the fewest connections, of those that may be asked: `None` if all rest, or
+    /// have as many requests waiting as they may.
+    pub(crate) fn pick(&self, now: Instant, among: Among) -> Option<Picked> {
         let fewest = |(_, target): &(usize, &Target)| target.connections;
         let first = self.all.iter().enumerate().min_by_key(fewest)?;
-        let (index, target) = self.all.iter().enumerate().filter(|(_, target)| !rests(target)).min_by_key(fewest)?;
-        Some(Picked { index, to: target.to, from: target.from, is_other: rests(first.1) })
+        let may_be = |target: &Target| among == Among::All || !target.is_failing;
+        let may_be_asked = self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, target)| !target.rests(now) && may_be(target) && self.has_share(target));
+        let (index, target) = may_be_asked.min_by_key(fewest)?;
+        Some(Picked { index, to: target.to, from: target.from, is_other: first.1.rests(now) })
     }
 
-    /// When the next of them has rested.
+    /// Whether one more request may wait for its answer.
+    fn has_share(&self, target: &Target) -> bool {
+        target.asked < (ASKED_MAX / self.all.len()).max(1)
+    }
+
+    /// When the next of them may be asked that rests.
     pub(crate) fn next_at(&self) -> Option<Instant> {
-        self.all.iter().filter_map(|target| target.rests_until).min()
+        self.all.iter().filter(|target| self.has_share(target)).filter_map(|target| target.rests_until).min()
     }
 
     /// The address is asked for the connection of a slot.
     pub(crate) fn asked(&mut self, index: usize, slot: usize) {
-        self.of_slot[slot] = Some(index);
-        self.all[index].connections += 1;
-        self.all[index].rests_until = None;
+        self.of_slot[slot] = Slot::Asked(index);
+        let target = &mut self.all[index];
+        target.connections += 1;
+        target.asked += 1;
+        target.rests_until = None;
     }
 
     /// The connection of a slot was made.
-    pub(crate) fn made(&mut self, slot: usize) {
-        if let Some(index) = self.of_slot[slot] {
-            self.all[index].pauses = Pauses::START;
+    pub(crate) fn made(&mut self, slot: usize, now: Instant) {
+        if let Slot::Asked(index) = self.of_slot[slot] {
+            self.of_slot[slot] = Slot::Made(index, now);
+            self.all[index].asked -= 1;
+            self.all[index].is_failing = false;
         }
     }
 
     /// The connection of a slot could not be made.
     pub(crate) fn failed(&mut self, slot: usize, now: Instant) {
         if let Some(index) = self.over(slot) {
+            self.all[index].is_failing = true;
+            self.all[index].rest(now);
+        }
+    }
+
+    /// The connection of a slot was ended, and not by this side. Two ends that can connect but not
+    /// talk would otherwise ask again without a pause.
+    pub(crate) fn broke(&mut self, slot: usize, now: Instant) {
+        if let Slot::Made(index, since) = self.of_slot[slot] {
             let target = &mut self.all[index];
-            target.rests_until = Some(now + target.pauses.take());
+            match now < since + PAUSE_MAX {
+                true => target.rest(now),
+                false => target.pauses = Pauses::START,
+            }
         }
     }
 
     /// The connection of a slot is over. Gives its address, once.
     pub(crate) fn over(&mut self, slot: usize) -> Option<usize> {
-        let index = self.of_slot.get_mut(slot)?.take()?;
+        let index = match std::mem::replace(self.of_slot.get_mut(slot)?, Slot::Free) {
+            Slot::Free => return None,
+            Slot::Asked(index) => {
+                self.all[index].asked -= 1;
+                index
+            }
+            Slot::Made(index, _) => index,
+        };
         self.all[index].connections -= 1;
         Some(index)
     }
@@ -104,7 +176,7 @@ mod tests {
     }
 
     fn ask(targets: &mut Targets, slot: usize, now: Instant) -> Option<(usize, bool)> {
-        let picked = targets.pick(now)?;
+        let picked = targets.pick(now, Among::All)?;
         targets.asked(picked.index, slot);
         Some((picked.index, picked.is_other))
     }
@@ -130,14 +202,75 @@ mod tests {
         targets.failed(1, later);
         assert_eq!(targets.next_at(), Some(later + PAUSE_MIN * 2));
         assert_eq!(ask(&mut targets, 1, later), Some((2, true)));
-        targets.made(1);
+        targets.made(1, later);
+        targets.broke(1, later + PAUSE_MAX);
         for slot in [0, 1] {
             targets.failed(slot, later);
         }
         assert_eq!(ask(&mut targets, 0, later), None, "all rest");
         assert_eq!(ask(&mut targets, 0, later + PAUSE_MIN * 2), Some((0, false)));
-        targets.made(0);
-        targets.failed(0, later);
-        assert_eq!(targets.next_at(), Some(later + PAUSE_MIN), "it had answered");
+    }
+
+    /// Regression: each was asked for again at once, two thousand a second.
+    #[test]
+    fn an_address_whose_connections_do_not_last_rests_as_one_that_fails() {
+        let (mut targets, mut now) = (Targets::new(&[(SocketAddr::from(([10, 9, 9, 1], 1)), None)], 8), Instant::now());
+        for pause in [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4] {
+            for slot in 0..2 {
+                assert_eq!(ask(&mut targets, slot, now), Some((0, false)));
+                targets.made(slot, now);
+            }
+            for slot in 0..2 {
+                targets.broke(slot, now);
+                assert_eq!(targets.over(slot), Some(0));
+            }
+            assert_eq!((ask(&mut targets, 0, now), targets.next_at()), (None, Some(now + pause)));
+            now += pause;
+        }
+        assert_eq!(ask(&mut targets, 0, now), Some((0, false)));
+        targets.made(0, now);
+        // Ended by this side: it may be asked again at once, and another has lasted.
+        assert_eq!((targets.over(0), ask(&mut targets, 0, now)), (Some(0), Some((0, false))));
+        targets.made(0, now);
+        now += PAUSE_MAX;
+        targets.broke(0, now);
+        targets.over(0);
+        assert_eq!(ask(&mut targets, 0, now), Some((0, false)));
+        targets.failed(0, now);
+        assert_eq!(targets.next_at(), Some(now + PAUSE_MIN));
+    }
+
+    /// Regression: one that was silent had all requests that may wait, and nobody else was asked.
+    #[test]
+    fn an_address_that_does_not_answer_leaves_the_others_their_share() {
+        let list = [1, 2].map(|port| (SocketAddr::from(([10, 9, 9, 1], port)), None));
+        let (mut targets, now) = (Targets::new(&list, 200), Instant::now());
+        let mut made = 0;
+        for slot in 0..200 {
+            let Some((index, _)) = ask(&mut targets, slot, now) else { break };
+            if index == 1 {
+                targets.made(slot, now);
+                made += 1;
+            }
+        }
+        assert_eq!(made, 200 - ASKED_MAX / 2);
+    }
+
+    /// Regression: of two that were down one had always rested by the time that the other had been
+    /// waited for, and the third was never asked.
+    #[test]
+    fn once_one_has_failed_those_are_asked_that_did_not() {
+        let (mut targets, now) = (three(), Instant::now());
+        for slot in 0..2 {
+            ask(&mut targets, slot, now).unwrap();
+            targets.failed(slot, now);
+        }
+        let rested = now + PAUSE_MAX;
+        assert_eq!(targets.pick(rested, Among::All).unwrap().index, 0);
+        let picked = targets.pick(rested, Among::Good).unwrap();
+        assert_eq!(picked.index, 2);
+        targets.asked(2, 0);
+        targets.failed(0, rested);
+        assert_eq!(targets.pick(rested + PAUSE_MAX, Among::Good), None);
     }
 }

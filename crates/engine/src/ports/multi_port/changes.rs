@@ -9,6 +9,7 @@ use super::{MultiPort, Slot, State, slot_of};
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::event::ConnectionChange;
 use crate::ports::sink::Sink;
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection that a stage closed.
@@ -119,7 +120,7 @@ impl MultiPort {
             (State::Expected, _) => slot.failed_early = Some(reason),
             (State::Open, Some(connection)) => {
                 tracing::debug!(port = %self.name, %connection, %reason, "a connection failed");
-                self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
+                self.mailbox.tell_cm(ToCm::Over { connection, down_reason: DownReason::LOST.number() });
                 self.begin_close(at, ConnectionChange::Failed { reason }, sinks);
             }
             _ => {}

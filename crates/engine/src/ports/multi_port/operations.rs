@@ -20,6 +20,7 @@ use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::sending::ManySending;
 use crate::ports::sink::Sink;
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
 /// Said of a connection whose queue pair the device takes nothing for.
@@ -89,7 +90,7 @@ impl MultiPort {
     /// Ends a connection whose queue pair takes nothing.
     fn lose(&mut self, at: usize, sinks: &mut [Sink]) {
         if let Some(connection) = self.slots[at].connection {
-            self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
+            self.mailbox.tell_cm(ToCm::Over { connection, down_reason: DownReason::REFUSED.number() });
             self.begin_close(at, ConnectionChange::Failed { reason: REFUSED }, sinks);
         }
     }

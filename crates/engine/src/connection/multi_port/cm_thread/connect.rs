@@ -11,11 +11,8 @@ use super::{CmThread, CmThreadRole};
 use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::RESOLVE;
 use crate::connection::multi_port::connection_slots::SlotState;
-use crate::connection::multi_port::targets::Picked;
+use crate::connection::multi_port::targets::{Among, Picked};
 use crate::errors::error::Cause;
-
-/// Listeners that are asked at once: one is given time to answer.
-const ASKED_MAX: usize = 64;
 
 impl CmThread {
     /// Logs the words of a listener that rejects the port, unless it has said them before.
@@ -26,32 +23,37 @@ impl CmThread {
         }
     }
 
-    /// Of a port that connects: asks for what it lacks, some at a time.
+    /// Of a port that connects: asks for what it lacks, some at a time. An address that can't be
+    /// resolved is waited for, meanwhile nothing else is done: so one at most that has failed
+    /// before, and one that has not, and then what has happened is looked at.
     pub(super) fn connect_more(&mut self) {
+        let mut among = Among::All;
         while self.may_ask()
-            && let Some(picked) = self.targets.pick(self.time.now())
+            && let Some(picked) = self.targets.pick(self.time.now(), among)
             && let Some(connection) = self.slots.take()
         {
             self.spec.counts.requests.add(1);
             self.spec.counts.failed_over.add(picked.is_other.into());
             self.targets.asked(picked.index, connection.slot());
-            self.ask(connection, picked);
+            if self.ask(connection, picked) {
+                continue;
+            }
+            if among == Among::Good {
+                break;
+            }
+            among = Among::Good;
         }
     }
 
-    /// Whether the port lacks connections, and is not waiting for too many answers.
+    /// Whether the port lacks connections.
     pub(super) fn may_ask(&self) -> bool {
         let connects = matches!(self.spec.role, CmThreadRole::Connect { .. });
-        connects
-            && self.is_taking
-            && !self.stop.connecting.is_raised()
-            && self.accepted.len() < ASKED_MAX
-            && self.slots.has_free()
+        connects && self.is_taking && !self.stop.connecting.is_raised() && self.slots.has_free()
     }
 
-    /// Asks a listener for one connection.
-    fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) {
-        let CmThreadRole::Connect { provider, data, .. } = &mut self.spec.role else { return };
+    /// Asks a listener for one connection. True if it was asked.
+    fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) -> bool {
+        let CmThreadRole::Connect { provider, data, .. } = &mut self.spec.role else { return false };
         let mut options = self.spec.port.options.now();
         if let Some(data) = data {
             options.private_data = data(connection.slot());
@@ -63,7 +65,8 @@ impl CmThread {
             Ok(made) => made,
             Err(error) => {
                 self.not_made(connection, &error);
-                return self.give_back(connection);
+                self.give_back(connection);
+                return false;
             }
         };
         // The peer may send as soon as it has answered.
@@ -77,8 +80,12 @@ impl CmThread {
             Ok(connecting) => {
                 self.slots.put(connection, SlotState::Asked { connecting, qp });
                 self.accepted.push_back((self.time.now(), connection));
+                true
             }
-            Err(error) => self.forget(connection, qp, &error),
+            Err(error) => {
+                self.forget(connection, qp, &error);
+                false
+            }
         }
     }
 }
