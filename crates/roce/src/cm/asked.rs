@@ -16,7 +16,7 @@ pub(crate) type Remote = (IpAddr, u32);
 pub(crate) struct Asked {
     /// All that are not gone.
     places: HashMap<Remote, usize>,
-    /// Of each address that has any, how many are no connections yet.
+    /// Of each address that has any, how many are no connections yet, or no longer.
     half_open: HashMap<IpAddr, usize>,
     /// Those that a program has neither accepted nor rejected.
     undecided: usize,
@@ -35,7 +35,8 @@ impl Asked {
         self.places.get(&remote).copied()
     }
 
-    /// How many of an address are no connections yet.
+    /// How many of an address are no connections yet, or no longer: each has a place, and costs the
+    /// address nothing.
     pub(crate) fn half_open(&self, from: IpAddr) -> usize {
         self.half_open.get(&from).copied().unwrap_or(0)
     }
@@ -54,8 +55,10 @@ impl Asked {
 
     /// One goes from a state to another.
     pub(crate) fn go(&mut self, remote: Remote, from: State, to: State) {
-        if is_half_open(from) && !is_half_open(to) {
-            self.is_open(remote.0);
+        match (is_half_open(from), is_half_open(to)) {
+            (true, false) => self.settles(remote.0),
+            (false, true) => *self.half_open.entry(remote.0).or_default() += 1,
+            (false, false) | (true, true) => {}
         }
         if from == State::Requested && to != State::Requested {
             self.undecided -= 1;
@@ -66,7 +69,7 @@ impl Asked {
     }
 
     /// One of an address is half open no longer.
-    fn is_open(&mut self, from: IpAddr) {
+    fn settles(&mut self, from: IpAddr) {
         let Some(count) = self.half_open.get_mut(&from) else { return };
         *count -= 1;
         if *count == 0 {
@@ -76,5 +79,5 @@ impl Asked {
 }
 
 fn is_half_open(state: State) -> bool {
-    matches!(state, State::Requested | State::Accepting)
+    !matches!(state, State::Established | State::Gone)
 }

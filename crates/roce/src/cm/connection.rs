@@ -15,7 +15,8 @@ use std::net::IpAddr;
 pub struct Limits {
     /// Connections in all states: at most 65,536.
     pub connections: usize,
-    /// Requests of one address that are not yet connections.
+    /// Requests of one address that are not yet connections, or no longer: those that are about to
+    /// end, or whose numbers rest, have places too.
     pub half_open_per_source: usize,
     /// Answers that wait to be sent to those who have no connection.
     pub answers: usize,

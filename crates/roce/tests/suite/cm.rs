@@ -243,6 +243,25 @@ fn nobody_listens_or_there_is_no_room() {
     assert_eq!(mixed, Err(Refused::Families));
 }
 
+/// Regression: who made connections that end at once, and answered no end, had all places.
+#[test]
+fn connections_that_end_count_as_half_open_until_their_numbers_are_free() {
+    let mut two = two();
+    for ended in [(); 2].map(|()| two.established().1) {
+        two.server.disconnect(0, ended).expect("established");
+    }
+    while two.server.transmit().is_some() {}
+    two.client.connect(0, 1, &connect(1, 2)).expect("room");
+    let sent = two.client.transmit().expect("a request");
+    assert_eq!(two.bring_server(&sent), Err(CmDiscard::Rejected(reason::NO_RESOURCES)));
+    while let Some(due_ns) = two.server.deadline_ns() {
+        two.server.advance(due_ns);
+        while two.server.transmit().is_some() || two.server.poll().is_some() {}
+    }
+    assert!(two.server.is_empty());
+    assert_eq!(two.bring_server(&sent), Ok(()));
+}
+
 #[test]
 fn what_is_not_answered_is_said_again_and_given_up() {
     let mut two = two();
