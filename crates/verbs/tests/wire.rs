@@ -75,11 +75,14 @@ fn side(address: IpAddr, with_channel: bool) -> Side {
 }
 
 fn side_of(transport: Transport, address: IpAddr, with_channel: bool) -> Side {
+    side_with(&options(transport), address, with_channel)
+}
+
+fn side_with(options: &Options, address: IpAddr, with_channel: bool) -> Side {
     let context = open("soft0");
     assert_eq!(context.set_address(address).unwrap(), ADDRESS_GID);
-    let options = options(transport);
-    let mut side = Side::build(context, &options, 0, with_channel);
-    side.qp = side.pd.create_qp(&spec(&options, &side.cq, 0)).unwrap();
+    let mut side = Side::build(context, options, 0, with_channel);
+    side.qp = side.pd.create_qp(&spec(options, &side.cq, 0)).unwrap();
     side
 }
 

@@ -91,6 +91,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
             solicited,
         },
         from: u64::from(qp.qpn) | u64::from(ah.source_lid) << 32,
+        is_of_network: false,
     };
     match ah.route {
         Route::Device(device) => {
@@ -151,6 +152,7 @@ pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, e
             solicited: came.solicited,
         },
         from: came.from.into(),
+        is_of_network: true,
     };
     let is_of_device = |target: &&Qp| std::ptr::eq(target.device(), device);
     match came.to {
@@ -179,6 +181,8 @@ struct Datagram<'a> {
     arrival: Arrival,
     /// The sender's number and LID.
     from: u64,
+    /// Anybody may have sent it.
+    is_of_network: bool,
 }
 
 impl Datagram<'_> {
@@ -196,7 +200,11 @@ impl Datagram<'_> {
         // Several senders at a time: each must get another receive, and receives complete in the
         // order in which they were posted, so the lock is held until this one has.
         let _lock = target.rq.lock.lock();
-        let Some(index) = take(target) else { return target.count_out_of_buffer() };
+        // One of the network's that is longer than the receive is dropped (IB specification, vol.
+        // 1, 9.9.3: a fault of class D), and the receive waits for the next: it could be a
+        // stranger's.
+        let least = if self.is_of_network { GRH_BYTES + self.bytes } else { 0 };
+        let Some(index) = take(target, least) else { return target.count_out_of_buffer() };
         // SAFETY: it says of nothing that it is held.
         let placed = unsafe { message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes, || None) };
         let (status, arrival) = match placed {
@@ -247,10 +255,14 @@ fn grh(bytes: u64, sgid: [u8; 16], dgid: [u8; 16], flow: u32, hop_limit: u8) -> 
     unsafe { std::mem::transmute::<ibv_grh, [u8; GRH_BYTES as usize]>(grh) }
 }
 
-/// Takes a receive of a datagram queue pair, whose lock is held.
-fn take(target: &Qp) -> Option<u64> {
+/// Takes a receive of a datagram queue pair, whose lock is held, if the next one has room for
+/// `least` bytes.
+fn take(target: &Qp, least: u64) -> Option<u64> {
     match target.srq() {
-        Some(srq) => srq.take(target.qpn),
-        None => target.rq.take(),
+        Some(srq) => srq.take_if(target.qpn, |wqe| wqe.bytes() >= least),
+        None => {
+            target.rq.known().next().filter(|index| target.receive(*index).bytes() >= least)?;
+            target.rq.take()
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::objects::device;
 use crate::objects::guards::{Taken, quiesce};
 use crate::objects::pd::Pd;
 use crate::objects::srq_entries::Entries;
+use crate::queues::wqe::Wqe;
 use crate::queues::wr::RecvWr;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -93,8 +94,13 @@ impl Srq {
 
     /// Takes a receive for a message to queue pair `qpn`.
     pub(crate) fn take(&self, qpn: u32) -> Option<u64> {
+        self.take_if(qpn, |_| true)
+    }
+
+    /// The same, if the next one is as it has to be.
+    pub(crate) fn take_if(&self, qpn: u32, is_fit: impl FnOnce(Wqe<'_>) -> bool) -> Option<u64> {
         let mut queue = self.queue.lock();
-        let index = queue.posted.pop_front()?;
+        let index = queue.posted.pop_front_if(|index| is_fit(self.wqes.wqe(u64::from(*index))))?;
         queue.taken_for[index as usize] = qpn;
         let reached = queue.limit > 0 && queue.posted.len() < queue.limit as usize;
         if reached {

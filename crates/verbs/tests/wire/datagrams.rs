@@ -15,7 +15,11 @@ fn group(of: u32, last: u8) -> Gid {
 
 /// A datagram queue pair of the device, which reaches other processes.
 pub(crate) fn datagram_side(address: IpAddr) -> Side {
-    let mut side = side_of(Transport::Ud, address, false);
+    ready(side_of(Transport::Ud, address, false))
+}
+
+/// The same, with its queue pair in RTS.
+pub(crate) fn ready(mut side: Side) -> Side {
     side.qp.to_init(&InitSpec { gid_index: ADDRESS_GID, ..InitSpec::default() }).unwrap();
     side.qp.to_rtr(&RtrSpec::datagram()).unwrap();
     side.qp.to_rts(&RtsSpec::default()).unwrap();

@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use crate::common::{PATIENCE, Side};
-use crate::datagrams::datagram_side;
-use crate::{own, side_of};
+use crate::common::{Options, PATIENCE, Side};
+use crate::datagrams::{datagram_side, ready};
+use crate::{options, own, side_of, side_with};
 use verbline_verbs::{Discard, Transport, wire_counters};
 
 const SEND_ONLY: u8 = 0x64;
@@ -132,6 +132,21 @@ fn that_finds_no_receive() {
     let lost = stranger.side.qp.out_of_buffer();
     stranger.send(&packet(SEND_ONLY, PKEY, target, b"nowhere to go"));
     stranger.poll_until(|| lost.value() == Some(1));
+    stranger.is_there_and_silent();
+}
+
+/// Regression: it failed the queue pair, and with that the run of whoever listens to a group.
+#[test]
+fn longer_than_its_receive() {
+    let short = Options { data_bytes: 512, ..options(Transport::Ud) };
+    let mut stranger = Stranger { side: ready(side_with(&short, own(), false)), ..stranger() };
+    let (target, lost) = (stranger.target(), stranger.side.qp.out_of_buffer());
+    assert_eq!(stranger.side.post_recvs(1), 1);
+    stranger.send(&packet(SEND_ONLY, PKEY, target, &[7; 4096]));
+    stranger.poll_until(|| lost.value() == Some(1));
+    stranger.send(&packet(SEND_ONLY, PKEY, target, b"it fits"));
+    // The one receive is there yet.
+    assert_eq!(stranger.side.receive(1)[0].data(), b"it fits");
     stranger.is_there_and_silent();
 }
 
