@@ -113,7 +113,6 @@ impl Target {
         let settings = &self.rules.settings;
         let is_discovery = controller.kind == ControllerType::Discovery;
         let in_capsule = if is_discovery { 0 } else { settings.in_capsule_bytes };
-        let has_write_cache = self.spaces.iter().any(|space| space.store.geometry().volatile_cache);
         Page {
             serial: settings.serial.clone(),
             model: settings.model.clone(),
@@ -129,7 +128,9 @@ impl Target {
             max_commands: settings.entries_max,
             namespaces_max: if is_discovery { 0 } else { crate::settings::NSID_MAX },
             commands: optional::COMPARE | optional::DATASET_MANAGEMENT | optional::WRITE_ZEROES | optional::VERIFY,
-            has_write_cache: has_write_cache && !is_discovery,
+            // A host asks once, and namespaces with a cache may come later: it would send them no
+            // Flush. To one without a cache a Flush costs nothing.
+            has_write_cache: !is_discovery,
             capsule_bytes: COMMAND_BYTES as u32 + in_capsule,
             subsystem: match is_discovery {
                 true => Nqn::new(DISCOVERY_NQN).unwrap_or(self.rules.subsystem),

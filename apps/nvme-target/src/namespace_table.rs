@@ -179,13 +179,20 @@ impl Spaces {
         self.busy.pop_front()
     }
 
-    pub(crate) fn had_turn(&mut self, place: u16) {
-        if let Some(space) = self.at_mut(place) {
-            space.is_busy = space.has_work();
-            if space.is_busy {
-                self.busy.push_back(place);
-            }
+    /// True if it has more, and waits behind the others.
+    pub(crate) fn had_turn(&mut self, place: u16) -> bool {
+        let Some(space) = self.at_mut(place) else { return false };
+        space.is_busy = space.has_work();
+        let is_busy = space.is_busy;
+        if is_busy {
+            self.busy.push_back(place);
         }
+        is_busy
+    }
+
+    /// The first that wait go behind the others.
+    pub(crate) fn pass_over(&mut self, count: usize) {
+        self.busy.rotate_left(count.min(self.busy.len()));
     }
 
     /// Those that have something to do.

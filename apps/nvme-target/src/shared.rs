@@ -132,10 +132,8 @@ impl Shared {
         if table.entries.iter().any(is_left_over) {
             return Err(Refusal::Busy);
         }
-        let is_free = |cntlid: &u16| table.entries.iter().all(|entry| entry.controller.cntlid != *cntlid);
-        let free = cntlids.clone().count().saturating_sub(table.entries.len()) as u64;
-        let chosen = drawn.checked_rem(free).and_then(|nth| cntlids.filter(is_free).nth(nth as usize));
-        let Some(cntlid) = chosen else { return Err(Refusal::Busy) };
+        let taken = table.entries.iter().map(|entry| entry.controller.cntlid).collect();
+        let cntlid = any_free(cntlids, taken, drawn).ok_or(Refusal::Busy)?;
         let controller = Arc::new(Controller::new(cntlid, kind, host, id));
         table.entries.push(KnownController {
             controller: Arc::clone(&controller),
@@ -258,5 +256,42 @@ impl KnownController {
 impl Table {
     fn find(&mut self, cntlid: u16) -> Option<&mut KnownController> {
         self.entries.iter_mut().find(|entry| entry.controller.cntlid == cntlid)
+    }
+}
+
+/// One of the numbers that are not taken, each as likely as the others.
+fn any_free(numbers: RangeInclusive<u16>, mut taken: Vec<u16>, drawn: u64) -> Option<u16> {
+    let (first, last) = (u32::from(*numbers.start()), u32::from(*numbers.end()));
+    taken.retain(|taken| numbers.contains(taken));
+    taken.sort_unstable();
+    let free = (u64::from(last) + 1).saturating_sub(u64::from(first) + taken.len() as u64);
+    let mut chosen = first + drawn.checked_rem(free)? as u32;
+    // Each that is taken and not above it moves it on.
+    for taken in taken {
+        chosen += u32::from(u32::from(taken) <= chosen);
+    }
+    u16::try_from(chosen).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_is_given_that_is_not_taken_and_no_other() {
+        for (numbers, taken) in [
+            (1..=5, vec![]),
+            (1..=5, vec![3, 1]),
+            (1..=5, vec![5, 4, 3, 2, 1]),
+            (7..=7, vec![9]),
+            (7..=6, vec![]),
+            (0xFFFE..=0xFFFF, vec![0xFFFE]),
+        ] {
+            let free: Vec<_> = numbers.clone().filter(|number| !taken.contains(number)).collect();
+            let given: Vec<_> =
+                (0..free.len() as u64).filter_map(|drawn| any_free(numbers.clone(), taken.clone(), drawn)).collect();
+            assert_eq!(given, free, "{numbers:?} without {taken:?}");
+            assert_eq!(any_free(numbers, taken, u64::MAX).is_some(), !free.is_empty());
+        }
     }
 }

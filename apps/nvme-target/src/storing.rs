@@ -44,10 +44,17 @@ impl Target {
     /// Hands the stores what they are asked, and takes what they have done.
     pub(crate) fn drive_stores(&mut self, out: &mut Outputs<'_>) {
         self.budget.renew(out.turn());
+        let mut had_budget = 0;
         for _ in 0..self.spaces.busy() {
             let Some(place) = self.spaces.next_busy() else { return };
+            let has_budget = self.budget.left > 0;
             self.drive_store(place, out);
-            self.spaces.had_turn(place);
+            let waits = self.spaces.had_turn(place);
+            had_budget += usize::from(has_budget && waits);
+        }
+        if self.budget.left == 0 {
+            // Those that were left nothing are the first in the next turn.
+            self.spaces.pass_over(had_budget);
         }
     }
 

@@ -93,6 +93,38 @@ fn two_lcores_long_commands_leave_turns_to_others() {
     end(running);
 }
 
+/// Regression: the first of the namespaces that had something to do spent the budget of every turn,
+/// and those behind it were never asked.
+#[test]
+fn two_lcores_a_namespace_that_always_has_work_leaves_turns_to_others() {
+    let running = start(&plan(7828, ""));
+    let mut busy = Host::new(7828);
+    busy.name = "nqn.2026-01.org.example:busy";
+    let (_, cntlid) = busy.controller();
+    let queue = busy.io_queue(cntlid, 1);
+    let mut host = Host::new(7828);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    let zeroes = busy.of_blocks(opcode::io::WRITE_ZEROES, 0, 256, Sgl::NONE);
+    (1..ENTRIES - 1).for_each(|cid| busy.send(queue, &Command { cid, ..zeroes }.to_bytes()));
+    // By the store, where those of the other go too.
+    let read = Command { nsid: 2, cid: ENTRIES, ..host.read(0, 1) };
+    let (mut answered, mut is_read) = (0, false);
+    while !is_read {
+        while let Some(answer) = busy.response_within(queue, Duration::ZERO) {
+            assert!(answer.status.is_success(), "{answer:?}");
+            answered += 1;
+            assert!(answered < 40 * ENTRIES, "the read waits behind {answered} commands");
+            busy.send(queue, &Command { cid: answer.cid, ..zeroes }.to_bytes());
+            if answered == ENTRIES {
+                host.send(io, &read.to_bytes());
+            }
+        }
+        is_read = host.response_within(io, Duration::ZERO).is_some_and(|answer| answer.status.is_success());
+    }
+    end(running);
+}
+
 /// Reads that one host has answered while another's 60 long commands are carried out: 60 MiB, of
 /// which a turn does 256 KiB.
 fn reads_beside_long_commands(busy: &mut Host, queues: [usize; 4], host: &mut Host, io: usize) -> usize {

@@ -11,7 +11,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::error::{FileError, system};
 use super::holder;
 use super::identity::Identity;
+use crate::request::Fault;
 
 /// A file or device, by what it is and not by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,9 @@ pub(super) struct Claim {
     identity: Identity,
     /// Why nobody is kept from it.
     pub(super) lack: Option<&'static str>,
+    /// What was to be durable in the file is lost, which all its stores have to know: the kernel
+    /// tells it to one.
+    pub(super) lost: Arc<OnceLock<Fault>>,
     /// The claim goes with it.
     _file: OwnedFd,
 }
@@ -57,7 +61,8 @@ impl Claim {
         }
         let (file, lack) = hold(path, stat, key, is_read_only)?;
         let identity = Identity::of(path, &file, stat);
-        let claim = Arc::new(Claim { key, is_exclusive: !is_read_only, identity, lack, _file: file });
+        let claim =
+            Arc::new(Claim { key, is_exclusive: !is_read_only, identity, lack, lost: Arc::default(), _file: file });
         claims.push(Arc::downgrade(&claim));
         Ok(claim)
     }

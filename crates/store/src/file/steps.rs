@@ -87,9 +87,21 @@ impl Steps {
         }
     }
 
-    /// Whether the step that failed was to make something durable.
-    pub(super) fn was_to_persist(&self) -> bool {
-        self.phase == Phase::Sync || (self.phase == Phase::Transfer && self.op == (Op::Write { fua: true }))
+    /// Whether the step that failed so leaves nobody sure of what is durable: a flush, which may
+    /// have lost the writes of others, and a durable write that the medium did not take. One that
+    /// was refused, for want of space perhaps, has written nothing.
+    pub(super) fn has_lost(&self, fault: Fault) -> bool {
+        let is_durable = self.phase == Phase::Transfer && self.op == (Op::Write { fua: true });
+        let is_refused = matches!(
+            fault,
+            Fault::NoSpace
+                | Fault::OutOfRange
+                | Fault::ReadOnly
+                | Fault::Misaligned
+                | Fault::Unsupported
+                | Fault::BadMemory
+        );
+        self.phase == Phase::Sync || (is_durable && !is_refused)
     }
 
     /// Goes on by how the step ended. What is moved goes on at a multiple of `align`.

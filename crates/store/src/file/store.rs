@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, FileRing, PushError, Submission};
@@ -29,8 +29,8 @@ pub struct FileStore<D: Device = FileRing> {
     completed: Vec<Completed>,
     done: VecDeque<Done>,
     lacks: Lacks,
-    /// A flush failed: nothing can be promised any more.
-    flush_failed: Option<Fault>,
+    /// What was to be durable is lost: nothing can be promised any more, by no store of the file.
+    lost: Arc<OnceLock<Fault>>,
     /// The ring is broken: why every request fails from then on.
     broken: Option<Fault>,
     /// Something was pushed that the kernel did not take yet.
@@ -66,7 +66,7 @@ impl<D: Device> FileStore<D> {
             completed: Vec::with_capacity(depth),
             done: VecDeque::with_capacity(depth),
             lacks: Lacks::default(),
-            flush_failed: None,
+            lost: Arc::default(),
             broken: None,
             unsubmitted: false,
             counts: FileCounts::default(),
@@ -84,7 +84,7 @@ impl<D: Device> FileStore<D> {
 
     /// With what keeps others from its file.
     pub(super) fn claiming(self, claim: Arc<Claim>) -> FileStore<D> {
-        FileStore { claim: Some(claim), ..self }
+        FileStore { lost: Arc::clone(&claim.lost), claim: Some(claim), ..self }
     }
 
     /// The name of the blocks; a device of a test has none.
@@ -119,8 +119,8 @@ impl<D: Device> FileStore<D> {
             return Err(fault);
         }
         let is_promise = matches!(request.op, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
-        if let Some(fault) = self.flush_failed.filter(|_| is_promise) {
-            return Err(fault);
+        if is_promise && let Some(fault) = self.lost.get() {
+            return Err(*fault);
         }
         let extent = self.geometry.extent(request)?;
         Ok(Steps::of(request.op, request.tag, extent, self.lacks))
@@ -198,9 +198,10 @@ impl<D: Device> FileStore<D> {
             }
             (After::Done(result), _) => {
                 if let Err(fault) = result
-                    && steps.was_to_persist()
+                    && steps.has_lost(fault)
                 {
-                    self.flush_failed = Some(fault);
+                    // Somebody else's reason is as good.
+                    let _ = self.lost.set(fault);
                 }
                 self.end(steps, completed.packet, result);
             }

@@ -260,6 +260,26 @@ fn after_a_flush_that_failed_nothing_is_promised() {
     assert_eq!(one(&mut store, Request::read(0, 1, filled(&cache, BLOCK, 0), 0)).result, Ok(()));
 }
 
+/// Regression: nothing was promised any more, though space was there again.
+#[test]
+fn a_durable_write_for_which_there_is_no_space_fails_alone() {
+    let script = Script::new(0, Odds::default());
+    let every = Arc::clone(&script.every);
+    let mut store = store(script, 1);
+    let cache = pool(8, BLOCK as u32).cache(8);
+    let write = || Request::write(0, 1, filled(&cache, BLOCK, 1), true, 0);
+    *every.lock().unwrap() = Some(Errno::NOSPC);
+    assert_eq!(one(&mut store, write()).result, Err(Fault::NoSpace));
+    *every.lock().unwrap() = None;
+    assert_eq!(one(&mut store, write()).result, Ok(()));
+    assert_eq!(one(&mut store, Request::flush(0)).result, Ok(()));
+    // Of a flush, what was written before is lost.
+    *every.lock().unwrap() = Some(Errno::NOSPC);
+    assert_eq!(one(&mut store, Request::flush(0)).result, Err(Fault::NoSpace));
+    *every.lock().unwrap() = None;
+    assert_eq!(one(&mut store, write()).result, Err(Fault::NoSpace));
+}
+
 #[test]
 fn zeros_are_durable_where_that_is_asked_and_space_is_kept_where_it_is() {
     let asked = [
