@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, FileRing, PushError, Submission};
 
@@ -67,7 +68,13 @@ impl Device for FileRing {
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
-        // Of a block device too, which fstat(2) says nothing of. The offset is nobody's.
-        Ok(rustix::fs::seek(self.file(), rustix::fs::SeekFrom::End(0))?)
+        // As the kernel knows it: a server is not asked, which may never answer.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(self.file(), c"", flags, StatxFlags::TYPE | StatxFlags::SIZE)?;
+        match FileType::from_raw_mode(stat.stx_mode.into()) {
+            // Of which statx(2) says nothing. The offset is nobody's.
+            FileType::BlockDevice => Ok(rustix::fs::seek(self.file(), rustix::fs::SeekFrom::End(0))?),
+            _ => Ok(stat.stx_size),
+        }
     }
 }

@@ -26,6 +26,7 @@ mod error;
 mod holder;
 mod identity;
 mod open;
+mod sectors;
 mod steps;
 mod store;
 

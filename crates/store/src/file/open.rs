@@ -10,6 +10,7 @@ use verbline_mem::uring::{FileRing, RingSpec};
 
 use super::claim::Claim;
 use super::error::{FileError, system};
+use super::sectors::Sectors;
 use super::store::FileStore;
 use crate::store::Geometry;
 
@@ -72,7 +73,8 @@ impl FileStore<FileRing> {
         let mut notes = Vec::new();
         // Its kind before it is opened, since open(2) waits for the other end of a FIFO. Not with
         // O_NONBLOCK: the ring would then fail what it can't do at once.
-        let claim = Claim::take(path, &check_kind(path)?, spec.read_only)?;
+        let stat = check_kind(path)?;
+        let claim = Claim::take(path, &stat, spec.read_only)?;
         if let Some(lack) = claim.lack {
             notes.push(format!("store {}: {lack}", path.display()));
         }
@@ -93,7 +95,8 @@ impl FileStore<FileRing> {
                 path.display()
             ));
         }
-        Ok(FileStore::over(ring, geometry, spec.depth as usize, notes).claiming(claim))
+        let store = FileStore::over(ring, geometry, spec.depth as usize, notes);
+        Ok(store.claiming(claim).measured_by(Sectors::of(&stat)))
     }
 }
 

@@ -11,6 +11,7 @@ use verbline_mem::uring::{Completed, FileRing, PushError, Submission};
 use super::claim::Claim;
 use super::device::Device;
 use super::identity::Identity;
+use super::sectors::Sectors;
 use super::steps::{After, Lacks, Steps};
 use crate::immediate::hand_out;
 use crate::request::{Done, Fault, Op, Request};
@@ -38,6 +39,8 @@ pub struct FileStore<D: Device = FileRing> {
     counts: FileCounts,
     notes: Vec<String>,
     claim: Option<Arc<Claim>>,
+    /// Of a block device.
+    sectors: Option<Sectors>,
 }
 
 /// What happened beside what was asked for.
@@ -72,6 +75,7 @@ impl<D: Device> FileStore<D> {
             counts: FileCounts::default(),
             notes,
             claim: None,
+            sectors: None,
         }
     }
 
@@ -85,6 +89,11 @@ impl<D: Device> FileStore<D> {
     /// With what keeps others from its file.
     pub(super) fn claiming(self, claim: Arc<Claim>) -> FileStore<D> {
         FileStore { lost: Arc::clone(&claim.lost), claim: Some(claim), ..self }
+    }
+
+    /// With what tells how long it is without waiting.
+    pub(super) fn measured_by(self, sectors: Option<Sectors>) -> FileStore<D> {
+        FileStore { sectors, ..self }
     }
 
     /// The name of the blocks; a device of a test has none.
@@ -258,7 +267,8 @@ impl<D: Device> Store for FileStore<D> {
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {
-        self.geometry.blocks = self.device.len_bytes()? / u64::from(self.geometry.block_bytes);
+        let len_bytes = self.sectors.as_ref().map_or_else(|| self.device.len_bytes(), Sectors::len_bytes)?;
+        self.geometry.blocks = len_bytes / u64::from(self.geometry.block_bytes);
         Ok(self.geometry)
     }
 }

@@ -65,6 +65,10 @@ impl Port {
         self.health = before.max(left);
         self.end_changing();
         let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
+        if before == Health::SendsDown && self.health == Health::Down {
+            // The stages know. It is now that the queue pair can be let go of.
+            inbox.post(Notice::Connections { port: usize::from(self.qp.tag()) });
+        }
         if before == Health::Up {
             self.stats.down.set(1);
             inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });

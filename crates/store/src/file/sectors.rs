@@ -1,0 +1,39 @@
+//! How long a block device is, as the kernel shows it to everybody (`/sys/dev/block`).
+//!
+//! What it guarantees: to ask waits for nobody. lseek(2) to the end of a device, and whatever else
+//! its file is asked, waits for the lock that a discard of the whole device holds until it is done.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+/// The kernel's unit, whatever the device's is.
+const SECTOR_BYTES: u64 = 512;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Sectors(OwnedFd);
+
+impl Sectors {
+    /// Of the file that `stat` is of; `None` if that is no block device, or nothing is shown here.
+    pub(super) fn of(stat: &Stat) -> Option<Sectors> {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+            return None;
+        }
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        let shown = format!("/sys/dev/block/{major}:{minor}/size");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open(shown, flags, Mode::empty()).ok().map(Sectors)
+    }
+
+    /// The device's length now, bytes.
+    pub(super) fn len_bytes(&self) -> io::Result<u64> {
+        let mut text = [0; 24];
+        // Read from its front, it is written anew.
+        let len = rustix::io::pread(&self.0, &mut text, 0)?;
+        let sectors = std::str::from_utf8(&text[..len]).ok().and_then(|text| text.trim_end().parse::<u64>().ok());
+        let bytes = sectors.and_then(|sectors| sectors.checked_mul(SECTOR_BYTES));
+        bytes.ok_or_else(|| io::Error::other("/sys/dev/block shows no number of sectors"))
+    }
+}
