@@ -197,10 +197,11 @@ impl Target {
         }
     }
 
-    /// Notes a command that failed in the error log, with the first block that is wrong.
+    /// Notes a command that failed in the error log, with the first block that is wrong. Nothing is
+    /// noted for a queue that has not proved yet whose it is.
     pub(crate) fn note(&self, at: u16, command: &Command, status: Status, lba: u64) {
         let Some(queue) = self.queues.get(at) else { return };
-        let Some(controller) = &queue.controller else { return };
+        let Some(controller) = queue.controller.as_ref().filter(|_| queue.seat.is_some()) else { return };
         controller.note(ErrorEntry {
             count: 0,
             sq_id: queue.qid,
