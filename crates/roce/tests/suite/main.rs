@@ -12,6 +12,7 @@ mod keep_alive;
 mod local;
 mod lossy;
 mod missing;
+mod not_ready;
 mod pair;
 mod posting;
 mod reliable;

@@ -11,9 +11,9 @@
 //!   EINTR) is tried again. Either is counted ([`FileStore::counts`]).
 //! - A ring that the kernel refuses for good is broken: every request, under way or later, ends
 //!   with [`Fault::RingBroken`](crate::Fault), and the kernel's words.
-//! - After a flush that failed, every later flush and write with `fua` fails too, whichever store of
-//!   the file is asked: the kernel tells of a write that it lost once only, so that nobody could say
-//!   what is durable. A write with `fua` for which there is no space fails alone.
+//! - After a flush that failed, every later flush and write with `fua` fails too, whichever store
+//!   of the file is asked: the kernel tells of a write that it lost once only, so that nobody could
+//!   say what is durable. A write with `fua` for which there is no space fails alone.
 //! - A file or device that is open for writing is this process's alone: nobody else mounts the
 //!   device, and no other process that asks for a lock writes to the file ([`FileError::Held`]).
 //! - Its blocks have a name that is kept with them ([`FileStore::identity`]).

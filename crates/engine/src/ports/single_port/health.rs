@@ -65,8 +65,8 @@ impl Port {
         self.health = before.max(left);
         self.end_changing();
         let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
-        if before == Health::SendsDown && self.health == Health::Down {
-            // The stages know. It is now that the queue pair can be let go of.
+        if before == Health::SendsDown && self.health == Health::Down && self.reconnect.is_some() {
+            // The stages know. It is now that the queue pair is to be let go of.
             inbox.post(Notice::Connections { port: usize::from(self.qp.tag()) });
         }
         if before == Health::Up {

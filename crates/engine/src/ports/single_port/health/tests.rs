@@ -1,13 +1,10 @@
 //! How a port goes down: once, and what its device has comes back.
 
-use std::sync::Arc;
-
 use verbline_mem::Batch;
 use verbline_verbs::Transport;
 use verbline_verbs::event::AsyncEventKind;
 
 use super::*;
-use crate::control::run_control::{Control, LcoreInbox};
 use crate::rig::errors::errors_of;
 use crate::rig::{Depths, Rig, port};
 
@@ -33,26 +30,6 @@ fn an_event_takes_a_port_down_once_and_has_its_device_flush_what_it_has() {
         assert_eq!((said, port.health, port.stats.down.value()), (1, Health::Down, 1));
         assert_eq!(rig.script.queues().in_error(), [port.qp.qpn()]);
     }
-}
-
-/// Regression: a port whose sends had failed was not released when the rest of it failed too, and
-/// never opened again.
-#[test]
-fn a_port_that_fails_by_halves_is_looked_at_for_each() {
-    let rig = Rig::new(4);
-    let mut port = up(&rig, Transport::Uc);
-    let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-    port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: 0 });
-    let mut posted = |left| {
-        port.go_down(left, DownReason::LOST);
-        let mut notices = Vec::new();
-        control.read_notices(0, &mut notices);
-        notices
-    };
-    assert_eq!(posted(Health::SendsDown), [Notice::PortDown { port: 0 }]);
-    assert_eq!(posted(Health::SendsDown), []);
-    assert_eq!(posted(Health::Down), [Notice::Connections { port: 0 }]);
-    assert_eq!(posted(Health::Down), []);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use verbline_verbs::{CompletionQueue, Completions, QueuePair, Transport};
 use super::*;
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::mailbox_ends::{Reconnecting, first_connection};
+use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::operations::operation::{Operation, OperationError};
 use crate::ports::rx_half::Receiving;
@@ -180,6 +181,24 @@ fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
     assert_eq!(said, [("drained", first), ("released", first), ("drained", connection)]);
 }
 
+/// Regression: a port whose sends had failed was not released when the rest of it failed too, and
+/// never opened again.
+#[test]
+fn a_port_that_fails_by_halves_is_looked_at_for_each() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    let mut posted = |left| {
+        port.go_down(left, DownReason::LOST);
+        let mut notices = Vec::new();
+        line.inbox.control.read_notices(0, &mut notices);
+        notices
+    };
+    assert_eq!(posted(Health::SendsDown), [Notice::PortDown { port: 0 }]);
+    assert_eq!(posted(Health::SendsDown), []);
+    assert_eq!(posted(Health::Down), [Notice::Connections { port: 0 }]);
+    assert_eq!(posted(Health::Down), []);
+}
+
 /// A port that has sent packets, and three operations behind them.
 fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, 8).with_operations(8)));
@@ -221,6 +240,20 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         // Nothing of the old queue pair is on the new one's account.
         assert_eq!(port.qp.sends, 0);
     }
+}
+
+/// Regression: what a stage asked for when it was told that the port is up was declined, and one
+/// that waits to be answered asked no more.
+#[test]
+fn operations_are_taken_as_soon_as_stages_are_told_that_the_port_is_up() {
+    let line = Line::new();
+    let (mut port, mut lcore) = operating(&line, 0);
+    line.release(&mut port);
+    port.work::<false>(&mut lcore.ctx);
+    let is_down = |lcore: &mut LcoreState| lcore.operations_at(0).unwrap().0.is_down;
+    assert!(is_down(&mut lcore));
+    line.replace(&mut port, &mut lcore.ctx.sinks);
+    assert!(!is_down(&mut lcore));
 }
 
 #[test]
