@@ -259,9 +259,11 @@ fn grh(bytes: u64, sgid: [u8; 16], dgid: [u8; 16], flow: u32, hop_limit: u8) -> 
 /// `least` bytes.
 fn take(target: &Qp, least: u64) -> Option<u64> {
     match target.srq() {
-        Some(srq) => srq.take_if(target.qpn, |wqe| wqe.bytes() >= least),
+        Some(srq) => srq.take_if(target.qpn, |wqe| least == 0 || wqe.bytes() >= least),
         None => {
-            target.rq.known().next().filter(|index| target.receive(*index).bytes() >= least)?;
+            if least > 0 {
+                target.rq.known().next().filter(|index| target.receive(*index).bytes() >= least)?;
+            }
             target.rq.take()
         }
     }

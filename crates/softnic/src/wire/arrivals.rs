@@ -130,7 +130,7 @@ impl Arrivals {
 
     /// By the call that asks for one.
     fn receive_run(&mut self, socket: BorrowedFd<'_>) -> usize {
-        let header = self.asked(1).first_mut().expect("one was asked for");
+        let header = &mut self.asked(1)[0];
         // SAFETY: as in `receive_several`, of the first header.
         let bytes = unsafe { calls::recvmsg(socket, &raw mut header.msg_hdr) };
         // As of a datagram.
