@@ -264,8 +264,8 @@ impl Requester {
     /// Begins to wait anew, if there is an answer to wait for, or something to repeat. While a
     /// receive is waited for there is not: nothing is sent meanwhile.
     pub(crate) fn restart_timer(&mut self, now_ns: u64) {
-        let is_owed = self.asking.first_unasked(self.una) > self.una || self.cursor < self.top;
-        let is_owed = is_owed && self.rnr_until_ns.is_none();
+        let is_owed =
+            self.rnr_until_ns.is_none() && (self.asking.first_unasked(self.una) > self.una || self.cursor < self.top);
         let timeout_ns = ack_timeout_ns(self.retries.timeout).filter(|_| is_owed);
         self.overdue_ns = timeout_ns.map(|timeout_ns| now_ns.saturating_add(timeout_ns));
     }

@@ -71,8 +71,8 @@ impl Requester {
         Err(Stop::Fail(status))
     }
 
-    /// As [`acknowledge`](Self::acknowledge). What is acknowledged gives hope again, and what the
-    /// response says besides is judged behind that: a refusal costs a retry, and stops the timer.
+    /// [Acknowledges](Self::acknowledge), which gives hope again. What else the response says is
+    /// judged behind that: a refusal costs a retry, and stops the timer.
     fn progress<M>(&mut self, cx: &mut Completing<'_, M>, through: u64) -> bool {
         let before = self.una;
         let is_reached = self.acknowledge(cx.sends, through);

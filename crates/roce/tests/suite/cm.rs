@@ -243,7 +243,7 @@ fn nobody_listens_or_there_is_no_room() {
     assert_eq!(mixed, Err(Refused::Families));
 }
 
-/// Regression: who made connections that end at once, and answered no end, had all places.
+/// Regression: a peer that made connections which end at once, and answered no end, had all places.
 #[test]
 fn connections_that_end_count_as_half_open_until_their_numbers_are_free() {
     let mut two = two();

@@ -259,7 +259,7 @@ fn any_messages_leave_nothing_behind() {
         }
         assert_eq!(manager.deadline_ns(), None);
         assert!(!manager.has_undecided());
-        // So many may ask again as if none had, and one more may not.
+        // Three may ask again as if none had, and one more may not.
         let connect = Connect::new(from, to, 1, Qpn::new(9), Psn::new(1), Mtu::B256, b"").expect("one family");
         for number in 0..half_open as u32 + 1 {
             let request = Request { local_id: 1000 + number, ..connect.request };

@@ -15,6 +15,8 @@ use std::os::fd::BorrowedFd;
 const RUNS_MAX: usize = 16;
 /// The most bytes of a run: what the length of a UDP datagram can say.
 const RUN_BYTES_MAX: usize = 1 << 16;
+/// Datagrams of one call from which on a socket is asked to merge what comes.
+const STREAM_MIN: usize = 8;
 
 /// Room for what comes.
 pub(crate) struct Arrivals {
@@ -26,9 +28,6 @@ pub(crate) struct Arrivals {
     /// Each leads to its name, its vector and its control message.
     headers: Box<[libc::mmsghdr]>,
 }
-
-/// Datagrams of one call from which on a socket is asked to merge what comes.
-const STREAM_MIN: usize = 8;
 
 /// How a socket is asked.
 pub(crate) struct Asking {
@@ -121,11 +120,7 @@ impl Arrivals {
         let bytes = &mut self.bytes[..RUN_BYTES_MAX];
         // SAFETY: a name of this value's, which is borrowed alone, and its length.
         let bytes = unsafe { calls::recvfrom(socket, bytes, (&raw mut self.names[0]).cast(), size_of::<Name>()) };
-        // An error is that nothing has come, or that one of before found nobody.
-        usize::try_from(bytes).map_or(0, |bytes| {
-            header.msg_len = bytes as libc::c_uint;
-            1
-        })
+        took_one(header, bytes)
     }
 
     /// By the call that asks for one.
@@ -133,11 +128,7 @@ impl Arrivals {
         let header = &mut self.asked(1)[0];
         // SAFETY: as in `receive_several`, of the first header.
         let bytes = unsafe { calls::recvmsg(socket, &raw mut header.msg_hdr) };
-        // As of a datagram.
-        usize::try_from(bytes).map_or(0, |bytes| {
-            header.msg_len = bytes as libc::c_uint;
-            1
-        })
+        took_one(header, bytes)
     }
 
     fn receive_several(&mut self, socket: BorrowedFd<'_>, runs: usize) -> usize {
@@ -145,7 +136,7 @@ impl Arrivals {
         // SAFETY: every header leads to a name, a vector with its bytes, and a control message,
         // which are this value's: borrowed alone, and as long as the headers say (`new`).
         let count = unsafe { calls::recvmmsg(socket, headers) };
-        // As of a datagram.
+        // As of one.
         usize::try_from(count).unwrap_or(0)
     }
 
@@ -181,6 +172,15 @@ impl Arrivals {
         let datagrams = bytes.chunks(self.segment_bytes(index)).chain(bytes.is_empty().then_some(bytes));
         Some((from, datagrams.map(move |datagram| whole(datagram).then_some(datagram))))
     }
+}
+
+/// What a call gave that asks for one run: its bytes. An error is that nothing has come, or that
+/// one of before found nobody.
+fn took_one(header: &mut libc::mmsghdr, bytes: std::ffi::c_long) -> usize {
+    usize::try_from(bytes).map_or(0, |bytes| {
+        header.msg_len = bytes as libc::c_uint;
+        1
+    })
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ fn that_finds_no_receive() {
     stranger.is_there_and_silent();
 }
 
-/// Regression: it failed the queue pair, and with that the run of whoever listens to a group.
+/// Regression: it failed the queue pair, and ended the run of a program that listens to a group.
 #[test]
 fn longer_than_its_receive() {
     let short = Options { data_bytes: 512, ..options(Transport::Ud) };
