@@ -34,7 +34,7 @@ impl CmThread {
         {
             self.spec.counts.requests.add(1);
             self.spec.counts.failed_over.add(picked.is_other.into());
-            self.targets.asked(picked.index, connection.slot());
+            self.targets.asked(picked.index, connection.slot(), self.time.now());
             if self.ask(connection, picked) {
                 continue;
             }
