@@ -1,6 +1,6 @@
 //! Who may connect a queue: a host whose private data is in order, for whose commands there is
-//! room, and whose address has not more connections than its share. Who the host is it says later,
-//! by the Connect command.
+//! room, and whose address has not more connections and commands than its share. Who the host is it
+//! says later, by the Connect command.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ struct Queues {
     commands_max: u32,
     queues_max: u16,
     address_connections_max: Option<usize>,
+    address_commands_max: Option<u32>,
     /// What is admitted at each port.
     shared: Arc<Shared>,
 }
@@ -37,6 +38,7 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
             commands_max: settings.commands_max,
             queues_max: settings.queues_max,
             address_connections_max: settings.address_connections_max,
+            address_commands_max: settings.address_commands_max,
             shared: Arc::clone(&shared),
         }))
     });
@@ -58,7 +60,7 @@ impl Queues {
             return Err(Reject::RecvDepth);
         }
         let address = request.peer.ip().to_canonical();
-        self.check_share(address, request)?;
+        self.check_share(address, entries, request)?;
         let admitted = |place: usize| self.shared.admissions.at(request.places[place].port);
         let has_room = |place: &usize| {
             let (at, admitted) = (&request.places[*place], admitted(*place));
@@ -73,18 +75,27 @@ impl Queues {
         Ok((asked, place))
     }
 
-    /// One address can't take all connections. Those that are gone count as long as something of
-    /// them is under way.
-    fn check_share(&self, address: IpAddr, request: &ConnectionRequest<'_>) -> Result<(), Reject> {
-        let share = (request.connections_max() / 2).max(usize::from(self.queues_max) + 1);
-        let share = self.address_connections_max.unwrap_or(share);
+    /// One address can't take all connections, nor all places for commands: it has half of them,
+    /// and no less than one controller may have. Those of a connection that is gone count as long
+    /// as something of it is under way.
+    fn check_share(&self, address: IpAddr, entries: u16, request: &ConnectionRequest<'_>) -> Result<(), Reject> {
         let is_here = |port: &str| request.places.iter().any(|place| place.port == port);
         let own = self.shared.admissions.of(address, is_here);
-        if own < share {
-            return Ok(());
+        let share = (request.connections_max() / 2).max(usize::from(self.queues_max) + 1);
+        if own.queues >= self.address_connections_max.unwrap_or(share) {
+            let own = own.queues;
+            tracing::info!(%address, own, "an address has as many connections as it may: nvme.address_connections_max");
+            return Err(Reject::NoResources);
         }
-        tracing::info!(%address, own, "an address has as many connections as it may: nvme.address_connections_max");
-        Err(Reject::NoResources)
+        let all = self.commands_max.saturating_mul(request.places.len() as u32);
+        let controller = u32::from(ADMIN_ENTRIES_MAX) + u32::from(self.queues_max) * u32::from(self.entries_max);
+        let share = self.address_commands_max.unwrap_or((all / 2).max(controller));
+        if own.commands.saturating_add(entries.into()) > share {
+            let own = own.commands;
+            tracing::info!(%address, own, "an address has as many commands as it may: nvme.address_commands_max");
+            return Err(Reject::NoResources);
+        }
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ struct Admission {
     has_queue: bool,
 }
 
-/// What is admitted at one port.
+/// What is admitted at one port, or of one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) queues: usize,
@@ -65,10 +65,14 @@ impl Admissions {
         self.lock().ports.get(port).copied().unwrap_or_default()
     }
 
-    /// How many queues of an address are admitted at the ports that are meant.
-    pub(crate) fn of(&self, address: IpAddr, is_meant: impl Fn(&str) -> bool) -> usize {
+    /// What is admitted of an address at the ports that are meant.
+    pub(crate) fn of(&self, address: IpAddr, is_meant: impl Fn(&str) -> bool) -> Admitted {
         let state = self.lock();
-        state.all.values().filter(|own| own.address == address && is_meant(&own.port)).count()
+        let own = state.all.values().filter(|own| own.address == address && is_meant(&own.port));
+        own.fold(Admitted::default(), |sum, own| Admitted {
+            queues: sum.queues + 1,
+            commands: sum.commands + u32::from(own.entries),
+        })
     }
 
     /// Lets a queue with `entries` entries in at a port.
@@ -120,7 +124,9 @@ mod tests {
         // One that never came.
         let here = IpAddr::from([10, 9, 9, 2]);
         let id = admissions.admit("a", here, 16);
-        assert_eq!((admissions.at("a"), admissions.of(here, |port| port == "a")), (at(1, 16), 1));
+        assert_eq!((admissions.at("a"), admissions.of(here, |port| port == "a")), (at(1, 16), at(1, 16)));
+        assert_eq!(admissions.of(here, |port| port == "b"), at(0, 0));
+        assert_eq!(admissions.of(IpAddr::from([10, 9, 9, 3]), |_| true), at(0, 0));
         admissions.disconnected(id);
         assert_eq!(admissions.at("a"), at(0, 0));
         // The host leaves first; or the stage is done first.

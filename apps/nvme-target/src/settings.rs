@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) cntlid_max: u16,
     pub(crate) connect_timeout_ms: u32,
     pub(crate) address_connections_max: Option<usize>,
+    pub(crate) address_commands_max: Option<u32>,
     pub(crate) queues_max: u16,
     pub(crate) entries_max: u16,
     pub(crate) commands_max: u32,
@@ -84,10 +85,13 @@ impl Keys for Settings {
             .unit("ms"),
         AppKey::integer("address_connections_max", 0..=i64::MAX as u64, "connections from one address, at most")
             .optional("half of all"),
+        AppKey::integer("address_commands_max", 0..=u32::MAX as u64, "commands from one address, at most")
+            .optional("half of all"),
         AppKey::integer("queues_max", 1..=1024, "I/O queues of a controller, at most").or(8),
         AppKey::integer("entries_max", 2..=4096, "entries of a queue, at most").or(128),
+        // Those of two controllers: a queue each of 32 entries, and eight of 128.
         AppKey::integer("commands_max", 32..=1 << 20, "commands at one port; a queue without room is rejected")
-            .or(1024),
+            .or(2112),
         AppKey::integer("in_capsule_bytes", 1024..=1 << 16, "data in a capsule; a multiple of 16")
             .or(4096)
             .unit("bytes"),

@@ -159,6 +159,30 @@ fn an_address_has_no_more_than_its_share() {
     end(running);
 }
 
+/// Regression: the queues of one address were admitted with all places for commands, and the next
+/// host was rejected. By default an address has half of them, or what a controller may have:
+/// 32 + 2 * 32.
+#[test]
+fn an_address_has_no_more_than_its_share_of_the_commands() {
+    for (key, settings, queues) in
+        [(7948, "entries_max = 32\nqueues_max = 2\ncommands_max = 112", 6), (7949, "address_commands_max = 32", 2)]
+    {
+        let running = start(&plan(key, &format!("address_connections_max = 8\n{settings}")));
+        let mut host = Host::new(key);
+        (0..queues).for_each(|_| _ = host.dial_queue(1));
+        let request = Request { qid: 1, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
+        match host.dial(request.to_bytes().to_vec()) {
+            Err(ConnectionError::Rejected { private_data, .. }) => {
+                assert_eq!(Reject::read(&private_data), Some(Reject::NoResources), "{settings}");
+            }
+            other => panic!("not rejected: {other:?}"),
+        }
+        Host::at(key, 1).dial_queue(1);
+        host.vanish();
+        end(running);
+    }
+}
+
 /// Of 16 places, on two lcores, one address has 9: half would be less than one controller's queues.
 #[test]
 fn two_lcores_share_the_places_of_an_address() {

@@ -8,7 +8,7 @@ pub(crate) const SECOND: &str = r#"
         cpu = "allowed:1"
         [pool.packets2]
         device = "nic0"
-        packets = 3072
+        packets = 4160
         data_bytes = 8192
         pages = "4KiB"
         [port.hosts2]
@@ -50,7 +50,7 @@ pub(crate) fn plan(port: u16, settings: &str) -> String {
         cpu = "allowed:0"
         [pool.packets]
         device = "nic0"
-        packets = 3072
+        packets = 4160
         data_bytes = 8192
         pages = "4KiB"
         [region.disk]
