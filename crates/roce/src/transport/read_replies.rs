@@ -94,9 +94,10 @@ impl ReadReplies {
         Ok(())
     }
 
-    /// A READ is asked for again, perhaps in part: whether it is one of ours.
+    /// A READ is asked for again, perhaps in part: whether it is one of ours. Numbers come again
+    /// after 2^24 packets: of two that have it, the later is meant.
     pub(crate) fn read_again(&mut self, psn: Psn, mtu: u32, again: &Reth) -> bool {
-        let found = self.entries.iter_mut().find_map(|entry| {
+        let found = self.entries.iter_mut().rev().find_map(|entry| {
             let Asked::Read { reth, packets, .. } = entry.asked else { return None };
             let at = u32::try_from(psn.ahead_of(entry.psn)).ok().filter(|at| *at < packets)?;
             Some((entry, reth, packets, at))
@@ -118,7 +119,7 @@ impl ReadReplies {
         let same = |entry: &&mut KeptReply| {
             entry.psn == psn && matches!(entry.asked, Asked::Atomic { extension, .. } if extension == *again)
         };
-        let Some(entry) = self.entries.iter_mut().find(same) else { return false };
+        let Some(entry) = self.entries.iter_mut().rev().find(same) else { return false };
         self.pending += usize::from(!entry.is_pending);
         entry.is_pending = true;
         true
@@ -160,5 +161,39 @@ impl ReadReplies {
             (entry.is_pending, entry.is_new) = (false, false);
             self.pending -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::AtomicOp;
+
+    /// Regression: numbers come again after 2^24 packets, and one that is asked for again is the
+    /// one of that number that came last, not an old one that is still kept.
+    #[test]
+    fn of_two_with_one_number_the_later_is_answered_again() {
+        let (psn, mut kept) = (Psn::new(7), ReadReplies::new());
+        let answered = |kept: &mut ReadReplies| {
+            let answered = kept.next(256).map(|reply| reply.part);
+            kept.sent();
+            answered
+        };
+        let add = |kept: &mut ReadReplies, asked| {
+            assert!(kept.add(READS_MAX, psn, asked).is_ok());
+            answered(kept)
+        };
+        let extension = AtomicExtension { addr: 8, rkey: 1, op: AtomicOp::FetchAdd(1) };
+        for original in [5, 6] {
+            add(&mut kept, Asked::Atomic { extension, original });
+        }
+        assert!(kept.atomic_again(psn, &extension));
+        assert!(matches!(answered(&mut kept), Some(Part::Original(6))));
+        let reads = [1, 2].map(|rkey| Reth { addr: 0, rkey, len: 9 });
+        for reth in reads {
+            add(&mut kept, Asked::Read { reth, packets: 1, begin: 0, next: 0 });
+        }
+        assert!(kept.read_again(psn, 256, &reads[1]) && !kept.read_again(psn, 256, &reads[0]));
+        assert!(matches!(answered(&mut kept), Some(Part::Data { rkey: 2, .. })));
     }
 }
