@@ -352,6 +352,8 @@ impl QueuePair {
             Mode::Rc(_, responder, _) => responder.refuse(refusal, psn),
             Mode::Uc(..) | Mode::Ud { .. } | Mode::Closed => {}
         }
+        // That its sends had failed is less than this.
+        self.is_told &= self.state != State::SendError;
         self.state = State::Error;
         self.inbox.fail(refusal.local);
         self.inbox.flush();

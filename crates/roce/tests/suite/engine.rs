@@ -1,6 +1,6 @@
 //! Many queue pairs in one engine: turns, numbers, deadlines.
 
-use verbline_roce::transport::{Discard, Receives, Receiving, Retries, Sending, Serving, ack_timeout_ns};
+use verbline_roce::transport::{Discard, PeerFault, Receives, Receiving, Retries, Sending, Serving, ack_timeout_ns};
 use verbline_roce::wire::{Qpn, SendEnd, Syndrome};
 use verbline_roce::{CreateError, Data, Engine, Operation, Received, SendRequest, Status};
 
@@ -81,6 +81,28 @@ fn each_deadline_comes_in_its_time() {
     let noted: std::collections::HashMap<_, _> = std::iter::from_fn(|| engine.take_noted()).collect();
     assert_eq!((noted.len(), engine.incidents().timeouts), (COUNT as usize, COUNT.into()));
     assert!(noted.values().all(|all| all.timeouts == 1 && all.retransmitted == 0), "{noted:?}");
+}
+
+/// Regression: a queue pair whose sends had failed was told of for good, and nobody learned that it
+/// received no longer either.
+#[test]
+fn one_whose_sends_failed_is_told_of_again_when_it_fails_as_a_whole() {
+    let Pair { mut a, mut b } = Pair::uc();
+    a.receive(1, 9);
+    a.memory.regions[0] = None;
+    a.send(1, Operation::Send(SendEnd::Plain), 10);
+    b.send(1, Operation::Send(SendEnd::Plain), 10);
+    let sent = b.next(0).expect("a message that is too long");
+    let (mut engine, qpn) = (Engine::new(), a.qp.qpn());
+    engine.add(a.qp).expect("a free number");
+    let told = |engine: &mut Engine| std::iter::from_fn(|| engine.take_failed()).collect::<Vec<_>>();
+    engine.with(qpn, |_| ());
+    assert_eq!(engine.transmit(0, &mut a.memory, &mut [0; 256 + HEADERS_MAX_BYTES], 0), None);
+    assert_eq!(told(&mut engine), [(qpn, None)]);
+    let arrival = Arrival { route: sent.route, icrc: Icrc::IpId(0) };
+    engine.receive(0, arrival, &sent.bytes, &mut a.memory);
+    assert_eq!(told(&mut engine), [(qpn, Some(PeerFault::Request))]);
+    assert_eq!(told(&mut engine), []);
 }
 
 #[test]
