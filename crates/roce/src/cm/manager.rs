@@ -250,6 +250,12 @@ impl Manager {
         rest & u32::MAX >> bits | prefix << (32 - bits)
     }
 
+    /// Whether a number begins as those of this manager do.
+    pub(crate) fn is_own_number(&self, number: u32) -> bool {
+        let (prefix, bits) = self.prefix;
+        number >> (32 - bits) == prefix
+    }
+
     pub(crate) fn place_of(&self, number: u32) -> usize {
         let mask = self.places.len().next_power_of_two() - 1;
         (number as usize & mask).min(self.places.len() - 1)

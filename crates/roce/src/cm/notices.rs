@@ -11,6 +11,8 @@ pub mod reason {
     pub const TIMEOUT: u16 = 4;
     /// The request can't be served.
     pub const UNSUPPORTED: u16 = 5;
+    /// Nobody knows of the connection.
+    pub const INVALID_ID: u16 = 6;
     /// Nobody listens.
     pub const INVALID_SERVICE: u16 = 8;
     /// The program said no.

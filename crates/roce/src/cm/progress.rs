@@ -20,7 +20,7 @@ impl Manager {
         let Mad { transaction, message } = Mad::read(mad)?;
         match message {
             Message::Request(request) => self.request(now_ns, random, from, transaction, request),
-            Message::Reply(reply) => self.reply(now_ns, from, reply),
+            Message::Reply(reply) => self.reply(now_ns, from, transaction, reply),
             Message::Ready(ready) => self.ready(from, ready),
             Message::Reject(reject) => self.rejected(from, reject),
             Message::Wait(wait) => self.longer(now_ns, from, wait),
@@ -92,10 +92,11 @@ impl Manager {
         Ok(())
     }
 
-    fn reply(&mut self, now_ns: u64, from: IpAddr, reply: Reply) -> Result<(), CmDiscard> {
-        let (place, connection) = self.connection(from, reply.remote_id)?;
-        let (id, remote_id, transaction) = (connection.id, connection.remote_id, connection.transaction);
-        match connection.state {
+    fn reply(&mut self, now_ns: u64, from: IpAddr, answers: u64, reply: Reply) -> Result<(), CmDiscard> {
+        let found = self.connection(from, reply.remote_id);
+        let found = found.map(|(place, found)| (place, found.id, found.remote_id, found.transaction, found.state));
+        let (place, id, remote_id, transaction, state) = found.inspect_err(|_| self.unknown(from, answers, &reply))?;
+        match state {
             State::Requesting => {
                 let decide_ns = now_ns.saturating_add(self.limits.decide_ns);
                 if let Some(connection) = &mut self.places[place] {
@@ -113,6 +114,16 @@ impl Manager {
                 Err(CmDiscard::Duplicate)
             }
             _ => Err(CmDiscard::Duplicate),
+        }
+    }
+
+    /// A reply is about no connection: its sender need not hold one open. Of a number that is
+    /// another manager's, that one may know more.
+    fn unknown(&mut self, from: IpAddr, transaction: u64, reply: &Reply) {
+        if self.is_own_number(reply.remote_id) {
+            let (local_id, remote_id, data) = (reply.remote_id, reply.local_id, padded(&[]));
+            let reject = Reject { local_id, remote_id, of: Rejected::Reply, reason: reason::INVALID_ID, data };
+            self.answer(from, transaction, Message::Reject(reject));
         }
     }
 

@@ -377,4 +377,9 @@ fn who_gives_up_says_nothing_and_leaves_nothing() {
     let reply = two.server.transmit().expect("a reply");
     assert_eq!(two.bring_client(&reply), Err(CmDiscard::NoConnection));
     assert_eq!((two.client.poll(), two.client.len()), (None, 0));
+    let reject = two.client.transmit().expect("nobody knows of it");
+    two.bring_server(&reject).expect("about its reply");
+    let Some(Event::Rejected(rejected, said)) = two.server.poll() else { panic!() };
+    assert_eq!((rejected, said.of, said.reason), (incoming, Rejected::Reply, reason::INVALID_ID));
+    assert!(two.server.is_empty());
 }
