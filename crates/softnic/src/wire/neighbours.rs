@@ -222,6 +222,8 @@ impl Neighbours {
             match at.map(|at| (at, self.from[at].receive(&mut self.came))) {
                 Some((_, Ok(len))) if len > 0 => {
                     self.messages_left -= 1;
+                    // The next is of another, if one has something.
+                    self.ready.rotate_right(1);
                     // Without a header it is of no process of ours.
                     if let Some((from, segment_bytes)) = read_header(&self.came[..len]) {
                         return Some((len, from, segment_bytes));

@@ -81,6 +81,25 @@ fn one_that_lags_behind_costs_what_is_for_it_and_is_counted() {
     assert_eq!(std::iter::from_fn(|| b.next().map(drop)).count(), MESSAGES_MAX);
 }
 
+/// Regression: one that always had more to pass on than a turn takes kept what others passed on
+/// waiting, as long as it did.
+#[test]
+fn one_that_passes_on_much_keeps_no_other_waiting() {
+    let ((mut a, _), (mut b, slice), (mut c, _)) = (neighbour(28), neighbour(28), neighbour(28));
+    assert!([&mut a, &mut c].into_iter().all(|one| one.pass(0, slice, sender(9), &[9])));
+    assert_eq!(all(&mut b).len(), 2);
+    for _ in 0..2 {
+        std::mem::swap(&mut a, &mut c);
+        // Either may be the first to have something.
+        assert!(c.pass(0, slice, sender(2), &[2]));
+        assert!((0..2 * MESSAGES_MAX).all(|_| a.pass(0, slice, sender(1), &[1])));
+        b.look(true);
+        let first: Vec<_> = std::iter::from_fn(|| b.next().map(|came| came.from)).collect();
+        assert!(first.contains(&sender(2)), "{first:?}");
+        all(&mut b);
+    }
+}
+
 #[test]
 fn a_request_goes_to_who_listens_and_only_one_does() {
     let ((mut a, _), (mut b, _)) = (neighbour(24), neighbour(24));
