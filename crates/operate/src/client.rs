@@ -152,11 +152,13 @@ impl Client {
     /// Connects to a run by its socket.
     ///
     /// # Errors
-    /// Nobody listens there, or not to this user.
+    /// Nobody listens there, or not to this user; or its process takes no connections.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { path: path.to_owned(), source };
-        let stream = UnixStream::connect(path).map_err(unreachable)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(unreachable)?;
+        // Its writes have that time too.
+        let stream = place::connected(path, PATIENCE).map_err(|source| match source.kind() {
+            ErrorKind::WouldBlock => ClientError::Late { path: path.to_owned() },
+            _ => ClientError::Unreachable { path: path.to_owned(), source },
+        })?;
         Ok(Client { stream, path: path.to_owned(), read: Vec::new(), last_id: 0 })
     }
 

@@ -7,14 +7,23 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket};
+use nix::sys::time::TimeVal;
 use rustix::process::geteuid;
 
 /// What a socket's name ends with.
 const ENDING: &str = "sock";
+
+/// For a socket to say whether somebody listens: no more than the kernel has to be asked.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Runs of one process that may listen at once.
 const RUNS_MAX: u32 = 64;
@@ -145,13 +154,30 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    match connected(path, LOOK) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             fs::remove_file(path)?;
             Ok(true)
         }
         // A full queue of connections (EAGAIN) is somebody's.
         _ => Ok(false),
+    }
+}
+
+/// Connects to the socket at `path`. A process that is stopped takes no connections: once its queue
+/// is full, connect(2) waits, and after `patience` the error is [`ErrorKind::WouldBlock`].
+pub(crate) fn connected(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let (address, flags) = (UnixAddr::new(path)?, SockFlag::SOCK_CLOEXEC);
+    let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // It bounds connect(2) too (unix_stream_connect of the kernel). A second has a million of them.
+    let (seconds, micros) = (patience.as_secs().cast_signed(), patience.subsec_micros().into());
+    setsockopt(&stream, SendTimeout, &TimeVal::new(seconds, micros))?;
+    loop {
+        match connect(stream.as_raw_fd(), &address) {
+            Ok(()) => return Ok(UnixStream::from(stream)),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 
@@ -226,6 +252,18 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         assert_eq!(Placed::at(&file).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_somebodys_and_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.sock");
+        let _listens = UnixListener::bind(&path).unwrap();
+        // Those that have hung up wait there as well.
+        while connected(&path, LOOK).is_ok() {}
+        let full = connected(&path, LOOK).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::WouldBlock, "{full}");
+        assert!(!clear(&path).unwrap() && path.exists());
     }
 
     #[test]
