@@ -9,8 +9,9 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -93,13 +94,15 @@ impl Placed {
 
     /// Listens at `path`, in place of a socket that nobody listens to.
     pub(crate) fn at(path: &Path) -> io::Result<Placed> {
+        // A longer path could name the socket as well, and nobody could connect to it.
+        SocketAddr::from_pathname(path)?;
         if !clear(path)? {
             return Err(io::Error::new(ErrorKind::AddrInUse, "another run listens there"));
         }
         // Under another name until it listens and is nobody else's: the mode that bind(2) gives
         // depends on the umask. A link fails where a name exists, so that of two that come at once
         // one fails.
-        let unready = with_ending(path, &format!("{}.new", std::process::id()));
+        let unready = path.with_file_name(unready_name());
         let _ = fs::remove_file(&unready);
         let listener = UnixListener::bind(&unready)?;
         let named = fs::set_permissions(&unready, Permissions::from_mode(0o600))
@@ -127,11 +130,12 @@ impl Drop for Placed {
     }
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".");
-    name.push(ending);
-    name.into()
+/// The name of a socket that is made now, no other's of this process. It is short: a path of a
+/// socket has 107 bytes at most (unix(7)).
+fn unready_name() -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: each number is given once, and nothing else goes by it.
+    format!(".{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The sockets in a folder, by name.
@@ -252,6 +256,17 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         assert_eq!(Placed::at(&file).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_socket_has_any_path_that_a_socket_may_have() {
+        const PATH_BYTES_MAX: usize = 107;
+        let folder = tempfile::tempdir().unwrap();
+        let room = PATH_BYTES_MAX - folder.path().as_os_str().len() - 1;
+        let longest = folder.path().join("n".repeat(room));
+        assert_eq!(Placed::at(&longest).unwrap().path, longest);
+        assert!(Placed::at(&folder.path().join("n".repeat(room + 1))).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
     }
 
     #[test]
