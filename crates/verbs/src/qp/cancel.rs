@@ -31,7 +31,8 @@ impl QueuePair {
     }
 
     /// Makes work requests that were posted and not carried out do nothing: they complete as if
-    /// they had been, or are flushed in ERR. Gives how many that were; of those that were carried
+    /// they had been, or are flushed in ERR. A window or a signature key stays what it was before
+    /// one that was to bind or configure it. Gives how many that were; of those that were carried
     /// out already nothing is taken back. Refused outside SQD, and while what was begun before SQD
     /// is not finished; EOPNOTSUPP on devices without signature offload.
     ///
@@ -59,6 +60,9 @@ impl QueuePair {
             (None, Provider::Soft) => unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), wr_id) },
             (None, Provider::Kernel) => -libc::EOPNOTSUPP,
         };
+        if count > 0 {
+            self.send.cancelled(wr_id);
+        }
         // A card makes several of a work request that configures a key.
         u32::try_from(count.min(1)).map_err(|_| {
             let error = VerbError::new(call, self.describe(), Errno::new(-count));

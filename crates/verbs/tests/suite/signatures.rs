@@ -259,6 +259,37 @@ fn all_of_a_transaction_are_cancelled_however_they_were_posted() {
     assert_eq!(ended, transaction[0], "the cancelled one that was signaled");
 }
 
+/// What was cancelled completes like what was carried out, and says nothing of the key.
+#[test]
+fn a_configuration_that_was_cancelled_leaves_the_key_as_it_was() {
+    only_soft!("of kernel devices only mlx5 cards have signature offload");
+    for invalidates in [false, true] {
+        let (mut a, b) = pair(QpSignature::Keys);
+        let (first, second) = (a.peer_region(4096, all()), a.peer_region(4096, all()));
+        let theirs = b.peer_region(4096, all());
+        let mut key = a.pd.create_signature_key(&KeySpec::default()).unwrap();
+        configure(&mut a, &mut key, KeyConfig::new().layout(list(&first, 0, 64)));
+        first.write_from(0, b"as before").unwrap();
+        a.qp.to_sqd(false).unwrap();
+        if invalidates {
+            a.qp.rc().unwrap().invalidate_key(&key, SendOptions::default()).unwrap();
+        } else {
+            let config = KeyConfig::new().layout(list(&second, 0, 64));
+            a.qp.rc().unwrap().configure_key(&mut key, config, SendOptions::default()).unwrap();
+        }
+        let number = a.qp.last_posted().unwrap();
+        assert_eq!(a.qp.cancel_posted_sends([number]).unwrap(), 1);
+        a.qp.resume().unwrap();
+        let (status, given) = done(&mut a);
+        assert_eq!(status, Status::SUCCESS);
+        assert!(matches!(given, OpDone::Memory(Buffer::Empty)), "the layout is in force: {given:?}");
+        drop(first);
+        a.qp.rc().unwrap().write(key.range(0, 64), theirs.remote(0), SendOptions::default()).unwrap();
+        assert_eq!(done(&mut a).0, Status::SUCCESS);
+        assert_eq!(read(&theirs, 0, 9), b"as before");
+    }
+}
+
 #[test]
 fn devices_without_say_so() {
     let context = open("soft0");

@@ -195,6 +195,34 @@ fn a_window_of_another_pd_is_refused() {
     assert_eq!(window.remote(), None);
 }
 
+/// What was cancelled completes like what was carried out, and says nothing of the window.
+#[test]
+fn a_bind_that_was_cancelled_leaves_the_window_as_it_was() {
+    only_soft!("of kernel devices only mlx5 cards can cancel");
+    for kind in [WindowKind::Type1, WindowKind::Type2] {
+        let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+        let (first, second) = (b.peer_region(4096, bindable()), b.peer_region(4096, bindable()));
+        let mut window = b.pd.alloc_mw(kind).unwrap();
+        if kind == WindowKind::Type1 {
+            assert_eq!(bind(&mut b, &mut a, &mut window, &first, 0, 64), Status::SUCCESS);
+        }
+        let before = window.remote();
+        b.qp.to_sqd(false).unwrap();
+        let slice = second.slice(0, 64).unwrap();
+        b.qp.rc().unwrap().bind_window(&mut window, slice, Access::REMOTE_WRITE, SendOptions::default()).unwrap();
+        let number = b.qp.last_posted().unwrap();
+        assert_eq!(b.qp.cancel_posted_sends([number]).unwrap(), 1);
+        b.qp.resume().unwrap();
+        assert_eq!(finish(&mut b, &mut a), Status::SUCCESS);
+        drop(first);
+        if let Some(remote) = before {
+            assert_eq!(write(&mut a, &mut b, remote, b"as before"), Status::SUCCESS);
+        }
+        assert_eq!(bind(&mut b, &mut a, &mut window, &second, 128, 64), Status::SUCCESS);
+        assert_eq!(write(&mut a, &mut b, window.remote().unwrap(), b"bound anew"), Status::SUCCESS);
+    }
+}
+
 /// Whether these bytes are at an address of this process.
 fn are_there(addr: u64, bytes: &[u8]) -> bool {
     let mut seen = vec![0; bytes.len()];

@@ -46,6 +46,27 @@ impl SendQueue {
         }
     }
 
+    /// The work request of this number was cancelled. Its completion will be that of one that was
+    /// carried out, so that its window or key learns here that it was not.
+    pub(crate) fn cancelled(&mut self, wr_id: u64) {
+        let number = wr_id & !wr_id::kind_bits(wr_id::kind(wr_id));
+        if self.sequence.age(number, self.outstanding).is_none() {
+            return;
+        }
+        let place = &mut self.ops[self.packets.slot(number)];
+        *place = place.take().map(|kept| match kept {
+            Kept::Bind(bind, buffer) => {
+                bind.done(Status::WR_FLUSH_ERR);
+                Kept::Memory(buffer)
+            }
+            Kept::Configuration(posted) => {
+                drop(posted.done(Status::WR_FLUSH_ERR));
+                Kept::Memory(Buffer::Empty)
+            }
+            kept @ (Kept::Memory(_) | Kept::List(_)) => kept,
+        });
+    }
+
     #[inline]
     fn release(&mut self, count: u32, free: impl FnMut(Packet)) {
         // Inline sends leave nothing behind.
