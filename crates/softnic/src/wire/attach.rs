@@ -81,8 +81,9 @@ static WIRES: [OnceLock<&'static Wire>; device::DEVICES] = [const { OnceLock::ne
 
 /// Gives a software device an address, by which other processes and hosts reach it, for as long as
 /// this process. Once more with the same address changes nothing. Queue pairs that the device has
-/// already don't go by it.
+/// already don't go by it. One of IPv4 that is written as one of IPv6 is that of IPv4.
 pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachError> {
+    let address = address.to_canonical();
     let found = device::devices().iter().find(|one| one.name() == device);
     let found = found.ok_or_else(|| AttachError::NoDevice { device: device.to_owned() })?;
     if address.is_unspecified() || address.is_multicast() {

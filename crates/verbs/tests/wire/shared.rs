@@ -162,6 +162,9 @@ fn go_by_address(side: &mut Side, address: IpAddr) -> String {
 fn an_address_that_somebody_else_has_is_taken() {
     let at: IpAddr = Ipv4Addr::new(127, 0x40, 0, 8).into();
     let _socket = UdpSocket::bind((at, 4791)).unwrap();
-    let taken = open("soft1").set_address(at).unwrap_err().to_string();
-    assert!(taken.starts_with("UDP port 4791 of 127.64.0.8 is taken: by another user's"), "{taken}");
+    // Also when it is written as one of IPv6, by which no packet of IPv4 would have come.
+    for at in [at, Ipv4Addr::new(127, 0x40, 0, 8).to_ipv6_mapped().into()] {
+        let taken = open("soft1").set_address(at).unwrap_err().to_string();
+        assert!(taken.starts_with("UDP port 4791 of 127.64.0.8 is taken: by another user's"), "{taken}");
+    }
 }
