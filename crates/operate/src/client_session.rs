@@ -140,12 +140,13 @@ impl Peer {
         if ready.contains(PollFlags::IN) && !self.is_answering() && !self.has_said_all {
             self.read(now)?;
         }
-        // What it has sent behind a request is looked at once it has taken the answer.
-        while !self.is_answering() && !self.is_last && self.has_request() && self.grant.take(now) {
-            self.answer(told, now);
+        if self.is_answering() {
             self.write(now)?;
         }
-        if self.is_answering() {
+        // What it has sent behind a request is looked at once it has taken the answer: its socket
+        // may announce nothing more.
+        while !self.is_answering() && !self.is_last && self.has_request() && self.grant.take(now) {
+            self.answer(told, now);
             self.write(now)?;
         }
         Ok(())

@@ -82,6 +82,29 @@ fn requests_may_come_in_pieces_and_many_at_once() {
     served.assert_undisturbed();
 }
 
+/// The answers fill its socket, so that one of them waits for it. The request behind that one does
+/// not wait for the client to say more.
+#[test]
+fn requests_behind_an_answer_that_was_taken_late_are_answered_at_once() {
+    const REQUESTS: usize = 100;
+    let served = Served::new("");
+    let mut stream = UnixStream::connect(served.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all("{\"verbline\":1,\"ask\":\"report\"}\n".repeat(REQUESTS).as_bytes()).unwrap();
+    // Granted are 20 and 50 a second: more than its socket holds.
+    std::thread::sleep(Duration::from_secs(1));
+    let (mut buffer, mut answers, mut longest) = (vec![0; 1 << 20], 0, Duration::ZERO);
+    while answers < REQUESTS {
+        let from = Instant::now();
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "{answers} answers");
+        answers += buffer[..read].iter().filter(|byte| **byte == b'\n').count();
+        longest = longest.max(from.elapsed());
+    }
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    served.assert_undisturbed();
+}
+
 /// The status and the rest of the answer to a request.
 fn asked(served: &Served, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
