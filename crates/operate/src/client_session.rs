@@ -75,9 +75,13 @@ impl Peer {
     }
 
     /// A client that is told why it is not served.
-    pub(crate) fn refused(socket: Socket, why: &Refusal, now: Instant) -> Peer {
-        let mut peer = Peer::new(socket, Speaks::Lines, now);
-        (peer.output, peer.is_last) = (refusal(None, why), true);
+    pub(crate) fn refused(socket: Socket, speaks: Speaks, why: &Refusal, now: Instant) -> Peer {
+        let mut peer = Peer::new(socket, speaks, now);
+        let told = match speaks {
+            Speaks::Lines => refusal(None, why),
+            Speaks::Http => http::refusal(why),
+        };
+        (peer.output, peer.is_last) = (told, true);
         peer
     }
 

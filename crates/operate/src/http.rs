@@ -64,6 +64,11 @@ impl Reply {
     }
 }
 
+/// What a client gets that is not served.
+pub(crate) fn refusal(why: &Refusal) -> Vec<u8> {
+    Reply::of("text/plain; charset=utf-8", Err(why.clone())).bytes(true)
+}
+
 /// The answer to a request, all of it.
 pub(crate) fn answer(input: &[u8], told: &mut Told<'_>, now: Instant) -> Vec<u8> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];

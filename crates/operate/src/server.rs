@@ -122,14 +122,14 @@ impl Door {
             match self.listener.accept() {
                 Ok(socket) => {
                     let mut peer = match socket.forbids() {
-                        Some(why) => Peer::refused(socket, &why, now),
+                        Some(why) => Peer::refused(socket, self.speaks(), &why, now),
                         None if self.has_room(now) => {
                             self.peers.push(Peer::new(socket, self.speaks(), now));
                             continue;
                         }
                         None => {
                             let why = format!("{PEERS_MAX} clients are being served; ask again");
-                            Peer::refused(socket, &Refusal::new("busy", why), now)
+                            Peer::refused(socket, self.speaks(), &Refusal::new("busy", why), now)
                         }
                     };
                     // It is told if its socket takes that at once, and waited for by nobody.

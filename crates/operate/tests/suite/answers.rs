@@ -157,6 +157,24 @@ fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
 }
 
 #[test]
+fn a_reader_of_the_metrics_that_finds_no_place_is_told_so_by_http() {
+    let served = Served::new(METRICS);
+    let connected = |_| TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
+    // Half a request each: none of them is idle, and makes room.
+    let crowd: Vec<TcpStream> = (0..16).map(connected).collect();
+    crowd.iter().for_each(|mut client| client.write_all(b"GET ").unwrap());
+    std::thread::sleep(Duration::from_millis(300));
+    let mut late = connected(16);
+    late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n16 clients are being served; ask again\n"), "{answer}");
+    drop(crowd);
+    served.assert_undisturbed();
+}
+
+#[test]
 fn a_plan_says_who_may_read_the_metrics() {
     use verbline_operate::MetricsSettings;
     let faulty = |section: &str| {
