@@ -1,6 +1,7 @@
 //! A QP's way through its states. Every step is checked against the state table before the device
 //! is asked, so that a refusal names the attribute and not only EINVAL.
 
+use std::io;
 use std::net::UdpSocket;
 
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr};
@@ -259,29 +260,45 @@ impl QueuePair {
     }
 
     /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface
-    /// joins the IP group too, as rdma_join_multicast(3) would have it.
+    /// joins the IP group too, as rdma_join_multicast(3) would have it: from INIT on, where the QP
+    /// knows its interface.
     pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
+        match self.keep().pd.provider() {
+            // There is no interface under it.
+            Provider::Soft => self.attach_joining(group, lid, |_, _| Ok(None)),
+            Provider::Kernel => self.attach_joining(group, lid, multicast::join),
+        }
+    }
+
+    /// `join` is what joins the IP side, on the interface with the first GID. It comes first: a QP
+    /// that is in a group hears all of it.
+    pub(super) fn attach_joining(
+        &mut self,
+        group: Gid,
+        lid: u16,
+        join: impl FnOnce(Gid, Gid) -> io::Result<Option<UdpSocket>>,
+    ) -> Result<(), QpError> {
         self.check_transport(Transport::Ud)?;
+        let is_member = self.keep().groups.iter().any(|joined| joined.is(group, lid));
+        let interface = if is_member { None } else { self.join_interface(group, join)? };
         let raw = group.to_raw();
         let provider = self.keep().pd.provider();
         // SAFETY: the QP is live; the GID is read during the call.
         let ret = unsafe { verb!(provider, ibv_attach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
         VerbError::check("ibv_attach_mcast", ret, || format!("{} to {group}", self.describe()))?;
-        if !self.keep().groups.iter().any(|joined| joined.is(group, lid)) {
-            self.keep_mut().groups.push(Membership { group, lid, interface: None });
-            let interface = self.join_interface(provider, group)?;
-            self.keep_mut().groups.last_mut().expect("just pushed").interface = interface;
+        if !is_member {
+            self.keep_mut().groups.push(Membership { group, lid, interface });
         }
         Ok(())
     }
 
-    /// The IP side of a group, on the kernel's devices.
-    fn join_interface(&self, provider: Provider, group: Gid) -> Result<Option<UdpSocket>, QpError> {
-        if provider == Provider::Soft {
-            return Ok(None);
-        }
+    fn join_interface(
+        &self,
+        group: Gid,
+        join: impl FnOnce(Gid, Gid) -> io::Result<Option<UdpSocket>>,
+    ) -> Result<Option<UdpSocket>, QpError> {
         let local = self.local.gid;
-        multicast::join(local, group).map_err(|error| QpError::Multicast {
+        join(local, group).map_err(|error| QpError::Multicast {
             qpn: self.qpn(),
             device: self.keep().pd.context.name.clone(),
             local,
