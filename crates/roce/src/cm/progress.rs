@@ -148,7 +148,10 @@ impl Manager {
         if state != State::Requesting && connection.remote_id != reject.local_id && reject.local_id != 0 {
             return Err(CmDiscard::NoConnection);
         }
-        if !matches!(state, State::Requesting | State::Replied | State::Requested | State::Accepting) {
+        // One who is ready, and whose word of it was lost each time, hears it too.
+        let is_given_up = state == State::Established && !connection.is_passive && reject.of == Rejected::Reply;
+        let is_made = matches!(state, State::Requesting | State::Replied | State::Requested | State::Accepting);
+        if !is_made && !(is_given_up && connection.remote_id == reject.local_id) {
             return Err(CmDiscard::Duplicate);
         }
         self.to_send.forget(place);

@@ -34,28 +34,28 @@ const LIMITS: Limits = Limits {
     time_wait_ns: 500_000_000,
 };
 
-struct Two {
-    client: Manager,
-    server: Manager,
+pub(crate) struct Two {
+    pub(crate) client: Manager,
+    pub(crate) server: Manager,
 }
 
-fn two() -> Two {
+pub(crate) fn two() -> Two {
     let mut two = Two { client: Manager::new(LIMITS), server: Manager::new(LIMITS) };
     two.server.listen(PortSpace::Reliable.service_of_port(PORT));
     two
 }
 
 impl Two {
-    fn bring_server(&mut self, outgoing: &Outgoing) -> Result<(), CmDiscard> {
+    pub(crate) fn bring_server(&mut self, outgoing: &Outgoing) -> Result<(), CmDiscard> {
         self.server.receive(0, 0x5E5E, address(1), &outgoing.mad)
     }
 
-    fn bring_client(&mut self, outgoing: &Outgoing) -> Result<(), CmDiscard> {
+    pub(crate) fn bring_client(&mut self, outgoing: &Outgoing) -> Result<(), CmDiscard> {
         self.client.receive(0, 0xC1C1, address(2), &outgoing.mad)
     }
 
     /// A request that has come.
-    fn requested(&mut self) -> (ConnectionId, ConnectionId, Request) {
+    pub(crate) fn requested(&mut self) -> (ConnectionId, ConnectionId, Request) {
         let id = self.client.connect(0, 77, &connect(1, 2)).expect("room");
         let sent = self.client.transmit().expect("a request");
         self.bring_server(&sent).expect("taken");
@@ -362,24 +362,4 @@ fn a_stranger_changes_nothing() {
     assert_eq!((two.server.len(), two.server.poll()), (1, None));
     two.bring_server(&disconnect).expect("the true one");
     assert_eq!(two.server.poll(), Some(Event::Disconnected(incoming)));
-}
-
-#[test]
-fn who_gives_up_says_nothing_and_leaves_nothing() {
-    let mut two = two();
-    let id = two.client.connect(0, 77, &connect(1, 2)).expect("room");
-    two.client.forget(id);
-    assert_eq!((two.client.transmit(), two.client.deadline_ns(), two.client.len()), (None, None, 0));
-    // A request that is there by then is answered, and the answer is told that nobody knows of it.
-    let (asking, incoming, _) = two.requested();
-    two.server.accept(0, incoming, &accept()).expect("it is there");
-    two.client.forget(asking);
-    let reply = two.server.transmit().expect("a reply");
-    assert_eq!(two.bring_client(&reply), Err(CmDiscard::NoConnection));
-    assert_eq!((two.client.poll(), two.client.len()), (None, 0));
-    let reject = two.client.transmit().expect("nobody knows of it");
-    two.bring_server(&reject).expect("about its reply");
-    let Some(Event::Rejected(rejected, said)) = two.server.poll() else { panic!() };
-    assert_eq!((rejected, said.of, said.reason), (incoming, Rejected::Reply, reason::INVALID_ID));
-    assert!(two.server.is_empty());
 }

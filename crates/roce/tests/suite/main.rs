@@ -3,6 +3,7 @@
 mod asking;
 mod changes;
 mod cm;
+mod cm_giving_up;
 mod cm_lossy;
 mod cm_tshark;
 mod cm_wire;

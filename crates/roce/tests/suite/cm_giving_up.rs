@@ -1,0 +1,48 @@
+//! Connections of which one end gives up, and what the other hears of it.
+
+use verbline_roce::cm::{CmDiscard, Event, Rejected, reason};
+
+use crate::cm::{accept, connect, two};
+
+#[test]
+fn who_gives_up_says_nothing_and_leaves_nothing() {
+    let mut two = two();
+    let id = two.client.connect(0, 77, &connect(1, 2)).expect("room");
+    two.client.forget(id);
+    assert_eq!((two.client.transmit(), two.client.deadline_ns(), two.client.len()), (None, None, 0));
+    // A request that is there by then is answered, and the answer is told that nobody knows of it.
+    let (asking, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("it is there");
+    two.client.forget(asking);
+    let reply = two.server.transmit().expect("a reply");
+    assert_eq!(two.bring_client(&reply), Err(CmDiscard::NoConnection));
+    assert_eq!((two.client.poll(), two.client.len()), (None, 0));
+    let reject = two.client.transmit().expect("nobody knows of it");
+    two.bring_server(&reject).expect("about its reply");
+    let Some(Event::Rejected(rejected, said)) = two.server.poll() else { panic!() };
+    assert_eq!((rejected, said.of, said.reason), (incoming, Rejected::Reply, reason::INVALID_ID));
+    assert!(two.server.is_empty());
+}
+
+/// Regression: who was ready, and whose word of it was lost each time, was not told that the other
+/// had given up.
+#[test]
+fn who_is_ready_hears_that_the_other_has_given_up() {
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    let reply = two.server.transmit().expect("a reply");
+    two.bring_client(&reply).expect("taken");
+    assert!(matches!(two.client.poll(), Some(Event::Replied(..))));
+    two.client.establish(0, id).expect("replied");
+    while two.client.transmit().is_some() {}
+    let mut said = None;
+    while let Some(due_ns) = two.server.deadline_ns() {
+        two.server.advance(due_ns);
+        said = two.server.transmit();
+    }
+    assert_eq!(two.server.poll(), Some(Event::Unanswered(incoming)));
+    two.bring_client(&said.expect("a rejection")).expect("taken");
+    assert!(matches!(two.client.poll(), Some(Event::Rejected(rejected, _)) if rejected == id));
+    assert!(two.client.is_empty());
+}
