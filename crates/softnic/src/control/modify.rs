@@ -58,6 +58,10 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
             if asks_for(ibv_mig_state::IBV_MIG_MIGRATED) {
                 migration::migrate(this, control.pinned());
             }
+            if (from, to) == (State::Rts, State::Sqd) {
+                // It is asked for with each move to SQD.
+                this.attributes().0.en_sqd_async_notify = 0;
+            }
             store(this, attr, mask);
             if asks_for(ibv_mig_state::IBV_MIG_REARM) {
                 migration::arm(this, control.pinned());

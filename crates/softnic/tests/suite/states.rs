@@ -340,6 +340,10 @@ fn a_drained_queue_says_so_to_whoever_asked() {
     assert_eq!(pair.a.to(IBV_QPS_SQD), 0);
     assert_eq!((async_event(&pair.nic), pair.a.to(IBV_QPS_RTS)), (None, 0));
     assert_eq!([drain(0), drain(1), drain(0)], [None, Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32), None]);
+    // Who asked once has not asked for the next time.
+    assert!(drain(1).is_some());
+    assert_eq!(pair.a.to(IBV_QPS_SQD), 0);
+    assert_eq!(async_event(&pair.nic), None);
 }
 
 /// It says so to the program that asked, and to no other.
