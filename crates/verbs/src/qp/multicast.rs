@@ -16,7 +16,7 @@ pub(crate) struct Membership {
     pub(crate) group: Gid,
     pub(crate) lid: u16,
     /// The interface's own membership, which ends with the socket.
-    pub(crate) interface: Option<UdpSocket>,
+    pub(crate) _interface: Option<UdpSocket>,
 }
 
 impl Membership {

@@ -287,7 +287,7 @@ impl QueuePair {
         let ret = unsafe { verb!(provider, ibv_attach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
         VerbError::check("ibv_attach_mcast", ret, || format!("{} to {group}", self.describe()))?;
         if !is_member {
-            self.keep_mut().groups.push(Membership { group, lid, interface });
+            self.keep_mut().groups.push(Membership { group, lid, _interface: interface });
         }
         Ok(())
     }
