@@ -294,7 +294,10 @@ impl Request {
         let (progress, psn) = (Progress::new()?, wire::random_psn());
         let traffic_class = options.traffic_class.unwrap_or(self.terms.traffic_class);
         bring_up_wired(qp, self.peer, &self.terms, (options, psn, mtu), traffic_class)?;
-        let terms = terms(qp, psn, mtu, options);
+        // No more than was asked for: a peer may take its numbers from here (rdma_accept(3)).
+        let (mut terms, asked) = (terms(qp, psn, mtu, options), &self.terms);
+        terms.responder_resources = terms.responder_resources.min(asked.initiator_depth);
+        terms.initiator_depth = terms.initiator_depth.min(asked.responder_resources);
         let exchange = self.asked.take().and_then(|asked| asked.accept(&terms, progress.note()));
         let exchange = exchange.ok_or_else(|| ConnectionError::Ended {
             what: "accepting a connection",

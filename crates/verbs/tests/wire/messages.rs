@@ -1,6 +1,9 @@
 //! Messages, and what is written and read, there and back.
 
-use verbline_verbs::connection::{ConnectionError, resolve, resolve_for};
+use std::net::SocketAddr;
+
+use verbline_softnic::wire::{News, PortSpace, Terms, of_device};
+use verbline_verbs::connection::{ConnectionError, Listener, resolve, resolve_for};
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{Access, Provider, SendOptions, Status, Transport, WrKind, wire_counters};
 
@@ -118,4 +121,32 @@ fn two_processes_talk_by_address_over_uc() {
     }
     drop(connection);
     other.ends_well();
+}
+
+/// Regression: the answer named what this side could serve, and not what was asked for. A kernel
+/// takes its number of READs from the answer, and this side refuses what is beyond the lesser.
+#[test]
+fn an_answer_grants_no_more_reads_than_were_asked_for() {
+    let mut side = side(own(), false);
+    let mut listener = Listener::bind(Provider::Soft, SocketAddr::new(own(), 0), 1).unwrap();
+    let asked = Terms {
+        qpn: 0x123,
+        psn: 7,
+        mtu: 3,
+        responder_resources: 1,
+        initiator_depth: 2,
+        retry_count: 7,
+        rnr_retry: 7,
+        traffic_class: 0,
+        srq: false,
+        private_data: Vec::new(),
+    };
+    let (tell, news) = std::sync::mpsc::channel();
+    let wire = of_device("soft0").unwrap();
+    let to = (PortSpace::Reliable, listener.local_addr());
+    let _asking = wire.ask(50_000, to, &asked, move |news| tell.send(news).unwrap()).unwrap();
+    let request = listener.next(PATIENCE).unwrap().unwrap();
+    let _connection = request.accept(&mut side.qp, &terms()).unwrap();
+    let News::Accepted(granted) = news.recv_timeout(PATIENCE).unwrap() else { panic!() };
+    assert_eq!((granted.responder_resources, granted.initiator_depth), (2, 1));
 }
