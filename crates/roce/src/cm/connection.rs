@@ -252,5 +252,7 @@ pub(crate) struct Connection {
     pub(crate) tries_left: u8,
     /// Events that were not polled.
     pub(crate) unpolled: u8,
+    /// This end's device, as the other was told.
+    pub(crate) ca_guid: u64,
     pub(crate) is_passive: bool,
 }

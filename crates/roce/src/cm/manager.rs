@@ -128,6 +128,7 @@ impl Manager {
             deadline_ns: None,
             tries_left: 0,
             unpolled: 0,
+            ca_guid: connect.request.ca_guid,
             is_passive: false,
         });
         self.say(now_ns, place, State::Requesting, Message::Request(request));
@@ -138,6 +139,9 @@ impl Manager {
     pub fn accept(&mut self, now_ns: u64, id: ConnectionId, accept: &Accept) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Requested])?;
         let reply = Reply { local_id: id.0, remote_id, ..accept.reply };
+        if let Some(connection) = &mut self.places[place] {
+            connection.ca_guid = reply.ca_guid;
+        }
         self.say(now_ns, place, State::Accepting, Message::Reply(reply));
         Ok(())
     }
@@ -158,7 +162,7 @@ impl Manager {
         let is_reply = self.places[place].as_ref().is_some_and(|connection| connection.state == State::Replied);
         let of = if is_reply { Rejected::Reply } else { Rejected::Request };
         let data = crate::cm::bits::padded(data);
-        let reject = Reject { local_id: id.0, remote_id, of, reason, data };
+        let reject = Reject { local_id: id.0, remote_id, of, reason, info: 0, data };
         self.say(now_ns, place, State::Gone, Message::Reject(reject));
         Ok(())
     }

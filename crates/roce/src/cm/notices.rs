@@ -72,6 +72,9 @@ pub struct Reject {
     pub of: Rejected,
     /// See [`reason`].
     pub reason: u16,
+    /// What belongs to the reason, or 0: of a time-out the device of the one who writes, by which a
+    /// kernel finds the connection.
+    pub info: u64,
     /// Private data.
     pub data: [u8; 148],
 }
@@ -129,13 +132,16 @@ impl Wait {
 impl Reject {
     pub(crate) fn read(body: &Body) -> Reject {
         let (of, reason) = (Rejected::of_code(body.0[8] >> 6), body.u16(10));
-        Reject { local_id: body.u32(0), remote_id: body.u32(4), of, reason, data: body.bytes(84) }
+        Reject { local_id: body.u32(0), remote_id: body.u32(4), of, reason, info: body.u64(12), data: body.bytes(84) }
     }
 
     pub(crate) fn write(&self) -> Body {
         let mut body = between(self.local_id, self.remote_id);
         body.0[8] = self.of.code() << 6;
+        let info_bytes = if self.info == 0 { 0 } else { size_of::<u64>() as u8 };
+        body.0[9] = info_bytes << 1;
         body.put_u16(10, self.reason);
+        body.put_u64(12, self.info);
         body.put(84, self.data);
         body
     }

@@ -67,7 +67,8 @@ impl Manager {
         let Some(place) = place else {
             let reason = why.unwrap_or(reason::NO_RESOURCES);
             let data = padded(&[]);
-            let reject = Reject { local_id: 0, remote_id: request.local_id, of: Rejected::Request, reason, data };
+            let reject =
+                Reject { local_id: 0, remote_id: request.local_id, of: Rejected::Request, reason, info: 0, data };
             self.answer(from, transaction, Message::Reject(reject));
             return Err(CmDiscard::Rejected(reason));
         };
@@ -84,6 +85,7 @@ impl Manager {
             deadline_ns,
             tries_left: 0,
             unpolled: 0,
+            ca_guid: 0,
             is_passive: true,
         });
         self.asked.begin(remote, place);
@@ -122,7 +124,7 @@ impl Manager {
     fn unknown(&mut self, from: IpAddr, transaction: u64, reply: &Reply) {
         if self.is_own_number(reply.remote_id) {
             let (local_id, remote_id, data) = (reply.remote_id, reply.local_id, padded(&[]));
-            let reject = Reject { local_id, remote_id, of: Rejected::Reply, reason: reason::INVALID_ID, data };
+            let reject = Reject { local_id, remote_id, of: Rejected::Reply, reason: reason::INVALID_ID, info: 0, data };
             self.answer(from, transaction, Message::Reject(reject));
         }
     }
@@ -239,8 +241,8 @@ impl Manager {
                         State::Requesting | State::Requested => Rejected::Request,
                         _ => Rejected::Reply,
                     };
-                    let (remote_id, data) = (connection.remote_id, padded(&[]));
-                    let reject = Reject { local_id: id, remote_id, of, reason: reason::TIMEOUT, data };
+                    let (remote_id, info, data) = (connection.remote_id, connection.ca_guid, padded(&[]));
+                    let reject = Reject { local_id: id, remote_id, of, reason: reason::TIMEOUT, info, data };
                     self.tell(place, Event::Unanswered(ConnectionId(id)));
                     self.say(now_ns, place, State::Gone, Message::Reject(reject));
                 }

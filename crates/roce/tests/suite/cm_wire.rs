@@ -87,8 +87,8 @@ pub(crate) fn mads() -> impl Strategy<Value = Mad> {
         (ids(), of(), 0..32_u8).prop_map(|((local_id, remote_id), of, timeout)| {
             Message::Wait(Wait { local_id, remote_id, of, timeout })
         }),
-        (ids(), of(), any::<u16>(), data).prop_map(|((local_id, remote_id), of, reason, data)| {
-            Message::Reject(Reject { local_id, remote_id, of, reason, data: data.try_into().expect("as many") })
+        (ids(), of(), any::<u16>(), any::<u64>(), data).prop_map(|((local_id, remote_id), of, reason, info, data)| {
+            Message::Reject(Reject { local_id, remote_id, of, reason, info, data: data.try_into().expect("as many") })
         }),
         ids().prop_map(|(local_id, remote_id)| Message::Ready(Ready { local_id, remote_id })),
         (ids(), any::<u32>()).prop_map(|((local_id, remote_id), qpn)| {

@@ -97,6 +97,9 @@ pub(super) enum Whose {
 pub(crate) struct Management {
     own: SocketAddr,
     slice: u32,
+    /// Names the device to peers. A kernel takes queue pairs and connections of two devices with
+    /// one name for those of one, and ends the older of two with one number.
+    guid: u64,
     manager: Manager,
     listeners: HashMap<(PortSpace, u16), Take>,
     owners: HashMap<ConnectionId, Owner>,
@@ -126,6 +129,7 @@ impl Management {
         Management {
             own,
             slice,
+            guid: u64::from(random()) << 32 | u64::from(random()),
             manager,
             listeners: HashMap::new(),
             owners: HashMap::new(),
@@ -168,7 +172,7 @@ impl Management {
         let request = &mut connect.request;
         (request.responder_resources, request.initiator_depth) = (terms.responder_resources, terms.initiator_depth);
         (request.retry_count, request.rnr_retry) = (terms.retry_count, terms.rnr_retry);
-        request.shared_receives = terms.srq;
+        (request.shared_receives, request.ca_guid) = (terms.srq, self.guid);
         request.path.traffic_class = terms.traffic_class;
         let id = self.manager.connect(now_ns, random(), &connect)?;
         self.owners.insert(id, Owner { qpn: terms.qpn, tell });
@@ -180,7 +184,7 @@ impl Management {
         let mut accept = Accept::new(Qpn::new(terms.qpn), Psn::new(terms.psn), &terms.private_data);
         let reply = &mut accept.reply;
         (reply.responder_resources, reply.initiator_depth) = (terms.responder_resources, terms.initiator_depth);
-        (reply.rnr_retry, reply.shared_receives) = (terms.rnr_retry, terms.srq);
+        (reply.rnr_retry, reply.shared_receives, reply.ca_guid) = (terms.rnr_retry, terms.srq, self.guid);
         let is_there = self.manager.accept(now_ns, id, &accept).is_ok();
         if is_there {
             self.owners.insert(id, Owner { qpn: terms.qpn, tell });
@@ -354,3 +358,6 @@ fn ends(header: IpHeader) -> (SocketAddr, IpAddr) {
         IpHeader::V6 { source_port, source, destination } => ((source, source_port).into(), destination.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

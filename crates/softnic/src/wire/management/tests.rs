@@ -1,0 +1,47 @@
+//! What a device says of itself.
+
+use super::*;
+use verbline_roce::cm::{MAD_BYTES, Message};
+use verbline_roce::wire::{self, HEADERS_MAX_BYTES};
+
+const TERMS: Terms = Terms {
+    qpn: 2,
+    psn: 3,
+    mtu: 3,
+    responder_resources: 1,
+    initiator_depth: 1,
+    retry_count: 7,
+    rnr_retry: 7,
+    traffic_class: 0,
+    srq: false,
+    private_data: Vec::new(),
+};
+
+/// The message that is sent next.
+fn said(by: &mut Management) -> Message {
+    let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
+    let (_, len) = by.transmit(&mut room, 0).expect("a message");
+    Mad::read(wire::read(&room[..len]).expect("a packet").payload).expect("a message").message
+}
+
+/// Regression: all were device 0, so that a kernel took the queue pairs of two hosts for those
+/// of one, and ended a connection when another had one of the same number.
+#[test]
+fn each_device_has_a_name_of_its_own_which_it_gives_up_by() {
+    let (own, to) = (([10, 0, 0, 1], 4791).into(), ([10, 0, 0, 2], 4420).into());
+    let mut names = [1, 1].map(|slice| {
+        let mut management = Management::new(own, slice);
+        let asked = management.connect(0, 1, (PortSpace::Reliable, to), &TERMS, Box::new(|_| {}));
+        asked.expect("room");
+        let Message::Request(request) = said(&mut management) else { panic!() };
+        while let Some(due_ns) = management.deadline_ns() {
+            management.advance(due_ns);
+            if let Message::Reject(reject) = said(&mut management) {
+                assert_eq!(reject.info, request.ca_guid);
+            }
+        }
+        request.ca_guid
+    });
+    names.sort_unstable();
+    assert!(names[0] != names[1] && names[0] != 0, "{names:?}");
+}
