@@ -15,6 +15,8 @@ pub mod reason {
     pub const INVALID_ID: u16 = 6;
     /// Nobody listens.
     pub const INVALID_SERVICE: u16 = 8;
+    /// The connection of that number has ended.
+    pub const STALE: u16 = 10;
     /// The program said no.
     pub const CONSUMER: u16 = 28;
 }

@@ -52,6 +52,10 @@ impl Manager {
             if matches!(state, Some(State::Accepting | State::Requested)) {
                 self.to_send.ask(place);
             }
+            // The answer was lost, and what it made has ended; or somebody has started again.
+            if matches!(state, Some(State::Disconnecting | State::TimeWait)) {
+                self.refuse(from, transaction, &request, reason::STALE);
+            }
             return Err(CmDiscard::Duplicate);
         }
         let why = if !self.services.contains(&request.service) {
@@ -92,6 +96,13 @@ impl Manager {
         self.wait_until(place, deadline_ns);
         self.tell(place, Event::Requested(ConnectionId(id), request));
         Ok(())
+    }
+
+    /// A request is rejected that has no connection.
+    fn refuse(&mut self, from: IpAddr, transaction: u64, request: &Request, reason: u16) {
+        let (of, data) = (Rejected::Request, padded(&[]));
+        let reject = Reject { local_id: 0, remote_id: request.local_id, of, reason, info: 0, data };
+        self.answer(from, transaction, Message::Reject(reject));
     }
 
     fn reply(&mut self, now_ns: u64, from: IpAddr, answers: u64, reply: Reply) -> Result<(), CmDiscard> {

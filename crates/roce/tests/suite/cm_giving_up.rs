@@ -46,3 +46,23 @@ fn who_is_ready_hears_that_the_other_has_given_up() {
     assert!(matches!(two.client.poll(), Some(Event::Rejected(rejected, _)) if rejected == id));
     assert!(two.client.is_empty());
 }
+
+/// Regression: who had asked, and whose answer was lost, asked in vain until its retries were over
+/// when the other had ended the connection meanwhile.
+#[test]
+fn who_asks_again_hears_that_the_connection_has_ended() {
+    let mut two = two();
+    let id = two.client.connect(0, 77, &connect(1, 2)).expect("room");
+    let request = two.client.transmit().expect("a request");
+    two.bring_server(&request).expect("taken");
+    let Some(Event::Requested(incoming, _)) = two.server.poll() else { panic!() };
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    two.server.disconnect(0, incoming).expect("accepted");
+    while two.server.transmit().is_some() {}
+    assert_eq!(two.bring_server(&request), Err(CmDiscard::Duplicate));
+    let reject = two.server.transmit().expect("a rejection");
+    two.bring_client(&reject).expect("taken");
+    let Some(Event::Rejected(rejected, said)) = two.client.poll() else { panic!() };
+    assert_eq!((rejected, said.of, said.reason), (id, Rejected::Request, reason::STALE));
+    assert!(two.client.is_empty());
+}
