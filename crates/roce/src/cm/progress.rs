@@ -162,9 +162,12 @@ impl Manager {
             return Err(CmDiscard::NoConnection);
         }
         // One who is ready, and whose word of it was lost each time, hears it too.
-        let is_given_up = state == State::Established && !connection.is_passive && reject.of == Rejected::Reply;
+        let is_given_up = state == State::Established
+            && !connection.is_passive
+            && reject.of == Rejected::Reply
+            && connection.remote_id == reject.local_id;
         let is_made = matches!(state, State::Requesting | State::Replied | State::Requested | State::Accepting);
-        if !is_made && !(is_given_up && connection.remote_id == reject.local_id) {
+        if !(is_made || is_given_up) {
             return Err(CmDiscard::Duplicate);
         }
         self.to_send.forget(place);
