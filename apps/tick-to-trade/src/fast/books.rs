@@ -370,19 +370,21 @@ impl FortsBook {
         self.rpt_seq = entry.rpt_seq;
     }
 
-    /// Takes a snapshot into a stale book and applies what was held after it.
+    /// Takes a snapshot into a stale book and applies what was held after it. If that contradicts
+    /// it, the book stays stale, and only a snapshot of what has come by now fits.
     fn recover(&mut self, rpt_seq: u32, depth: &DepthBook<FORTS_DEPTH>) -> Result<SnapshotOutcome, BooksError> {
         let first_held = self.held.first().map_or(self.rpt_seq.saturating_add(1), |entry| entry.rpt_seq);
         if rpt_seq.saturating_add(1) < first_held && rpt_seq < self.rpt_seq {
             return Ok(SnapshotOutcome::TooEarly);
         }
         self.depth.clone_from(depth);
+        let came = self.rpt_seq.max(rpt_seq);
         self.rpt_seq = rpt_seq;
         self.trust = Trust::Live;
         for at in 0..self.held.len() {
             let entry = self.held[at];
             if entry.rpt_seq > rpt_seq {
-                self.apply(&entry)?;
+                self.apply(&entry).inspect_err(|_| self.rpt_seq = came)?;
             }
         }
         self.held.clear();

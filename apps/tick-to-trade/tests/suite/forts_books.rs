@@ -176,3 +176,23 @@ fn contradictions_make_a_book_stale() {
     let second = Entry { security_id: Some(1), ..entries[0] };
     assert_eq!(books.apply_entry(5, &second), Err(BooksError::InstrumentsFull { security_id: 1, limit: 1 }));
 }
+
+/// Entries were held for a snapshot, and one of them contradicts it. Those behind it are known to
+/// have come: a snapshot that does not have them is of the past.
+#[test]
+fn a_held_entry_that_contradicts_takes_those_behind_it_along() {
+    let (entries, truth) = day(&[(false, 1, 2), (false, 2, 2), (false, 3, 2), (false, 4, 2)]);
+    let mut books = FortsBooks::new(BooksSpec { instruments: 1, ..BooksSpec::default() });
+    let no_price = Entry { price: None, ..entries[1] };
+    for (number, entry) in [(1, &entries[0]), (2, &no_price), (3, &entries[2]), (4, &entries[3])] {
+        assert_eq!(books.apply_entry(number, entry), Ok((0, EntryOutcome::Held)));
+    }
+    let refused = books.apply_snapshot(&snapshot(1, &truth[1]));
+    assert!(matches!(refused, Err(BooksError::Entry { rpt_seq: 2, .. })), "{refused:?}");
+    for past in [2, 3] {
+        let outcome = books.apply_snapshot(&snapshot(past, &truth[past]));
+        assert_eq!((outcome, books.books()[0].trust()), (Ok((0, SnapshotOutcome::TooEarly)), Trust::Stale), "{past}");
+    }
+    assert_eq!(books.apply_snapshot(&snapshot(4, &truth[4])), Ok((0, SnapshotOutcome::Recovered)));
+    assert_eq!((books.books()[0].rpt_seq(), books.books()[0].depth()), (4, &truth[4]));
+}
