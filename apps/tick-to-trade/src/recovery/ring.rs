@@ -15,6 +15,9 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
+/// A message's type and locate code: shorter than any message.
+const HEAD_LEN_BYTES: usize = 3;
+
 const EMPTY: Slot = Slot { tag: 0, len_bytes: 0, bytes: [0; MESSAGE_LEN_BYTES_MAX] };
 
 /// A ring of messages. A message takes the place of the one that is as many sequence numbers before
@@ -43,13 +46,13 @@ impl MessageRing {
         self.slots.len() as u64
     }
 
-    /// Keeps a message. One that is longer than any of ITCH is none of ITCH, and is kept as an
-    /// empty one.
+    /// Keeps a message. One that is longer than any of ITCH is none of ITCH: its type and locate
+    /// code are kept, so that it is seen to be none, and which book it was for.
     #[inline]
     pub fn put(&mut self, sequence: u64, message: &[u8]) {
         let at = self.at(sequence);
         let slot = &mut self.slots[at];
-        let message = if message.len() <= MESSAGE_LEN_BYTES_MAX { message } else { &[] };
+        let message = if message.len() <= MESSAGE_LEN_BYTES_MAX { message } else { &message[..HEAD_LEN_BYTES] };
         slot.tag = sequence.wrapping_add(1);
         slot.len_bytes = message.len() as u8;
         slot.bytes[..message.len()].copy_from_slice(message);
@@ -96,8 +99,8 @@ mod tests {
             for (sequence, len) in puts {
                 let message = vec![sequence as u8; len];
                 ring.put(sequence, &message);
-                let kept = if len <= MESSAGE_LEN_BYTES_MAX { message } else { Vec::new() };
-                oracle.insert(sequence % 16, (sequence, kept));
+                let kept = if len <= MESSAGE_LEN_BYTES_MAX { len } else { HEAD_LEN_BYTES };
+                oracle.insert(sequence % 16, (sequence, message[..kept].to_vec()));
             }
             for sequence in (0..40).chain([u64::MAX]) {
                 let last = oracle.get(&(sequence % 16));

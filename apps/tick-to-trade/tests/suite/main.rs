@@ -4,6 +4,7 @@ mod arbitration;
 mod command;
 mod common;
 mod fast_decoder;
+mod follower;
 mod forts_books;
 mod hostile_datagram;
 mod hostile_table;

@@ -1,0 +1,81 @@
+//! What single messages of a stream do to a follower's books.
+
+use tick_to_trade::book::BookSpec;
+use tick_to_trade::itch::encode::{self, Header, NewOrder};
+use tick_to_trade::itch::{Side, Symbol};
+use tick_to_trade::mold::{Packet, Session, Writer};
+use tick_to_trade::recovery::{Follower, FollowerSpec};
+
+const SESSION: Session = *b"VERBLINE00";
+const STOCK: Symbol = Symbol(*b"VRBL    ");
+
+const SPEC: FollowerSpec = FollowerSpec {
+    books: BookSpec { instruments: 1, orders: 16, levels_per_side: 16 },
+    first: Some(1),
+    held_messages: 64,
+    request_messages: 4,
+    retransmits: true,
+    snapshots: true,
+    gap_messages_max: 64,
+    timeout_ns: 100,
+    tries: 4,
+    snapshot_timeout_ns: 400,
+    rebuild_pause_ns: 500,
+};
+
+fn header(stock_locate: u16) -> Header {
+    Header { stock_locate, ..Header::default() }
+}
+
+fn message(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    let len_bytes = write(&mut bytes).unwrap();
+    bytes.truncate(len_bytes);
+    bytes
+}
+
+fn directory(locate: u16) -> Vec<u8> {
+    message(|out| encode::stock_directory(out, header(locate), STOCK))
+}
+
+fn add(locate: u16, reference: u64) -> Vec<u8> {
+    let order = NewOrder { reference, side: Side::Buy, shares: 7, stock: STOCK, price_e4: 100 };
+    message(|out| encode::add_order(out, header(locate), order))
+}
+
+fn frame(first: u64, messages: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = vec![0; 1_400];
+    let mut writer = Writer::new(&mut out, &SESSION, first).unwrap();
+    messages.iter().for_each(|message| writer.push(message).unwrap());
+    let len_bytes = writer.finish();
+    out.truncate(len_bytes);
+    out
+}
+
+fn take(follower: &mut Follower, frame: &[u8]) {
+    follower.take(&Packet::parse(frame).unwrap(), 0, 1, &mut |_, _, _, _| ());
+}
+
+/// A message that is longer than any puts its book in doubt, whether it comes in order or is held
+/// behind a gap meanwhile.
+#[test]
+fn a_message_that_is_too_long_puts_its_book_in_doubt() {
+    let mut too_long = add(1, 2);
+    too_long.resize(60, 0);
+    for is_held in [false, true] {
+        let mut follower = Follower::new(SPEC);
+        take(&mut follower, &frame(1, &[directory(1), add(1, 1)]));
+        let missing = frame(3, &[add(1, 3)]);
+        let behind = frame(4, std::slice::from_ref(&too_long));
+        if is_held {
+            take(&mut follower, &behind);
+            assert!(!follower.is_live());
+            follower.take_again(&Packet::parse(&missing).unwrap(), 2, &mut |_, _, _, _| ());
+        } else {
+            take(&mut follower, &missing);
+            take(&mut follower, &behind);
+        }
+        let counts = follower.counts();
+        assert_eq!((counts.malformed, counts.suspected, follower.stale_books()), (1, 1, 1), "{is_held}: {counts:?}");
+    }
+}
