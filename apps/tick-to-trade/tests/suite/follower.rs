@@ -79,3 +79,23 @@ fn a_message_that_is_too_long_puts_its_book_in_doubt() {
         assert_eq!((counts.malformed, counts.suspected, follower.stale_books()), (1, 1, 1), "{is_held}: {counts:?}");
     }
 }
+
+/// What comes of an instrument beyond those that there is room for contradicts no book, whatever it
+/// does.
+#[test]
+fn no_message_of_an_instrument_that_is_not_followed_is_a_contradiction() {
+    let mut follower = Follower::new(SPEC);
+    let of_second = [
+        directory(2),
+        add(2, 1),
+        message(|out| encode::order_cancel(out, header(2), 1, 3)),
+        message(|out| encode::order_replace(out, header(2), 1, 2, 5, 200)),
+        message(|out| encode::order_executed(out, header(2), 2, 1, 1)),
+        message(|out| encode::order_delete(out, header(2), 2)),
+    ];
+    take(&mut follower, &frame(1, &[directory(1), add(1, 9)]));
+    take(&mut follower, &frame(3, &of_second));
+    let counts = follower.counts();
+    assert_eq!((counts.unfollowed, counts.contradictions, counts.suspected), (6, 0, 0), "{counts:?}");
+    assert!(follower.is_live() && counts.adds_up(), "{counts:?}");
+}

@@ -95,6 +95,11 @@ impl Follower {
             Fault::Contradiction(_, BookError::UnknownInstrument { .. }) => {
                 return self.miss_instrument(now_ns);
             }
+            // What comes of an order that was not followed.
+            Fault::Contradiction(locate, _) if self.is_full() && self.books.by_locate(locate).is_none() => {
+                self.counts.unfollowed += 1;
+                return;
+            }
             Fault::Contradiction(locate, _) => {
                 self.counts.contradictions += 1;
                 self.books.by_locate(locate)
@@ -112,9 +117,14 @@ impl Follower {
         }
     }
 
+    /// There are as many books as there may be.
+    fn is_full(&self) -> bool {
+        self.books.books().len() == usize::from(self.spec.books.instruments)
+    }
+
     /// A message is of an instrument that was never announced.
     fn miss_instrument(&mut self, now_ns: u64) {
-        if self.books.books().len() == usize::from(self.spec.books.instruments) {
+        if self.is_full() {
             self.counts.unfollowed += 1;
             return;
         }
