@@ -58,7 +58,7 @@ fn latency(exchange: &ExchangeTally, has_steps: bool, outcome: &mut Outcome) {
     let times = &exchange.tick_to_trade_ns;
     let (p50, p99, p999) =
         (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
-    let whole: u64 = exchange.steps_ns.iter().sum();
+    let whole = exchange.steps_ns.into_iter().fold(0, u64::saturating_add);
     let share = |part: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let mean = |part: u64| part / exchange.orders.max(1);
     let steps = STEPS.iter().zip(exchange.steps_ns).filter(|_| has_steps);

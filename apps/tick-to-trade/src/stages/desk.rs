@@ -118,9 +118,15 @@ impl Desk {
         self.tally.tick_to_trade_ns.saturating_record(took_ns);
         self.tick_to_trade.record(took_ns);
         let times = [scheduled_ns, published_ns, timing.received_ns, timing.decided_ns, now_ns];
-        for (sum, pair) in self.tally.steps_ns.iter_mut().zip(times.windows(2)) {
-            *sum += pair[1].saturating_sub(pair[0]);
-        }
+        add_steps(&mut self.tally.steps_ns, times);
+    }
+}
+
+/// Adds what passed between each two times. Two of them are the trader's, and of its clock: they
+/// may be any.
+fn add_steps(sums_ns: &mut [u64; 4], times_ns: [u64; 5]) {
+    for (sum, pair) in sums_ns.iter_mut().zip(times_ns.windows(2)) {
+        *sum = sum.saturating_add(pair[1].saturating_sub(pair[0]));
     }
 }
 
@@ -132,5 +138,21 @@ impl Drop for Desk {
             ..self.tally
         };
         self.home.lock().exchange = Some(tally);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_another_clock_end_no_run() {
+        let mut sums = [0; 4];
+        add_steps(&mut sums, [10, 30, 60, 100, 150]);
+        assert_eq!(sums, [20, 30, 40, 50]);
+        for _ in 0..3 {
+            add_steps(&mut sums, [10, 30, u64::MAX, 0, u64::MAX]);
+        }
+        assert_eq!(sums, [80, u64::MAX, 40, u64::MAX]);
     }
 }
