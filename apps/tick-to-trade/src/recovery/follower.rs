@@ -18,7 +18,7 @@ use super::counts::FollowerCounts;
 use super::fetch::Fetch;
 use super::request::Request;
 use super::ring::MessageRing;
-use super::standing::Standing;
+use super::standing::{Standing, Waits};
 use crate::book::{Change, OrderBooks, Scrub};
 use crate::itch;
 use crate::mold::{Packet, Session};
@@ -35,6 +35,8 @@ pub struct Follower {
     has_begun: bool,
     /// Some message before `end` was missing when it was held.
     is_behind: bool,
+    /// A message is missing, or a book is in doubt, since [`Follower::take_doubt`] was asked.
+    is_doubted: bool,
     /// The next sequence number to apply.
     next: u64,
     /// While not live: one past the last that is known to have been sent.
@@ -75,6 +77,7 @@ impl Follower {
             is_live: spec.first.is_some(),
             has_begun: spec.first.is_some(),
             is_behind: false,
+            is_doubted: false,
             next: spec.first.unwrap_or(0),
             end: spec.first.unwrap_or(0),
             floor: 0,
@@ -110,6 +113,21 @@ impl Follower {
     #[inline]
     pub fn is_live(&self) -> bool {
         self.is_live
+    }
+
+    /// Whether, since this was asked last, a message was missing or a book put in doubt: what was
+    /// told before and waits to be heard may not be so.
+    pub fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.is_doubted)
+    }
+
+    /// What was told of a book is taken back. If the book is right, it is told again as soon as
+    /// that is known; with `is_recovered` as one that was rebuilt.
+    pub fn withhold(&mut self, book: u16, is_recovered: bool) {
+        if !self.is_live && usize::from(book) < self.books.books().len() && !self.standing.is_stale(book) {
+            self.counts.withheld += 1;
+            self.standing.wait(book, if is_recovered { Waits::Recovery } else { Waits::Change });
+        }
     }
 
     /// Starts loading what the first messages of a packet will look for.
@@ -303,7 +321,7 @@ impl Follower {
         if missing > self.spec.gap_messages_max.into() || first - self.next >= self.ring.capacity() {
             return self.give_up(first);
         }
-        (self.is_behind, self.end) = (true, first);
+        (self.is_behind, self.is_doubted, self.end) = (true, true, first);
     }
 
     /// A snapshot says that there are messages up to it, which were under way when it came. Those
@@ -336,6 +354,7 @@ impl Follower {
     /// What is before `to` will not come, or too late: the stream goes on from there, and each book
     /// from its next snapshot.
     fn give_up(&mut self, to: u64) {
+        self.is_doubted = true;
         self.counts.given_up += 1;
         self.counts.abandoned += to - self.next;
         (self.next, self.floor, self.end) = (to, to, self.end.max(to));

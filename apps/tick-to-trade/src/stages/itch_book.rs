@@ -195,7 +195,6 @@ impl ItchBook {
     fn take(&mut self, packet: Packet, now_ns: u64, out: &mut Outputs<'_>) {
         let Ok(frame) = mold::Packet::parse(packet.data()) else { return out.drop(packet, MALFORMED) };
         let ItchBook { follower, teller, ports, .. } = self;
-        let was_live = follower.is_live();
         let mut told = |books: &_, change, told, sequence| teller.tell(books, change, told, sequence);
         match (Mark::of(&packet), Some(packet.port())) {
             (Some(mark), _) => follower.take(&frame, mark.skip, now_ns, &mut told),
@@ -203,8 +202,8 @@ impl ItchBook {
             (None, port) if port == ports[1] => follower.take_snapshot(&frame, now_ns, &mut told),
             (None, _) => return out.drop(packet, NOT_IN_ORDER),
         }
-        if was_live && !follower.is_live() {
-            teller.take_back();
+        if !follower.is_live() {
+            teller.take_back_of(follower);
         }
         teller.updates.send(packet, out);
     }
@@ -214,6 +213,9 @@ impl ItchBook {
     fn recover(&mut self, now_ns: u64, out: &mut Outputs<'_>) {
         let ItchBook { follower, teller, .. } = self;
         follower.poll(now_ns, &mut |books: &_, change, told, sequence| teller.tell(books, change, told, sequence));
+        if !follower.is_live() {
+            teller.take_back_of(follower);
+        }
         teller.updates.send_fresh(out);
         while out.room(REQUEST) > 0 && out.room(SNAPSHOT_REQUEST) > 0 && teller.updates.has_fresh() {
             let Some((service, request)) = follower.next_request(now_ns) else { break };

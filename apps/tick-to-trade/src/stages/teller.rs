@@ -7,7 +7,7 @@ use super::tally::ItchTally;
 use super::update::{Update, Updates};
 use crate::book::{Book, Change, OrderBooks};
 use crate::itch::Side;
-use crate::recovery::Told;
+use crate::recovery::{Follower, Told};
 use crate::risk::{Quote, Top};
 
 /// Changes of books, and what the strategy has not been told of them yet.
@@ -63,10 +63,13 @@ impl Teller {
         self.untold += u64::from(!known);
     }
 
-    /// A book has ceased to be right: what waits to be told may be of it.
+    /// Takes back what waits to be told if a book has ceased to be right since the last time, or if
+    /// none is known to be: it may be of that one. Of the others the follower tells again.
     #[cold]
-    pub(super) fn take_back(&mut self) {
-        self.taken_back += self.updates.clear();
+    pub(super) fn take_back_of(&mut self, follower: &mut Follower) {
+        if follower.take_doubt() {
+            self.taken_back += self.updates.clear(|instrument, reset| follower.withhold(instrument, reset));
+        }
     }
 
     /// Writes what was told into the report.
@@ -87,6 +90,8 @@ mod tests {
     use crate::book::BookSpec;
     use crate::itch::encode::{self, Header, NewOrder};
     use crate::itch::{self, Symbol};
+    use crate::mold;
+    use crate::recovery::FollowerSpec;
 
     const HEADER: Header = Header { stock_locate: 1, tracking_number: 0, timestamp_ns: 0 };
     const STOCK: Symbol = Symbol(*b"VRBL    ");
@@ -139,5 +144,57 @@ mod tests {
         assert_eq!(book.after(add(5, Side::Buy, 98)), None, "the best levels are the same");
         let behind = Quote { price: 101, size: 7 };
         assert_eq!(book.after(add(6, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
+    }
+
+    fn frame(first: u64, messages: &[&dyn Fn(&mut [u8]) -> Option<usize>]) -> Vec<u8> {
+        let mut out = vec![0; 1_400];
+        let mut writer = mold::Writer::new(&mut out, b"VERBLINE00", first).expect("room for a header");
+        for message in messages {
+            writer.push_with(|out| message(out)).expect("there is room");
+        }
+        let len_bytes = writer.finish();
+        out.truncate(len_bytes);
+        out
+    }
+
+    /// One book is put in doubt while changes of another wait to be told: those are of a book that
+    /// is right, and are told all the same.
+    #[test]
+    fn what_is_taken_back_of_a_book_that_is_right_is_told_again() {
+        let spec = FollowerSpec {
+            books: BookSpec { instruments: 2, orders: 16, levels_per_side: 16 },
+            first: Some(1),
+            held_messages: 64,
+            request_messages: 4,
+            retransmits: true,
+            snapshots: true,
+            gap_messages_max: 64,
+            timeout_ns: 100,
+            tries: 4,
+            snapshot_timeout_ns: 400,
+            rebuild_pause_ns: 500,
+        };
+        let (mut follower, mut teller) = (Follower::new(spec), Teller::new(1, OutId(0)));
+        let second = Header { stock_locate: 2, ..HEADER };
+        let bytes = frame(
+            1,
+            &[
+                &|out| encode::stock_directory(out, HEADER, STOCK),
+                &|out| encode::trading_action(out, HEADER, STOCK, b'T'),
+                &|out| encode::stock_directory(out, second, STOCK),
+                &|out| add(1, Side::Buy, 100)(out),
+                // Of an order that there is not.
+                &|out| encode::order_delete(out, second, 9),
+            ],
+        );
+        let packet = mold::Packet::parse(&bytes).expect("a frame");
+        follower.take(&packet, 0, 1, &mut |books, change, told, tick| teller.tell(books, change, told, tick));
+        assert_eq!((follower.is_live(), follower.stale_books()), (false, 1));
+        teller.take_back_of(&mut follower);
+        assert_eq!(teller.updates.len(), 0, "it is not known yet which books are right");
+        follower.poll(2, &mut |books, change, told, tick| teller.tell(books, change, told, tick));
+        let told = teller.updates.drain();
+        assert_eq!(told.iter().map(|update| (update.instrument, update.top.bid.price)).collect::<Vec<_>>(), [(0, 100)]);
+        assert!(!follower.is_live(), "the other is still to be rebuilt");
     }
 }

@@ -174,9 +174,13 @@ impl Updates {
         out.alloc()
     }
 
-    /// Forgets what waits, since it is not so any more. Says how many updates that were.
-    pub(super) fn clear(&mut self) -> u64 {
+    /// Forgets what waits, since it may not be so any more. Says of which instruments it was, with
+    /// their `reset`, and how many updates.
+    pub(super) fn clear(&mut self, mut of: impl FnMut(u16, bool)) -> u64 {
         let cleared = self.len() as u64;
+        for record in self.bytes.as_chunks::<UPDATE_LEN_BYTES>().0 {
+            of(u16::from_le_bytes([record[0], record[1]]), record[2] != 0);
+        }
         self.bytes.clear();
         self.places.fill(NONE);
         cleared

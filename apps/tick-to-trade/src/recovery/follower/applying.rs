@@ -112,6 +112,7 @@ impl Follower {
         // A book that is being rebuilt stays as it is: what the message was, the ring still knows.
         if let Some(book) = book.filter(|&book| !self.standing.is_stale(book)) {
             self.leave_live(now_ns);
+            self.is_doubted = true;
             self.standing.spoil(book, self.books.is_empty(book));
             self.counts.suspected += 1;
         }
