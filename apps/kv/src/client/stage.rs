@@ -12,7 +12,7 @@ use verbline::prelude::*;
 use super::in_flight::InFlight;
 use super::oracle::{Oracle, write_value};
 use super::peers::Peers;
-use super::work::{Task, Work, name_of};
+use super::work::{KEY_BYTES, Task, Work, name_of};
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
 use crate::results::{Counts, Measured, READ, Results};
 use crate::settings::{MEANING, Settings};
@@ -68,7 +68,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     registry.section_of::<Settings>("kv", MEANING).stage("client", spec, make).needs("client", needs);
 }
 
-/// Each operation under way has a timer, and may be a READ.
+/// Each operation under way has a timer, and may be a READ. A PUT is the longest request.
 fn needs(asked: &Asked<'_>) -> Needs {
     let Some(settings) = asked.section("kv").and_then(|section| Settings::of(section).ok()) else {
         return Needs::default();
@@ -81,6 +81,11 @@ fn needs(asked: &Asked<'_>) -> Needs {
             ("kv.close_every_ms", (settings.close_every_ms > 0).into()),
         ],
         operations: Vec::from_iter((settings.get_share * settings.read_share > 0.0).then_some(reads)),
+        packet_bytes: vec![
+            ("header", HEADER_BYTES as u64),
+            ("key", KEY_BYTES as u64),
+            ("kv.value_bytes", settings.value_bytes.into()),
+        ],
         ..Needs::default()
     }
 }
