@@ -3,9 +3,7 @@
 //! An operation begins on the next connection that has room, and ends with its reply, with its
 //! READ, with its time, or with its connection. Its id is the tag of its timer and of its READ.
 
-use verbline::engine::{
-    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Operation as OneSided, place_of_key,
-};
+use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Target};
 use verbline::prelude::*;
 
@@ -14,11 +12,11 @@ use super::oracle::{Oracle, write_value};
 use super::peers::Peers;
 use super::work::{KEY_BYTES, Task, Work, name_of};
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
-use crate::results::{Counts, Measured, READ, Results};
+use crate::results::{Counts, Measured, Results};
 use crate::settings::{MEANING, Settings};
-use crate::table::{Found, find, hash};
 
 mod ending;
+mod reading;
 
 /// To the server: requests, on the connection that the packet names, and READs of its tables, on
 /// the one that the operation names.
@@ -31,9 +29,6 @@ const MALFORMED: DropReason = DropReason::Stage(0);
 /// The tag of the timer that closes a connection: no operation has this id, since none is 0 in its
 /// upper half.
 const CLOSE_TAG: u64 = 0;
-
-/// How often a READ that meets half a slot is made again, before the GET goes on as a message.
-const TRIES_MAX: u8 = 8;
 
 /// Registers the kind.
 pub(crate) fn register(registry: &mut Registry, results: &Results) {
@@ -232,7 +227,7 @@ impl Client {
         let pending = Pending { task, peer, floor, began_ns: out.now_ns(), timer: None, bucket: 0, torn: 0 };
         if let Task::Read { .. } = task {
             self.reading += 1;
-            return self.start(pending, out, Client::post_read);
+            return self.start(pending, out, Client::read_or_ask);
         }
         self.start(pending, out, Client::send_request)
     }
@@ -301,71 +296,6 @@ impl Client {
         out.send(SEND, packet)
     }
 
-    /// Posts the READ of the bucket whose turn it is.
-    fn post_read(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
-        let Some(pending) = self.in_flight.get_mut(id) else { return false };
-        let Some((location, hash)) = table_of(&self.tables, &pending.task) else { return false };
-        let Some(mut packet) = out.alloc() else { return false };
-        if !packet.set_len(location.shape.bucket_bytes()) {
-            return false;
-        }
-        let bucket = location.shape.buckets_of(hash)[pending.bucket];
-        let from = location.table.offset(location.shape.offset_of(bucket) as u64);
-        out.operate(SEND, OneSided::read(packet, from).over(pending.peer).tag(id)).is_ok()
-    }
-
-    /// A READ has brought a bucket.
-    fn was_read(&mut self, id: u64, packet: Packet, out: &mut Outputs<'_>) {
-        let Some(pending) = self.in_flight.get_mut(id) else { return };
-        let Some((location, _)) = table_of(&self.tables, &pending.task) else { return };
-        let Task::Read { key } = pending.task else { return };
-        match find(&location.shape, packet.data(), &name_of(key)) {
-            Found::Value(value) => {
-                let verdict = self.oracle.judge(key, pending.floor, Some(value));
-                self.got(id, READ, Some(verdict), out);
-            }
-            Found::Torn => {
-                pending.torn += 1;
-                let again = pending.torn < TRIES_MAX;
-                self.count(|counts| counts.torn += 1);
-                self.read_again(id, again, out);
-            }
-            Found::Absent => {
-                pending.bucket += 1;
-                let again = pending.bucket < location.shape.buckets_of(0).len();
-                // It may have moved between the two looks: the server is asked in the end.
-                self.read_again(id, again, out);
-            }
-        }
-    }
-
-    fn read_again(&mut self, id: u64, again: bool, out: &mut Outputs<'_>) {
-        if !again || !self.post_read(id, out) {
-            self.fall_back(id, out);
-        }
-    }
-
-    /// A GET by READ goes on as a message on its connection; if that is over, it is given up.
-    fn fall_back(&mut self, id: u64, out: &mut Outputs<'_>) {
-        let Some(pending) = self.in_flight.get_mut(id) else { return };
-        let Task::Read { key } = pending.task else { return };
-        pending.task = Task::Get { key };
-        let is_over = out.room_to(pending.peer) == 0;
-        self.reading -= 1;
-        self.count(|counts| counts.fell_back += 1);
-        if is_over || !self.send_request(id, out) {
-            self.end_cut_off(id, out);
-        }
-    }
-
-    fn end_cut_off(&mut self, id: u64, out: &mut Outputs<'_>) {
-        if let Some(pending) = self.in_flight.take(id) {
-            pending.timer.map(|timer| out.cancel_timer(timer));
-            self.count(|counts| counts.cut_off += 1);
-            self.give_up(&pending);
-        }
-    }
-
     fn arm_closing(&mut self, out: &mut Outputs<'_>) {
         if self.settings.close_every_ms > 0 && !self.closes {
             let at_ns = out.now_ns() + u64::from(self.settings.close_every_ms) * 1_000_000;
@@ -378,14 +308,6 @@ impl Client {
             count(&mut measured.counts);
         }
     }
-}
-
-/// The table that a READ is of, and the hash of its key.
-fn table_of(tables: &[Option<Location>], task: &Task) -> Option<(Location, u64)> {
-    let Task::Read { key } = task else { return None };
-    let hash = hash(&name_of(*key));
-    let location = tables[place_of_key(hash, tables.len())]?;
-    Some((location, hash))
 }
 
 impl Drop for Client {

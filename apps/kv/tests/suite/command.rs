@@ -128,6 +128,20 @@ fn two_lcores_get_by_message_or_by_read() {
     }
 }
 
+/// A bucket that no packet of the client holds is never read: its GETs are messages, and none keeps
+/// other operations from beginning.
+#[test]
+fn two_lcores_get_by_message_where_no_packet_holds_a_bucket() {
+    let longer = ["stage.shard0.params.value_bytes=300", "stage.shard1.params.value_bytes=300"];
+    let sets = [&longer[..], &["kv.value_bytes=300", "kv.close_every_ms=0", "kv.read_share=1.0"]].concat();
+    let Some(run) = shipped(&sets) else { return };
+    let long_enough = |report: &Value| has_done(report, 5_000, Duration::from_millis(700));
+    let shown = run.with(["--json"]).run_until(long_enough).exited(0);
+    let read = &shown.json()["latency_ns"]["read"]["operations"];
+    assert!(count(&shown, "fell_back") > 1_000 && read.as_u64().is_none_or(|read| read == 0), "{shown}");
+    assert_eq!((count(&shown, "stale"), count(&shown, "corrupt"), count(&shown, "timed_out")), (0, 0, 0), "{shown}");
+}
+
 #[test]
 fn two_lcores_report() {
     let Some(run) = short(&[]) else { return };
