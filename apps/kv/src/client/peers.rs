@@ -46,13 +46,13 @@ impl Peers {
         }
     }
 
-    /// A connection is over.
-    pub(crate) fn close(&mut self, id: ConnectionId) {
-        if let Some(peer) = self.peer(id).copied() {
-            self.room -= (self.window - peer.under_way) as usize;
-            self.slots[id.slot()] = None;
-            self.open.retain(|slot| usize::from(*slot) != id.slot());
-        }
+    /// A connection is over. False if that was known before, or it is none of the client's.
+    pub(crate) fn close(&mut self, id: ConnectionId) -> bool {
+        let Some(peer) = self.peer(id).copied() else { return false };
+        self.room -= (self.window - peer.under_way) as usize;
+        self.slots[id.slot()] = None;
+        self.open.retain(|slot| usize::from(*slot) != id.slot());
+        true
     }
 
     /// The next in turn that has room in its window, with one more under way now.
@@ -108,7 +108,7 @@ mod tests {
         begun.sort();
         assert_eq!(begun, [id(0, 1), id(1, 1), id(2, 1)]);
         assert_eq!(peers.begin(), None, "each has one under way");
-        peers.close(id(1, 1));
+        assert!(peers.close(id(1, 1)) && !peers.close(id(1, 1)));
         peers.open(id(1, 2));
         peers.end(id(1, 1));
         assert_eq!((peers.begin(), peers.begin()), (Some(id(1, 2)), None));

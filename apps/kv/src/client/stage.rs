@@ -196,7 +196,11 @@ impl Stage for Client {
         if event.change == ConnectionChange::Opened {
             return self.peers.open(event.connection);
         }
-        self.peers.close(event.connection);
+        if self.peers.close(event.connection) {
+            // Not by us: the next server at this address has its tables elsewhere.
+            self.tables.fill(None);
+            self.asked = 0;
+        }
         while let Some(id) = self.in_flight.find(|pending| pending.peer == event.connection) {
             let Some(pending) = self.in_flight.take(id) else { break };
             pending.timer.map(|timer| out.cancel_timer(timer));

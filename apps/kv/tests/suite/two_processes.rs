@@ -148,6 +148,27 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     assert!(unwrapped(&client.stderr).contains("values were wrong"), "{client}");
 }
 
+/// The tables of another server are elsewhere: the client asks where, and reads those. No READ of
+/// what was there before ends a connection.
+#[test]
+fn two_lcores_of_two_processes_read_the_tables_of_the_next_server() {
+    let Some(rig) = Rig::that_closes_none() else { return };
+    // Where a table is differs from run to run, with the memory before it.
+    let next = rig.server.clone().with(["--set", "region.table0.bytes=4194304", "--set", "pool.packets.packets=8192"]);
+    let (mut server, client) = rig.start();
+    server.child().kill().unwrap();
+    server.child().wait().unwrap();
+    rig.await_gone();
+    let again = next.start_beside(&server);
+    rig.await_connections("come back", |now| now["open"] == 16);
+    rig.await_operations(500);
+    let failed = || rig.live().map(|report| report["ports"][0]["connections"]["failed"].clone());
+    let before = failed();
+    rig.await_operations(3000);
+    assert_eq!(failed(), before, "no connection failed since the next server serves");
+    drop((client, again));
+}
+
 /// A server that stands still for longer than the retries loses its connections, and nothing else:
 /// when it goes on, the client's next connections find every value.
 #[test]

@@ -35,7 +35,8 @@ impl Client {
     /// A READ has brought a bucket.
     pub(super) fn was_read(&mut self, id: u64, packet: Packet, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.get_mut(id) else { return };
-        let Some((location, _)) = table_of(&self.tables, &pending.task) else { return };
+        // Where the table was is forgotten, and this may be what is there now.
+        let Some((location, _)) = table_of(&self.tables, &pending.task) else { return self.fall_back(id, out) };
         let Task::Read { key } = pending.task else { return };
         match find(&location.shape, packet.data(), &name_of(key)) {
             Found::Value(value) => {
