@@ -179,7 +179,8 @@ impl OrderBooks {
         }
     }
 
-    /// Applies a message. `None` when it is one that changes no book.
+    /// Applies a message. `None` when it is one that changes no book. That an instrument ceases to
+    /// be traded is a change of its best level: nobody may trade on it from here on.
     ///
     /// # Errors
     /// The message contradicts the book or exceeds a bound. The book is unchanged, except that an
@@ -215,7 +216,11 @@ impl OrderBooks {
             Message::TradingAction(m) => {
                 let index = self.by_locate[usize::from(m.stock_locate())];
                 if let Some(book) = self.books.get_mut(usize::from(index)) {
+                    let was_trading = book.is_trading();
                     book.trading_state = m.trading_state();
+                    let is_halted = was_trading && !book.is_trading();
+                    let halted = Change { book: index, side: Side::Buy, top: true, execution: None };
+                    return Ok(is_halted.then_some(halted));
                 }
             }
             _ => {}

@@ -48,7 +48,10 @@ impl Teller {
             *last = i64::from(price_e4);
         }
         let may_tell = change.top && told != Told::Withheld;
-        let Some(book) = books.book(change.book).filter(|book| may_tell && book.is_trading()) else { return };
+        let Some(book) = books.book(change.book).filter(|_| may_tell) else { return };
+        if !book.is_trading() {
+            return self.take_back(change.book);
+        }
         self.changes += 1;
         let known = self.updates.put(Update {
             instrument: change.book,
@@ -61,6 +64,12 @@ impl Teller {
             last: *last,
         });
         self.untold += u64::from(!known);
+    }
+
+    /// An instrument is not traded: what waits to be told of it is void.
+    #[cold]
+    fn take_back(&mut self, instrument: u16) {
+        self.taken_back += u64::from(self.updates.forget(instrument));
     }
 
     /// Takes back what waits to be told if a book has ceased to be right since the last time, or if
@@ -95,6 +104,7 @@ mod tests {
 
     const HEADER: Header = Header { stock_locate: 1, tracking_number: 0, timestamp_ns: 0 };
     const STOCK: Symbol = Symbol(*b"VRBL    ");
+    const ORDER: NewOrder = NewOrder { reference: 1, side: Side::Buy, shares: 7, stock: STOCK, price_e4: 100 };
 
     struct Desk {
         books: OrderBooks,
@@ -144,6 +154,38 @@ mod tests {
         assert_eq!(book.after(add(5, Side::Buy, 98)), None, "the best levels are the same");
         let behind = Quote { price: 101, size: 7 };
         assert_eq!(book.after(add(6, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
+    }
+
+    /// A change that waits to be told is not told once the instrument is halted.
+    #[test]
+    fn nothing_is_told_of_an_instrument_that_has_been_halted_meanwhile() {
+        let mut books = OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 });
+        let mut teller = Teller::new(1, OutId(0));
+        let second = Header { stock_locate: 2, ..HEADER };
+        let bytes = frame(
+            1,
+            &[
+                &|out| encode::stock_directory(out, HEADER, STOCK),
+                &|out| encode::trading_action(out, HEADER, STOCK, b'T'),
+                &|out| encode::stock_directory(out, second, STOCK),
+                &|out| encode::trading_action(out, second, STOCK, b'T'),
+                &|out| add(1, Side::Buy, 100)(out),
+                &|out| encode::add_order(out, second, NewOrder { reference: 2, ..ORDER }),
+                &|out| encode::trading_action(out, HEADER, STOCK, b'H'),
+                &|out| encode::add_order(out, second, NewOrder { reference: 3, price_e4: 101, ..ORDER }),
+            ],
+        );
+        for message in mold::Packet::parse(&bytes).expect("a frame").messages() {
+            let message = itch::parse(message).expect("it is ITCH");
+            if let Some(change) = books.apply(&message).expect("it fits the book") {
+                teller.tell(&books, change, Told::Live, 1);
+            }
+        }
+        let told = teller.updates.drain();
+        assert_eq!(told.iter().map(|update| (update.instrument, update.top.bid.price)).collect::<Vec<_>>(), [(1, 101)]);
+        let mut tally = ItchTally::default();
+        teller.report(&mut tally);
+        assert_eq!((tally.changes, tally.taken_back, tally.overtaken, tally.untold), (3, 1, 1, 0));
     }
 
     fn frame(first: u64, messages: &[&dyn Fn(&mut [u8]) -> Option<usize>]) -> Vec<u8> {

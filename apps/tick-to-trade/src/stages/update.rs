@@ -174,6 +174,20 @@ impl Updates {
         out.alloc()
     }
 
+    /// Forgets the update of an instrument. False if none waits.
+    pub(super) fn forget(&mut self, instrument: u16) -> bool {
+        let Some(place) = self.places.get_mut(usize::from(instrument)) else { return false };
+        let at = usize::from(std::mem::replace(place, NONE)) * UPDATE_LEN_BYTES;
+        if at >= self.bytes.len() {
+            return false;
+        }
+        self.bytes.drain(at..at + UPDATE_LEN_BYTES);
+        for record in self.bytes[at..].as_chunks::<UPDATE_LEN_BYTES>().0 {
+            self.places[instrument_of(record)] -= 1;
+        }
+        true
+    }
+
     /// Forgets what waits, since it may not be so any more. Says of which instruments it was, with
     /// their `reset`, and how many updates.
     pub(super) fn clear(&mut self, mut of: impl FnMut(u16, bool)) -> u64 {
@@ -218,12 +232,16 @@ impl Updates {
         if fits == 0 || !give(gone) {
             return false;
         }
-        let instrument = |record: &[u8; UPDATE_LEN_BYTES]| usize::from(u16::from_le_bytes([record[0], record[1]]));
-        gone.as_chunks().0.iter().for_each(|record| self.places[instrument(record)] = NONE);
-        rest.as_chunks().0.iter().for_each(|record| self.places[instrument(record)] -= fits as u16);
+        gone.as_chunks().0.iter().for_each(|record| self.places[instrument_of(record)] = NONE);
+        rest.as_chunks().0.iter().for_each(|record| self.places[instrument_of(record)] -= fits as u16);
         self.bytes.drain(..fits * UPDATE_LEN_BYTES);
         true
     }
+}
+
+#[inline]
+fn instrument_of(record: &[u8; UPDATE_LEN_BYTES]) -> usize {
+    usize::from(u16::from_le_bytes([record[0], record[1]]))
 }
 
 #[cfg(test)]
