@@ -163,6 +163,14 @@ impl<T: Connected> WorkList<T> {
     /// Takes the one at the front, e.g. one that can't be posted.
     #[inline]
     pub fn pop(&mut self) -> Option<Work<T>> {
+        if self.is_empty() { None } else { self.take_front() }
+    }
+
+    /// Like [`WorkList::pop`], of a list in which some wait: behind the last may lie what was
+    /// posted already.
+    #[inline]
+    pub(crate) fn take_front(&mut self) -> Option<Work<T>> {
+        debug_assert!(!self.is_empty());
         let work = self.places.get_mut(self.head)?.take()?;
         self.head += 1;
         if let Some(packet) = work.sends() {
@@ -216,6 +224,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::peer::Remote;
+    use crate::memory::span::Span;
+    use crate::wr::kept::KeptRegion;
+    use crate::wr::local::Part;
 
     fn invalidate(rkey: u32) -> Work {
         Work::plain(Operation::LocalInvalidate { rkey })
@@ -225,6 +237,23 @@ mod tests {
         match work {
             Work::Operation { operation: Operation::LocalInvalidate { rkey }, .. } => *rkey,
             other => panic!("not put in: {other:?}"),
+        }
+    }
+
+    fn write(offset: u32) -> Work {
+        let part = Part { region: KeptRegion(0), span: Span::from(offset..offset + 8) };
+        Work::plain(Operation::write(part.into(), Remote { addr: 0, rkey: 0 }))
+    }
+
+    #[test]
+    fn what_was_posted_does_not_come_out_again() {
+        let mut list = WorkList::with_capacity(2);
+        for round in 0..3 {
+            assert!(list.push(write(round)).is_ok() && list.push(write(8 + round)).is_ok());
+            // As `SendQueue::keep_transfers`, which posts both.
+            list.forget(2);
+            assert!(list.pop().is_none());
+            assert_eq!((list.len(), list.room(), list.waiting().len()), (0, 2, 0));
         }
     }
 

@@ -153,7 +153,7 @@ impl SendQueue {
     ) -> usize {
         let mut inlined = 0;
         for (position, entry) in (self.sequence.next()..).zip(entries) {
-            let packet = match works.pop() {
+            let packet = match works.take_front() {
                 Some(Work::Send(packet) | Work::SendWith { packet, .. }) => match entry.wr.send_flags & INLINE {
                     0 => Some(packet),
                     _ => {
