@@ -119,11 +119,8 @@ impl Context {
 
     /// Every entry of a port's GID table that is set.
     pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>, VerbError> {
-        let len = self.query_port(port)?.gid_table_len.min(u8::MAX.into());
         let mut entries = Vec::new();
-        for index in 0..len {
-            // In range by the min above.
-            let index = u8::try_from(index).unwrap_or(u8::MAX);
+        for index in indices(self.query_port(port)?.gid_table_len) {
             match self.query_gid_entry(port, index) {
                 Ok(entry) if entry.gid.is_unset() => {}
                 Ok(entry) => entries.push(entry),
@@ -233,6 +230,11 @@ impl Drop for ContextInner {
     }
 }
 
+/// Of a table of this length, as far as QPs and AHs can name its entries.
+fn indices(len: u32) -> impl Iterator<Item = u8> {
+    (0..=u8::MAX).take_while(move |&index| u32::from(index) < len)
+}
+
 /// Makes reads of a descriptor of the verbs return EAGAIN instead of blocking.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     let nonblocking = |flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);
@@ -257,6 +259,12 @@ unsafe extern "C" {
 mod tests {
     use super::*;
     use crate::device::Device;
+
+    #[test]
+    fn every_entry_that_can_be_named_is_looked_at() {
+        assert_eq!([0, 1, 255, 256, 1024].map(|len| indices(len).count()), [0, 1, 255, 256, 256]);
+        assert_eq!(indices(256).last(), Some(u8::MAX));
+    }
 
     // No device that this suite runs on refuses destruction with EIO; the rule by itself, then.
     #[test]
