@@ -122,7 +122,7 @@ impl QueuePair {
         self.local.psn = psn & 0xff_ffff;
     }
 
-    /// Any state → ERR: everything posted is flushed to the CQs.
+    /// Any state but RESET → ERR: everything posted is flushed to the CQs.
     pub fn to_err(&mut self) -> Result<(), QpError> {
         self.step(QpState::Err)
     }
