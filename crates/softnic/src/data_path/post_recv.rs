@@ -47,8 +47,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let (srq, list) = unsafe { (Srq::from_raw(srq), RecvWr::list(wr)) };
     let mut next = list;
     let (code, waiting) = srq.post(&mut next);
-    if !waiting.is_empty() {
+    if let [first, ..] = *waiting {
         progress::progress_numbers(&waiting);
+        srq.pass_turn(first);
     }
     if code != 0 {
         // SAFETY: ibv_post_srq_recv(3): `bad_wr` can be written.

@@ -5,7 +5,8 @@
 //! it is completed anew, as flushed, so that its `wr_id` comes back by a poll in any case. All of
 //! it is under one lock, since any number of senders consume at a time and any number of threads
 //! post; a section is some dozen instructions. A sender without a receive is entered as waiting in
-//! the section in which it found none, so a post can't miss it. When fewer than `srq_limit`
+//! the section in which it found none, so a post can't miss it. Senders that wait come first in
+//! turn, so that one with much to send doesn't take what all share. When fewer than `srq_limit`
 //! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
 
 use crate::events::acknowledged::{Fields, HandedOut};
@@ -143,6 +144,14 @@ impl Srq {
             queue.waiting.push(qpn);
         }
         true
+    }
+
+    /// The sender that was started first waits behind the others, if it still waits.
+    pub(crate) fn pass_turn(&self, first: u32) {
+        let waiting = &mut self.queue.lock().waiting;
+        if waiting.first() == Some(&first) {
+            waiting.rotate_left(1);
+        }
     }
 
     /// Posts the list; gives the senders that wait, and why it stopped before the end, at `next`.

@@ -111,6 +111,24 @@ fn senders_that_wait_are_started_by_a_post() {
 }
 
 #[test]
+fn senders_that_wait_are_served_in_turn() {
+    let rig = rig(3, 16);
+    for sender in &rig.senders {
+        for wr_id in 0..8 {
+            sender.post(&mut [Wr::send(wr_id, SIGNALED, &[rig.mem.sge(0, 8)])]).unwrap();
+        }
+    }
+    // One that has more to send than the others can't take it all.
+    let mut served = [0; 3];
+    for _ in 0..9 {
+        assert_eq!(rig.srq.post(1, rig.mem.sge(0, 64)), 0);
+        let got = rig.recv.poll().unwrap();
+        served[rig.receivers.iter().position(|qp| qp.num() == got.qp_num).unwrap()] += 1;
+    }
+    assert_eq!(served, [3; 3]);
+}
+
+#[test]
 fn the_limit_is_said_once() {
     let rig = rig(1, 16);
     for _ in 0..6 {

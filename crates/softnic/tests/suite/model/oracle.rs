@@ -264,7 +264,13 @@ impl Oracle {
         receives.posted.push_back((number, len));
         let served =
             if self.shared { std::mem::take(&mut receives.waiting) } else { self.ends[end].peer.into_iter().collect() };
+        let first = served.first().copied();
         served.into_iter().for_each(|name| self.start(name));
+        // Who was served first waits behind the others.
+        let waiting = &mut self.receives[queue].waiting;
+        if self.shared && first.is_some() && waiting.first().copied() == first {
+            waiting.rotate_left(1);
+        }
         0
     }
 
