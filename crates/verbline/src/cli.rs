@@ -5,6 +5,7 @@
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
 //! or the run failed, 2 the plan or the command line is wrong, 130 a second Ctrl-C aborted a run.
 
+mod again;
 mod app;
 mod args;
 mod args_capture;

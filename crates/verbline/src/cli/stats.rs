@@ -9,6 +9,7 @@ use verbline_operate::client::{Client, ClientError, open};
 use verbline_operate::client_report::Seen;
 use verbline_operate::protocol::Hello;
 
+use super::again::Again;
 use super::args_operate::StatsOptions;
 use super::output::{message, part};
 use super::run::fail;
@@ -20,7 +21,7 @@ pub(super) fn stats(options: &StatsOptions) -> ExitCode {
         let hello = client.hello()?;
         match options.every {
             None => once(options, &mut client, &hello),
-            Some(_) => again(options, &mut client, &hello),
+            Some(_) => again(options, client, &hello),
         }
     });
     match ended {
@@ -37,14 +38,15 @@ fn once(options: &StatsOptions, client: &mut Client, hello: &Hello) -> Result<Ex
     Ok(part(&shown, options.json).unwrap_or(ExitCode::SUCCESS))
 }
 
-fn again(options: &StatsOptions, client: &mut Client, hello: &Hello) -> Result<ExitCode, ClientError> {
+fn again(options: &StatsOptions, client: Client, hello: &Hello) -> Result<ExitCode, ClientError> {
     let Some(every) = options.every else { return Ok(ExitCode::SUCCESS) };
-    let mut before = client.seen()?;
+    let mut run = Again::new(client, hello.clone());
+    let mut before = run.ask(Client::seen)?;
     let mut due = Instant::now();
     for time in 0.. {
         due += every;
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        let (shown, now) = match next(options, client, hello, &before, time) {
+        let (shown, now) = match next(options, &mut run, hello, &before, time) {
             Ok(next) => next,
             // It has stopped meanwhile, which is how a run ends.
             Err(ClientError::Refused(why)) if why.code == "over" => return Ok(over(hello)),
@@ -65,15 +67,15 @@ fn again(options: &StatsOptions, client: &mut Client, hello: &Hello) -> Result<E
 /// What is printed this time, and the report that the next time is held against.
 fn next(
     options: &StatsOptions,
-    client: &mut Client,
+    run: &mut Again,
     hello: &Hello,
     before: &Seen,
     time: u64,
 ) -> Result<(String, Seen), ClientError> {
     if options.json && !options.deltas {
-        return Ok((format!("{}\n", client.report()?), before.clone()));
+        return Ok((format!("{}\n", run.ask(Client::report)?), before.clone()));
     }
-    let now = client.seen()?;
+    let now = run.ask(Client::seen)?;
     let change = Change::between(before, &now);
     let shown = if options.json {
         serde_json::to_string(&change).unwrap_or_default() + "\n"
