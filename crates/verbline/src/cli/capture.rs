@@ -14,6 +14,7 @@ use super::figures::count;
 use super::output::message;
 use super::run::fail;
 use super::signals::caught;
+use super::times::end_of;
 
 /// How soon a signal is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -79,7 +80,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     fn all(&mut self, files: &mut CaptureFiles, asked: &AtomicBool) -> Result<(), Fault> {
-        let until = self.options.length.map(|length| Instant::now() + length);
+        let until = self.options.length.and_then(end_of);
         loop {
             let now = Instant::now();
             // Relaxed: the flag carries no data; a look later is soon enough.

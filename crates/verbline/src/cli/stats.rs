@@ -1,8 +1,6 @@
 //! `stats`: what a run does, as tables or as JSON, once or again and again.
 
 use std::process::ExitCode;
-use std::thread;
-use std::time::Instant;
 
 use verbline_operate::change::Change;
 use verbline_operate::client::{Client, ClientError, open};
@@ -14,6 +12,7 @@ use super::args_operate::StatsOptions;
 use super::output::{message, part};
 use super::run::fail;
 use super::stats_tables::{Figures, text};
+use super::times::Times;
 
 /// Prints what the run does until it ends, the reader has enough, or the count is reached.
 pub(super) fn stats(options: &StatsOptions) -> ExitCode {
@@ -42,10 +41,9 @@ fn again(options: &StatsOptions, client: Client, hello: &Hello) -> Result<ExitCo
     let Some(every) = options.every else { return Ok(ExitCode::SUCCESS) };
     let mut run = Again::new(client, hello.clone());
     let mut before = run.ask(Client::seen)?;
-    let mut due = Instant::now();
+    let mut times = Times::new(every);
     for time in 0.. {
-        due += every;
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        times.wait();
         let (shown, now) = match next(options, &mut run, hello, &before, time) {
             Ok(next) => next,
             // It has stopped meanwhile, which is how a run ends.

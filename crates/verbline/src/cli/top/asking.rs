@@ -37,7 +37,7 @@ pub(crate) fn start(client: Client, hello: Hello, every: Duration) -> io::Result
 fn ask(mut run: Again, every: Duration, news: &SyncSender<News>) {
     let mut wait = FIRST.min(every);
     loop {
-        let due = Instant::now() + wait;
+        let asked = Instant::now();
         let told = match run.ask(Client::seen) {
             Ok(seen) => News::Seen(Box::new(seen)),
             Err(ClientError::Refused(why)) if why.code == "over" => News::Over,
@@ -48,7 +48,7 @@ fn ask(mut run: Again, every: Duration, news: &SyncSender<News>) {
         if news.send(told).is_err() || is_over {
             return;
         }
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        thread::sleep(wait.saturating_sub(asked.elapsed()));
         wait = every;
     }
 }
