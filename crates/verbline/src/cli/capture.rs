@@ -37,13 +37,10 @@ pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     let CaptureOptions { write, force, file_size, files, .. } = options;
-    let mut files = match CaptureFiles::create(write, *force, *file_size, *files) {
-        Ok(files) => files,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return fail(&format!("{} is there already; take another name, or --force", write.display()));
-        }
-        Err(error) => return fail(&format!("{} can't be written: {error}", write.display())),
-    };
+    let mut files = CaptureFiles::new(write, *force, *file_size, *files);
+    if let Err(error) = files.begin() {
+        return fail(&files.words(&error));
+    }
     message(&format!("{}: capturing at {}; Ctrl-C ends it", hello.plan, head.points.join(", ")));
     let mut taking = Taking { options, blocks, ends_at: None, packets: 0, lost: 0, has_end: false };
     match taking.all(&mut files, &asked) {
@@ -53,8 +50,7 @@ pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(Fault::File(error)) => {
-            let path = files.path().display().to_string();
-            fail(&format!("{path} can't be written: {error}; it has {} packets at most", taking.packets))
+            fail(&format!("{}; {} packets were captured at most", files.words(&error), taking.packets))
         }
         Err(Fault::Run(why)) => fail(&format!("{why}; {} packets were captured", taking.packets)),
     }

@@ -6,9 +6,12 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write, stdout};
+use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// How a command line names standard output.
+const STDOUT: &str = "-";
 
 /// For its user alone.
 const MODE: u32 = 0o600;
@@ -29,9 +32,9 @@ pub(super) struct CaptureFiles {
 }
 
 impl CaptureFiles {
-    /// Makes the first file. `-`: standard output.
-    pub(super) fn create(path: &Path, force: bool, full_bytes: Option<u64>, kept: Option<u64>) -> io::Result<Self> {
-        let mut files = CaptureFiles {
+    /// None is made yet. `-`: standard output.
+    pub(super) fn new(path: &Path, force: bool, full_bytes: Option<u64>, kept: Option<u64>) -> Self {
+        CaptureFiles {
             path: path.to_owned(),
             force,
             full_bytes,
@@ -41,14 +44,29 @@ impl CaptureFiles {
             number: 0,
             out: Box::new(io::sink()),
             out_bytes: 0,
-        };
-        files.next_file()?;
-        Ok(files)
+        }
+    }
+
+    /// Makes the first file.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        self.next_file()
+    }
+
+    /// What went wrong with the file that is written now, or that could not be made.
+    pub(super) fn words(&self, error: &io::Error) -> String {
+        let path = self.path();
+        match error.kind() {
+            ErrorKind::AlreadyExists => format!("{} is there already; take another name, or --force", path.display()),
+            _ => format!("{} can't be written: {error}", path.display()),
+        }
     }
 
     /// The file that is written now.
-    pub(super) fn path(&self) -> &Path {
-        self.written.back().unwrap_or(&self.path)
+    fn path(&self) -> PathBuf {
+        match self.full_bytes {
+            Some(_) if self.path != Path::new(STDOUT) => numbered(&self.path, self.number),
+            _ => self.path.clone(),
+        }
     }
 
     /// A part of what each file begins with.
@@ -81,15 +99,12 @@ impl CaptureFiles {
 
     fn next_file(&mut self) -> io::Result<()> {
         self.out_bytes = 0;
-        if self.path == Path::new("-") {
+        if self.path == Path::new(STDOUT) {
             self.out = Box::new(BufWriter::new(stdout()));
             return Ok(());
         }
         self.number += 1;
-        let path = match self.full_bytes {
-            Some(_) => numbered(&self.path, self.number),
-            None => self.path.clone(),
-        };
+        let path = self.path();
         self.out = Box::new(BufWriter::with_capacity(1 << 20, created(&path, self.force)?));
         self.written.push_back(path);
         while self.kept.is_some_and(|kept| self.written.len() as u64 > kept) {
@@ -122,4 +137,25 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
         name.push(ending);
     }
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_can_not_be_made_is_the_one_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("dump_00002.pcapng");
+        fs::write(&there, "precious").unwrap();
+        let mut files = CaptureFiles::new(&folder.path().join("dump.pcapng"), false, Some(100), None);
+        files.begin().unwrap();
+        files.packet(&[0; 60]).unwrap();
+        let error = files.packet(&[0; 60]).unwrap_err();
+        assert_eq!(files.words(&error), format!("{} is there already; take another name, or --force", there.display()));
+        assert_eq!(fs::read(&there).unwrap(), b"precious");
+        let mut files = CaptureFiles::new(&folder.path().join("no/dump.pcapng"), false, Some(100), None);
+        let error = files.begin().unwrap_err();
+        assert!(files.words(&error).contains("no/dump_00001.pcapng can't be written: No such file"));
+    }
 }
