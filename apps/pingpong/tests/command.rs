@@ -130,6 +130,19 @@ fn two_lcores_take_other_attributes_while_they_run() {
     assert!(expected.iter().all(|line| said.contains(line)), "{shown}");
 }
 
+/// Standard input has a plan once: the run says so, and goes on.
+#[test]
+fn two_lcores_whose_plan_came_by_standard_input_keep_it() {
+    const SCRIPT: &str = "\"$0\" \"$@\" < config/pingpong.toml & \
+                          until grep -qs vl-ping /proc/$!/task/*/comm; do sleep 0.05; done; kill -USR1 $!; wait $!";
+    let Some(placed) = two_lcores(["ping", "pong"]) else { return };
+    let run = app().with(["run", "-", "--for", "3s", "--json", "--set", "pingpong.warm_up=10"]).with(placed);
+    let shown = run.run_as(&mut run.behind(["sh", "-c", SCRIPT])).exited(0);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("the plan came by standard input, which has it once"), "{shown}");
+    assert!(!said.contains("error"), "{shown}");
+}
+
 #[test]
 fn two_lcores_that_measure_nothing_say_so() {
     let Some(run) = short(&["pingpong.warm_up=1000000000000"]) else { return };

@@ -115,5 +115,6 @@ pub use read::reference::{KeyReference, TableReference, app_reference, reference
 pub use read::schema::schema;
 pub use sums::sum::{Limit, Sum, Term};
 pub use text::duration;
+pub use text::file::is_stdin;
 pub use text::keys::{AppKey, Keys, undeclared};
 pub use text::params::Params;

@@ -37,7 +37,8 @@ pub(crate) fn too_long(name: &str) -> Diagnostic {
     Refused { message, help: NAME_A_PLAN }.at(name)
 }
 
-fn is_stdin(path: &Path) -> bool {
+/// Whether a plan of this name is read from standard input, which has it once.
+pub fn is_stdin(path: &Path) -> bool {
     STDIN.iter().any(|name| path == Path::new(name))
 }
 

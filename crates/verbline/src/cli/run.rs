@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use verbline_engine::{ChangeOutcome, ChangedPort, Ended, EngineError, Registry, Report, Running, Runtime};
 use verbline_operate::trace::kept::Kept;
 use verbline_operate::{LogControl, MetricsSettings, Operate, OperateError, Options, TraceSettings, write_heap_room};
-use verbline_plan::{Diagnostic, Diagnostics, Plan};
+use verbline_plan::{Diagnostic, Diagnostics, Plan, is_stdin};
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
@@ -119,6 +119,9 @@ fn watch(
 /// Reads the plan again, for what the ports and the app take of it. The run goes on whatever is
 /// wrong with it.
 fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOptions) {
+    if is_stdin(&options.plan.plan) {
+        return message("the plan came by standard input, which has it once; a run of a file can read it again");
+    }
     let read = load(registry, &options.plan).and_then(|plan| Ok((running.change_ports(&plan)?, plan)));
     let (ports, plan) = match read {
         Ok(read) => read,
