@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use verbline::mem::{Pool, PoolSpec};
 use verbline::plan::{Catalog, Loader, Machine};
 
-/// What the plan says that a pool needs, on pages of one byte, so that nothing is rounded up to
-/// pages.
+/// What the plan says that a pool's packets need, without their metadata, on pages of one byte, so
+/// that nothing is rounded up to pages.
 fn planned_bytes(packets: u32, data_bytes: u32, headroom_bytes: u32) -> u64 {
     let text = format!(
         "[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n\n[pool.packets]\ndevice = \"nic\"\npackets = {packets}\n\
@@ -13,8 +13,9 @@ fn planned_bytes(packets: u32, data_bytes: u32, headroom_bytes: u32) -> u64 {
     );
     let machine = Machine { cpus: [0].into(), page_bytes: 1, memory_bytes: u64::MAX, ..Machine::detect() };
     let inspected = Loader::new(Catalog::default(), machine).inspect_str("sizes.toml", &text);
-    let sum = inspected.sums.iter().find(|sum| sum.unit == "bytes");
-    sum.unwrap_or_else(|| panic!("no sum of bytes:\n{}\n{}", inspected.explain(), inspected.diagnostics)).needed
+    let mut terms = inspected.sums.iter().filter(|sum| sum.unit == "bytes").flat_map(|sum| &sum.terms);
+    let packets = terms.find(|term| term.what == "pool.packets" && term.how.is_empty());
+    packets.unwrap_or_else(|| panic!("no such term:\n{}\n{}", inspected.explain(), inspected.diagnostics)).value
 }
 
 proptest! {

@@ -13,6 +13,7 @@ use crate::machine::note::{Lack, Note};
 use crate::machine::{Hugepages, Machine, MemoryGrant};
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
+use crate::sums::metadata;
 use crate::sums::sum::{Limit, Sum};
 
 const HUGE_2M: u64 = 2 << 20;
@@ -82,7 +83,7 @@ pub(crate) fn check(
 fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> Vec<Wanted<'a>> {
     let pools = raw.pools.iter().zip(&links.pools).filter_map(|(pool, device)| {
         let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
-        // What the packets need. The pool's own metadata is not in the region.
+        // What the packets need. Their metadata is not in the region.
         let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
         let bytes = u64::from(packets.value) * stride;
         let name = format!("pool.{}", pool.head.name);
@@ -261,6 +262,7 @@ fn ordinary(
     for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
         add(&mut sum, one, "", sink);
     }
+    metadata::resident(raw, &mut sum, sink);
     let of_pools = sum.needed;
     let greediest = of_stages(raw, needs, &mut sum, sink);
     let available = machine.available_bytes();
@@ -322,6 +324,7 @@ fn address_space(
     let limit = machine.address_space_bytes?;
     let mut sum = Sum::new("address space", "bytes");
     placed.iter().for_each(|one| add(&mut sum, one, "", sink));
+    metadata::mapped(raw, &mut sum, sink);
     of_stages(raw, needs, &mut sum, sink);
     let top = Span::new(0, 0..0);
     for lcore in &raw.lcores {

@@ -3,6 +3,7 @@
 mod descriptors;
 mod headroom;
 mod memory;
+mod metadata;
 mod needs;
 pub(crate) mod offers;
 mod send_offers;

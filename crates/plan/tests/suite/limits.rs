@@ -35,6 +35,22 @@ fn a_cgroup_that_grants_less_memory_than_the_machine_has_is_named() {
     assert!(said.contains("lift the limit: `echo max > /sys/fs/cgroup/a/memory.max`"), "{said}");
 }
 
+/// Of small packets it is more than they are.
+#[test]
+fn what_packets_need_beside_their_data_counts_wherever_those_are() {
+    let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };
+    let whole = |of: &str, packets: u64| {
+        let loader = Loader::new(catalog(), limited.clone()).sets([format!("pool.packets.packets={packets}")]);
+        let sums = loader.inspect_str("good.toml", GOOD).sums;
+        let sum = sums.into_iter().find(|sum| sum.of.starts_with(of)).unwrap_or_else(|| panic!("no sum of {of}"));
+        sum.terms.iter().filter(|term| term.how == "its packets' metadata").map(|term| term.value).sum::<u64>()
+    };
+    // The packets themselves are on hugepages.
+    assert_eq!(whole("memory on pages of 4 KiB", 8192), 8192 * 128);
+    // A block of lines is a power of two, and is mapped twice.
+    assert_eq!(whole("address space", 8193), 2 * 16384 * 64 + 8193 * 64);
+}
+
 #[test]
 fn a_cgroup_that_grants_fewer_hugepages_is_blamed_for_it() {
     let few = Machine {
