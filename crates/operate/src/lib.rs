@@ -48,6 +48,7 @@ mod listener;
 mod operate;
 mod page;
 mod place;
+mod room;
 mod server;
 mod snapshot_cache;
 mod stream;

@@ -21,6 +21,7 @@ use crate::keeper::Keeper;
 use crate::metrics::exposition;
 use crate::metrics::settings::MetricsSettings;
 use crate::protocol::{self, Ask, Hello, Refusal, State};
+use crate::room;
 use crate::stream::Streams;
 use crate::trace::feed::{self as trace_feed, TraceFeed};
 use crate::trace::kept::Kept;
@@ -42,6 +43,7 @@ pub(crate) struct Run {
     app: String,
     plan: String,
     graph: String,
+    lcores: u64,
     since_unix_ms: u64,
     observer: OnceLock<Observer>,
     log: Option<LogControl>,
@@ -55,6 +57,7 @@ impl Run {
             app: app.to_owned(),
             plan: plan.name().to_owned(),
             graph: crate::graph::json(plan).to_string(),
+            lcores: plan.lcores().len() as u64,
             since_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             observer: OnceLock::new(),
             log,
@@ -140,7 +143,12 @@ impl<'a> Told<'a> {
     /// Begins a capture, which `client` has from here on.
     pub(crate) fn capture(&mut self, ask: &CaptureAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
-        let capture = ask.spec().and_then(|spec| observer.capture(&spec)).map_err(capture_feed::refusal)?;
+        let spec = ask.spec().map_err(capture_feed::refusal)?;
+        // Each packet has a buffer, and a place in two queues.
+        let of_packet = (spec.snap_bytes as u64).saturating_add(256);
+        let waiting = of_packet.saturating_mul(spec.depth_packets as u64);
+        room::is_there_for(waiting.saturating_mul(self.run.lcores))?;
+        let capture = observer.capture(&spec).map_err(capture_feed::refusal)?;
         let points = serde_json::json!({ "points": capture.points() });
         let answer = protocol::line(id, Ask::Capture.word(), points.to_string());
         self.captures.begin(CaptureFeed::new(capture, &self.run.plan, ask.raw), answer, client)
@@ -149,6 +157,7 @@ impl<'a> Told<'a> {
     /// Begins a trace, which `client` has from here on.
     pub(crate) fn trace(&mut self, ask: &TraceAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
+        room::is_there_for(room::TRACE_BYTES * self.run.lcores)?;
         // Until the client's trace has begun, or has not.
         let _lent = self.run.keeper.as_ref().map(Keeper::lend).transpose()?;
         let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;
