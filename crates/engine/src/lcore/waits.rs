@@ -247,6 +247,7 @@ impl Waits {
             if let Some(wheel) = &mut out.timers {
                 wheel.close();
             }
+            self.due_ns = None;
             return Polling::DONE;
         }
         let timer_ns = out.timers.as_ref().and_then(|wheel| wheel.next_ns());

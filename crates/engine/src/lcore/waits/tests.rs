@@ -336,7 +336,7 @@ fn a_source_that_is_done_has_finished_once_no_timer_is_armed_and_gets_none_from_
     assert_eq!(world.turn(), (at(500), vec!["poll"]));
     world.rig.time.pass(500);
     assert_eq!(world.turn(), (BUSY, vec!["timers"]));
-    assert_eq!(world.turn(), (DONE, vec![]));
+    assert_eq!((world.turn(), world.node.due_ns()), ((DONE, vec![]), None), "the lcore may sleep");
     world.arm(900);
     world.hear();
     assert_eq!(world.seen.lock().unwrap().refused, 1);
