@@ -84,8 +84,10 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::
     let timeout_ns = due_ns.saturating_sub(from_ns).min(SAFETY_TIMEOUT_NS);
     let (fired, armed) = lcore.block(armed, timeout_ns)?;
     let asleep_ns = lcore.now_ns().saturating_sub(from_ns);
+    // The kernel ends a sleep by its own clock, which may be a little ahead of this one.
+    let is_to_a_tick = due_ns.saturating_sub(from_ns) <= SAFETY_TIMEOUT_NS;
     let (cause, rescued, armed) = match fired {
-        Fired::Nothing if lcore.now_ns() >= due_ns => (WakeCause::Timer, false, armed),
+        Fired::Nothing if is_to_a_tick || lcore.now_ns() >= due_ns => (WakeCause::Timer, false, armed),
         Fired::Nothing => examine(lcore, armed)?,
         fired => {
             let cause = cause_of(lcore, fired);
@@ -137,6 +139,14 @@ mod tests {
         answered: bool,
         blocks: Vec<u64>,
         now_ns: Tick,
+        /// By how much less this clock has moved at the end of a block than the kernel's.
+        behind_ns: u64,
+    }
+
+    impl Unannounced {
+        fn new(lost: bool, behind_ns: u64) -> Unannounced {
+            Unannounced { lost, queued: false, answered: false, blocks: Vec::new(), now_ns: 0, behind_ns }
+        }
     }
 
     impl Sleepable for Unannounced {
@@ -160,7 +170,7 @@ mod tests {
             if self.answered || (self.blocks.len() == 2 && !self.lost) {
                 return Ok((Fired::Doorbell, ()));
             }
-            self.now_ns += timeout_ns;
+            self.now_ns += timeout_ns - self.behind_ns;
             self.queued = true;
             Ok((Fired::Nothing, ()))
         }
@@ -178,7 +188,7 @@ mod tests {
     #[test]
     fn a_lost_announcement_is_a_rescue_whoever_answers_and_a_late_one_is_none() {
         for lost in [false, true] {
-            let mut lcore = Unannounced { lost, queued: false, answered: false, blocks: Vec::new(), now_ns: 0 };
+            let mut lcore = Unannounced::new(lost, 0);
             let outcome = sleep(&mut lcore, None).unwrap();
             assert_eq!(lcore.blocks, [SAFETY_TIMEOUT_NS, GRACE_NS]);
             assert!(
@@ -186,6 +196,19 @@ mod tests {
                 "lost: {lost}, {outcome:?}"
             );
             assert!(lcore.answered, "what came is acted on");
+        }
+    }
+
+    /// Messages that wake nobody (`unsolicited_wait`) wait for the end of the sleep. NTP may have
+    /// the kernel's clock run faster than the TSC, so that by the TSC the sleep ends too soon.
+    #[test]
+    fn a_sleep_to_a_tick_that_the_kernel_ends_a_little_early_is_no_rescue() {
+        for until_ns in [500_000_000, SAFETY_TIMEOUT_NS] {
+            let mut lcore = Unannounced::new(true, 50_000);
+            let outcome = sleep(&mut lcore, Some(until_ns)).unwrap();
+            let is_timer = matches!(outcome, SleepOutcome::Slept { cause: WakeCause::Timer, rescued: false, .. });
+            assert!(is_timer, "{outcome:?}");
+            assert_eq!(lcore.blocks, [until_ns], "it waits no longer");
         }
     }
 }
