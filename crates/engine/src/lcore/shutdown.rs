@@ -51,7 +51,8 @@ impl Lcore {
     }
 
     /// Stops the sources and runs on until nothing is in flight on any lcore, which control
-    /// decides, or the drain budget is spent.
+    /// decides. Once the drain budget is spent nobody waits for this lcore any more; if the run has
+    /// failed, it ends.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -92,6 +93,16 @@ impl Lcore {
         }
         if was_busy || self.has_undelivered() {
             control.update(|progress| progress.undelivered += 1);
+        }
+        // Others may have longer, and send to its ports and rings until they end together.
+        let has_failed = !is_told && control.with(|progress| !progress.failures.is_empty());
+        while !is_told && !has_failed {
+            self.run_turn();
+            pulse.beat(false);
+            if self.control.word() != self.seen {
+                self.read_notices()?;
+                is_told = Phase::of(self.seen) == Phase::Ending;
+            }
         }
         Ok(())
     }

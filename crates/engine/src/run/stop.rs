@@ -225,8 +225,8 @@ impl RunningInner {
         while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
     }
 
-    /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is
-    /// gone.
+    /// Waits until nothing is in flight, as far as the lcores' drain budgets go. False if something
+    /// still was where one ran out, or an lcore is gone.
     fn await_quiet(&self) -> bool {
         let deadline = Instant::now() + self.drain;
         let read = |lcore: usize| self.control.pulses[lcore].read();
@@ -234,11 +234,11 @@ impl RunningInner {
         loop {
             let ended = |progress: &Progress| progress.ended > 0;
             if self.control.wait(Some(LOOK_EVERY), ended, ended) {
-                // One has ended by itself: its budget was spent, or it failed.
+                // One has failed, or ended by itself since another has.
                 return false;
             }
             if quiet.look(read) {
-                return true;
+                return self.control.with(|progress| progress.undelivered == 0);
             }
             if Instant::now() >= deadline {
                 return false;

@@ -1,0 +1,75 @@
+//! What a run is given time for as it stops.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use verbline_mem::Batch;
+use verbline_plan::{Loader, Machine, StageSpec};
+
+use super::{COMMON, STOP_LIMIT, end, registry, source, start_with};
+use crate::api::outputs::Outputs;
+use crate::api::registry::Registry;
+use crate::api::stage::Stage;
+use crate::run::stop::RunningInner;
+use crate::setup::assemble::build;
+use crate::stats::counter::Counter;
+
+/// Waits for answers of a peer, which takes its time.
+struct Expects {
+    stopped: Option<Instant>,
+    got: Counter,
+}
+
+const ANSWERED: Duration = Duration::from_millis(150);
+
+impl Stage for Expects {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.stopped = Some(Instant::now());
+    }
+
+    fn awaits_packets(&self) -> bool {
+        let has_come = self.stopped.is_some_and(|stopped| stopped.elapsed() >= ANSWERED);
+        self.got.set(has_come.into());
+        !has_come
+    }
+}
+
+fn stages() -> Registry {
+    let mut registry = registry();
+    registry.stage("expects", StageSpec::default(), |context| {
+        Ok(Box::new(Expects { stopped: None, got: context.counter("got") }))
+    });
+    registry
+}
+
+#[track_caller]
+fn started(text: &str) -> RunningInner {
+    let registry = stages();
+    let machine = Machine { cpus: BTreeSet::from([0, 1, 2, 3]), ..Machine::detect() };
+    let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", &(COMMON.to_owned() + text));
+    let plan = loaded.unwrap_or_else(|faults| panic!("{faults}"));
+    start_with(build(&plan, &registry).unwrap(), |_, _, _| Ok(())).unwrap()
+}
+
+fn lcore(name: &str, cpu: u32, drain: &str) -> String {
+    format!("[lcore.{name}]\ncpu = {cpu}\nburst = 8\nidle = \"event\"\ndrain = \"{drain}\"\n")
+}
+
+#[test]
+fn an_lcore_has_its_own_budget_whatever_others_have() {
+    let text = lcore("a", 0, "0s")
+        + &lcore("b", 1, "20s")
+        + &source("one", "a", "stage.end", "id = 0, count = 1")
+        + &end("end", "a", "")
+        + &source("two", "b", "stage.expects", "id = 1, count = 1")
+        + "[stage.expects]\nuse = \"expects\"\nlcore = \"b\"\n";
+    let mut running = started(&text);
+    let began = Instant::now();
+    let report = running.stop(STOP_LIMIT).unwrap();
+    assert_eq!(report.stage("expects").unwrap().counter("got"), Some(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10) && report.drained);
+}
