@@ -6,6 +6,9 @@
 //! devices costs the lcores nothing under any idle policy. It notifies an lcore by the lcore's
 //! inbox and doorbell ([`crate::control::run_control`]).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -62,7 +65,7 @@ pub(crate) struct WatchedPort {
 }
 
 /// Events of one kind from one source.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
     ports: Vec<String>,
     lcores: Vec<String>,
@@ -76,9 +79,30 @@ type Counts = BTreeMap<(String, String, String), Seen>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventCounts(Arc<Mutex<Counts>>);
 
+/// Queue pairs with an entry of their own, for each kind of event of a device. Those that come
+/// later share one: a port whose connection is made again has a new one each time.
+const QPS_MAX: usize = 64;
+const OTHER_QPS: &str = "other QPs";
+
 impl EventCounts {
-    fn add(&self, key: (String, String, String), ports: Vec<String>, lcores: Vec<String>) {
-        self.lock().entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
+    fn add(&self, mut key: (String, String, String), is_of_qp: bool, ports: Vec<String>, lcores: Vec<String>) {
+        let mut counts = self.lock();
+        if is_of_qp && !counts.contains_key(&key) {
+            let from = (key.0.clone(), key.1.clone(), String::new());
+            let of_kind = counts.range(from..).take_while(|(known, _)| (&known.0, &known.1) == (&key.0, &key.1));
+            if of_kind.count() >= QPS_MAX {
+                key.2 = OTHER_QPS.to_owned();
+            }
+        }
+        let seen = counts.entry(key).or_default();
+        seen.count += 1;
+        for (known, come) in [(&mut seen.ports, ports), (&mut seen.lcores, lcores)] {
+            for name in come {
+                if !known.contains(&name) {
+                    known.push(name);
+                }
+            }
+        }
     }
 
     pub(crate) fn report(&self) -> Vec<EventReport> {
@@ -262,7 +286,8 @@ impl Watching {
         }
         // Those of connections that come and go have one entry together: there is no end of them.
         let source = if of_many && !ports.is_empty() { "a connection of many".to_owned() } else { source.to_string() };
-        self.count(watched, event.kind, source, ports, lcores);
+        let is_of_qp = matches!(event.source, AsyncEventSource::Qp(_));
+        self.counts.add((device.clone(), kind.to_string(), source), is_of_qp, ports, lcores);
         let mut notices = Vec::new();
         for (lcore, places) in &concerned {
             let mut tell = |notice| notices.push((lcore.index, notice));
@@ -292,11 +317,6 @@ impl Watching {
         if !notices.is_empty() {
             self.control.notify_all(notices);
         }
-    }
-
-    fn count(&self, on: &Watched, kind: AsyncEventKind, source: String, ports: Vec<String>, lcores: Vec<String>) {
-        let key = (on.device.clone(), kind.to_string(), source);
-        self.counts.add(key, ports, lcores);
     }
 
     /// The kernel wants the device back, and waits. False: it need not be looked at again.
@@ -348,26 +368,5 @@ impl Watched {
 impl WatchedLcore {
     fn port(&self, place: usize) -> String {
         self.ports[place].name.clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn a_thread_that_does_not_end_is_waited_for_until_the_limit_and_named() {
-        let (go, gone) = mpsc::channel::<()>();
-        let (stop, sleeper) = doorbell().unwrap();
-        let thread = std::thread::spawn(move || _ = gone.recv());
-        let mut watch = Watch { counts: EventCounts::default(), stop, lcore: "a".to_owned(), thread: Some(thread) };
-        let began = Instant::now();
-        let stuck = watch.end(began + Duration::from_millis(50)).expect("it does not end");
-        assert!(began.elapsed() < Duration::from_secs(10));
-        assert_eq!((&*stuck.lcore, &*stuck.who), ("a", "the thread that reads the devices' events"));
-        assert!(watch.end(Instant::now()).is_none(), "nobody waits for it again");
-        drop((go, sleeper));
     }
 }
