@@ -28,13 +28,17 @@ pub struct ChangedPort {
 
 impl RunningInner {
     pub(super) fn change_ports(&self, plan: &Plan) -> Result<Vec<ChangedPort>, Diagnostics> {
+        self.change_ports_within(plan, DRAINED_WITHIN)
+    }
+
+    pub(super) fn change_ports_within(&self, plan: &Plan, limit: Duration) -> Result<Vec<ChangedPort>, Diagnostics> {
         let mut known = self.known();
         let changes = known.plan.port_changes(plan)?;
         let mut after = known.plan.clone();
         for PortChange { port, keys } in &changes {
             keys.iter().for_each(|key| after.take(*port, key));
         }
-        let mut asking = Asking { run: self, until: Instant::now() + DRAINED_WITHIN, changed: Vec::new() };
+        let mut asking = Asking { run: self, until: Instant::now() + limit, changed: Vec::new() };
         // While what is known is of before: who sends to whom otherwise.
         let ids: Vec<PortId> = known.plan.ports().iter().map(|port| port.id).collect();
         let destinations: Vec<_> = ids.into_iter().map(|port| (port, known.destination(&after, port))).collect();
@@ -99,7 +103,8 @@ impl Asking<'_> {
             Ok(None) => ChangeOutcome::Taken { held: Duration::ZERO },
             Err(error) => ChangeOutcome::Refused(error.to_string()),
         };
-        if matches!(outcome, ChangeOutcome::Taken { .. } | ChangeOutcome::NextConnection) {
+        // What is still drained has them soon; and if it goes down before, what takes its place.
+        if matches!(outcome, ChangeOutcome::Taken { .. } | ChangeOutcome::NextConnection | ChangeOutcome::Draining) {
             known.take(port, &keys);
         }
         let port = known.plan[port].name.clone();

@@ -2,6 +2,7 @@
 //! while they have no work. What plans that fan out and in do.
 
 mod attributes;
+mod changing;
 mod draining;
 mod full;
 mod retries;

@@ -1,0 +1,32 @@
+//! Plans that are read again while a run goes on.
+
+use std::time::Duration;
+
+use super::retries::{loaded, port};
+use super::{STOP_LIMIT, end, lcores, registry, source, start_with};
+use crate::control::change::ChangeOutcome;
+use crate::setup::assemble::build;
+
+/// It has them as soon as it is drained, and so has the connection that takes its place.
+#[test]
+fn a_port_that_is_not_drained_in_time_runs_with_what_the_plan_says_then() {
+    let text = |keys: &str| {
+        lcores(&["a"], "event")
+            + &port("told", &format!("peer = \"port.usual\"\n{keys}"))
+            + &port("usual", "peer = \"port.told\"")
+            + &source("one", "a", "stage.end", "id = 0, count = 1")
+            + &end("end", "a", "work_us = 400_000")
+    };
+    let [before, after] = ["retry_cnt = 5", "retry_cnt = 2"].map(|keys| loaded(&text(keys)));
+    let mut running = start_with(build(&before, &registry()).unwrap(), |_, _, _| Ok(())).unwrap();
+    // The lcore is in its stage, and looks at nothing else.
+    std::thread::sleep(Duration::from_millis(50));
+    let changed = running.change_ports_within(&after, Duration::from_millis(50)).unwrap();
+    assert_eq!(changed.len(), 1);
+    assert_eq!(changed[0].outcome, ChangeOutcome::Draining);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(running.change_ports_within(&after, Duration::from_secs(5)).unwrap(), [], "it has it");
+    let back = running.change_ports_within(&before, Duration::from_secs(5)).unwrap();
+    assert!(matches!(back[0].outcome, ChangeOutcome::Taken { .. }), "{back:?}");
+    running.stop(STOP_LIMIT).unwrap();
+}
