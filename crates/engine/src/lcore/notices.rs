@@ -56,17 +56,7 @@ impl Lcore {
             Notice::Connections { port } if port < self.ports.len() => self.service_reconnect(port),
             Notice::Connections { port } => self.service_connections(port),
             Notice::Watch => self.take_watch(),
-            Notice::LinkChanged { up } => {
-                let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
-                for place in 0..self.ports.len() {
-                    let stats = &self.ports[place].stats;
-                    // A device may report a link as up more than once.
-                    if stats.link_down.value() != u64::from(!up) {
-                        stats.link_down.set((!up).into());
-                        self.notify_stages(place, change);
-                    }
-                }
-            }
+            Notice::LinkChanged { up } => self.link_changed(up),
             Notice::CqOverrun => {
                 self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::OVERRUN));
                 return Err(io::Error::other(
@@ -171,9 +161,31 @@ impl Lcore {
         many[at].hand_on_early(ctx)
     }
 
+    /// The link under all ports, those with many connections too.
+    fn link_changed(&mut self, up: bool) {
+        let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
+        for place in 0..self.ports.len() + self.state.many.len() {
+            let (port, stats) = match place.checked_sub(self.ports.len()) {
+                None => (self.ports[place].index, &self.ports[place].stats),
+                Some(at) => (self.state.many[at].index, &self.state.many[at].stats),
+            };
+            // A device may report a link as up more than once.
+            if stats.link_down.value() != u64::from(!up) {
+                stats.link_down.set((!up).into());
+                self.tell_of_port(port, change);
+            }
+        }
+    }
+
     fn notify_stages(&mut self, port: usize, change: PortChange) {
-        let Some(port) = self.ports.get(port) else { return };
-        let event = PortEvent { port: port.index, change };
+        if let Some(port) = self.ports.get(port).map(|port| port.index) {
+            self.tell_of_port(port, change);
+        }
+    }
+
+    /// Tells the stages of a port, by its place in the plan.
+    fn tell_of_port(&mut self, port: u16, change: PortChange) {
+        let event = PortEvent { port, change };
         self.tell_nodes(event.port, Call::PortEvent, |node, state| node.port_event(event, state));
         // The next turn sends what the stages sent, whether or not anything else arrives.
         self.settled = false;

@@ -11,6 +11,7 @@ use verbline_ring::Waker;
 use verbline_verbs::Transport;
 
 use super::Lcore;
+use super::turn_tests::add_many;
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, PortChange, PortEvent, Stage};
 use crate::control::notice::Notice;
@@ -230,5 +231,30 @@ proptest! {
             let link_down = |port: &crate::ports::single_port::Port| port.stats.link_down.value();
             prop_assert!(lcore.ports.iter().all(|port| link_down(port) == u64::from(!up)));
         }
+    }
+}
+
+#[test]
+fn the_link_under_a_port_with_many_connections_is_known_like_any_other() {
+    let rig = Rig::new(1);
+    let source = rig.source();
+    let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
+    let pair = |place| rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, place)).unwrap();
+    let ports = [0, 1].map(|place| port(place, pair(place), None, None, None)).into();
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let (control, told) = (Arc::new(Control::new(vec![waker])), Seen::default());
+    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Witness(Arc::clone(&told))));
+    let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
+    let (mut lcore, _) = rig.lcore(&control, parts);
+    // In the place of the second one, of which the stage is told.
+    lcore.ports.pop();
+    add_many(&rig, &mut lcore, None);
+    lcore.state.many[0].index = 1;
+    for (up, changes) in [(false, 2), (false, 0), (true, 2)] {
+        control.notify(0, Notice::LinkChanged { up });
+        lcore.read_notices().unwrap();
+        let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
+        assert_eq!(take(&told), &[0, 1].map(|port| PortEvent { port, change })[..changes]);
+        assert_eq!(lcore.state.many[0].stats.link_down.value(), u64::from(!up));
     }
 }

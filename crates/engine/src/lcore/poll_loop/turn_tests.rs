@@ -60,7 +60,7 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
 }
 
 /// A port with many connections, none of which has come yet. Gives what its cm thread has.
-fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
+pub(super) fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
     let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap());
     let port = MultiPort::new(MultiPortSpec {
