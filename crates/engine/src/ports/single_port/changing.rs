@@ -31,7 +31,10 @@ impl Port {
             Some(_) => return change.refuse("its send queue is still being drained for a change before this one"),
             // Asked again as it ended.
             None if change.is_over() => return,
-            None if self.health != Health::Up => return change.refuse("its queue pair is down"),
+            None if self.health != Health::Up => {
+                self.is_paused &= !matches!(change.asked, Asked::Resume);
+                return change.refuse("its queue pair is down");
+            }
             None => {}
         }
         let done = match &change.asked {
@@ -89,9 +92,18 @@ impl Port {
 
     /// The port goes down: what it was asked is not done.
     pub(in crate::ports) fn end_changing(&mut self) {
-        self.is_paused = false;
         if let Some(Changing { change, .. }) = self.changing.take() {
             change.refuse("its queue pair went down while its send queue was drained");
+        }
+    }
+
+    /// The port has another queue pair, which holds what is sent if the one before was to.
+    pub(in crate::ports) fn pause_again(&mut self) {
+        if self.is_paused
+            && let Err(error) = self.qp.to_sqd(false)
+        {
+            self.is_paused = false;
+            tracing::error!(port = %self.name, %error, "the port was paused, and sends again by its new queue pair");
         }
     }
 

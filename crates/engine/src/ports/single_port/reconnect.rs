@@ -114,6 +114,7 @@ impl Port {
         self.stats.down_reason.set(0);
         self.health = Health::Up;
         self.arm_again();
+        self.pause_again();
         if let Some(side) = &mut self.reconnect {
             let old = mem::replace(&mut side.connection, connection);
             side.release = Release::No;

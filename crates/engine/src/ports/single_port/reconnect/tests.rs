@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use verbline_mem::Batch;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{CompletionQueue, Completions, QueuePair, Transport};
+use verbline_verbs::{CompletionQueue, Completions, QpState, QueuePair, Transport};
 
 use super::*;
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::connection::mailbox_ends::{Reconnecting, first_connection};
+use crate::control::change::{Asked, Change};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::operations::operation::{Operation, OperationError};
@@ -278,5 +279,27 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
         assert_eq!(cq.poll(&mut completions), 1);
         port.complete::<false>(&completions.as_slice()[0], &mut lcore.ctx);
         assert_eq!(port.stats.stale.value(), 1, "the marker twice");
+    }
+}
+
+/// Who has paused it counts on that until he says otherwise.
+#[test]
+fn a_port_that_is_paused_is_so_with_another_queue_pair_too() {
+    for resumes_meanwhile in [false, true] {
+        let line = Line::new();
+        let mut port = line.port(None);
+        port.change(Change::new(Asked::Pause), 0);
+        assert!(port.is_paused);
+        line.release(&mut port);
+        let resume = Change::new(Asked::Resume);
+        if resumes_meanwhile {
+            port.change(Arc::clone(&resume), 0);
+        }
+        line.replace(&mut port, &mut []);
+        let held = (true, QpState::Sqd);
+        let expected = if resumes_meanwhile { (false, QpState::Rts) } else { held };
+        assert_eq!((port.is_paused, port.qp.state()), expected);
+        port.change(Change::new(Asked::Resume), 0);
+        assert_eq!((port.is_paused, port.qp.state(), port.health), (false, QpState::Rts, Health::Up));
     }
 }
