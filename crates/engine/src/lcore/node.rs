@@ -45,6 +45,8 @@ pub(crate) struct Node {
     /// The ports that lead to the stage and those that it leads to, by their places in the plan.
     ports: Box<[u16]>,
     held: Held,
+    /// The stage was told that the run is stopping.
+    has_stopped: bool,
     /// It was said that the stage swaps its input.
     told_of_swap: bool,
 }
@@ -93,6 +95,7 @@ impl Node {
             waits,
             ports: spec.ports,
             held: Held { rings: 0, input: spec.input, polling: Polling::EACH_LOOP },
+            has_stopped: false,
             told_of_swap: false,
         }
     }
@@ -118,9 +121,20 @@ impl Node {
         self.links.iter().flat_map(Output::sinks).map(|&sink| sink.into())
     }
 
+    /// Whether the stage is still to be told that the run is stopping.
+    pub(crate) fn is_to_stop(&self) -> bool {
+        !self.has_stopped
+    }
+
+    /// Whether a ring holds the stage back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.rings > 0
+    }
+
     /// Tells the stage that the run is stopping. A source is not polled from now on; its operations
     /// still come back to it.
     pub(crate) fn stop(&mut self, lcore: &mut LcoreState) {
+        self.has_stopped = true;
         if let Some(timers) = self.timers.as_mut().filter(|_| self.source) {
             timers.close();
         }

@@ -281,9 +281,7 @@ impl Lcore {
         }
         busy |= self.publish::<WATCHED>();
         // One question in a turn that had work: whether any ring of the plan holds back.
-        if !self.holds.is_empty() && update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes) {
-            (self.polling, self.pollers, busy) = (Polling::EACH_LOOP, self.nodes.len(), true);
-        }
+        busy |= !self.holds.is_empty() && self.hold_back();
         self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.state.ctx.sinks));
         if MANY {
             self.settled &= self.state.many.iter().all(|port| port.is_settled(&self.state.ctx));
@@ -291,11 +289,20 @@ impl Lcore {
         busy
     }
 
+    /// Holds nodes back or lets them run again. True if one may run again.
+    pub(super) fn hold_back(&mut self) -> bool {
+        let let_go = update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes);
+        if let_go {
+            (self.polling, self.pollers) = (Polling::EACH_LOOP, self.nodes.len());
+        }
+        let_go
+    }
+
     /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no
     /// doorbell when it empties.
     // Always a part of its callers, which are the kinds of `work`: an lcore runs one of them.
     #[inline(always)]
-    fn publish<const WATCHED: bool>(&mut self) -> bool {
+    pub(super) fn publish<const WATCHED: bool>(&mut self) -> bool {
         let mut busy = false;
         for ring in &mut self.rings_out {
             let pushed = match WATCHED {

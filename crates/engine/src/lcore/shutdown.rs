@@ -55,13 +55,7 @@ impl Lcore {
     /// failed, it ends.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.state.ctx.stats.calling.set(Call::Stop.of(index));
-            node.stop(&mut self.state);
-            self.polling = self.polling.min(node.polling());
-        }
-        self.state.ctx.stats.calling.clear();
-        self.settled = false;
+        let mut is_stopped = self.stop_nodes(false);
         self.ports.iter_mut().for_each(Port::drain);
         self.state.many.iter_mut().for_each(MultiPort::drain);
         let control = Arc::clone(&self.control);
@@ -81,10 +75,14 @@ impl Lcore {
             if is_told {
                 break;
             }
+            is_stopped = is_stopped || self.stop_nodes(false);
             was_busy = self.run_turn();
             // A notice may have made the lcore take turns.
             let is_awaited = has_notices || was_busy || self.has_undelivered();
             pulse.beat(is_awaited || self.nodes.iter().any(Node::awaits_packets));
+        }
+        if !is_stopped {
+            self.stop_nodes(true);
         }
         // Where the budget is spent, a last turn finds what is still on its way, however small the
         // budget was.
@@ -105,6 +103,33 @@ impl Lcore {
             }
         }
         Ok(())
+    }
+
+    /// Tells the stages that the run is stopping. One that a ring holds back is told once it may run
+    /// again, or now if `held_too`: what it sends finds room like the rest. True if all are told.
+    fn stop_nodes(&mut self, held_too: bool) -> bool {
+        loop {
+            let mut are_all = true;
+            for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_to_stop()) {
+                if node.is_held() && !held_too {
+                    are_all = false;
+                    continue;
+                }
+                self.state.ctx.stats.calling.set(Call::Stop.of(index));
+                node.stop(&mut self.state);
+                self.polling = self.polling.min(node.polling());
+            }
+            self.state.ctx.stats.calling.clear();
+            self.settled = false;
+            // A ring that holds back has room for what is sent in one turn, and the next turn comes.
+            let let_go = !self.holds.is_empty() && {
+                self.publish::<true>();
+                self.hold_back()
+            };
+            if are_all || !let_go {
+                return are_all;
+            }
+        }
     }
 
     /// Whether something waits to be sent, or for the completion of its send.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, StageSpec};
 
-use super::{COMMON, STOP_LIMIT, end, registry, source, start_with};
+use super::{COMMON, OUT, STOP_LIMIT, end, registry, seen, source, start_with};
 use crate::api::outputs::Outputs;
 use crate::api::registry::Registry;
-use crate::api::stage::Stage;
+use crate::api::stage::{Next, Stage};
 use crate::run::stop::RunningInner;
 use crate::setup::assemble::build;
 use crate::stats::counter::Counter;
@@ -38,10 +38,40 @@ impl Stage for Expects {
     }
 }
 
+/// Sends as much as it may in one turn, and keeps a batch for the next one, or for the stop.
+struct Keeper {
+    kept: Batch,
+    made: Counter,
+}
+
+impl Stage for Keeper {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        // What it has kept, and a batch more; another one it keeps.
+        for _ in 0..2 {
+            out.send_batch(OUT, &mut self.kept);
+            assert_eq!(out.alloc_bulk(&mut self.kept, 8), 8, "all were sent");
+            for packet in self.kept.as_mut_slice() {
+                packet.set_mark(self.made.value());
+                assert!(packet.fill(&packet.mark().to_le_bytes()));
+                self.made.add(1);
+            }
+        }
+        Next::Busy
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        out.send_batch(OUT, &mut self.kept);
+    }
+}
+
 fn stages() -> Registry {
     let mut registry = registry();
     registry.stage("expects", StageSpec::default(), |context| {
         Ok(Box::new(Expects { stopped: None, got: context.counter("got") }))
+    });
+    let spec = StageSpec { outputs: &["out"], source: true, holds_packets: 8, ..StageSpec::default() };
+    registry.stage("keeper", spec, |context| {
+        Ok(Box::new(Keeper { kept: Batch::with_capacity(8), made: context.counter("made") }))
     });
     registry
 }
@@ -72,4 +102,19 @@ fn an_lcore_has_its_own_budget_whatever_others_have() {
     let report = running.stop(STOP_LIMIT).unwrap();
     assert_eq!(report.stage("expects").unwrap().counter("got"), Some(1), "{:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(10) && report.drained);
+}
+
+#[test]
+fn what_a_stage_keeps_until_the_run_stops_is_held_back_like_the_rest() {
+    let text = lcore("a", 0, "20s")
+        + &lcore("b", 1, "20s")
+        + "[stage.keeper]\nuse = \"keeper\"\nlcore = \"a\"\npool = \"p\"\nout = { out = \"ring.slow\" }\n"
+        + "[ring.slow]\nto = \"stage.end\"\ndepth = 8\nfull = \"hold\"\n"
+        + &end("end", "b", "work_us = 300");
+    let mut running = started(&text);
+    std::thread::sleep(Duration::from_millis(30));
+    let report = running.stop(STOP_LIMIT).unwrap();
+    let made = report.stage("keeper").unwrap().counter("made").unwrap();
+    assert!(report.ring("slow").unwrap().full > 0, "{report:#?}");
+    assert_eq!((seen(&report, "end", 0), report.drained), (made, true), "{:?}", report.drops);
 }
