@@ -75,7 +75,10 @@ impl ReadReplies {
     /// Whether [`add`](Self::add) would take another.
     pub(crate) fn has_room(&self, limit: u8) -> bool {
         let limit = usize::from(limit.min(READS_MAX));
-        limit > 0 && (self.entries.len() < limit || self.entries.front().is_some_and(|oldest| !oldest.is_new))
+        // Those that were never answered in full are the last ones. There are more than the limit
+        // if it was lowered.
+        let last_to_go = self.entries.len().checked_sub(limit);
+        limit > 0 && last_to_go.is_none_or(|at| self.entries.get(at).is_some_and(|entry| !entry.is_new))
     }
 
     /// A new request, of which `limit` may be under way.

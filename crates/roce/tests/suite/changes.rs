@@ -1,7 +1,7 @@
 //! What a program changes of a connection that is open: rights, and that sends are held.
 
 use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
-use verbline_roce::wire::{SendEnd, WriteEnd};
+use verbline_roce::wire::{AtomicExtension, AtomicOp, SendEnd, WriteEnd};
 use verbline_roce::{Engine, Operation, Status};
 
 use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS, remote, statuses};
@@ -38,6 +38,23 @@ fn an_unreliable_connection_heeds_a_right_that_was_taken_back_too() {
     pair.a.send(1, to, 8);
     let sent = pair.a.all(0);
     assert_eq!(pair.b.take(0, &sent[0]), Err(Discard::Refused));
+}
+
+/// Regression: an atomic for which there was no place any more was carried out, and then refused.
+#[test]
+fn an_atomic_is_carried_out_only_if_its_answer_can_be_kept() {
+    let mut pair = Pair::rc(Retries::default(), RIGHTS);
+    let (rkey, addr) = pair.b.remote;
+    let add = Operation::Atomic(AtomicExtension { addr, rkey, op: AtomicOp::FetchAdd(1) });
+    (1..=2).for_each(|id| pair.a.send(id, add, 8));
+    pair.a.all(0).iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    assert!(pair.b.next(0).is_some(), "the answer to the first of them");
+    let serving = Serving { reads: 1, ..Serving::default() };
+    pair.b.qp.change(&Changes { serving, ..changes(RIGHTS) });
+    pair.a.send(3, add, 8);
+    pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram));
+    assert!(pair.b.qp.is_failed());
+    assert_eq!(pair.b.memory.bytes(rkey, addr, 8), 2u64.to_ne_bytes());
 }
 
 #[test]
