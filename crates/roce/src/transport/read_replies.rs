@@ -15,10 +15,12 @@ pub(crate) enum Asked {
         reth: Reth,
         /// Its packets.
         packets: u32,
-        /// Where the answer under way began.
-        begin: u32,
+        /// Of the answer under way, the first packet, and the one behind the last.
+        range: (u32, u32),
         /// The next packet of it.
         next: u32,
+        /// The READ's bytes up to its end.
+        until: u32,
     },
     Atomic {
         extension: AtomicExtension,
@@ -62,6 +64,13 @@ pub(crate) enum Part {
     Original(u64),
 }
 
+impl Asked {
+    /// A READ that is answered in as many packets.
+    pub(crate) fn read(reth: Reth, packets: u32) -> Asked {
+        Asked::Read { reth, packets, range: (0, packets), next: 0, until: reth.len }
+    }
+}
+
 impl ReadReplies {
     pub(crate) fn new() -> ReadReplies {
         ReadReplies { entries: VecDeque::with_capacity(usize::from(READS_MAX)), pending: 0 }
@@ -97,8 +106,8 @@ impl ReadReplies {
         Ok(())
     }
 
-    /// A READ is asked for again, perhaps in part: whether it is one of ours. Numbers come again
-    /// after 2^24 packets: of two that have it, the later is meant.
+    /// A READ is asked for again, perhaps in part, from one of its packets on: whether it is one of
+    /// ours. Numbers come again after 2^24 packets: of two that have it, the later is meant.
     pub(crate) fn read_again(&mut self, psn: Psn, mtu: u32, again: &Reth) -> bool {
         let found = self.entries.iter_mut().rev().find_map(|entry| {
             let Asked::Read { reth, packets, .. } = entry.asked else { return None };
@@ -108,10 +117,11 @@ impl ReadReplies {
         let Some((entry, reth, packets, at)) = found else { return false };
         let skipped = at * mtu;
         let rest = Reth { addr: reth.addr.wrapping_add(u64::from(skipped)), len: reth.len - skipped, ..reth };
-        if rest != *again {
+        if (again.addr, again.rkey) != (rest.addr, rest.rkey) || again.len > rest.len {
             return false;
         }
-        entry.asked = Asked::Read { reth, packets, begin: at, next: at };
+        let range = (at, at + again.len.div_ceil(mtu).max(1));
+        entry.asked = Asked::Read { reth, packets, range, next: at, until: skipped + again.len };
         self.pending += usize::from(!entry.is_pending);
         entry.is_pending = true;
         true
@@ -135,14 +145,14 @@ impl ReadReplies {
         }
         let entry = self.entries.iter().find(|entry| entry.is_pending)?;
         Some(match entry.asked {
-            Asked::Read { reth, packets, begin, next } => {
+            Asked::Read { reth, range: (begin, end), next, until, .. } => {
                 let offset = next * mtu;
                 let part = Part::Data {
                     addr: reth.addr.wrapping_add(u64::from(offset)),
                     rkey: reth.rkey,
-                    len: (reth.len - offset).min(mtu) as usize,
+                    len: (until - offset).min(mtu) as usize,
                     is_first: next == begin,
-                    is_last: next + 1 == packets,
+                    is_last: next + 1 == end,
                 };
                 Reply { psn: entry.psn.plus(next), part }
             }
@@ -154,9 +164,9 @@ impl ReadReplies {
     pub(crate) fn sent(&mut self) {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.is_pending) else { return };
         let is_over = match &mut entry.asked {
-            Asked::Read { packets, next, .. } => {
+            Asked::Read { range: (_, end), next, .. } => {
                 *next += 1;
-                next == packets
+                next == end
             }
             Asked::Atomic { .. } => true,
         };
@@ -194,7 +204,7 @@ mod tests {
         assert!(matches!(answered(&mut kept), Some(Part::Original(6))));
         let reads = [1, 2].map(|rkey| Reth { addr: 0, rkey, len: 9 });
         for reth in reads {
-            add(&mut kept, Asked::Read { reth, packets: 1, begin: 0, next: 0 });
+            add(&mut kept, Asked::read(reth, 1));
         }
         assert!(kept.read_again(psn, 256, &reads[1]) && !kept.read_again(psn, 256, &reads[0]));
         assert!(matches!(answered(&mut kept), Some(Part::Data { rkey: 2, .. })));

@@ -242,7 +242,7 @@ impl Responder {
             cx.memory.check(place, u64::from(reth.len))?;
         }
         let packets = reth.len.div_ceil(self.mtu).max(1);
-        self.answer_later(Asked::Read { reth: *reth, packets, begin: 0, next: 0 }, packets)
+        self.answer_later(Asked::read(*reth, packets), packets)
     }
 
     fn atomic<M: Memory>(

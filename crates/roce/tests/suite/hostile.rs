@@ -147,7 +147,7 @@ fn that_asks_for_something_else_by_an_old_number() {
     for other in [
         Reth { addr: at.addr + 1, ..reth },
         Reth { rkey: at.rkey + 1, ..reth },
-        Reth { len: 599, ..reth },
+        Reth { len: 601, ..reth },
         Reth { len: u32::MAX, ..reth },
     ] {
         costs_nothing(&mut pair, &forged(PSNS[0], Rc::ReadRequest(other), b""), Discard::OutsideWindow);
@@ -157,6 +157,40 @@ fn that_asks_for_something_else_by_an_old_number() {
     }
     pair.b.take(0, &forged(PSNS[0], Rc::ReadRequest(reth), b"")).expect_err("the true one, again");
     assert_eq!(pair.b.all(0).len(), 3);
+}
+
+/// Regression: only what is missing from a packet to the end was answered again. A peer may ask for
+/// any part that begins with a packet of the answer, and gets no more than that.
+#[test]
+fn that_asks_for_a_part_of_what_was_read_is_answered_with_it() {
+    let mut pair = pair();
+    let at = Remote { rkey: pair.b.remote.0, addr: pair.b.remote.1 };
+    let bytes: Vec<u8> = (0..1000u32).map(|index| (index / 4) as u8).collect();
+    pair.b.memory.fill(at.rkey, at.addr, &bytes);
+    pair.a.send(1, Operation::Read(at), 1000);
+    pair.settle(0);
+    assert_eq!(pair.a.completions().len(), 1);
+    let mtu = MTU.bytes();
+    for (packet, len) in [(1, mtu), (1, 2 * mtu), (2, 10), (0, 999), (3, 1000 - 3 * mtu), (1, 0)] {
+        let from = packet * mtu;
+        let part = Reth { addr: at.addr + u64::from(from), rkey: at.rkey, len };
+        let asked = forged(PSNS[0].plus(packet), Rc::ReadRequest(part), b"");
+        assert_eq!(pair.b.take(0, &asked), Err(Discard::Duplicate));
+        let answers = pair.b.all(0);
+        let packets: Vec<_> = answers.iter().map(Datagram::packet).collect();
+        let got: Vec<u8> = packets.iter().flat_map(|packet| packet.payload.to_vec()).collect();
+        assert_eq!(got, bytes[from as usize..][..len as usize]);
+        assert_eq!(packets.len() as u32, len.div_ceil(mtu).max(1));
+        for (index, answer) in packets.iter().enumerate() {
+            let (is_first, is_last) = (index == 0, index + 1 == packets.len());
+            let Segment::Rc(Rc::ReadResponse(part)) = answer.segment else { panic!("{answer:?}") };
+            assert_eq!(matches!(part, wire::ReadPart::First(_) | wire::ReadPart::Only(_)), is_first);
+            assert_eq!(matches!(part, wire::ReadPart::Last(_) | wire::ReadPart::Only(_)), is_last);
+            assert_eq!(answer.bth.psn, PSNS[0].plus(packet + index as u32));
+        }
+    }
+    let beyond = Reth { addr: at.addr + u64::from(mtu), rkey: at.rkey, len: 1000 };
+    costs_nothing(&mut pair, &forged(PSNS[0].plus(1), Rc::ReadRequest(beyond), b""), Discard::OutsideWindow);
 }
 
 /// Everything that was ever sent, sent again: nothing happens twice, and one datagram is answered
