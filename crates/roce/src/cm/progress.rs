@@ -194,6 +194,12 @@ impl Manager {
         let is_its = |remote_id: u32| remote_id == disconnect.local_id;
         let (place, id, _, state) = match found {
             Ok(found) if is_its(found.2) => found,
+            // The other side's number came with the reply, which was lost or is yet to come. The
+            // other side need not wait; it rejects what asks once more.
+            Ok((.., State::Requesting)) => {
+                self.answer(from, transaction, Message::Disconnected(bye));
+                return Err(CmDiscard::NoConnection);
+            }
             Ok(_) => return Err(CmDiscard::NoConnection),
             // Has been forgotten here, by a restart perhaps: the other side need not wait.
             Err(why) => {

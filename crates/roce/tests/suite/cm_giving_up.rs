@@ -66,3 +66,21 @@ fn who_asks_again_hears_that_the_connection_has_ended() {
     assert_eq!((rejected, said.of, said.reason), (id, Rejected::Request, reason::STALE));
     assert!(two.client.is_empty());
 }
+
+/// Regression: one who was accepted, and whose reply was lost, did not answer the end that came
+/// next: the other side waited for it in vain.
+#[test]
+fn an_end_that_comes_before_the_reply_is_answered_and_changes_nothing() {
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    two.server.transmit().expect("a reply, which is lost");
+    two.server.disconnect(0, incoming).expect("accepted");
+    let end = two.server.transmit().expect("a request");
+    assert_eq!(two.bring_client(&end), Err(CmDiscard::NoConnection));
+    let answer = two.client.transmit().expect("an answer");
+    assert_eq!((two.client.transmit(), two.client.poll()), (None, None));
+    two.bring_server(&answer).expect("taken");
+    assert_eq!(two.server.poll(), Some(Event::Disconnected(incoming)));
+    assert!(two.client.deadline_ns().is_some(), "{id:?} still asks");
+}
