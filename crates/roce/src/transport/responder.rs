@@ -56,7 +56,7 @@ pub(crate) struct Serve<'a, M> {
 }
 
 /// Longer than any message may be.
-const TOO_LONG_BYTES: u64 = 1 << 31;
+pub(crate) const TOO_LONG_BYTES: u64 = 1 << 31;
 
 impl Responder {
     pub(crate) fn new(expected: Psn, mtu: u32, serving: Serving) -> Responder {

@@ -5,7 +5,7 @@ use crate::transport::counters::Discard;
 use crate::transport::inbox::{Message, Misplaced};
 use crate::transport::outgoing::Outgoing;
 use crate::transport::refusal::{Halt, INVALID, Refusal};
-use crate::transport::responder::{Serve, Underway, fits_part};
+use crate::transport::responder::{Serve, TOO_LONG_BYTES, Underway, fits_part};
 use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::wire::{Bth, Deth, Psn, Qpn, Reth, Segment, SendEnd, Uc, WriteEnd};
 use crate::work::{Completed, Status};
@@ -150,6 +150,9 @@ impl UnreliableReceiver {
             }
             (Uc::Write { first: Some(reth), last }, _) => {
                 let Reth { addr, rkey, len: left } = reth;
+                if u64::from(left) > TOO_LONG_BYTES {
+                    return Err(Halt::Discard(Discard::Unfitting));
+                }
                 let place = Place { owner: cx.owner, key: rkey, right: Right::RemoteWrite, addr };
                 if left > 0 && cx.memory.check(place, u64::from(left)).is_err() {
                     return Err(Halt::Discard(Discard::Refused));
@@ -173,7 +176,8 @@ impl UnreliableReceiver {
         is_first: bool,
         payload: &[u8],
     ) -> Result<Underway, Halt> {
-        if !fits_part(payload, self.mtu, is_first, last.is_some()) {
+        let received = before + payload.len() as u64;
+        if !fits_part(payload, self.mtu, is_first, last.is_some()) || received > TOO_LONG_BYTES {
             return Err(Halt::Discard(Discard::Unfitting));
         }
         if !cx.inbox.hold(cx.memory) {
@@ -183,7 +187,6 @@ impl UnreliableReceiver {
             Misplaced::TooLong => Refusal { local: Status::LocalLength, ..INVALID },
             Misplaced::Denied => Refusal { local: Status::LocalProtection, ..INVALID },
         })?;
-        let received = before + payload.len() as u64;
         Ok(match last {
             Some(end) => {
                 let completed = Completed::Receive(with_immediate(end));
@@ -228,5 +231,64 @@ impl UnreliableReceiver {
             cx.inbox.complete(Message { completed, bytes: received, solicited: bth.solicited, source: None });
         }
         Ok(if last.is_some() { Underway::Nothing } else { Underway::Write { addr, rkey, left, received } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Denied, Owner, Sge};
+    use crate::transport::configuration::{Receives, Rights};
+    use crate::transport::counters::Counters;
+    use crate::transport::inbox::Inbox;
+    use crate::wire::AtomicOp;
+
+    /// As much as is asked for.
+    struct Endless;
+
+    impl Memory for Endless {
+        fn read(&mut self, _: Place, _: &mut [u8]) -> Result<(), Denied> {
+            Ok(())
+        }
+        fn write(&mut self, _: Place, _: &[u8]) -> Result<(), Denied> {
+            Ok(())
+        }
+        fn check(&mut self, _: Place, _: u64) -> Result<(), Denied> {
+            Ok(())
+        }
+        fn atomic(&mut self, _: Place, _: AtomicOp) -> Result<u64, Denied> {
+            Ok(0)
+        }
+        fn invalidate(&mut self, _: Owner, _: u32) -> Result<(), Denied> {
+            Ok(())
+        }
+    }
+
+    /// Regression: one of more than 2^32 bytes completed with a length that had wrapped around.
+    #[test]
+    fn a_message_of_more_than_2_to_the_31_bytes_is_forgotten() {
+        let mtu = 4096;
+        for (before, is_taken) in [(TOO_LONG_BYTES - u64::from(mtu), true), (TOO_LONG_BYTES, false), (1 << 32, false)] {
+            let mut inbox = Inbox::new(Receives::Own(1), 2);
+            let sge = Sge { addr: 0, len: u32::MAX, key: 1 };
+            inbox.post(7, &[sge, sge]).expect("room");
+            let owner = Owner { domain: 1, qpn: Qpn::new(2) };
+            let rights = Rights { write: true, read: false, atomic: false };
+            let mut counters = Counters::default();
+            let mut receiver = UnreliableReceiver::new(Psn::new(5), mtu);
+            receiver.message = Underway::Send { received: before };
+            let mut memory = Endless;
+            let mut cx = Serve { owner, rights, inbox: &mut inbox, memory: &mut memory, counters: &mut counters };
+            let last = Uc::Send { first: false, last: Some(WriteEnd::Plain) };
+            let taken = receiver.packet(&mut cx, &Bth::new(owner.qpn, Psn::new(5)), last, &[0; 4096]);
+            assert_eq!(taken.is_ok(), is_taken, "{before}");
+            let bytes = inbox.poll().map(|completion| completion.bytes);
+            assert_eq!(bytes, is_taken.then_some(1 << 31), "{before}");
+            let long = Reth { addr: 0, rkey: 1, len: 1 << 31 | 1 };
+            let first = Uc::Write { first: Some(long), last: None };
+            let mut cx = Serve { owner, rights, inbox: &mut inbox, memory: &mut memory, counters: &mut counters };
+            let taken = receiver.packet(&mut cx, &Bth::new(owner.qpn, Psn::new(9)), first, &[0; 4096]);
+            assert!(matches!(taken, Err(Halt::Discard(Discard::Unfitting))));
+        }
     }
 }
