@@ -13,11 +13,11 @@ use crate::objects::fabric::SLICE_BITS;
 use crate::wire::counters::LinkTallies;
 use crate::wire::epoll::Epoll;
 use crate::wire::gid::{address_of, gid_of};
-use crate::wire::seat::{Channel, Foreign, Seat};
+use crate::wire::seat::{Channel, Seat, Unaccepted};
 use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Slices of an address; the first belongs to nobody.
@@ -50,6 +50,8 @@ pub(super) struct Neighbours {
     leaving: Vec<(Option<u64>, Seat)>,
     /// All seats and all channels from others.
     any: Epoll,
+    /// Given up for a moment when the process has no other left.
+    spare: Option<OwnedFd>,
     from: Vec<Channel>,
     /// Those of `from` that may have something, in this turn.
     ready: Vec<RawFd>,
@@ -119,6 +121,7 @@ impl Neighbours {
     pub(super) fn new(link: &Arc<Link>, Slice { seat, .. }: Slice) -> io::Result<Neighbours> {
         let any = Epoll::new()?;
         any.add(&seat)?;
+        let spare = Some(any.as_fd().try_clone_to_owned()?);
         let bytes = || vec![0; HEADER_BYTES + RUN_BYTES_MAX].into();
         let (from, segment_bytes, used, is_closed) = (None, 0, 0, false);
         let pending = Pending { slice: 0, from, datagrams: 0, segment_bytes, is_closed, bytes: bytes(), used };
@@ -127,6 +130,7 @@ impl Neighbours {
             seats: vec![(None, seat)],
             leaving: Vec::new(),
             any,
+            spare,
             from: Vec::with_capacity(CHANNELS_MAX),
             ready: Vec::with_capacity(CHANNELS_MAX),
             messages_left: 0,
@@ -200,7 +204,16 @@ impl Neighbours {
                     }
                     // What it brings is lost, and comes again.
                     Ok(_) => {}
-                    Err(Foreign) => self.link.counters.foreign.add(1),
+                    Err(Unaccepted::Foreign) => self.link.counters.foreign.add(1),
+                    // One that waited would keep its seat readable, and the wire's thread awake.
+                    Err(Unaccepted::NoDescriptor) => {
+                        drop(self.spare.take());
+                        let turned_away = seat.accept().map(drop);
+                        self.spare = self.any.as_fd().try_clone_to_owned().ok();
+                        if turned_away.is_none() {
+                            break;
+                        }
+                    }
                 }
             }
         }

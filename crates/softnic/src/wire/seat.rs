@@ -19,9 +19,14 @@ pub(super) struct Seat(OwnedFd);
 #[derive(Debug)]
 pub(super) struct Channel(OwnedFd);
 
-/// The other end is a process of another user.
+/// Why one that has connected is not taken in.
 #[derive(Debug)]
-pub(super) struct Foreign;
+pub(super) enum Unaccepted {
+    /// The other end is a process of another user.
+    Foreign,
+    /// There are no descriptors left: it still waits, if there is one.
+    NoDescriptor,
+}
 
 /// Those that connect and are not yet taken in.
 const BACKLOG: libc::c_int = 64;
@@ -38,16 +43,17 @@ impl Seat {
     }
 
     /// The next that has connected.
-    pub(super) fn accept(&self) -> Option<Result<Channel, Foreign>> {
+    pub(super) fn accept(&self) -> Option<Result<Channel, Unaccepted>> {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: null pointers are for who asks for no address.
         let fd = unsafe { libc::accept4(self.0.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) };
         if fd < 0 {
-            return None;
+            let none_left = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+            return none_left.then_some(Err(Unaccepted::NoDescriptor));
         }
         // SAFETY: it was made just now, and nobody else has it.
         let channel = Channel(unsafe { OwnedFd::from_raw_fd(fd) });
-        Some(if channel.is_of_own_user() { Ok(channel) } else { Err(Foreign) })
+        Some(if channel.is_of_own_user() { Ok(channel) } else { Err(Unaccepted::Foreign) })
     }
 }
 

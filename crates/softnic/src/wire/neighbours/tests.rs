@@ -178,3 +178,44 @@ fn a_process_of_another_user_neither_gets_nor_gives_anything() {
     assert_eq!(all(&mut b), []);
     assert_eq!(b.counters().values().foreign, 1);
 }
+
+/// Tells this test that it is the process without descriptors.
+const ALONE: &str = "VERBLINE_TEST_WITHOUT_DESCRIPTORS";
+
+/// Regression: one that connected while the process had no descriptors left kept the wire's thread
+/// awake, which never slept until there were some.
+#[test]
+fn who_connects_while_there_are_no_descriptors_is_turned_away() {
+    // The limit is a whole process's.
+    if std::env::var_os(ALONE).is_none() {
+        let name = "wire::neighbours::tests::who_connects_while_there_are_no_descriptors_is_turned_away";
+        let mut alone = std::process::Command::new(std::env::current_exe().expect("a path"));
+        let alone = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().expect("started");
+        let said = String::from_utf8_lossy(&alone.stdout);
+        assert!(
+            alone.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&alone.stderr)
+        );
+        return;
+    }
+    let ((mut a, _), (mut b, slice)) = (neighbour(29), neighbour(29));
+    assert!(a.pass(0, slice, sender(1), &[1]));
+    let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+    // SAFETY: a local.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+    let mut taken: Vec<_> = std::iter::from_fn(|| b.any.as_fd().try_clone_to_owned().ok()).collect();
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        b.look(true);
+        assert_eq!((b.any.readable().count(), b.from.len()), (0, 0), "nobody waits any longer");
+        // Another connects, by the last descriptor that there is.
+        taken.pop();
+        others.push(Channel::to(&name_of_slice(address(29).ip(), slice)).expect("a name that is taken"));
+    }
+    b.look(true);
+    drop(taken);
+    // Who was turned away comes again.
+    assert!(!a.pass(1, slice, sender(1), &[2]) && a.pass(ABSENT_NS, slice, sender(1), &[3]));
+    assert_eq!(all(&mut b), [(sender(1), vec![3])]);
+}
