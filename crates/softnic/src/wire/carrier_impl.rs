@@ -125,11 +125,14 @@ impl Carrier for Wire {
 
     /// If another thread is at it, that one does the work.
     fn poll(&self, pinned: Pinned<'_>, errors: &mut Errors) {
-        match self.inner.try_lock() {
-            Ok(mut inner) => inner.poll(pinned, errors),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().poll(pinned, errors),
-            Err(TryLockError::WouldBlock) => {}
-        }
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        inner.poll(pinned, errors);
+        // This may have been the last poll for a while.
+        self.wake_in_time(inner);
     }
 
     fn owner_armed(&self) {

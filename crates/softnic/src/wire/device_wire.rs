@@ -112,7 +112,9 @@ impl Wire {
         self.lock().queue_pairs.incidents(qpn)
     }
 
-    /// Something was posted or held, and is due at a time that the thread doesn't know of.
+    /// Something was posted, or taken in by a poll, and is due at a time that the thread may not
+    /// know of.
+    #[inline]
     pub(super) fn wake_in_time(&self, mut inner: MutexGuard<'_, Inner>) {
         let oversleeps = inner.oversleeps();
         drop(inner);
@@ -127,3 +129,6 @@ impl Wire {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

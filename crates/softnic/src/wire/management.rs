@@ -360,4 +360,4 @@ fn ends(header: IpHeader) -> (SocketAddr, IpAddr) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

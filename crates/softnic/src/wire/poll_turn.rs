@@ -128,6 +128,7 @@ impl Inner {
 
     /// Whether the wire's own thread sleeps for too long now, for the first time since it fell
     /// asleep. While somebody polls it doesn't sleep until a deadline, and this is a comparison.
+    #[inline]
     pub(super) fn oversleeps(&mut self) -> bool {
         let until_ns = self.thread_until_ns;
         let oversleeps = until_ns > 0 && self.deadline_ns().is_some_and(|due_ns| due_ns < until_ns);

@@ -63,7 +63,7 @@ impl Work for WireWork<'_> {
     }
 
     fn wait_for_work(&mut self, due_ns: Option<u64>) {
-        // From here on who posts something that is due sooner rings the alarm.
+        // From here on who posts or takes in something that is due sooner rings the alarm.
         if !self.wire.lock().may_sleep(due_ns) {
             return;
         }

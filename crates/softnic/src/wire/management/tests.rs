@@ -24,6 +24,16 @@ fn said(by: &mut Management) -> Message {
     Mad::read(wire::read(&room[..len]).expect("a packet").payload).expect("a message").message
 }
 
+/// A request of `own` for a connection, as a datagram.
+pub(in crate::wire) fn asking(own: SocketAddr, to: (IpAddr, u16)) -> Vec<u8> {
+    let mut management = Management::new(own, 1);
+    let asked = management.connect(0, 1, (PortSpace::Reliable, to.into()), &TERMS, Box::new(|_| {}));
+    asked.expect("room");
+    let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
+    let (_, len) = management.transmit(&mut room, 0).expect("a message");
+    room[..len].to_vec()
+}
+
 /// Regression: all were device 0, so that a kernel took the queue pairs of two hosts for those
 /// of one, and ended a connection when another had one of the same number.
 #[test]
