@@ -50,6 +50,7 @@ impl Manager {
             let state = self.places[place].as_ref().map(|connection| connection.state);
             // The answer was lost, or is on its way.
             if matches!(state, Some(State::Accepting | State::Requested)) {
+                self.ask_for_time(now_ns, place, &request);
                 self.to_send.ask(place);
             }
             // The answer was lost, and what it made has ended; or somebody has started again.
@@ -96,6 +97,21 @@ impl Manager {
         self.wait_until(place, deadline_ns);
         self.tell(place, Event::Requested(ConnectionId(id), request));
         Ok(())
+    }
+
+    /// A request comes again that the program has not decided on. Once half of the time is over for
+    /// which the other side asks, it is told to wait, now and whenever it asks again.
+    fn ask_for_time(&mut self, now_ns: u64, place: usize, request: &Request) {
+        let Some(connection) = &mut self.places[place] else { return };
+        let tries = 1 + u64::from(request.cm_retries);
+        let asks_ns = ack_timeout_ns(request.remote_response_timeout).unwrap_or(0) * tries;
+        let left_ns = connection.deadline_ns.unwrap_or(0).saturating_sub(now_ns);
+        let is_late = left_ns.saturating_add(asks_ns / 2) <= self.limits.decide_ns;
+        if connection.state == State::Requested && connection.message.is_none() && is_late {
+            let (local_id, remote_id) = (connection.id, connection.remote_id);
+            let wait = Wait { local_id, remote_id, of: Rejected::Request, timeout: WAIT_MAX };
+            connection.message = Some(Message::Wait(wait));
+        }
     }
 
     /// A request is rejected that has no connection.

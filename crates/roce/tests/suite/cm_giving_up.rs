@@ -2,7 +2,7 @@
 
 use verbline_roce::cm::{CmDiscard, Event, Rejected, reason};
 
-use crate::cm::{accept, connect, two};
+use crate::cm::{accept, address, connect, two};
 
 #[test]
 fn who_gives_up_says_nothing_and_leaves_nothing() {
@@ -83,4 +83,30 @@ fn an_end_that_comes_before_the_reply_is_answered_and_changes_nothing() {
     two.bring_server(&answer).expect("taken");
     assert_eq!(two.server.poll(), Some(Event::Disconnected(incoming)));
     assert!(two.client.deadline_ns().is_some(), "{id:?} still asks");
+}
+
+/// Regression: one who asked gave up before a program had decided, though the program had time left.
+#[test]
+fn one_who_asks_is_told_to_wait_while_the_program_has_time() {
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    let gives_up_ns = two.server.deadline_ns().expect("some time");
+    let (mut asked, mut told) = (0, 0);
+    while let Some(now_ns) = two.client.deadline_ns().filter(|due_ns| *due_ns < gives_up_ns) {
+        two.client.advance(now_ns);
+        while let Some(again) = two.client.transmit() {
+            asked += 1;
+            assert_eq!(two.server.receive(now_ns, 0, address(1), &again.mad), Err(CmDiscard::Duplicate));
+        }
+        while let Some(wait) = two.server.transmit() {
+            told += 1;
+            two.client.receive(now_ns, 0, address(2), &wait.mad).expect("taken");
+        }
+    }
+    assert_eq!((asked, told, two.client.poll()), (2, 1, None), "not before half of the time is over");
+    assert_eq!(two.server.deadline_ns(), Some(gives_up_ns), "a program has no more time than before");
+    two.server.accept(gives_up_ns - 1, incoming, &accept()).expect("still requested");
+    let reply = two.server.transmit().expect("a reply");
+    two.client.receive(gives_up_ns - 1, 0, address(2), &reply.mad).expect("taken");
+    assert!(matches!(two.client.poll(), Some(Event::Replied(replied, _)) if replied == id));
 }
