@@ -108,7 +108,7 @@ impl Target {
             let cntlids = self.rules.settings.cntlids();
             shared.begin(kind, data.host, data.host_id, cntlids).map(|(controller, seat)| (controller, Some(seat)))
         } else {
-            shared.find(data.cntlid, asked.qid, &data.host, &data.host_id).and_then(|controller| {
+            shared.find(kind, (data.cntlid, asked.qid), &data.host, &data.host_id).and_then(|controller| {
                 let seat = exchange.is_none().then(|| shared.take_seat(&controller, asked.qid)).transpose()?;
                 Ok((controller, seat))
             })

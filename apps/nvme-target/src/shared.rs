@@ -163,11 +163,19 @@ impl Shared {
         self.table().find(controller.cntlid).is_some_and(|entry| !entry.queues.is_empty())
     }
 
-    /// The controller that an I/O queue may be connected to. Nothing there changes: the queue gets
-    /// its place by [`Shared::take_seat`].
-    pub(crate) fn find(&self, cntlid: u16, qid: u16, host: &Nqn, id: &[u8; 16]) -> Result<Arc<Controller>, Refusal> {
+    /// The controller that an I/O queue may be connected to, of the kind that the queue's Connect
+    /// names: what the host has to prove hangs on that. Nothing there changes: the queue gets its
+    /// place by [`Shared::take_seat`].
+    pub(crate) fn find(
+        &self,
+        kind: ControllerType,
+        (cntlid, qid): (u16, u16),
+        host: &Nqn,
+        id: &[u8; 16],
+    ) -> Result<Arc<Controller>, Refusal> {
         let mut table = self.table();
-        let entry = table.find(cntlid).filter(|entry| entry.controller.is_of(host, id)).ok_or(Refusal::NoController)?;
+        let is_meant = |entry: &&mut KnownController| entry.controller.kind == kind && entry.controller.is_of(host, id);
+        let entry = table.find(cntlid).filter(is_meant).ok_or(Refusal::NoController)?;
         entry.may_seat(qid)?;
         Ok(Arc::clone(&entry.controller))
     }

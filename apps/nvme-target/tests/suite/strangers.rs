@@ -9,7 +9,7 @@ use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::auth::{Body, Message, Reason};
 use verbline_nvme::cm::{Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
-use verbline_nvme::{Command, Response, Sgl, Status, opcode};
+use verbline_nvme::{Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
 
 const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 fn keep_alive() -> Command {
@@ -60,6 +60,25 @@ fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     victim.assert_served(second);
     let _ = taken;
     victim.vanish();
+    end(running);
+}
+
+/// Regression: an I/O queue that named the discovery subsystem had nothing to prove, and got its place
+/// at the controller of a host that has.
+#[test]
+fn the_name_of_the_discovery_subsystem_is_no_way_around_a_proof() {
+    let (running, _folder) = guarded(7950);
+    let mut victim = Host::new(7950);
+    let (_, cntlid) = victim.proven_controller();
+    let mut stranger = Host::new(7950);
+    let io = stranger.dial_queue(1);
+    let data = stranger.data(cntlid, DISCOVERY_NQN);
+    let answer = stranger.connect(io, Connect { qid: 1, ..CONNECT }, &data);
+    assert_eq!((answer.status.sc(), answer.result), (0x82, Response::invalid_parameter(16, true)), "{answer:?}");
+    assert!(stranger.ask(io, &stranger.read(0, 1)).status.is(Status::SEQUENCE_ERROR), "it is not connected");
+    // The number is its owner's still.
+    let (own, _) = victim.candidate(cntlid, 1);
+    assert_eq!(victim.prove(own, 2, &key(SECRET)).body, SUCCESS);
     end(running);
 }
 
