@@ -215,6 +215,17 @@ impl Target {
         self.tell_events(at, out);
     }
 
+    /// Answers the requests that wait for events, of which none comes any more: the controller was
+    /// reset, and its host may use their identifiers again.
+    pub(crate) fn abort_event_requests(&mut self, at: u16, out: &mut Outputs<'_>) {
+        let next = |target: &mut Target| target.queues.get_mut(at)?.admin.as_mut()?.held.pop();
+        while let Some(place) = next(self) {
+            if let Some(pending) = self.commands.take(place) {
+                self.answer(place, pending, Answer::of(Status::ABORT_REQUESTED), out);
+            }
+        }
+    }
+
     /// Answers a request that waits, if there is an event that was not told.
     pub(crate) fn tell_events(&mut self, at: u16, out: &mut Outputs<'_>) {
         let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };

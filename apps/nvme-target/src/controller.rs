@@ -86,6 +86,11 @@ impl Controller {
             == property::CSTS_READY
     }
 
+    /// Whether its host has not enabled it, or has reset it.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.cc() & property::CC_ENABLE == 0
+    }
+
     /// How often it was reset: an I/O queue is of the time since the last one.
     pub(crate) fn resets(&self) -> u32 {
         self.resets.load(Ordering::Relaxed)

@@ -30,7 +30,7 @@ impl Target {
             (opcode::fabrics::AUTHENTICATION_RECEIVE, true) => return self.auth_receive(at, command, capsule, out),
             _ if is_locked => Err(Status::AUTHENTICATION_REQUIRED.do_not_retry()),
             (opcode::fabrics::PROPERTY_GET, true) => self.property_get(at, &command),
-            (opcode::fabrics::PROPERTY_SET, true) => self.property_set(at, &command),
+            (opcode::fabrics::PROPERTY_SET, true) => self.property_set(at, &command, out),
             _ => Err(Status::INVALID_OPCODE.do_not_retry()),
         };
         match answer {
@@ -161,19 +161,28 @@ impl Target {
             (property::CAP, true) => Ok(property::cap(self.rules.settings.entries_max)),
             (property::VS, false) => Ok(VERSION.into()),
             (property::CC, false) => Ok(controller.cc().into()),
+            // A reset is over when the queues of before are.
+            (property::CSTS, false) if controller.is_disabled() && self.shared.has_queues(controller) => {
+                Ok((controller.csts() | property::CSTS_READY).into())
+            }
             (property::CSTS, false) => Ok(controller.csts().into()),
             _ => Err(Status::INVALID_FIELD.do_not_retry()),
         }
     }
 
-    fn property_set(&self, at: u16, command: &Command) -> Result<u64, Status> {
+    fn property_set(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<u64, Status> {
         let property = Property::of(command).map_err(|error| error.status)?;
         let queue = self.queues.get(at).filter(|queue| queue.qid == 0);
         let controller = queue.and_then(|queue| queue.controller.as_ref());
         let controller = controller.ok_or(Status::INVALID_OPCODE.do_not_retry())?;
         match (property.offset, property.is_wide) {
             (property::CC, false) => {
+                let resets = controller.resets();
                 controller.set_cc(Property::value_of(command) as u32);
+                if controller.resets() != resets {
+                    self.abort_event_requests(at, out);
+                    self.sweep(out);
+                }
                 Ok(0)
             }
             _ => Err(Status::INVALID_FIELD.do_not_retry()),

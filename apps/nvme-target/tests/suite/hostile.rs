@@ -1,9 +1,12 @@
 //! Hosts that mean harm, or are wrong: each gets the status that the specification names, or is
 //! disconnected, and the host beside it does not notice. docs/nvme-target.md has the table.
 
+use std::time::{Duration, Instant};
+
 use crate::common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target, until};
 use verbline_nvme::cm::Request;
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
+use verbline_nvme::feature::{self, QueueCount};
 use verbline_nvme::identify::cns;
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
@@ -290,5 +293,55 @@ fn a_controller_that_is_disabled_has_no_queues() {
     assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
     let again = host.io_queue(cntlid, 2);
     host.assert_served(again);
+    end(running);
+}
+
+/// Regression: CSTS.RDY went before the queues did. A host that had waited for it found the numbers
+/// of its queues taken, and could not ask for queues.
+#[test]
+fn a_reset_is_over_when_the_queues_are() {
+    let running = target(7951, "");
+    let mut host = Host::new(7951);
+    let (admin, cntlid) = host.controller();
+    let cc = Property { offset: property::CC, is_wide: false };
+    let csts = Property { offset: property::CSTS, is_wide: false };
+    let queues = QueueCount { submission_less_one: 1, completion_less_one: 1 };
+    let set = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
+    let set = set.with([feature::NUMBER_OF_QUEUES.into(), queues.to_dword(), 0, 0, 0, 0]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for _ in 0..3 {
+        let io = [1, 2].map(|qid| host.io_queue(cntlid, qid));
+        io.into_iter().for_each(|queue| host.assert_served(queue));
+        assert!(host.ask(admin, &cc.set(0, 0)).status.is_success());
+        while host.ask(admin, &csts.get(0)).result != 0 {
+            assert!(Instant::now() < deadline, "it is over");
+        }
+        assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+        let answer = host.ask(admin, &set);
+        assert!(answer.status.is_success(), "{answer:?}");
+        io.into_iter().for_each(|queue| host.wait_cut_off(queue));
+    }
+    end(running);
+}
+
+/// Regression: a controller that was reset kept the requests for events of before. Those that came
+/// then were too many, or had identifiers that were under way.
+#[test]
+fn a_reset_answers_the_requests_for_events() {
+    let running = target(7952, "");
+    let mut host = Host::new(7952);
+    let (admin, _) = host.controller();
+    let event = |cid| Command::new(opcode::admin::ASYNC_EVENT_REQUEST, cid, Sgl::NONE).to_bytes();
+    let cc = Property { offset: property::CC, is_wide: false };
+    for _ in 0..2 {
+        (0x7001..=0x7004).for_each(|cid| host.send(admin, &event(cid)));
+        assert!(host.response_within(admin, Duration::from_millis(50)).is_none(), "they wait");
+        host.send(admin, &cc.set(0x6001, 0).to_bytes());
+        let mut answers = [(); 5].map(|()| host.response(admin));
+        answers.sort_unstable_by_key(|answer| answer.cid);
+        assert!(answers[0].status.is_success() && answers[0].cid == 0x6001, "{answers:?}");
+        assert!(answers[1..].iter().all(|answer| answer.status.is(Status::ABORT_REQUESTED)), "{answers:?}");
+        assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+    }
     end(running);
 }
