@@ -57,7 +57,8 @@ impl Target {
                 }
                 admin.changed.sort_unstable();
                 admin.changed.iter().enumerate().for_each(|(index, nsid)| window.put(4 * index, &nsid.to_le_bytes()));
-                if !asked.retain_event {
+                // A host that asks from beyond its end has read nothing.
+                if !asked.retain_event && offset <= window.end {
                     admin.changed.clear();
                     admin.is_untold = false;
                 }

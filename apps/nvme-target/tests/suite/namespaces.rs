@@ -66,9 +66,14 @@ fn numbers(host: &Host) -> Vec<u32> {
 fn hear_of(host: &mut Host, admin: usize, nsid: u32) {
     let told = host.response(admin);
     assert_eq!((told.status.is_success(), told.result), (true, event::NAMESPACE_CHANGED.into()), "{told:?}");
-    let asked = LogRequest { id: 0x04, retain_event: false, offset: 0, len: 4096 };
-    let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords());
-    assert!(host.ask(admin, &log).status.is_success());
+    let log = |host: &Host, offset| {
+        let asked = LogRequest { id: 0x04, retain_event: false, offset, len: 4096 };
+        Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords())
+    };
+    // Regression: what was refused, since it begins beyond the end, had emptied the log.
+    let (beyond, whole) = (log(host, 8192), log(host, 0));
+    assert!(host.ask(admin, &beyond).status.is(Status::INVALID_FIELD));
+    assert!(host.ask(admin, &whole).status.is_success());
     assert_eq!(numbers(host), [nsid]);
     wait_for_event(host, admin);
 }
