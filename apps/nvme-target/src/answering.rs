@@ -279,7 +279,7 @@ impl Target {
         self.commands.give_up(place);
         if let Some(queue) = self.queues.get_mut(at) {
             self.packets.give_back(&mut queue.packets, holds.into());
-            self.packets_freed |= holds > 0;
+            self.packets_freed += u32::from(holds);
             if let Some(index) = queue.cids.iter().position(|other| *other == cid) {
                 queue.cids.swap_remove(index);
             }

@@ -97,7 +97,7 @@ impl Target {
         self.renew_spaces(out);
         self.refresh_spaces();
         // Other users of the pool may have given packets back.
-        self.packets_freed = true;
+        self.packets_freed += 1;
         self.look_timer = None;
         self.look_again(out);
     }

@@ -88,8 +88,8 @@ pub(crate) struct Target {
     pub(crate) packets: Shares,
     /// Bytes of data that one of them holds: what a store moves at once for a command.
     pub(crate) piece_bytes: u32,
-    /// Some were given back.
-    pub(crate) packets_freed: bool,
+    /// How many were given back since those that wait for some were looked at.
+    pub(crate) packets_freed: u32,
     /// Commands that wait for room, and those that wait for packets.
     pub(crate) for_room: Turns,
     pub(crate) for_packets: Turns,
@@ -174,7 +174,7 @@ impl Target {
             room,
             packets,
             piece_bytes: pool.plan.data_bytes,
-            packets_freed: false,
+            packets_freed: 0,
             for_room: Turns::new(connections),
             for_packets: Turns::new(connections),
             links: Links::new(most),

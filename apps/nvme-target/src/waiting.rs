@@ -81,7 +81,7 @@ impl Target {
         let holds = std::mem::take(&mut pending.holds);
         if let Some(queue) = self.queues.get_mut(pending.queue).filter(|_| holds > 0) {
             self.packets.give_back(&mut queue.packets, holds.into());
-            self.packets_freed = true;
+            self.packets_freed += u32::from(holds);
         }
     }
 
@@ -143,9 +143,10 @@ impl Target {
         }
     }
 
-    /// Packets are free: those that wait for some go on.
-    fn serve_packets(&mut self, out: &mut Outputs<'_>) {
-        for _ in 0..self.for_packets.queues() {
+    /// Packets are free: as many commands go on as there are packets, and one of each queue at least,
+    /// whose share may be free.
+    fn serve_packets(&mut self, freed: u32, out: &mut Outputs<'_>) {
+        for _ in 0..self.for_packets.queues().max(freed as usize) {
             let Some((_, place)) = self.for_packets.pop(&mut self.links) else { return };
             self.advance(place, out);
         }
@@ -158,8 +159,9 @@ impl Target {
         if self.spaces.busy() > 0 {
             self.drive_stores(out);
         }
-        if std::mem::take(&mut self.packets_freed) && !self.for_packets.is_empty() {
-            self.serve_packets(out);
+        let freed = std::mem::take(&mut self.packets_freed);
+        if freed > 0 && !self.for_packets.is_empty() {
+            self.serve_packets(freed, out);
         }
     }
 }

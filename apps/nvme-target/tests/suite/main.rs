@@ -16,6 +16,7 @@ mod many_namespaces;
 mod names;
 mod namespaces;
 mod one_lcore;
+mod packets;
 mod parked;
 mod pauses;
 mod pieces;

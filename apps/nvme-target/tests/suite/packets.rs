@@ -1,0 +1,89 @@
+//! Commands that wait for packets of data.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{BLOCKS, Host, end, plan, start_app};
+use nvme_target::NvmeTarget;
+use verbline_nvme::Command;
+use verbline_store::{Done, Geometry, Request, Store};
+
+const NSID: u32 = 3;
+/// Reads that a host sends at once.
+const AT_ONCE: u16 = 14;
+
+/// A store that is done with all that it has a while after it got the last of it.
+struct Rounds {
+    depth: usize,
+    has: VecDeque<Request>,
+    since: Instant,
+    /// How often it was done.
+    rounds: Arc<AtomicU64>,
+}
+
+impl Store for Rounds {
+    fn geometry(&self) -> Geometry {
+        Geometry::of_bytes(BLOCKS * 4096, 4096).expect("blocks")
+    }
+
+    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
+        let taken = requests.len().min(self.room());
+        self.has.extend(requests.drain(..taken));
+        self.since = Instant::now();
+        taken
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> usize {
+        if self.has.is_empty() || self.since.elapsed() < Duration::from_millis(5) {
+            return 0;
+        }
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        let count = self.has.len();
+        done.extend(self.has.drain(..).map(|request| request.done(Ok(()))));
+        count
+    }
+
+    fn under_way(&self) -> usize {
+        self.has.len()
+    }
+
+    fn room(&self) -> usize {
+        self.depth - self.has.len()
+    }
+}
+
+/// Regression: of the commands of a queue that waited for packets one went on, however many packets
+/// there were again: the store had one after the other from then on.
+#[test]
+fn as_many_commands_go_on_as_there_are_packets() {
+    let rounds = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&rounds);
+    let app = NvmeTarget::default().with_store(NSID, move |depth| Rounds {
+        depth,
+        has: VecDeque::new(),
+        since: Instant::now(),
+        rounds: Arc::clone(&counted),
+    });
+    // Of 256 packets each of 128 connections has 2.
+    let text = plan(7953, &format!("[nvme.namespace.{NSID}]\nnull_bytes = {}\n", BLOCKS * 4096));
+    let text = text.replace("connections_max = 8", "connections_max = 128");
+    let running = start_app(
+        &text.replace("ops_shared_wr = 256", "ops_shared_wr = 1024").replace("packets = 4160", "packets = 5000"),
+        &app,
+    );
+    let mut host = Host::new(7953);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    for cid in 1..=AT_ONCE {
+        let read = Command { nsid: NSID, cid, ..host.read(0, 1) };
+        host.send(io, &read.to_bytes());
+    }
+    for _ in 1..=AT_ONCE {
+        assert!(host.response(io).status.is_success());
+    }
+    let rounds = rounds.load(Ordering::Relaxed);
+    assert!(rounds <= u64::from(AT_ONCE) / 2 + 2, "two at a time: {rounds} rounds");
+    end(running);
+}
