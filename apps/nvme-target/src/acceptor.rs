@@ -34,7 +34,7 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
         let section = context.plan().section(SECTION).ok_or("the app registers the section [nvme]")?;
         let settings = Settings::read(section)?;
         Ok(Box::new(Queues {
-            entries_max: settings.entries_max.max(ADMIN_ENTRIES_MAX),
+            entries_max: settings.entries_max,
             commands_max: settings.commands_max,
             queues_max: settings.queues_max,
             address_connections_max: settings.address_connections_max,

@@ -42,6 +42,28 @@ fn requests_that_are_wrong_are_rejected_with_their_reason() {
     end(running);
 }
 
+/// Regression: an I/O queue had up to 32 entries where the plan, and the controller's CAP.MQES, have
+/// fewer. Admin queues have 32 all the same.
+#[test]
+fn io_queues_have_no_more_entries_than_the_plan_says() {
+    let running = target(7954, "entries_max = 16");
+    let mut host = Host::new(7954);
+    let request = |qid: u16, entries: u16| {
+        let request = Request { qid, recv_depth: entries, send_depth_less_one: entries - 1, cntlid: 0 };
+        request.to_bytes().to_vec()
+    };
+    for entries in [17, 32] {
+        match host.dial(request(1, entries)) {
+            Err(ConnectionError::Rejected { private_data, .. }) => {
+                assert_eq!(Reject::read(&private_data), Some(Reject::SendDepth), "{entries}");
+            }
+            other => panic!("{entries} entries are not rejected: {other:?}"),
+        }
+    }
+    assert!(host.dial(request(1, 16)).is_ok() && host.dial(request(0, 32)).is_ok());
+    end(running);
+}
+
 /// The commands of a port are bounded: a queue that asks for more than is left is rejected.
 #[test]
 fn queues_beyond_the_room_for_their_commands_are_rejected() {
