@@ -77,6 +77,19 @@ pub enum FileError {
         /// Of a block.
         block_bytes: u32,
     },
+    /// It is to be made, and of not one block.
+    #[error(
+        "store {}: a file of {len_bytes} bytes (create_bytes) is less than a block of {block_bytes}; ask for more",
+        path.display()
+    )]
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// What was asked.
+        len_bytes: u64,
+        /// Of a block.
+        block_bytes: u32,
+    },
     /// Blocks can't be of this size.
     #[error("store {}: {source}", path.display())]
     Geometry {

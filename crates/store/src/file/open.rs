@@ -68,7 +68,7 @@ impl FileStore<FileRing> {
         };
         geometry(0)?;
         if let Some(len_bytes) = spec.create_bytes {
-            create(path, len_bytes)?;
+            create(path, len_bytes, spec.block_bytes)?;
         }
         let mut notes = Vec::new();
         // Its kind before it is opened, since open(2) waits for the other end of a FIFO. Not with
@@ -101,7 +101,11 @@ impl FileStore<FileRing> {
 }
 
 /// Makes the file if it is not there; another that makes it at the same time makes the same.
-fn create(path: &Path, len_bytes: u64) -> Result<(), FileError> {
+fn create(path: &Path, len_bytes: u64, block_bytes: u32) -> Result<(), FileError> {
+    // It would be there next time, when more is asked for, and keep its length.
+    if len_bytes < block_bytes.into() && !path.exists() {
+        return Err(FileError::TooShort { path: path.to_owned(), len_bytes, block_bytes });
+    }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,

@@ -226,6 +226,12 @@ fn what_is_no_store_is_refused_with_what_to_do() {
         let error = refused(FileSpec::new(path("one"), 4096, depth));
         assert!(matches!(error, FileError::Ring { .. }) && error.to_string().contains("from 1 to 16384"), "{error}");
     }
+    // Regression: a file of less than a block stayed, and kept its length when more was asked for.
+    for create_bytes in [0, 100] {
+        let error = refused(FileSpec { create_bytes: Some(create_bytes), ..FileSpec::new(path("small"), 4096, 8) });
+        assert!(matches!(error, FileError::TooShort { len_bytes, .. } if len_bytes == create_bytes), "{error}");
+        assert!(!path("small").exists(), "nothing is made of {create_bytes} bytes");
+    }
     // More than there is on any disk: no half a file stays.
     let error = refused(FileSpec { create_bytes: Some(1 << 60), ..FileSpec::new(path("huge"), 4096, 8) });
     assert!(error.to_string().contains("free space there") && !path("huge").exists(), "{error}");
