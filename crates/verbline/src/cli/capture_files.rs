@@ -108,9 +108,9 @@ impl CaptureFiles {
         self.out = Box::new(BufWriter::with_capacity(1 << 20, created(&path, self.force)?));
         self.written.push_back(path);
         while self.kept.is_some_and(|kept| self.written.len() as u64 > kept) {
-            if let Some(oldest) = self.written.pop_front() {
-                fs::remove_file(oldest)?;
-            }
+            let removed = self.written.pop_front().map_or(Ok(()), fs::remove_file);
+            // Somebody else may have removed it already.
+            removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         }
         Ok(())
     }
@@ -157,5 +157,17 @@ mod tests {
         let mut files = CaptureFiles::new(&folder.path().join("no/dump.pcapng"), false, Some(100), None);
         let error = files.begin().unwrap_err();
         assert!(files.words(&error).contains("no/dump_00001.pcapng can't be written: No such file"));
+    }
+    #[test]
+    fn an_old_file_that_somebody_else_has_removed_does_not_end_the_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = CaptureFiles::new(&folder.path().join("dump.pcapng"), false, Some(100), Some(1));
+        files.begin().unwrap();
+        files.packet(&[0; 60]).unwrap();
+        fs::remove_file(folder.path().join("dump_00001.pcapng")).unwrap();
+        files.packet(&[0; 60]).unwrap();
+        files.packet(&[0; 60]).unwrap();
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["dump_00003.pcapng"]);
     }
 }
