@@ -1,5 +1,6 @@
 //! The places and the packets of a run, by the numbers that events of a trace have.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use verbline_mem::{Packet, Pool};
@@ -22,9 +23,13 @@ const NOBODY: u32 = u32::MAX;
 
 const LINE_BITS: u32 = 6;
 
-/// The packets of all pools, numbered by where they lie, in steps of a cache line.
+/// The packets of all pools, numbered by where they lie: in steps of a cache line, or of twice as
+/// much, and so on, where the pools are so large that there are not numbers for all lines.
 #[derive(Debug)]
-pub(crate) struct PacketNumbers(Box<[PoolNumbers]>);
+pub(crate) struct PacketNumbers {
+    pools: Box<[PoolNumbers]>,
+    step_bits: u32,
+}
 
 /// The memory of a pool, and the number of its first packet.
 #[derive(Clone, Copy, Debug)]
@@ -36,25 +41,68 @@ struct PoolNumbers {
 
 impl PacketNumbers {
     pub(crate) fn new(pools: &[Pool]) -> PacketNumbers {
-        let mut first = 0;
-        let of_pool = |pool: &Pool| {
+        let memory = pools.iter().map(|pool| {
             let from = pool.region().as_ptr().addr() as u64;
-            let len = pool.region().len_bytes() as u64;
-            let one = PoolNumbers { from, to: from + len, first };
-            first += (len >> LINE_BITS) as u32;
+            from..from + pool.region().len_bytes() as u64
+        });
+        PacketNumbers::over(&memory.collect::<Vec<_>>())
+    }
+
+    /// Of pools with this memory.
+    fn over(memory: &[Range<u64>]) -> PacketNumbers {
+        let steps = |pool: &Range<u64>, bits: u32| (pool.end - pool.start).div_ceil(1 << bits);
+        let fits = |bits: &u32| memory.iter().map(|pool| steps(pool, *bits)).sum::<u64>() <= NOBODY.into();
+        let step_bits = (LINE_BITS..u32::BITS).find(fits).unwrap_or(u32::BITS);
+        let mut first = 0;
+        let of_pool = |pool: &Range<u64>| {
+            let one = PoolNumbers { from: pool.start, to: pool.end, first };
+            first += steps(pool, step_bits) as u32;
             one
         };
-        PacketNumbers(pools.iter().map(of_pool).collect())
+        PacketNumbers { pools: memory.iter().map(of_pool).collect(), step_bits }
     }
 
     pub(crate) fn of(&self, packet: &Packet) -> u32 {
-        let address = packet.buffer_addr();
-        let pool = self.0.iter().find(|pool| (pool.from..pool.to).contains(&address));
-        pool.map_or(NOBODY, |pool| pool.first + ((address - pool.from) >> LINE_BITS) as u32)
+        self.at(packet.buffer_addr())
+    }
+
+    fn at(&self, address: u64) -> u32 {
+        let pool = self.pools.iter().find(|pool| (pool.from..pool.to).contains(&address));
+        pool.map_or(NOBODY, |pool| pool.first + ((address - pool.from) >> self.step_bits) as u32)
     }
 }
 
 /// The place whose counters these are.
 pub(crate) fn place_of<T>(places: &[(Shared<T>, u16)], stats: &Shared<T>) -> u16 {
     places.iter().find(|(known, _)| Arc::ptr_eq(known, stats)).map_or(u16::MAX, |(_, place)| *place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const STRIDE: u64 = 2_048;
+
+    #[test]
+    fn packets_of_pools_without_end_have_numbers_of_their_own() {
+        for sizes in [[1, 2, 3], [100, 150, 6], [255, 2, 600], [4_000, 1, 3_000]] {
+            let mut from = GIB;
+            let memory = sizes.map(|gib| {
+                let pool = from..from + gib * GIB - STRIDE;
+                from = pool.end + STRIDE;
+                pool
+            });
+            let numbers = PacketNumbers::over(&memory);
+            let mut last = None;
+            for pool in &memory {
+                for address in [pool.start, pool.start + STRIDE, pool.end - STRIDE] {
+                    let number = numbers.at(address);
+                    assert!(last < Some(number) && number != NOBODY, "{sizes:?}: {last:?}, {number}");
+                    last = Some(number);
+                }
+                assert_eq!(numbers.at(pool.end), NOBODY);
+            }
+        }
+    }
 }
