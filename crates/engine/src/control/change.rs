@@ -109,6 +109,11 @@ impl Change {
         !state.is_abandoned
     }
 
+    /// The asking thread waits no more: nobody reads the outcome.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.lock().is_abandoned
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.lock().outcome.is_some()
     }

@@ -79,7 +79,7 @@ impl RunningInner {
                 return ChangeOutcome::Refused("the run is over".to_owned());
             }
             if left.is_zero() {
-                return ChangeOutcome::Draining;
+                return change.abandon().unwrap_or(ChangeOutcome::Draining);
             }
         }
     }

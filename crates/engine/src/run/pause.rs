@@ -33,12 +33,8 @@ impl RunningInner {
             known.place(port.id)
         };
         let change = Change::new(Asked::Pause);
-        let outcome = match self.ask(place, &change, Instant::now() + DRAINED_WITHIN) {
-            // It goes on once it is drained, unless that was at this moment.
-            ChangeOutcome::Draining => change.abandon().unwrap_or(ChangeOutcome::Draining),
-            outcome => outcome,
-        };
-        match outcome {
+        // One that is abandoned goes on once it is drained.
+        match self.ask(place, &change, Instant::now() + DRAINED_WITHIN) {
             ChangeOutcome::Taken { .. } => Ok(PausedPort { run: self, place, is_over: false }),
             outcome => Err(outcome),
         }

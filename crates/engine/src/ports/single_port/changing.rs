@@ -86,7 +86,16 @@ impl Port {
         }
         match self.resume().and(told) {
             Ok(()) => change.end(ChangeOutcome::Taken { held }),
-            Err(error) => change.refuse(error),
+            Err(error) => {
+                // It was said that the queue pair has it soon.
+                if let Asked::Attributes { mask, path, .. } = &change.asked
+                    && change.is_abandoned()
+                {
+                    tracing::error!(port = %self.name, attributes = ?mask, ?path, %error, "what the plan that was read \
+                        again says is refused, now that the send queue is drained: the queue pair is as it was");
+                }
+                change.refuse(error);
+            }
         }
     }
 

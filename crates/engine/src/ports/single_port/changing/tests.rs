@@ -7,6 +7,7 @@ use verbline_verbs::{
 };
 
 use super::*;
+use crate::rig::errors::errors_of;
 use crate::rig::{pool, port};
 use crate::stats::down_reason::DownReason;
 
@@ -174,6 +175,21 @@ fn what_the_device_refuses_is_said_and_the_port_sends_on() {
     assert!(pair.receive(2).is_empty());
     pair.send([7]);
     assert_eq!(pair.receive(0), [7]);
+}
+
+#[test]
+fn what_the_device_refuses_once_nobody_waits_for_it_is_logged() {
+    for is_abandoned in [false, true] {
+        let mut pair = Pair::new(Transport::Rc);
+        pair.send([0]);
+        let change = drained(QpAttr { pkey_index: 7, ..QpAttr::default() }, AttrMask::PKEY_INDEX);
+        pair.port.change(Arc::clone(&change), 0);
+        assert!(!is_abandoned || change.abandon().is_none());
+        assert_eq!(pair.receive(2), [0]);
+        let errors = errors_of(|| pair.port.go_on_changing(0));
+        assert_eq!(errors, usize::from(is_abandoned), "else the asking thread tells of it");
+        assert!(refusal(&change).contains("IBV_QP_PKEY_INDEX"), "{}", refusal(&change));
+    }
 }
 
 #[test]
