@@ -215,7 +215,8 @@ impl Tap {
     pub(crate) fn offer(&mut self, port: u16, packets: &[Packet], qp: &QueuePair) {
         let Some(at) = self.place_of(port) else { return };
         let seen = Seen { path: Some(CapturePath::of(qp)), ..self.seen(at) };
-        for (place, packet) in packets.iter().enumerate() {
+        // What the send queue has no room for is offered again.
+        for (place, packet) in packets.iter().enumerate().take(qp.send_room()) {
             if !self.wants(packet) {
                 continue;
             }

@@ -51,6 +51,28 @@ fn what_is_posted_is_kept_and_a_buffer_of_what_is_not_serves_the_next() {
     assert_eq!(taken(), (vec![], 6, 1), "of another port nothing is kept");
 }
 
+#[test]
+fn what_waits_for_room_in_the_send_queue_is_neither_seen_nor_lost_however_much_it_is() {
+    let waiting = LOST_ROOM + 8;
+    let (rig, counts) = (Rig::new(waiting as u32), shared::<TapCounts>());
+    let cq = rig.source().cq;
+    let qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, Depths { tx_wr: 4, rx_wr: 8, signal_every_wr: 1 }, 0));
+    let qp = qp.unwrap();
+    let points = Box::new([TapPoint { point: 0, place: TapPlace::Port(PORT), counts: Shared::clone(&counts) }]);
+    let spec = CaptureSpec { filter: None, ..spec(1) };
+    let TapEnds { mut tap, kept: _kept, free: _free } = TapEnds::new(points, &spec, rig.time.clock());
+    let mut packets = Batch::with_capacity(waiting);
+    assert_eq!(rig.pool.cache(0).get_bulk(&mut packets, waiting), waiting);
+    for _ in 0..3 {
+        tap.offer(PORT, packets.as_slice(), &qp);
+        tap.posted(PORT, 0);
+    }
+    assert_eq!((counts.seen.value(), counts.lost.value()), (0, 0));
+    tap.offer(PORT, packets.as_slice(), &qp);
+    tap.posted(PORT, 4);
+    assert_eq!((counts.seen.value(), counts.lost.value()), (4, 3));
+}
+
 /// A stage with two outputs, the second to a ring that drops its oldest.
 #[test]
 fn what_a_stage_sent_is_kept_by_output_and_what_was_put_out_already_is_lost() {
