@@ -59,7 +59,8 @@ pub trait Stage: Send {
 
     /// Operations of this stage are done ([`Outputs::operate`]), each once, in the order in which
     /// one port was given them. Called between `process` and the next, once a batch. What is left
-    /// is dropped, and its packets are counted as `unclaimed`.
+    /// is dropped, and its packets are counted as `unclaimed`. A source that has finished is given
+    /// back what it asks for later too.
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         let _ = (done, out);
     }

@@ -227,10 +227,10 @@ impl Node {
         false
     }
 
-    /// Whether it is a source and has finished.
+    /// Whether it is a source whose last poll said that it has finished; each says so once.
     #[inline]
     pub(crate) fn has_finished(&self) -> bool {
-        self.source && self.polling == Polling::DONE
+        self.source && self.polling >= Polling::ENDED
     }
 
     /// When the stage wants to be polled.
@@ -282,7 +282,11 @@ impl Node {
             None => Next::Idle,
         };
         let sent = out.sent;
-        self.polled(next, sent, began, lcore)
+        let busy = self.polled(next, sent, began, lcore);
+        if let Some(waits) = self.waits.as_mut().filter(|_| next == Next::Done) {
+            self.polling = waits.end();
+        }
+        busy
     }
 
     /// Notes what a poll came to.

@@ -21,13 +21,19 @@ use crate::waiting::wheel::{DueTimer, Wheel};
 
 /// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
 /// every loop; or never again. It is one number, since every turn compares it with the time.
+///
+/// A source that has finished may still ask for operations as it is given packets or told of
+/// something. They come back to it by a poll of its node: it is [`Polling::ENDED`] in the turn in
+/// which it finished, later [`Polling::FED`], and never [`Polling::DONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
 impl Polling {
     pub(crate) const EACH_LOOP: Polling = Polling(0);
     /// Once packets arrive: a tick that is never reached.
-    pub(crate) const FED: Polling = Polling(Tick::MAX - 1);
+    pub(crate) const FED: Polling = Polling(Tick::MAX - 2);
+    /// The same of a source that has finished, as its node says so.
+    pub(crate) const ENDED: Polling = Polling(Tick::MAX - 1);
     pub(crate) const DONE: Polling = Polling(Tick::MAX);
 
     pub(crate) fn after(next: Next) -> Polling {
@@ -45,7 +51,7 @@ impl Polling {
     pub(crate) fn is_due(self, time: &TurnTime) -> bool {
         match self {
             Polling::EACH_LOOP => true,
-            Polling::FED | Polling::DONE => false,
+            Polling::FED | Polling::ENDED | Polling::DONE => false,
             Polling(tick) => tick <= time.now_ns(),
         }
     }
@@ -82,6 +88,8 @@ pub(crate) struct OperationPort {
 /// What a stage waits for besides packets.
 pub(crate) struct Waits {
     source: bool,
+    /// Of a source: it was said that it has finished.
+    has_ended: bool,
     /// The run is stopping: a source is called for nothing but what it has asked for.
     stopped: bool,
     /// When the stage itself wants to be polled.
@@ -118,6 +126,7 @@ impl Waits {
         }
         let waits = Waits {
             source,
+            has_ended: false,
             stopped: false,
             own: Polling::EACH_LOOP,
             next: Polling::EACH_LOOP,
@@ -152,6 +161,15 @@ impl Waits {
             watched.fds.unwatch_all();
         }
         !self.ports.is_empty()
+    }
+
+    /// What a node becomes whose poll said that it has finished.
+    pub(crate) fn end(&mut self) -> Polling {
+        match (self.ports.is_empty(), std::mem::replace(&mut self.has_ended, true)) {
+            (true, _) => Polling::DONE,
+            (false, false) => Polling::ENDED,
+            (false, true) => Polling::FED,
+        }
     }
 
     /// Hands the stage what has come, polls it if it wants to be, and says when to do so again.

@@ -1,6 +1,8 @@
 //! A stage that waits for timers, operations and descriptors: when it is called, with what, and
 //! when its node wants a turn.
 
+mod finished;
+
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -272,21 +274,6 @@ fn a_stage_with_operations_under_way_is_polled_each_turn_and_called_when_it_want
     assert_eq!(world.node.due_ns(), Some(1_000), "the lcore may sleep until then");
     world.give_back();
     assert_eq!(world.turn(), (at(1_000), vec!["operations", "poll"]));
-}
-
-#[test]
-fn a_source_that_is_done_ends_with_its_operations_and_is_not_polled_again() {
-    let mut world = World::operating(true, &[Next::Done]);
-    world.ask(1);
-    world.look();
-    assert_eq!(world.turn(), (IDLE, vec!["poll"]), "one is under way");
-    world.process();
-    assert_eq!(world.turn(), (IDLE, vec!["process"]));
-    world.give_back();
-    assert_eq!(world.turn(), (DONE, vec!["operations"]));
-    // What is no source has nothing to end.
-    let mut world = World::operating(false, &[Next::Done]);
-    assert_eq!(world.turn(), (NEVER, vec!["poll"]));
 }
 
 #[test]
