@@ -82,7 +82,8 @@ pub trait Stage: Send {
     /// to, whatever lies between; or that its factory asked for
     /// ([`StageContext::port`](crate::StageContext::port)). A market maker, for example, withdraws
     /// its quotes when its order port is down. Called between two turns of the loop, once for each
-    /// port and event.
+    /// port and event. A stage that a ring holds back (`full = "hold"`) hears of it once it may run
+    /// again; of what was undone meanwhile, and happened once more, it hears once.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
@@ -90,8 +91,9 @@ pub trait Stage: Send {
     /// A connection opened or ended, of a port of the stage's lcore that may have many, and that
     /// leads to the stage, or that it leads to or asked for, as above. Called between two turns of
     /// the loop: once as it opened, before the first of its packets, and once as it closed or
-    /// failed, after the last. A stage that has several such ports tells them apart by
-    /// [`ConnectionEvent::port`]: slots are each port's own.
+    /// failed, after the last; while a ring holds the stage back, once it may run again. A stage
+    /// that has several such ports tells them apart by [`ConnectionEvent::port`]: slots are each
+    /// port's own.
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }

@@ -33,6 +33,8 @@ pub(crate) enum Notice {
     Connections { port: usize },
     /// A capture or a trace begins or ends: its desk has what the lcore is to have.
     Watch,
+    /// A stage of the lcore may run again that a ring held back, and is to be told what happened.
+    LetGo,
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.

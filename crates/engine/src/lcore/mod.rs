@@ -2,6 +2,7 @@
 
 pub(crate) mod completing;
 mod in_order;
+mod late;
 pub(crate) mod node;
 mod notices;
 pub(crate) mod poll_loop;

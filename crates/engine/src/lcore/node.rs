@@ -175,6 +175,11 @@ impl Node {
         self.ports.contains(&port)
     }
 
+    /// Of how many ports it is told.
+    pub(crate) fn told_ports(&self) -> usize {
+        self.ports.len()
+    }
+
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
     pub(crate) fn port_event(&mut self, event: PortEvent, lcore: &mut LcoreState) {
         self.call(lcore, |stage, out| stage.port_event(event, out));

@@ -56,6 +56,7 @@ impl Lcore {
             Notice::Connections { port } if port < self.ports.len() => self.service_reconnect(port),
             Notice::Connections { port } => self.service_connections(port),
             Notice::Watch => self.take_watch(),
+            Notice::LetGo => self.tell_late(),
             Notice::LinkChanged { up } => self.link_changed(up),
             Notice::CqOverrun => {
                 self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::OVERRUN));
@@ -141,10 +142,11 @@ impl Lcore {
     }
 
     /// Tells the stages of the changes of a port's connections. True if some have to wait: what
-    /// came of a connection already goes to the stages before they hear more.
+    /// came of a connection already goes to the stages before they hear more, and a stage that a
+    /// ring holds back hears nothing.
     fn tell_changes(&mut self, at: usize) -> bool {
         let port = self.state.many[at].index;
-        let mut waits = self.hand_on_early(at);
+        let mut waits = self.hand_on_early(at) || self.is_any_held(port);
         while !waits && let Some((connection, change)) = self.state.many[at].next_change() {
             let event = ConnectionEvent { port, connection, change };
             self.tell_nodes(port, Call::ConnectionEvent, |node, state| node.connection_event(event, state));
@@ -152,6 +154,8 @@ impl Lcore {
                 self.state.many[at].told_of(connection);
                 waits = self.hand_on_early(at);
             }
+            self.make_room();
+            waits |= self.is_any_held(port);
         }
         waits
     }
@@ -183,17 +187,53 @@ impl Lcore {
         }
     }
 
-    /// Tells the stages of a port, by its place in the plan.
+    /// Tells the stages of a port, by its place in the plan; those that a ring holds back once they
+    /// may run.
     fn tell_of_port(&mut self, port: u16, change: PortChange) {
         let event = PortEvent { port, change };
+        // What happened before comes first.
+        self.tell_late();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.is_told_of(port) && node.is_held() {
+                self.late.put_off(index, event);
+            }
+        }
         self.tell_nodes(event.port, Call::PortEvent, |node, state| node.port_event(event, state));
+        self.make_room();
         // The next turn sends what the stages sent, whether or not anything else arrives.
         self.settled = false;
     }
 
-    /// Calls each stage that is told of a port.
+    /// Tells the stages that may run again what happened meanwhile.
+    pub(super) fn tell_late(&mut self) {
+        while let Some((index, event)) = self.late.next(&self.nodes) {
+            let node = &mut self.nodes[index];
+            self.state.ctx.stats.calling.set(Call::PortEvent.of(index));
+            node.port_event(event, &mut self.state);
+            self.polling = self.polling.min(node.polling());
+            self.state.ctx.stats.calling.clear();
+            self.make_room();
+            self.settled = false;
+        }
+    }
+
+    /// A ring that holds back has room for what a stage sends in one turn. What it has sent between
+    /// two turns goes on before it is called again.
+    fn make_room(&mut self) {
+        if !self.holds.is_empty() {
+            (self.works)(self, true);
+        }
+    }
+
+    /// Whether a ring holds back a stage that is told of this port.
+    fn is_any_held(&self, port: u16) -> bool {
+        self.nodes.iter().any(|node| node.is_held() && node.is_told_of(port))
+    }
+
+    /// Calls each stage that is told of a port and that no ring holds back.
     fn tell_nodes(&mut self, port: u16, call: Call, mut tell: impl FnMut(&mut Node, &mut LcoreState)) {
-        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
+        let told = |node: &Node| node.is_told_of(port) && !node.is_held();
+        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| told(node)) {
             self.state.ctx.stats.calling.set(call.of(index));
             tell(node, &mut self.state);
             self.polling = self.polling.min(node.polling());

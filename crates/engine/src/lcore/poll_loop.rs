@@ -7,6 +7,8 @@
 //! the bounded pending batches of ports and rings.
 
 #[cfg(test)]
+mod hold_tests;
+#[cfg(test)]
 mod input_tests;
 #[cfg(test)]
 mod model;
@@ -27,6 +29,7 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
+use crate::lcore::late::LateEvents;
 use crate::lcore::node::Node;
 use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer, update_holds};
 use crate::lcore::steps::{self, Trace};
@@ -89,6 +92,7 @@ pub(crate) struct Lcore {
     pub(super) ordered: bool,
     pub(super) rings_out: Vec<RingProducer>,
     pub(super) holds: Vec<Hold>,
+    pub(super) late: LateEvents,
     pub(super) doorbells: Vec<PeerDoorbell>,
     pub(super) wakes: WakeSet,
     pub(super) completions: Completions,
@@ -154,6 +158,7 @@ impl Lcore {
             rings_in: parts.rings_in,
             rings_out: parts.rings_out,
             holds: parts.holds,
+            late: LateEvents::new(&parts.nodes),
             doorbells: parts.doorbells,
             wakes: parts.wakes,
             completions: parts.completions,
@@ -294,6 +299,9 @@ impl Lcore {
         let let_go = update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes);
         if let_go {
             (self.polling, self.pollers) = (Polling::EACH_LOOP, self.nodes.len());
+            if !self.late.is_empty() {
+                self.control.notify(self.index, Notice::LetGo);
+            }
         }
         let_go
     }

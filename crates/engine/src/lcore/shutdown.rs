@@ -109,6 +109,7 @@ impl Lcore {
     /// again, or now if `held_too`: what it sends finds room like the rest. True if all are told.
     fn stop_nodes(&mut self, held_too: bool) -> bool {
         loop {
+            self.tell_late();
             let mut are_all = true;
             for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_to_stop()) {
                 if node.is_held() && !held_too {
