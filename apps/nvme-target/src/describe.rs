@@ -42,6 +42,7 @@ pub(crate) struct Described {
 
 /// Checks what the plan says to a stage.
 pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError> {
+    stage.no_params()?;
     let section = stage.raw_section(SECTION)?;
     let settings = Settings::read(section)?;
     let port = port_of(stage, &settings, section)?;

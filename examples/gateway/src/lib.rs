@@ -108,6 +108,7 @@ pub fn register(registry: &mut Registry, shared: &Socket) {
         ..StageSpec::default()
     };
     let describe = |stage: &StageContext<'_>| {
+        stage.no_params()?;
         let section = stage.raw_section("gateway")?;
         let settings: Settings = section.read()?;
         let listen: SocketAddrV4 =

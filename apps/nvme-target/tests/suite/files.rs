@@ -92,3 +92,10 @@ fn two_lcores_a_secret_is_read_from_a_regular_file_and_never_shown() {
         assert!(text.contains("stands in the plan") && !text.contains(&SECRET[10..]), "{text}");
     }
 }
+
+/// The kind takes no params, and says so before it opens anything.
+#[test]
+fn params_of_a_target_are_refused() {
+    let said = check(&["stage.target.params.x=1"]).exited(2).stderr;
+    assert!(said.contains("unknown key `x`") && said.contains("stage kind `target` takes no keys"), "{said}");
+}

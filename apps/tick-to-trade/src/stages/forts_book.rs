@@ -39,7 +39,10 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         ..StageSpec::default()
     };
     // A check makes no books.
-    let describe = |stage: &StageContext<'_>| Ok(MoexSettings::open(stage)?.1);
+    let describe = |stage: &StageContext<'_>| {
+        stage.no_params()?;
+        Ok(MoexSettings::open(stage)?.1)
+    };
     registry.opening_stage("forts-book", spec, describe, move |feed, stage| {
         Ok(Box::new(FortsBook {
             books: FortsBooks::new(BOOKS),

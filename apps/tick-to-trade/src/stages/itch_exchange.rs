@@ -29,7 +29,11 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         ..StageSpec::default()
     };
     // A check makes no books.
-    registry.opening_stage("itch-exchange", spec, ItchSettings::read, move |settings, stage| {
+    let describe = |stage: &StageContext<'_>| {
+        stage.no_params()?;
+        ItchSettings::read(stage)
+    };
+    registry.opening_stage("itch-exchange", spec, describe, move |settings, stage| {
         Ok(Box::new(ItchExchange {
             generator: Generator::new(settings.generator()),
             drops: Drops::new([settings.drop_a, settings.drop_b, settings.drop_answers], settings.seed),

@@ -125,7 +125,18 @@ impl<'a> StageContext<'a> {
 
     /// The stage's `params` themselves, e.g. to refuse a value that only the app can judge.
     pub fn raw_params(&self) -> &'a Params {
+        self.stage.params.note_asked();
         &self.stage.params
+    }
+
+    /// Refuses any key in `params`: for a kind that has none. Where a kind that opens nothing asks
+    /// for none, this is done for it; one that opens something might ask for them then, which a
+    /// check can't know.
+    ///
+    /// # Errors
+    /// The first key, and where it is.
+    pub fn no_params(&self) -> Result<(), Diagnostic> {
+        self.stage.params.read_none(&format!("stage kind `{}`", self.kind()))
     }
 
     /// A section of the plan, as the app's own type; it must have been registered with

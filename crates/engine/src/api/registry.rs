@@ -60,6 +60,8 @@ pub struct Registry {
 pub(crate) struct Kind {
     /// What the plan is checked against.
     pub(crate) checked: StageKind,
+    /// It has a step that only a run takes, in which it may ask for `params` too.
+    pub(crate) opens: bool,
     /// Describes a stage, without effects.
     pub(crate) describe: Box<Factory>,
 }
@@ -81,7 +83,8 @@ impl Registry {
     /// kind, when the runtime is built, on the thread that builds it; and when a plan is only
     /// checked ([`Runtime::check`](crate::Runtime::check)). So it makes the stage of what the plan
     /// says, and has no effect that another process could see: a kind that opens something is
-    /// registered by [`Registry::opening_stage`].
+    /// registered by [`Registry::opening_stage`]. A key in `params` that it doesn't ask for
+    /// ([`StageContext::params`]) is refused.
     ///
     /// # Panics
     /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons:
@@ -90,7 +93,7 @@ impl Registry {
     where
         F: Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync + 'static,
     {
-        self.kind_of(name, spec, move |context| {
+        self.kind_of(name, spec, false, move |context| {
             let stage = guarded(context, make(context)?);
             Ok(Box::new(move |_: &Opening<'_>| Ok(stage)))
         })
@@ -99,7 +102,8 @@ impl Registry {
     /// Registers a kind of stage that opens something: a file, a socket, a descriptor for its lcore
     /// to watch. `describe` runs whenever the factory of another kind would, and has no effects.
     /// Its answer goes to `open`, which runs in [`Runtime::build`](crate::Runtime::build) alone,
-    /// once the descriptions of all stages and the devices are in order.
+    /// once the descriptions of all stages and the devices are in order. A kind without `params`
+    /// says so in `describe` ([`StageContext::no_params`]), so that a check refuses them too.
     ///
     /// ```
     /// # use verbline_engine::{FdInterest, Opening, Registry, Stage, StageContext, StageSpec};
@@ -124,7 +128,7 @@ impl Registry {
         O: Fn(D, &Opening<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync + 'static,
     {
         let open = Arc::new(open);
-        self.kind_of(name, spec, move |context| {
+        self.kind_of(name, spec, true, move |context| {
             // What a check describes is never opened.
             let described = Untaken::new(format!("stage.{}", context.name()), describe(context)?);
             let open = Arc::clone(&open);
@@ -139,6 +143,7 @@ impl Registry {
         &mut self,
         name: &'static str,
         spec: StageSpec,
+        opens: bool,
         describe: impl Fn(&StageContext<'_>) -> Result<Open, StageError> + Send + Sync + 'static,
     ) -> &mut Registry {
         assert!(
@@ -147,7 +152,7 @@ impl Registry {
             spec.drops.len()
         );
         let checked = StageKind { name, spec, needs: None };
-        let previous = self.kinds.insert(name, Kind { checked, describe: Box::new(describe) });
+        let previous = self.kinds.insert(name, Kind { checked, opens, describe: Box::new(describe) });
         assert!(previous.is_none(), "stage kind `{name}` is registered twice");
         self
     }

@@ -213,6 +213,7 @@ impl<'a> AcceptorContext<'a> {
 
     /// The `acceptor_params` themselves, e.g. to refuse a value that only the app can judge.
     pub fn raw_params(&self) -> &'a Params {
+        self.acceptor.params.note_asked();
         &self.acceptor.params
     }
 

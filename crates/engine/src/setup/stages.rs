@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use verbline_mem::Pool;
-use verbline_plan::{Diagnostics, Lcore, Plan, Port};
+use verbline_plan::{Diagnostic, Diagnostics, Lcore, Plan, Port};
 
 use crate::api::context::StageContext;
 use crate::api::opening::{Described, Opening};
@@ -103,6 +103,24 @@ fn open_stage(
     Ok(MadeStage { stage: made, drops, outputs, own, fds, ports })
 }
 
+/// The keys in `params` of stages that their kinds have not asked for, before those that open
+/// something do that, or behind it, and those that acceptors have not asked for. The kinds of all
+/// stages were asked by then: a kind may read what the plan says to another's stage.
+fn unasked<'a>(plan: &'a Plan, registry: &'a Registry, is_open: bool) -> impl Iterator<Item = Diagnostic> + 'a {
+    let had_its_turn =
+        move |stage: &&verbline_plan::Stage| is_open || registry.kind(&stage.kind).is_some_and(|kind| !kind.opens);
+    let of_stage = |stage: &verbline_plan::Stage| stage.params.unasked(&format!("stage kind `{}`", stage.kind));
+    let of_acceptor =
+        |acceptor: &verbline_plan::Acceptor| acceptor.params.unasked(&format!("acceptor `{}`", acceptor.name));
+    let stages = plan.stages().iter().filter(had_its_turn).flat_map(of_stage);
+    stages.chain(plan.ports().iter().filter_map(|port| port.acceptor.as_ref()).flat_map(of_acceptor))
+}
+
+/// Refuses the first key that nobody has asked for ([`unasked`]).
+pub(crate) fn refuse_unasked(plan: &Plan, registry: &Registry, is_open: bool) -> Result<(), EngineError> {
+    unasked(plan, registry, is_open).next().map_or(Ok(()), |one| Err(EngineError::Params(one)))
+}
+
 /// What the kind said, with the stage's place in the plan.
 fn refused(plan: &Plan, stage: &verbline_plan::Stage) -> impl FnOnce(StageError) -> EngineError {
     let (at, name, kind) = (place(plan, stage.span), stage.name.clone(), stage.kind.clone());
@@ -129,6 +147,10 @@ pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
         error => Some(port.acceptor.as_ref()?.params.refuse("", error.to_string())),
     };
     faults.extend(plan.ports().iter().filter_map(of_acceptor));
+    // A kind that found a fault may not have come to its params.
+    if faults.is_empty() {
+        faults.extend(unasked(plan, registry, false));
+    }
     faults
 }
 

@@ -37,3 +37,4 @@ mod stuck;
 mod timers;
 mod told;
 mod told_ports;
+mod unasked_params;

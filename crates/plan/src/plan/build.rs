@@ -254,7 +254,7 @@ impl Checked<'_> {
             regions: self.regions_of(StageId::from_index(index)),
             outputs: links.outputs.iter().map(|hop| hop.target).collect(),
             operates: said.operates[index].clone(),
-            params,
+            params: params.sharing(&raw.params_asked),
             batch_packets: self.flow.stages[index].packets(),
         })
     }

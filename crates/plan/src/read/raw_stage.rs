@@ -1,5 +1,8 @@
 //! The shape of a stage in the file, with the targets that its outputs name.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use crate::diag::source::Span;
 use crate::limits::{LISTED_MAX, TIMERS_MAX};
 use crate::read::reader::{Field, Reader, TableHeader, table_of};
@@ -16,6 +19,8 @@ pub(crate) struct RawStage {
     /// Output name, its place, and the target that it names.
     pub(crate) out: Vec<(String, Span, Option<Field<String>>)>,
     pub(crate) params: Option<(Span, Node)>,
+    /// Whether the kind has asked for them, for its needs or later.
+    pub(crate) params_asked: Arc<AtomicBool>,
 }
 
 impl RawStage {
@@ -29,6 +34,7 @@ impl RawStage {
             regions: reader.texts("regions", LISTED_MAX),
             out: read_outputs(reader),
             params: read_params(reader),
+            params_asked: Arc::default(),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn ask(
         let stage = &raw.stages[index];
         let path = format!("stage.{}.params", stage.head.name);
         Asked {
-            params: params(sources, &path, stage.head.span, stage.params.as_ref()),
+            params: params(sources, &path, stage.head.span, stage.params.as_ref()).sharing(&stage.params_asked),
             sections: &sections,
             connections: connections(raw, &links.stages[index]),
         }

@@ -1,6 +1,9 @@
 //! A table of the plan that a stage's factory, or an app's section reader, parses into a type of
 //! its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde::de::DeserializeOwned;
 
 use crate::diag::diagnostics::{Diagnostic, Severity};
@@ -20,20 +23,28 @@ pub struct Params {
     head: Span,
     node: Node,
     present: bool,
+    /// Whether its values were asked for; its clones share this.
+    asked: Arc<AtomicBool>,
 }
 
 impl Params {
     pub(crate) fn new(sources: &Sources, path: String, head: Span, node: Node) -> Self {
-        Params { sources: sources.clone(), path, head, node, present: true }
+        Params { sources: sources.clone(), path, head, node, present: true, asked: Arc::default() }
     }
 
     pub(crate) fn absent(sources: &Sources, path: String, head: Span) -> Self {
         let node = Node { span: head, value: Value::Table(Table::default()) };
-        Params { sources: sources.clone(), path, head, node, present: false }
+        Params { sources: sources.clone(), path, head, node, present: false, asked: Arc::default() }
+    }
+
+    /// The same, with `asked` to say whether its values were asked for.
+    pub(crate) fn sharing(self, asked: &Arc<AtomicBool>) -> Self {
+        Params { asked: Arc::clone(asked), ..self }
     }
 
     /// Whether the file has it at all. An absent one parses as an empty table.
     pub fn is_present(&self) -> bool {
+        self.note_asked();
         self.present
     }
 
@@ -50,15 +61,49 @@ impl Params {
     /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown
     /// fields, unknown, and where.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        self.note_asked();
         T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
     }
 
     /// The values as a type that declares its keys: each within its bounds, and with its default if
     /// it is left out. An error says which key is wrong, and where.
     pub fn read<T: Keys>(&self) -> Result<T, Diagnostic> {
+        self.note_asked();
         let mut node = self.node.clone();
         self.complete(&mut node, "", T::KEYS)?;
         T::deserialize(de::NodeDeserializer(&node)).map_err(|error| self.explain(error))
+    }
+
+    /// Counts its values as asked for, as reading them does.
+    pub fn note_asked(&self) {
+        // Relaxed: it says only that it was asked, and stays.
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// What is wrong with its keys if nobody has asked for its values, nor for those of a clone:
+    /// nobody takes them. `reader` is what should have, e.g. ``stage kind `echo` ``.
+    pub fn unasked(&self, reader: &str) -> Vec<Diagnostic> {
+        // Relaxed: as above.
+        if self.asked.load(Ordering::Relaxed) { Vec::new() } else { self.unknown_keys(reader) }
+    }
+
+    /// Refuses every key, for a reader that takes none.
+    ///
+    /// # Errors
+    /// The first key.
+    pub fn read_none(&self, reader: &str) -> Result<(), Diagnostic> {
+        self.note_asked();
+        self.unknown_keys(reader).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn unknown_keys(&self, reader: &str) -> Vec<Diagnostic> {
+        let unknown = |entry: &KeyValue| {
+            let message = format!("unknown key `{}`", entry.key);
+            let mut one = Diagnostic::new(&self.sources, Severity::Error, "unknown-key", entry.key_span, message);
+            one.help(format!("{reader} takes no keys: leave it out of [{}]", self.path));
+            one
+        };
+        self.node.as_table().into_iter().flat_map(|table| &table.entries).map(unknown).collect()
     }
 
     /// Checks what a table has of these keys, and adds the defaults of those that it has not.
