@@ -45,9 +45,16 @@ fn parse(flag: &str, source: u32) -> Result<Set, SetFault> {
         help: "write the keys with dots between them, e.g. pool.packets.data_bytes".to_owned(),
     })?;
     let offset = key.len() + 1;
-    let value = tree::parse_value(value, source, offset)
-        .unwrap_or_else(|_| Node { span: Span::new(source, offset..flag.len()), value: Value::Str(value.to_owned()) });
-    Ok(Set { keys, value })
+    let span = Span::new(source, offset..flag.len());
+    match tree::parse_value(value, source, offset) {
+        Ok(Some(value)) => Ok(Set { keys, value }),
+        Ok(None) => Ok(Set { keys, value: Node { span, value: Value::Str(value.to_owned()) } }),
+        Err(error) => Err(SetFault {
+            span,
+            message: error.message,
+            help: "write another number; a text of digits stands in quotes, e.g. --set 'name=\"1\"'".to_owned(),
+        }),
+    }
 }
 
 fn parse_key(key: &str, source: u32) -> Option<Vec<(String, Span)>> {

@@ -93,14 +93,17 @@ pub(crate) fn parse_document(text: &str, source: u32) -> (Table, Vec<SyntaxError
     (table, errors)
 }
 
-/// Reads one value of `source`, which starts `offset` bytes into it.
-pub(crate) fn parse_value(text: &str, source: u32, offset: usize) -> Result<Node, SyntaxError> {
-    let value = DeValue::parse(text)?;
+/// Reads one value of `source`, which starts `offset` bytes into it. `None`: the text is no TOML.
+///
+/// # Errors
+/// It is a number that can't be had.
+pub(crate) fn parse_value(text: &str, source: u32, offset: usize) -> Result<Option<Node>, SyntaxError> {
+    let Ok(value) = DeValue::parse(text) else { return Ok(None) };
     let mut errors = Vec::new();
     let node = Convert { source, offset, errors: &mut errors }.node(value);
     match errors.into_iter().next() {
         Some(error) => Err(error),
-        None => Ok(node),
+        None => Ok(Some(node)),
     }
 }
 

@@ -65,3 +65,13 @@ fn a_sum_names_the_flag_that_a_term_comes_from() {
     let faults = load(["port.md_a.rx_depth_wr=9000"]).expect_err("more than the pool has");
     insta::assert_snapshot!(faults.render(false));
 }
+
+/// A number that can't be had is no text: the fault is the number's.
+#[test]
+fn a_number_of_too_many_digits_is_not_a_string() {
+    let digits = "9".repeat(60);
+    let faults = load([&format!("lcore.trader.burst={digits}")]).expect_err("no key takes it").render(false);
+    assert!(faults.contains("the integer has too many digits") && !faults.contains("string"), "{faults}");
+    let quoted = load([&format!("name=\"{digits}\"")]).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(quoted.name(), digits);
+}
