@@ -120,6 +120,12 @@ impl Peer {
         self.is_idle().then_some(self.since)
     }
 
+    /// Since when a request has been on its way that has not come whole; `None`: there is none.
+    pub(crate) fn half_since(&self) -> Option<Instant> {
+        let is_half = !self.input.is_empty() && !self.is_answering() && !self.has_request();
+        is_half.then_some(self.since)
+    }
+
     fn is_answering(&self) -> bool {
         self.written < self.output.len()
     }

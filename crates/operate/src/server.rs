@@ -3,7 +3,8 @@
 //! Guarantees: it waits for no client; without clients it sleeps; each kind of listener has
 //! [`PEERS_MAX`] clients at most and takes a bounded number of new ones a second, so that clients
 //! of one kind keep nobody of the other kind out. A listener that is full makes room by ending the
-//! client that has asked nothing for longest, if that is a second or more.
+//! client that has asked nothing for longest, if that is a second or more; without such a one, the
+//! client whose request has been on its way for longest.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,11 @@ pub(crate) const PEERS_MAX: usize = 16;
 
 /// A client that has asked nothing for this long makes room for another.
 const EVICTED_AFTER: Duration = Duration::from_secs(1);
+
+/// A client whose request has been on its way for this long makes room for another where none is
+/// idle. It is less time than [`PEERS_MAX`] clients take to come: they can't keep all places by
+/// coming again.
+const HALF_EVICTED_AFTER: Duration = Duration::from_millis(50);
 
 /// New clients at once, and the time in which one more is taken.
 const ACCEPTS_BURST: u32 = 32;
@@ -146,18 +152,19 @@ impl Door {
         }
     }
 
-    /// Whether there is room for one more, where need be in place of an idle one.
+    /// Whether there is room for one more, where need be in place of an idle one, or of one whose
+    /// request does not come whole.
     fn has_room(&mut self, now: Instant) -> bool {
         if self.peers.len() < PEERS_MAX {
             return true;
         }
-        let idle = self.peers.iter().enumerate().filter_map(|(place, peer)| Some((peer.idle_since()?, place)));
-        match idle.min() {
-            Some((since, place)) if since + EVICTED_AFTER <= now => {
-                self.peers.swap_remove(place);
-                true
-            }
-            _ => false,
-        }
+        let longest = |since: fn(&Peer) -> Option<Instant>, at_least: Duration| {
+            let all = self.peers.iter().enumerate().filter_map(|(place, peer)| Some((since(peer)?, place)));
+            all.min().filter(|(since, _)| *since + at_least <= now)
+        };
+        let idle = longest(Peer::idle_since, EVICTED_AFTER);
+        let Some((_, place)) = idle.or_else(|| longest(Peer::half_since, HALF_EVICTED_AFTER)) else { return false };
+        self.peers.swap_remove(place);
+        true
     }
 }

@@ -160,16 +160,35 @@ fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
 fn a_reader_of_the_metrics_that_finds_no_place_is_told_so_by_http() {
     let served = Served::new(METRICS);
     let connected = |_| TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
-    // Half a request each: none of them is idle, and makes room.
+    // None of them has been idle for long, and makes room.
     let crowd: Vec<TcpStream> = (0..16).map(connected).collect();
-    crowd.iter().for_each(|mut client| client.write_all(b"GET ").unwrap());
-    std::thread::sleep(Duration::from_millis(300));
     let mut late = connected(16);
     late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut answer = String::new();
     late.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n16 clients are being served; ask again\n"), "{answer}");
+    drop(crowd);
+    served.assert_undisturbed();
+}
+
+/// Half a request each, again and again before they are late: the one that has been on its way for
+/// longest makes room.
+#[test]
+fn requests_that_do_not_come_whole_keep_no_reader_of_the_metrics_out() {
+    let served = Served::new(METRICS);
+    let half = |_| {
+        let mut client = TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
+        client.write_all(b"GET ").unwrap();
+        client
+    };
+    let mut crowd: Vec<TcpStream> = (0..16).map(half).collect();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(300));
+        let (status, _) = asked(&served, "GET /metrics HTTP/1.1\nHost: localhost\n\n");
+        assert_eq!(status, "200 OK");
+        crowd = (0..16).map(half).collect();
+    }
     drop(crowd);
     served.assert_undisturbed();
 }
