@@ -2,22 +2,23 @@
 //!
 //! Guarantees: a socket has mode 0600 and listens from the moment at which it has its name; its
 //! folder belongs to the user and nobody else may write to it; a socket that somebody listens to is
-//! never taken away.
+//! never taken away, nor by two starts at once.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::SendTimeout;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket};
 use nix::sys::time::TimeVal;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
 /// What a socket's name ends with.
@@ -25,6 +26,9 @@ const ENDING: &str = "sock";
 
 /// For a socket to say whether somebody listens: no more than the kernel has to be asked.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// For another process that removes a dead socket of the same folder.
+const REMOVAL: Duration = Duration::from_secs(1);
 
 /// Runs of one process that may listen at once.
 const RUNS_MAX: u32 = 64;
@@ -147,11 +151,18 @@ pub(crate) fn listed(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Removes the socket of a dead process. Says whether nothing is left there; a file that is no
-/// socket is an error.
-pub(crate) fn clear(path: &Path) -> io::Result<bool> {
+/// What a path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum There {
+    Nothing,
+    /// The socket of a dead process.
+    Dead,
+    Somebodys,
+}
+
+fn there(path: &Path) -> io::Result<There> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(There::Nothing),
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"));
@@ -159,12 +170,45 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
         Ok(_) => {}
     }
     match connected(path, LOOK) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path)?;
-            Ok(true)
-        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(There::Dead),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(There::Nothing),
         // A full queue of connections (EAGAIN) is somebody's.
-        _ => Ok(false),
+        _ => Ok(There::Somebodys),
+    }
+}
+
+/// Removes the socket of a dead process. Says whether nothing is left there; a file that is no
+/// socket is an error.
+pub(crate) fn clear(path: &Path) -> io::Result<bool> {
+    let mut found = there(path)?;
+    if found == There::Dead {
+        // Another may have removed it by now, and listen there.
+        let _lock = locked(path.parent().unwrap_or(path))?;
+        found = there(path)?;
+        if found == There::Dead {
+            fs::remove_file(path)?;
+            found = There::Nothing;
+        }
+    }
+    Ok(found == There::Nothing)
+}
+
+/// The lock of a folder, for who removes a dead socket from it. While it is held nobody else does,
+/// and a name that is taken stays that socket's.
+fn locked(folder: &Path) -> io::Result<File> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let (file, asked) = (File::open(folder)?, Instant::now());
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && asked.elapsed() < REMOVAL => {
+                std::thread::sleep(LOOK);
+            }
+            Err(error) => {
+                let message = format!("the folder of a dead socket can't be locked, to remove that: {error}");
+                return Err(io::Error::new(error.kind(), message));
+            }
+        }
     }
 }
 
@@ -256,6 +300,25 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         assert_eq!(Placed::at(&file).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    /// Whether a socket is dead is looked at again under the folder's lock.
+    #[test]
+    fn a_socket_that_took_a_dead_ones_place_meanwhile_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let lock = locked(folder.path()).unwrap();
+        let clearing = std::thread::spawn({
+            let path = path.clone();
+            move || clear(&path).unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(path.exists(), "another removes it now");
+        fs::remove_file(&path).unwrap();
+        let _listens = UnixListener::bind(&path).unwrap();
+        drop(lock);
+        assert!(!clearing.join().unwrap() && path.exists());
     }
 
     #[test]
