@@ -132,10 +132,19 @@ fn find_in(folder: &Path) -> Vec<Found> {
 /// # Errors
 /// None or several are meant, or the run doesn't answer.
 pub fn open(name: Option<&str>) -> Result<Client, ClientError> {
-    if let Some(path) = name.filter(|name| name.contains('/')) {
-        return Client::connect(Path::new(path));
+    meant(name, find)
+}
+
+fn meant(name: Option<&str>, find: impl FnOnce() -> Result<Vec<Found>, NoPlace>) -> Result<Client, ClientError> {
+    // A plan's name may look like a path too.
+    let path = name.filter(|name| name.contains('/')).map(Path::new);
+    if let Some(path) = path.filter(|path| path.symlink_metadata().is_ok()) {
+        return Client::connect(path);
     }
-    let mut found = find()?;
+    let mut found = match (find(), path) {
+        (Err(_), Some(path)) => return Client::connect(path),
+        (found, _) => found?,
+    };
     let runs: Vec<String> = found.iter().map(Found::to_string).collect();
     if let Some(name) = name {
         let is_meant = |hello: &Hello| hello.plan == name || hello.pid.to_string() == name;
@@ -143,7 +152,10 @@ pub fn open(name: Option<&str>) -> Result<Client, ClientError> {
     }
     match (&found[..], name) {
         ([one], _) => Client::connect(&one.path),
-        ([], Some(name)) => Err(ClientError::NoSuch { name: name.to_owned(), runs }),
+        ([], Some(name)) => match path {
+            Some(path) => Client::connect(path),
+            None => Err(ClientError::NoSuch { name: name.to_owned(), runs }),
+        },
         (_, _) => Err(ClientError::Several { runs }),
     }
 }
@@ -308,5 +320,36 @@ impl Client {
 
     fn unexpected(&self, body: &Body) -> ClientError {
         self.malformed(format!("it answers another question: {body:?}").chars().take(200).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::protocol::State;
+
+    #[test]
+    fn a_plan_whose_name_looks_like_a_path_is_meant_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [named, other] = ["1.sock", "2.sock"].map(|name| folder.path().join(name));
+        let _listen = [&named, &other].map(|path| UnixListener::bind(path).unwrap());
+        let found = || {
+            let of = |path: &Path, plan: &str| {
+                let (app, version) = ("rig".to_owned(), "0".to_owned());
+                let hello =
+                    Hello { app, plan: plan.to_owned(), pid: 7, version, since_unix_ms: 0, state: State::Running };
+                Found { path: path.to_owned(), hello: Ok(hello) }
+            };
+            Ok(vec![of(&named, "east/feed"), of(&other, "feed")])
+        };
+        let path_of = |name: &str| meant(Some(name), found).map(|client| client.path().to_owned());
+        assert_eq!(path_of("east/feed").unwrap(), named);
+        assert_eq!(path_of(other.to_str().unwrap()).unwrap(), other, "a path that is there is that");
+        let error = path_of("west/feed").unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+        let nowhere = || Err(NoPlace { why: "none".to_owned(), remedy: "none".to_owned() });
+        assert!(meant(other.to_str(), nowhere).is_ok(), "a path needs no folder");
     }
 }
