@@ -130,6 +130,19 @@ fn two_lcores_take_other_attributes_while_they_run() {
     assert!(expected.iter().all(|line| said.contains(line)), "{shown}");
 }
 
+/// The signal that asks for the plan again ends no run that reads it for the first time.
+#[test]
+fn a_plan_that_is_asked_for_again_while_it_is_read_is_read_once_more() {
+    // The plan comes late; the signal as soon as there is a handler, and not before the program.
+    const SCRIPT: &str = "\"$0\" \"$@\" < <(sleep 3; echo 'name = 1') & \
+                          for _ in {1..40}; do sleep 0.05; grep -qs pingpong /proc/$!/comm && \
+                          grep -qs 'SigCgt:.*[2367abef]..$' /proc/$!/status && break; done; \
+                          kill -USR1 $!; wait $!";
+    let run = app().with(["run", "-"]);
+    let shown = run.run_as(&mut run.behind(["bash", "-c", SCRIPT])).exited(2);
+    assert!(shown.stderr.contains("wrong-type"), "{shown}");
+}
+
 /// Standard input has a plan once: the run says so, and goes on.
 #[test]
 fn two_lcores_whose_plan_came_by_standard_input_keep_it() {

@@ -18,19 +18,24 @@ use super::figures::{count, percent};
 use super::live::{LiveLine, PERIOD};
 use super::log;
 use super::output::{COLUMNS, alarming, document, is_coloured, labelled, message, result, wrapped};
-use super::signals::StopRequest;
+use super::signals::{ReloadRequest, StopRequest};
 use super::trace_text::kept_slowest;
 use super::{App, console, json, text};
 
 /// Runs the plan and prints its report.
 pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
+    // First of all: until there is a handler the signal ends the process.
+    let reload = match ReloadRequest::install() {
+        Ok(reload) => reload,
+        Err(error) => return fail(&format!("cannot handle signals: {error}")),
+    };
     let registry = registry(app);
     let plan = match load(&registry, &options.plan) {
         Ok(plan) => plan,
         Err(diagnostics) => return refuse(&diagnostics),
     };
     show(plan.warnings());
-    let stop = match StopRequest::install() {
+    let stop = match StopRequest::install(reload) {
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
     };

@@ -22,6 +22,20 @@ pub(super) fn caught() -> io::Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
+/// What asks for the plan to be read again. It has its handler before the plan is read at all: who
+/// asks then need not know how far the run is. One that asks for a stop then ends the process,
+/// which has nothing to bring to an end.
+pub(super) struct ReloadRequest(Arc<AtomicBool>);
+
+impl ReloadRequest {
+    /// Installs the handler for the rest of the process's life.
+    pub(super) fn install() -> io::Result<ReloadRequest> {
+        let reload = Arc::new(AtomicBool::new(false));
+        flag::register(SIGUSR1, Arc::clone(&reload))?;
+        Ok(ReloadRequest(reload))
+    }
+}
+
 /// What the user asks of the run.
 pub(super) struct StopRequest {
     stop: Arc<AtomicBool>,
@@ -32,7 +46,7 @@ pub(super) struct StopRequest {
 
 impl StopRequest {
     /// Installs the handlers for the rest of the process's life.
-    pub(super) fn install() -> io::Result<StopRequest> {
+    pub(super) fn install(ReloadRequest(reload): ReloadRequest) -> io::Result<StopRequest> {
         let (asked, by) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for signal in [SIGINT, SIGTERM] {
             // The order matters: handlers run as registered, so that the first signal finds the
@@ -46,8 +60,6 @@ impl StopRequest {
             flag::register_usize(SIGHUP, Arc::clone(&by), SIGHUP as usize)?;
             flag::register(SIGHUP, Arc::clone(&asked))?;
         }
-        let reload = Arc::new(AtomicBool::new(false));
-        flag::register(SIGUSR1, Arc::clone(&reload))?;
         Ok(StopRequest { stop: asked, signal: by, reload })
     }
 
