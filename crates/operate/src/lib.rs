@@ -56,7 +56,7 @@ mod stream;
 pub use asks::{CaptureAsk, FilterAsk, TraceAsk};
 pub use heap::write_heap_room;
 pub use metrics::settings::MetricsSettings;
-pub use operate::{Operate, OperateError, Options, SocketChoice};
+pub use operate::{Operate, OperateError, Options, SocketChoice, opens_beside};
 pub use place::NoPlace;
 pub use snapshot_cache::LogControl;
 pub use trace::settings::TraceSettings;

@@ -10,13 +10,13 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 use verbline_engine::Observer;
-use verbline_plan::Plan;
+use verbline_plan::{OpensBeside, Plan};
 
 use crate::keeper::Keeper;
 use crate::listener::Listener;
-use crate::metrics::settings::MetricsSettings;
+use crate::metrics::settings::{self, MetricsSettings};
 use crate::place::{self, NoPlace, Placed};
-use crate::server::Server;
+use crate::server::{PEERS_MAX, Server};
 use crate::snapshot_cache::{LogControl, Run, Told};
 use crate::trace::kept::Kept;
 use crate::trace::settings::TraceSettings;
@@ -32,6 +32,30 @@ pub enum SocketChoice {
     /// Nowhere.
     None,
 }
+
+/// What a served run has open beside the rest of it, for the sum of its file descriptors
+/// ([`Loader::opens`](verbline_plan::Loader::opens)): the socket, the metrics of a plan that has
+/// them, the clients of both, a capture and a trace.
+pub fn opens_beside(socket: &SocketChoice) -> Vec<OpensBeside> {
+    let clients = PEERS_MAX as u64;
+    let metrics = OpensBeside {
+        what: "the metrics, and who reads them",
+        section: Some(settings::SECTION),
+        descriptors: OF_LISTENER + clients,
+    };
+    let socket = (*socket != SocketChoice::None).then_some(OpensBeside {
+        what: "the control socket, and its clients",
+        section: None,
+        descriptors: OF_LISTENER + clients + OF_STREAMS,
+    });
+    socket.into_iter().chain([metrics]).collect()
+}
+
+/// A listener, a client that is told that there is no room, and by what the thread is told to stop
+/// (both ends of that hold the same eventfd).
+const OF_LISTENER: u64 = 4;
+/// The client of a capture, and that of a trace, which are none of the listener's any more.
+const OF_STREAMS: u64 = 2;
 
 /// What to serve.
 #[derive(Clone, Debug, Default)]

@@ -113,6 +113,7 @@ pub use plan::port::{Acceptor, AlternatePath, Attributes, Connections, Port, Ret
 pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
 pub use read::reference::{KeyReference, TableReference, app_reference, reference};
 pub use read::schema::schema;
+pub use sums::descriptors::OpensBeside;
 pub use sums::sum::{Limit, Sum, Term};
 pub use text::duration;
 pub use text::file::is_stdin;

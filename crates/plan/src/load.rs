@@ -13,6 +13,7 @@ use crate::machine::note::Note;
 use crate::plan::Plan;
 use crate::plan::build::Said;
 use crate::read::raw;
+use crate::sums::descriptors::OpensBeside;
 use crate::sums::sum::{self, Sum};
 use crate::sums::{self, Proved};
 use crate::text::tree::{self, Table, Value};
@@ -24,6 +25,7 @@ pub struct Loader {
     catalog: Catalog,
     machine: Machine,
     flags: Vec<String>,
+    opens: Vec<OpensBeside>,
 }
 
 /// Everything known about a plan, valid or not.
@@ -57,13 +59,19 @@ impl Inspection {
 impl Loader {
     /// Reads plans for an application with this catalog on this machine.
     pub fn new(catalog: Catalog, machine: Machine) -> Self {
-        Loader { catalog, machine, flags: Vec::new() }
+        Loader { catalog, machine, flags: Vec::new(), opens: Vec::new() }
     }
 
     /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted;
     /// VALUE is TOML, or else a string.
     pub fn sets(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.flags.extend(flags.into_iter().map(Into::into));
+        self
+    }
+
+    /// Counts what the process opens beside the run, in the sum of file descriptors.
+    pub fn opens(mut self, beside: impl IntoIterator<Item = OpensBeside>) -> Self {
+        self.opens.extend(beside);
         self
     }
 
@@ -102,7 +110,7 @@ impl Loader {
         let raw = raw::read(&root, &self.catalog, &mut sink);
         sink.tables_are_read();
         let checked = Checked::new(raw, &self.catalog, &self.machine, &mut sink);
-        let proved = sums::prove(&checked, &self.catalog, &self.machine, &mut sink);
+        let proved = sums::prove(&checked, &self.catalog, &self.machine, &self.opens, &mut sink);
         let Proved { sums, completions, descriptors, operates, notes } = proved;
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();

@@ -7,7 +7,7 @@ use verbline_engine::Registry;
 use verbline_plan::{AppKey, Diagnostic, Keys, Params, Plan};
 
 /// The section's name.
-const SECTION: &str = "metrics";
+pub(crate) const SECTION: &str = "metrics";
 
 /// Connections that may have metrics of their own: a time series for each costs its reader memory.
 const CONNECTIONS_MAX: u64 = 1000;

@@ -26,10 +26,37 @@ const OF_ADDRESS: u64 = 2;
 /// The host of a port with many: its listener, its wake set, and what lcore and listener tell it.
 const OF_HOST: u64 = 4;
 
+/// What the process opens beside the plan's run: listeners, and those who come to them
+/// ([`Loader::opens`](crate::Loader::opens)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpensBeside {
+    /// What it is.
+    pub what: &'static str,
+    /// The section of the plan that asks for it; `None`: no section does.
+    pub section: Option<&'static str>,
+    /// How many file descriptors it has open at once.
+    pub descriptors: u64,
+}
+
+impl OpensBeside {
+    /// Where the plan asks for it; `None`: it doesn't.
+    fn place(&self, raw: &RawPlan, sections: &[&'static str]) -> Option<Span> {
+        let Some(section) = self.section else { return Some(Span::new(0, 0..0)) };
+        let place = sections.iter().position(|known| *known == section)?;
+        Some(raw.sections.get(place)?.as_ref()?.0)
+    }
+}
+
+/// All of those that the plan asks for, with their places.
+pub(crate) fn beside(opens: &[OpensBeside], raw: &RawPlan, sections: &[&'static str]) -> Vec<(OpensBeside, Span)> {
+    opens.iter().filter_map(|one| Some((*one, one.place(raw, sections)?))).collect()
+}
+
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,
     needs: &[(StageId, Needs)],
+    beside: &[(OpensBeside, Span)],
     machine: &Machine,
     sink: &mut Sink,
 ) -> Sum {
@@ -39,6 +66,9 @@ pub(crate) fn check(
     let mut add = |what: String, how: &str, value: u64, at: Span| sum.add(&sources, what, how, value, at);
     add("open already".to_owned(), "", machine.descriptors_open, top);
     add("the run's own".to_owned(), "", OF_RUN, top);
+    for (one, at) in beside {
+        add(one.what.to_owned(), "", one.descriptors, *at);
+    }
     for device in &raw.devices {
         add(format!("device.{}", device.head.name), "", OF_DEVICE, device.head.span);
     }

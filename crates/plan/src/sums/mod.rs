@@ -1,6 +1,6 @@
 //! The sums of a plan: what is needed at most, held against what there is.
 
-mod descriptors;
+pub(crate) mod descriptors;
 mod headroom;
 mod memory;
 mod metadata;
@@ -14,6 +14,7 @@ use crate::check::{Checked, lcores, nodes};
 use crate::diag::sink::Sink;
 use crate::machine::Machine;
 use crate::machine::note::Note;
+use crate::sums::descriptors::OpensBeside;
 use crate::sums::offers::Operates;
 use crate::sums::sum::Sum;
 
@@ -31,7 +32,13 @@ pub(crate) struct Proved {
 }
 
 /// Sums over references that don't hold would be wrong: they wait until the rest is right.
-pub(crate) fn prove(checked: &Checked<'_>, catalog: &Catalog, machine: &Machine, sink: &mut Sink) -> Proved {
+pub(crate) fn prove(
+    checked: &Checked<'_>,
+    catalog: &Catalog,
+    machine: &Machine,
+    opens: &[OpensBeside],
+    sink: &mut Sink,
+) -> Proved {
     if !sink.sums_are_sound() {
         return Proved::default();
     }
@@ -44,7 +51,8 @@ pub(crate) fn prove(checked: &Checked<'_>, catalog: &Catalog, machine: &Machine,
     sums.extend(timers);
     let (memory, mut notes) = memory::check(raw, links, regions, &needs, machine, sink);
     sums.extend(memory);
-    let open = descriptors::check(raw, links, &needs, machine, sink);
+    let beside = descriptors::beside(opens, raw, &catalog.sections);
+    let open = descriptors::check(raw, links, &needs, &beside, machine, sink);
     let descriptors = open.needed;
     sums.push(open);
     notes.extend(lcores::cpu_time(raw, machine));

@@ -1,8 +1,8 @@
 //! What limits this process, and not the machine: a cgroup's memory and hugepages, RLIMIT_AS and
 //! RLIMIT_NOFILE. Each is held against the plan's sums, and says who grants how much.
 
-use crate::common::{GOOD, catalog, machine};
-use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, Sum};
+use crate::common::{GOOD, catalog, loader, machine};
+use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, OpensBeside, Sum};
 
 fn inspect(machine: Machine) -> Inspection {
     Loader::new(catalog(), machine).inspect_str("good.toml", GOOD)
@@ -75,6 +75,20 @@ fn all_that_is_mapped_counts_against_the_address_space() {
     let said = refused(limited(whole.needed - 1), "too-much-memory").to_string();
     assert!(said.contains("RLIMIT_AS bounds it") && said.contains("`ulimit -v unlimited`"), "{said}");
     assert!(inspect(machine()).sums.iter().all(|sum| sum.of != "address space"), "nothing limits it");
+}
+
+/// Clients of a run take descriptors too.
+#[test]
+fn what_a_process_opens_beside_a_run_counts_where_the_plan_asks_for_it() {
+    let beside = |section| OpensBeside { what: "the desk, and who comes to it", section, descriptors: 17 };
+    let with = |section| loader().opens([beside(section)]).inspect_str("good.toml", GOOD);
+    let sum = |found: Inspection| found.sums.into_iter().find(|sum| sum.of == "file descriptors").unwrap();
+    let without = sum(loader().inspect_str("good.toml", GOOD)).needed;
+    for (section, more) in [(None, 17), (Some("feed"), 17), (Some("nothing"), 0)] {
+        let sum = sum(with(section));
+        assert_eq!(sum.needed, without + more, "{section:?}");
+        assert_eq!(sum.terms.iter().any(|term| term.what.starts_with("the desk")), more > 0);
+    }
 }
 
 #[test]

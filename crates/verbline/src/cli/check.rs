@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use verbline_engine::{Registry, Runtime};
-use verbline_operate::{MetricsSettings, TraceSettings};
+use verbline_operate::{MetricsSettings, SocketChoice, TraceSettings, opens_beside};
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
@@ -23,13 +23,15 @@ pub(super) fn registry(app: &dyn App) -> Registry {
     registry
 }
 
-/// Loads the plan against what the app has registered and what this machine has.
-pub(super) fn load(registry: &Registry, options: &PlanOptions) -> Result<Plan, Diagnostics> {
-    loader(registry, options).load_path(&options.plan)
+/// Loads the plan against what the app has registered and what this machine has, for a run that
+/// listens there.
+pub(super) fn load(registry: &Registry, options: &PlanOptions, socket: &SocketChoice) -> Result<Plan, Diagnostics> {
+    loader(registry, options, socket).load_path(&options.plan)
 }
 
-fn loader(registry: &Registry, options: &PlanOptions) -> Loader {
-    Loader::new(registry.catalog(), Machine::detect()).sets(options.sets.iter().cloned())
+fn loader(registry: &Registry, options: &PlanOptions, socket: &SocketChoice) -> Loader {
+    let loader = Loader::new(registry.catalog(), Machine::detect()).sets(options.sets.iter().cloned());
+    loader.opens(opens_beside(socket))
 }
 
 /// Prints diagnostics to standard error as a person reads them.
@@ -52,7 +54,7 @@ pub(super) fn show_notes(notes: &[Note]) {
 /// `check`: every fault in one go, exit code 2 if there is any.
 pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     let registry = registry(app);
-    let inspected = loader(&registry, &options.plan).inspect_path(&options.plan.plan);
+    let inspected = loader(&registry, &options.plan, &SocketChoice::default()).inspect_path(&options.plan.plan);
     let (mut plan, mut diagnostics, notes, sums) = match inspected {
         Ok(Inspection { plan, diagnostics, notes, sums, .. }) => (plan, diagnostics, notes, sums),
         Err(unreadable) => (None, unreadable, Vec::new(), Vec::new()),
@@ -93,7 +95,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
 
 /// `graph`: the plan as a drawing, what is wrong in red.
 pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
-    match loader(&registry(app), &options.plan).inspect_path(&options.plan.plan) {
+    match loader(&registry(app), &options.plan, &SocketChoice::default()).inspect_path(&options.plan.plan) {
         Ok(Inspection { plan, diagnostics, drawing, .. }) => {
             show(&diagnostics);
             let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };

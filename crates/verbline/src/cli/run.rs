@@ -30,7 +30,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
     };
     let registry = registry(app);
-    let plan = match load(&registry, &options.plan) {
+    let plan = match load(&registry, &options.plan, &options.socket.choice()) {
         Ok(plan) => plan,
         Err(diagnostics) => return refuse(&diagnostics),
     };
@@ -127,7 +127,8 @@ fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOp
     if is_stdin(&options.plan.plan) {
         return message("the plan came by standard input, which has it once; a run of a file can read it again");
     }
-    let read = load(registry, &options.plan).and_then(|plan| Ok((running.change_ports(&plan)?, plan)));
+    let read = load(registry, &options.plan, &options.socket.choice());
+    let read = read.and_then(|plan| Ok((running.change_ports(&plan)?, plan)));
     let (ports, plan) = match read {
         Ok(read) => read,
         Err(diagnostics) => return show(&diagnostics),
