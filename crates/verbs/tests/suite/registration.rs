@@ -107,7 +107,7 @@ fn a_registration_moves_to_another_pd_of_its_device() {
 #[test]
 fn a_device_that_cannot_reregister_says_so_and_keeps_what_there_is() {
     if provider() == Provider::Soft {
-        eprintln!("skipped on the software RNIC: it can re-register");
+        eprintln!("skipped: on the software RNIC: it can re-register");
         return;
     }
     let (mut a, mut b) = pair(&Options::new(Transport::Rc));
