@@ -45,8 +45,8 @@ pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'sta
          {name} stats tick-to-trade --every 5s --deltas --json >> day.jsonl\n\n{EXIT_CODES}"
     );
     let log = format!(
-        "The run goes on. What it logs, it logs where it did before: its standard error, or\n\
-         the journal. `trace` and `debug` of all parts cost lcores time.\n\nExamples:\n  \
+        "The run goes on. What it logs, it logs where it did before: its standard\n\
+         error, or the journal. `trace` and `debug` of all parts cost lcores time.\n\nExamples:\n  \
          {name} log\n  \
          {name} log kv --set warn,verbline_engine::connection=debug\n\n{EXIT_CODES}"
     );
