@@ -37,8 +37,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         let _ = writeln!(text, "{}\n", tables::connections(&report.connections));
     }
     text.push_str(&lost(&report.connections));
-    text.push_str(&super::wire_text::connections(&report.connections));
-    text.push_str(&super::wire_text::wires(&report.wires));
+    text.push_str(&super::wire_text::network(report));
     if !report.rings.is_empty() {
         let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
     }

@@ -2,13 +2,22 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, DatagramsReport, IncidentsReport, WireReport};
+use verbline_engine::{ConnectionReport, DatagramsReport, IncidentsReport, Report, WireReport};
 
 use super::figures::count;
 use super::output::labelled;
 
+/// What the network did, and an empty line behind it; nothing where there is none.
+pub(super) fn network(report: &Report) -> String {
+    let mut text = connections(&report.connections) + &wires(&report.wires);
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
 /// A line a device with an address; nothing without one.
-pub(super) fn wires(wires: &[WireReport]) -> String {
+fn wires(wires: &[WireReport]) -> String {
     wires.iter().map(|wire| labelled("wire", &line(wire)) + "\n").collect()
 }
 
@@ -21,7 +30,7 @@ fn line(wire: &WireReport) -> String {
     };
     let reasons = of_reasons("not sent", &wire.unsent).into_iter().chain(of_reasons("discarded", &wire.discarded));
     let all: Vec<_> = said(&wire.incidents).chain(reasons).collect();
-    let rest = if all.is_empty() { "nothing was lost".to_owned() } else { all.join(", ") };
+    let rest = if all.is_empty() { "no loss was noticed".to_owned() } else { all.join(", ") };
     // Where processes share the address.
     let shared = [(wire.datagrams_passed_on, "passed on"), (wire.datagrams_taken_over, "taken over")];
     let shared = shared.into_iter().filter(|(datagrams, _)| *datagrams > 0);
@@ -30,7 +39,7 @@ fn line(wire: &WireReport) -> String {
 }
 
 /// A line a connection with which something went wrong.
-pub(super) fn connections(connections: &[ConnectionReport]) -> String {
+fn connections(connections: &[ConnectionReport]) -> String {
     let mut text = String::new();
     for one in connections {
         let all: Vec<_> = one.wire.iter().flat_map(said).collect();
@@ -73,9 +82,9 @@ mod tests {
             datagrams_received: 1_200,
             ..WireReport::default()
         };
-        assert_eq!(line(&quiet), "soft0 at 127.0.0.1: 1,234 datagrams sent, 1,200 received; nothing was lost");
+        assert_eq!(line(&quiet), "soft0 at 127.0.0.1: 1,234 datagrams sent, 1,200 received; no loss was noticed");
         let shared = WireReport { datagrams_passed_on: 1_100, datagrams_taken_over: 7, ..quiet.clone() };
-        let says = "1,200 received, 1,100 passed on, 7 taken over; nothing was lost";
+        let says = "1,200 received, 1,100 passed on, 7 taken over; no loss was noticed";
         assert!(line(&shared).ends_with(says), "{}", line(&shared));
         let happened = IncidentsReport { retransmitted: 12, rnr_naks_received: 3, ..IncidentsReport::default() };
         let reason = |reason, datagrams| vec![DatagramsReport { reason, datagrams }];
