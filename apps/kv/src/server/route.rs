@@ -1,6 +1,7 @@
 //! The router: marks each request with its key's hash, by which the plan's spread finds the shard.
 
 use verbline::engine::place_of_key;
+use verbline::plan::Target;
 use verbline::prelude::*;
 
 use crate::protocol::{Opcode, Request};
@@ -28,9 +29,28 @@ pub(super) fn register(registry: &mut Registry) {
     };
     registry.section_of::<Settings>("kv", MEANING).stage("route", spec, |stage| {
         let shards = usize::from(Settings::read(stage)?.shards);
+        let (places, leads_to) = places_of(stage);
+        if places != shards {
+            // A client that reads by itself would look in the wrong table.
+            let message =
+                format!("{shards} shards, and the output `shards` of stage.{} leads to {leads_to}", stage.name());
+            return Err(stage.raw_section("kv")?.refuse("shards", message).into());
+        }
         let marks = (0..shards).map(|shard| mark_of(shard, shards)).collect();
         Ok(Box::new(Route { marks, routed: stage.counter("routed") }))
     });
+}
+
+/// How many shards the output leads to, and in words.
+fn places_of(stage: &StageContext<'_>) -> (usize, String) {
+    let plan = stage.plan();
+    let own = plan.stages().iter().find(|own| own.name == stage.name());
+    match own.map(|own| own.outputs[usize::from(SHARDS.0)]) {
+        Some(Target::Spread(id)) => {
+            (plan[id].to.len(), format!("the {} places of spread.{}", plan[id].to.len(), plan[id].name))
+        }
+        _ => (1, "1 place".to_owned()),
+    }
 }
 
 /// The least mark that the spread sends to this shard.

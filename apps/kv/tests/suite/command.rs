@@ -192,6 +192,7 @@ fn two_lcores_say_where_operations_vanish() {
 fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
         ("kv.shards=0", "0 is not within 1 to 64"),
+        ("kv.shards=3", "3 shards, and the output `shards` of stage.route leads to the 2 places of spread.shards"),
         ("kv.value_bytes=15", "15 is not within 16 to"),
         ("kv.value_bytes=481", "packets of pool.packets hold 512 bytes, stage.client writes 513"),
         ("kv.get_share=1.5", "a share of 1.5 is not within 0 to 1"),
