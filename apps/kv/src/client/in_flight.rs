@@ -44,10 +44,12 @@ impl<T> InFlight<T> {
         self.slots[id as u32 as usize].operation.take()
     }
 
-    /// The id of one of those under way that `which` says yes to.
-    pub(crate) fn find(&self, mut which: impl FnMut(&T) -> bool) -> Option<u64> {
+    /// The id of the next one under way that `which` says yes to, behind that of the id `after`: to
+    /// find all of them looks at each once.
+    pub(crate) fn find(&self, after: Option<u64>, mut which: impl FnMut(&T) -> bool) -> Option<u64> {
+        let from = after.map_or(0, |id| id as u32 as usize + 1);
         let found = |slot: &Slot<T>| slot.operation.as_ref().is_some_and(&mut which);
-        let index = self.slots.iter().position(found)?;
+        let index = from + self.slots.get(from..)?.iter().position(found)?;
         Some(u64::from(self.slots[index].taken) << 32 | index as u64)
     }
 }
@@ -61,11 +63,27 @@ mod tests {
         let mut table = InFlight::new(2);
         let (first, second) = (table.add('a').expect("room"), table.add('b').expect("room"));
         assert_eq!(table.add('c'), Err('c'));
-        assert_eq!(table.find(|operation| *operation == 'b'), Some(second));
+        assert_eq!(table.find(None, |operation| *operation == 'b'), Some(second));
         assert_eq!(table.take(first), Some('a'));
         let third = table.add('c').expect("room");
         assert_eq!((table.take(first), table.get_mut(third).copied()), (None, Some('c')), "the same slot, another id");
         assert_eq!(table.take(7), None);
         assert_eq!((table.take(second), table.take(third)), (Some('b'), Some('c')));
+    }
+
+    #[test]
+    fn all_of_a_kind_are_taken_out_in_one_pass() {
+        let mut table = InFlight::new(100);
+        (0..100).for_each(|number| _ = table.add(number % 2).expect("room"));
+        let (mut looks, mut taken, mut last) = (0, 0, None);
+        loop {
+            last = table.find(last, |kind| {
+                looks += 1;
+                *kind == 1
+            });
+            let Some(id) = last else { break };
+            taken += usize::from(table.take(id) == Some(1));
+        }
+        assert_eq!((taken, looks), (50, 100));
     }
 }

@@ -201,7 +201,10 @@ impl Stage for Client {
             self.tables.fill(None);
             self.asked = 0;
         }
-        while let Some(id) = self.in_flight.find(|pending| pending.peer == event.connection) {
+        let mut last = None;
+        loop {
+            last = self.in_flight.find(last, |pending| pending.peer == event.connection);
+            let Some(id) = last else { break };
             let Some(pending) = self.in_flight.take(id) else { break };
             pending.timer.map(|timer| out.cancel_timer(timer));
             self.count(|counts| counts.cut_off += 1);
