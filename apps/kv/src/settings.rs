@@ -16,6 +16,7 @@ pub(crate) const MEANING: &str = "the shards of the server, and what clients do"
 pub(crate) struct Settings {
     pub(crate) shards: u8,
     pub(crate) keys: u32,
+    pub(crate) client: u32,
     pub(crate) value_bytes: u32,
     pub(crate) window: u32,
     pub(crate) reads: u32,
@@ -31,6 +32,12 @@ impl Keys for Settings {
         AppKey::integer("shards", 1..=64, "the shards of the server"),
         AppKey::integer("keys", 1..=KEYS_MAX, "keys that a client works with; it puts each once before it measures")
             .or(20_000),
+        AppKey::integer(
+            "client",
+            0..=CLIENTS as u64 - 1,
+            "whose keys these are: clients that run at once have different numbers",
+        )
+        .or(0),
         AppKey::integer("value_bytes", VALUE_BYTES_MIN as u64..=1 << 20, "length of a value").or(64).unit("bytes"),
         AppKey::integer("window", 1..=WINDOW_MAX, "operations under way on a connection at once").or(1),
         AppKey::integer("reads", 1..=WINDOW_MAX, "GETs under way by RDMA READ at once; further ones go by message")
@@ -47,6 +54,8 @@ impl Keys for Settings {
 
 /// More than any client has use for, and little enough to be set aside at the start.
 const KEYS_MAX: u64 = 1 << 26;
+/// Numbers of clients, each with keys of its own.
+pub(crate) const CLIENTS: u32 = 10_000;
 const WINDOW_MAX: u64 = 1 << 10;
 /// An hour.
 const MS_MAX: u64 = 3_600_000;

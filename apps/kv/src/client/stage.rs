@@ -44,6 +44,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         let settings = Settings::read(stage)?;
         let (port, connections) = connections_of(stage)?;
         Ok(Box::new(Client {
+            number: settings.client + place_of(stage),
             work: Work::new(&settings),
             oracle: Oracle::new(fastrand::u32(..), settings.keys as usize),
             in_flight: InFlight::new(connections * settings.window as usize),
@@ -85,6 +86,12 @@ fn needs(asked: &Asked<'_>) -> Needs {
     }
 }
 
+/// How many clients of the same plan come before this one: each has keys of its own.
+fn place_of(stage: &StageContext<'_>) -> u32 {
+    let clients = stage.plan().stages().iter().filter(|other| other.kind == stage.kind());
+    clients.take_while(|other| other.name != stage.name()).count() as u32
+}
+
 /// The port that the client sends to, and how many connections that has.
 fn connections_of(stage: &StageContext<'_>) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
@@ -114,6 +121,8 @@ struct Pending {
 
 struct Client {
     settings: Settings,
+    /// Whose keys it works with.
+    number: u32,
     work: Work,
     oracle: Oracle,
     in_flight: InFlight<Pending>,
@@ -286,7 +295,7 @@ impl Client {
             Task::Put { key, .. } => (Opcode::Put, 0, Some(key), value_bytes),
             Task::Locate { shard } => (Opcode::Locate, shard as u8, None, 0),
         };
-        let name = key.map(name_of);
+        let name = key.map(|key| name_of(self.number, key));
         let name = name.as_ref().map_or(&[][..], |name| &name[..]);
         if !packet.set_len(HEADER_BYTES + name.len() + value_len) {
             return false;

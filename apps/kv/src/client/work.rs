@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::oracle::Oracle;
-use crate::settings::Settings;
+use crate::settings::{CLIENTS, Settings};
 
 /// Length of a key, bytes.
 pub(super) const KEY_BYTES: usize = 16;
@@ -67,10 +67,10 @@ impl Work {
     }
 }
 
-/// The name of a key.
-pub(super) fn name_of(key: usize) -> [u8; KEY_BYTES] {
+/// The name of a key of a client: four digits of the client's number, eight of the key's.
+pub(super) fn name_of(client: u32, key: usize) -> [u8; KEY_BYTES] {
     let mut name = *b"key-000000000000";
-    let mut rest = key;
+    let mut rest = u64::from(client % CLIENTS) * 100_000_000 + key as u64 % 100_000_000;
     for digit in name.iter_mut().rev().take(12) {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
@@ -84,7 +84,9 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        assert_eq!(&name_of(0), b"key-000000000000");
-        assert_eq!(&name_of(90_210), b"key-000000090210");
+        assert_eq!(&name_of(0, 0), b"key-000000000000");
+        assert_eq!(&name_of(0, 90_210), b"key-000000090210");
+        assert_eq!(&name_of(17, (1 << 26) - 1), b"key-001767108863");
+        assert_eq!(&name_of(CLIENTS - 1, 5), b"key-999900000005");
     }
 }

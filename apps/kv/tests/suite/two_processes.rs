@@ -130,6 +130,23 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
     }
 }
 
+/// Two clients at once, each with keys of its own: every value that comes back was put by the one
+/// that asks for it.
+#[test]
+fn two_lcores_of_a_server_serve_two_clients_at_once() {
+    let Some(rig) = Rig::that_closes_none() else { return };
+    let (server, first) = rig.start();
+    let (at_server, at_second) = (own_address(1), own_address(3));
+    let sets = ["name=kv-second".to_owned(), format!("device.nic0.address={at_second}"), "kv.client=1".to_owned()];
+    let second = rig.client.with(sets.into_iter().flat_map(|set| ["--set".to_owned(), set])).start_beside(&server);
+    let has_done = |report: &Value| counted(report, "client", "operations") >= 30_000;
+    rig.client.await_live(Some("kv-second"), &format!("operations at {at_server}"), has_done);
+    rig.await_operations(1000);
+    let (second, first) = (second.end_whole(0), first.end_whole(0));
+    server.end_whole(0);
+    [&first, &second].into_iter().for_each(assert_values);
+}
+
 /// A server that is killed takes its connections with it, within the retries. Another one at its
 /// address, which knows nothing of the first, serves the client's next connections: what the first
 /// had answered is gone with it, which the client finds, and every value is one that was put.

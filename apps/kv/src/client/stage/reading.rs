@@ -22,7 +22,7 @@ impl Client {
     /// Posts the READ of the bucket whose turn it is.
     fn post_read(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
         let Some(pending) = self.in_flight.get_mut(id) else { return false };
-        let Some((location, hash)) = table_of(&self.tables, &pending.task) else { return false };
+        let Some((location, hash)) = table_of(&self.tables, self.number, &pending.task) else { return false };
         let Some(mut packet) = out.alloc() else { return false };
         if !packet.set_len(location.shape.bucket_bytes()) {
             return false;
@@ -36,9 +36,11 @@ impl Client {
     pub(super) fn was_read(&mut self, id: u64, packet: Packet, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.get_mut(id) else { return };
         // Where the table was is forgotten, and this may be what is there now.
-        let Some((location, _)) = table_of(&self.tables, &pending.task) else { return self.fall_back(id, out) };
+        let Some((location, _)) = table_of(&self.tables, self.number, &pending.task) else {
+            return self.fall_back(id, out);
+        };
         let Task::Read { key } = pending.task else { return };
-        match find(&location.shape, packet.data(), &name_of(key)) {
+        match find(&location.shape, packet.data(), &name_of(self.number, key)) {
             Found::Value(value) => {
                 let verdict = self.oracle.judge(key, pending.floor, Some(value));
                 self.got(id, READ, Some(verdict), out);
@@ -95,9 +97,9 @@ impl Client {
 }
 
 /// The table that a READ is of, and the hash of its key.
-fn table_of(tables: &[Option<Location>], task: &Task) -> Option<(Location, u64)> {
+fn table_of(tables: &[Option<Location>], client: u32, task: &Task) -> Option<(Location, u64)> {
     let Task::Read { key } = task else { return None };
-    let hash = hash(&name_of(*key));
+    let hash = hash(&name_of(client, *key));
     let location = tables[place_of_key(hash, tables.len())]?;
     Some((location, hash))
 }
