@@ -51,7 +51,36 @@ pub enum Frames {
     Forts(Box<FortsFrames>),
 }
 
+/// A FORTS feed has no sessions.
+const NO_SESSION: Session = [0; size_of::<Session>()];
+
 impl Frames {
+    /// The session that a datagram names, and what it says of itself; `None` if it is no whole
+    /// datagram of this feed, be it of which session it may.
+    #[cold]
+    pub fn claim(&mut self, datagram: &[u8]) -> Option<(Session, Framed)> {
+        match self {
+            Frames::Mold(_) => {
+                let packet = mold::Packet::parse(datagram).ok()?;
+                Some((*packet.session(), framed(&packet, datagram)?))
+            }
+            Frames::Forts(frames) => Some((NO_SESSION, frames.frame(datagram).ok()?)),
+        }
+    }
+
+    /// From here on the feed's session is this one. False, and nothing changes, if the plan says
+    /// another.
+    #[cold]
+    #[must_use]
+    pub fn go_over(&mut self, session: &Session) -> bool {
+        let Frames::Mold(frames) = self else { return true };
+        let may = !frames.is_fixed || frames.session == Some(*session);
+        if may {
+            frames.session = Some(*session);
+        }
+        may
+    }
+
     /// Reads and checks a datagram.
     ///
     /// # Errors
@@ -69,6 +98,8 @@ impl Frames {
 #[derive(Debug)]
 pub struct MoldFrames {
     session: Option<Session>,
+    /// It was given, and stays.
+    is_fixed: bool,
     /// While the session is not known: that of the last datagram.
     seen: Option<Session>,
 }
@@ -77,7 +108,7 @@ impl MoldFrames {
     /// Frames of this session; `None` takes that of the first two datagrams in a row that have the
     /// same.
     pub fn new(session: Option<Session>) -> MoldFrames {
-        MoldFrames { session, seen: None }
+        MoldFrames { session, is_fixed: session.is_some(), seen: None }
     }
 
     /// Reads and checks a frame.
@@ -88,17 +119,13 @@ impl MoldFrames {
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         let packet = mold::Packet::parse(datagram).map_err(|_| FrameError::Malformed)?;
-        let count = usize::from(packet.count());
-        // What a frame can cost at most is the numbers that it carries: no more than it can hold.
-        if count * (BLOCK_HEADER_LEN_BYTES + MESSAGE_LEN_BYTES_MIN) > datagram.len() - HEADER_LEN_BYTES {
-            return Err(FrameError::Malformed);
-        }
+        let framed = framed(&packet, datagram).ok_or(FrameError::Malformed)?;
         match &self.session {
             Some(session) if session == packet.session() => {}
             Some(_) => return Err(FrameError::WrongSession),
             None => self.learn(packet.session()),
         }
-        Ok(Framed { sequence: packet.sequence(), count: u32::from(packet.count()) })
+        Ok(framed)
     }
 
     #[cold]
@@ -107,6 +134,15 @@ impl MoldFrames {
             self.session = Some(*session);
         }
     }
+}
+
+/// What a MoldUDP64 packet says of itself, if it can hold so many messages: what a frame can cost
+/// at most is the numbers that it carries.
+#[inline]
+fn framed(packet: &mold::Packet<'_>, datagram: &[u8]) -> Option<Framed> {
+    let count = usize::from(packet.count());
+    let can_be = count * (BLOCK_HEADER_LEN_BYTES + MESSAGE_LEN_BYTES_MIN) <= datagram.len() - HEADER_LEN_BYTES;
+    can_be.then(|| Framed { sequence: packet.sequence(), count: u32::from(packet.count()) })
 }
 
 /// FORTS datagrams: a preamble, then a FAST reset and message.

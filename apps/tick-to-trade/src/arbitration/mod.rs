@@ -21,10 +21,12 @@
 //! **Use.** [`Arbiter::offer`] each item, then [`Arbiter::pop`] until `None`; call `pop` at
 //! [`Arbiter::deadline_ns`] too.
 
+mod anew;
 mod window;
 
 use window::{Held, Window};
 
+pub use anew::Anew;
 pub use window::{BEYOND_ITEMS, Channel};
 
 /// Bounds and policy.

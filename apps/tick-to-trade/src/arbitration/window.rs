@@ -195,6 +195,17 @@ impl<T> Window<T> {
         (self.beyond.len() > BEYOND_ITEMS).then(|| self.beyond.remove(0))
     }
 
+    /// Drops all that is held: the window goes on at `next`.
+    pub(super) fn clear(&mut self, next: u64) -> Moved {
+        let mut moved = Moved::default();
+        for held in self.slots.iter_mut().filter_map(Option::take).chain(self.beyond.drain(..)) {
+            moved.items += 1;
+            moved.displaced += held.end - held.from;
+        }
+        (self.held, self.beyond_at, self.next) = (0, u64::MAX, next);
+        moved
+    }
+
     fn reaches(&self, at: u64) -> bool {
         at - self.next < self.slots.len() as u64
     }

@@ -74,15 +74,25 @@ impl Ladder {
             Side::Buy => 1 << 31,
             Side::Sell => !(1 << 31),
         };
-        let next = |place| if place + 1 == capacity { NONE } else { place + 1 };
-        Self {
+        let mut ladder = Self {
             keys: vec![0; capacity as usize].into_boxed_slice(),
             places: vec![0; capacity as usize].into_boxed_slice(),
-            nodes: (0..capacity).map(|place| Node { key: 0, orders: 0, shares: u64::from(next(place)) }).collect(),
+            nodes: vec![Node { key: 0, orders: 0, shares: 0 }; capacity as usize].into_boxed_slice(),
             len: 0,
             best: NONE,
-            free: if capacity == 0 { NONE } else { 0 },
+            free: NONE,
             flip,
+        };
+        ladder.clear();
+        ladder
+    }
+
+    /// Removes all levels.
+    pub(super) fn clear(&mut self) {
+        (self.len, self.best, self.free) = (0, NONE, NONE);
+        for (place, node) in self.nodes.iter_mut().enumerate().rev() {
+            *node = Node { key: 0, orders: 0, shares: u64::from(self.free) };
+            self.free = place as u32;
         }
     }
 

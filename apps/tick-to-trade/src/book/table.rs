@@ -88,6 +88,13 @@ impl OrderTable {
         (capacity + capacity / 3).div_ceil(LINE_SLOTS).next_power_of_two().max(2)
     }
 
+    /// Removes all orders.
+    pub(super) fn clear(&mut self) {
+        self.lines.fill(Line([FREE; LINE_SLOTS]));
+        self.passed.fill(0);
+        self.len = 0;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

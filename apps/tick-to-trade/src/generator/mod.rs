@@ -100,6 +100,12 @@ impl Generator {
         }
     }
 
+    /// The same feed in a session of another name.
+    #[must_use]
+    pub fn in_session(self, session: Session) -> Self {
+        Self { session, ..self }
+    }
+
     /// The session's name in the MoldUDP64 header.
     pub fn session(&self) -> &Session {
         &self.session

@@ -50,6 +50,8 @@ pub struct FollowerCounts {
     pub rebuilt: u64,
     /// *Changes* of a best level while its book was not right, or not known to be: nobody was told.
     pub withheld: u64,
+    /// *Times* that the feed began anew, and all books were given up.
+    pub begun_anew: u64,
     /// *Nanoseconds* in which some book was not right, or not known to be.
     pub stale_ns: u64,
 }

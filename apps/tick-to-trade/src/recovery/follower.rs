@@ -6,6 +6,7 @@
 //! applied in order. A book that is to be rebuilt takes nothing until its snapshot has come, and
 //! then what the ring has from the snapshot's number on; the other books go on meanwhile.
 
+mod anew;
 mod applying;
 mod fault;
 mod rebuilding;
@@ -48,6 +49,8 @@ pub struct Follower {
     asks: Asks,
     session: Option<Session>,
     fetch: Option<Fetch>,
+    /// Books that were given up when the feed began anew: none is right while there is none.
+    lost_books: usize,
     /// Instruments may have been announced that nobody here knows of.
     wants_directory: bool,
     /// No directory before.
@@ -86,6 +89,7 @@ impl Follower {
             asks: Asks::new(asks),
             session: None,
             fetch: None,
+            lost_books: 0,
             wants_directory: false,
             directory_rests_until_ns: 0,
             fetch_rests_until_ns: 0,
@@ -142,9 +146,14 @@ impl Follower {
         self.next
     }
 
-    /// Books that are to be rebuilt; or, while a message is missing, all of them.
+    /// Books that are to be rebuilt; or, while a message is missing, all of them. After the feed
+    /// has begun anew, those from before it while none is known.
     pub fn stale_books(&self) -> usize {
-        if self.is_behind { self.books.books().len() } else { self.standing.stale() }
+        match self.books.books().len() {
+            0 => self.lost_books,
+            all if self.is_behind => all,
+            _ => self.standing.stale(),
+        }
     }
 
     /// A packet of the stream: in order, each message once, but for gaps. The first `skip` messages
@@ -248,9 +257,9 @@ impl Follower {
         Some((Service::Snapshot, self.fetch.as_mut()?.next_request()?))
     }
 
-    /// When to poll next; `None` while live.
+    /// When to poll next; `None` while live, and before the stream has begun.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
-        if self.is_live {
+        if self.is_live || !self.has_begun {
             return None;
         }
         if self.next < self.end && !self.is_stopped() || self.standing.some_to_be_emptied() {
@@ -302,7 +311,7 @@ impl Follower {
         self.not_live_since_ns = now_ns;
         self.asks.restart(first);
         // A stream that begins at 1 begins with the directory.
-        self.wants_directory = self.spec.snapshots && first > 1;
+        self.wants_directory = self.spec.snapshots && (first > 1 || self.counts.begun_anew > 0);
     }
 
     fn leave_live(&mut self, now_ns: u64) {

@@ -55,6 +55,13 @@ impl Standing {
         }
     }
 
+    /// As it was at first.
+    pub(super) fn clear(&mut self) {
+        self.books.fill(Book::default());
+        self.waiting.clear();
+        (self.stale, self.ahead_to, self.picked) = (0, 0, 0);
+    }
+
     fn book(&mut self, book: u16) -> &mut Book {
         &mut self.books[usize::from(book)]
     }

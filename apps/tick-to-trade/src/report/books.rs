@@ -77,6 +77,7 @@ fn recovery(report: &Report, itch: &ItchTally, outcome: &mut Outcome) {
                 "late": follower.late, "requests": follower.requests, "requests_again": follower.requests_again,
                 "unasked": follower.unasked, "given_up": follower.given_up, "abandoned": follower.abandoned,
                 "skipped": follower.skipped, "books_suspected": follower.suspected,
+                "begun_anew": follower.begun_anew,
                 "snapshots": follower.snapshots, "snapshots_late": follower.snapshots_late,
                 "snapshots_refused": follower.snapshots_refused, "books_rebuilt": follower.rebuilt,
                 "changes_withheld": withheld, "stale_ns": follower.stale_ns }),
@@ -101,6 +102,13 @@ fn recovery(report: &Report, itch: &ItchTally, outcome: &mut Outcome) {
         percent(follower.stale_ns as f64 / report.elapsed_ns.max(1) as f64),
         count(withheld),
     );
+    if follower.begun_anew > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "         {} times the feed began anew: all books were given up",
+            count(follower.begun_anew)
+        );
+    }
 }
 
 /// Holds each of the trader's books against the exchange's.

@@ -9,7 +9,7 @@ use verbline::prelude::*;
 
 use super::settings::MoexSettings;
 use super::tally::Tally;
-use crate::arbitration::{Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
+use crate::arbitration::{Anew, Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
 use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
 use crate::mold::Session;
 
@@ -82,9 +82,11 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
             arbiter: Arbiter::new(spec),
+            anew: Anew::default(),
+            over_at: None,
             port_a,
             frames: frames(stage, &params)?,
-            lost_before_next: false,
+            next_bits: 0,
             forwards_heartbeats: params.framing == Framing::Mold,
             heartbeat: None,
             heartbeats_end: 0,
@@ -94,6 +96,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             duplicates: stage.counter("duplicates"),
             heartbeats: stage.counter("heartbeats"),
             heartbeats_forwarded: stage.counter("heartbeats_forwarded"),
+            begun_anew: stage.counter("begun_anew"),
             home: home.clone(),
         }))
     });
@@ -130,9 +133,14 @@ fn port_index(stage: &StageContext<'_>, name: &str) -> Result<u16, StageError> {
 
 struct Merge {
     arbiter: Arbiter<Packet>,
+    anew: Anew,
+    /// Where the stream stood when it was found to be over, for a session that the plan does not
+    /// name.
+    over_at: Option<Option<u64>>,
     port_a: u16,
     frames: Frames,
-    lost_before_next: bool,
+    /// What the mark of the next packet says beside its `skip`.
+    next_bits: u64,
     forwards_heartbeats: bool,
     /// The last heartbeat, while the stream is not where it says, with its number.
     heartbeat: Option<(u64, Packet)>,
@@ -149,6 +157,8 @@ struct Merge {
     heartbeats: Counter,
     /// Of these, handed on.
     heartbeats_forwarded: Counter,
+    /// Times that the feed began anew, or ended for another session.
+    begun_anew: Counter,
     home: Tally,
 }
 
@@ -158,10 +168,14 @@ impl Stage for Merge {
         for packet in input.drain_front(input.len()) {
             let channel = if packet.port() == self.port_a { Channel::A } else { Channel::B };
             match self.frames.frame(packet.data()) {
+                Err(FrameError::WrongSession) => self.claim(channel, packet, now_ns, out),
                 Err(error) => out.drop(packet, reason(error)),
                 Ok(Framed { sequence, count: 0 }) => {
                     self.heartbeats.add(1);
                     self.arbiter.heartbeat(channel, sequence);
+                    if self.arbiter.next_sequence().is_some_and(|next| sequence >= next) {
+                        self.anew.refute();
+                    }
                     if self.forwards_heartbeats && sequence > self.heartbeats_end {
                         self.heartbeat = Some((sequence, packet));
                     }
@@ -169,6 +183,10 @@ impl Stage for Merge {
                 Ok(Framed { sequence, count }) => match self.arbiter.offer(channel, sequence, count, packet, now_ns) {
                     Offer::Ready { item, skip } => self.forward(item, skip, out),
                     Offer::Held => {}
+                    // From before what its channel has brought: out of order, or anew.
+                    Offer::Old(item) if sequence + u64::from(count) < self.arbiter.heard(channel) => {
+                        self.claim(channel, item, now_ns, out);
+                    }
                     Offer::Old(_) => self.old += 1,
                     Offer::Refused(item) => out.drop(item, REFUSED),
                 },
@@ -194,6 +212,43 @@ impl Merge {
         self.duplicates.set(self.old + counts.dropped_items);
     }
 
+    /// A packet is of another session, or from before what its channel has brought. Once both
+    /// channels bear it out, the feed begins anew with it.
+    #[cold]
+    fn claim(&mut self, channel: Channel, packet: Packet, now_ns: u64, out: &mut Outputs<'_>) {
+        let is_old = self.frames.frame(packet.data()).is_ok();
+        let refuse = |merge: &mut Merge, packet, out: &mut Outputs<'_>| match is_old {
+            true => merge.old += 1,
+            false => out.drop(packet, reason(FrameError::WrongSession)),
+        };
+        let Some((session, Framed { sequence, count })) = self.frames.claim(packet.data()) else {
+            return refuse(self, packet, out);
+        };
+        let stands_at = self.arbiter.next_sequence();
+        // What fills a hole is of the stream, as may be another packet that comes back for it.
+        let is_ahead = is_old && stands_at.is_some_and(|next| sequence + u64::from(count) > next);
+        let is_known = is_ahead || self.over_at == Some(stands_at);
+        if is_known || !self.anew.is_borne_out(channel, &session, (sequence, count), stands_at, now_ns) {
+            return refuse(self, packet, out);
+        }
+        self.begun_anew.add(1);
+        self.next_bits = ANEW;
+        let name = String::from_utf8_lossy(&session).into_owned();
+        if !self.frames.go_over(&session) {
+            tracing::warn!("the feed goes on in session `{name}`, which the plan does not name: no book is right now");
+            (self.over_at, self.next_bits) = (Some(stands_at), ANEW | OVER);
+            self.forward(packet, 0, out);
+            self.next_bits &= !OVER;
+            return;
+        }
+        tracing::warn!("the feed begins anew in session `{name}` at {sequence}: all books are given up, and recovered");
+        (self.heartbeat, self.heartbeats_end) = (None, 0);
+        self.arbiter.begin_anew(sequence);
+        if let Offer::Ready { item, skip } = self.arbiter.offer(channel, sequence, count, packet, now_ns) {
+            self.forward(item, skip, out);
+        }
+    }
+
     /// Hands on what has become ready, and counts what will not come.
     #[inline]
     fn release(&mut self, now_ns: u64, out: &mut Outputs<'_>) {
@@ -202,7 +257,7 @@ impl Merge {
                 Event::Message { item, skip, .. } => self.forward(item, skip, out),
                 Event::Gap { .. } => {
                     self.gaps.add(1);
-                    self.lost_before_next = true;
+                    self.next_bits |= LOST_BEFORE;
                 }
             }
         }
@@ -227,9 +282,9 @@ impl Merge {
 
     #[inline]
     fn forward(&mut self, mut packet: Packet, skip: u32, out: &mut Outputs<'_>) {
-        packet.set_mark(Mark { skip, lost_before: self.lost_before_next }.to_bits());
+        packet.set_mark(ARBITRATED | u64::from(skip) | self.next_bits);
         // What finds no room is counted there; its messages are lost to the book.
-        self.lost_before_next = !out.send(MERGED, packet);
+        self.next_bits = if out.send(MERGED, packet) { 0 } else { self.next_bits | LOST_BEFORE };
     }
 }
 
@@ -253,14 +308,30 @@ const LOST_BEFORE: u64 = 1 << 32;
 /// On every packet that went through the arbiter; a fresh packet's mark is 0.
 const ARBITRATED: u64 = 1 << 33;
 
+/// What was before this packet is of no use any more: the feed has begun anew.
+const ANEW: u64 = 1 << 34;
+
+/// And nothing of this packet counts: it is of a session that the plan does not follow.
+const OVER: u64 = 1 << 35;
+
 impl Mark {
-    fn to_bits(self) -> u64 {
-        ARBITRATED | u64::from(self.skip) | if self.lost_before { LOST_BEFORE } else { 0 }
+    fn from_bits(bits: u64) -> Mark {
+        Mark { skip: bits as u32, lost_before: bits & LOST_BEFORE != 0 }
     }
 
-    /// `None` of a packet that no arbiter has put in order.
+    /// `None` of a packet that no arbiter has put in order, or that begins the feed anew.
+    #[inline]
     pub(super) fn of(packet: &Packet) -> Option<Mark> {
         let bits = packet.mark();
-        (bits & ARBITRATED != 0).then_some(Mark { skip: bits as u32, lost_before: bits & LOST_BEFORE != 0 })
+        (bits & (ARBITRATED | ANEW) == ARBITRATED).then(|| Mark::from_bits(bits))
+    }
+
+    /// Of a packet with which the feed begins anew. Without a mark it is over, and nothing of the
+    /// packet counts.
+    #[cold]
+    pub(super) fn of_anew(packet: &Packet) -> Option<Option<Mark>> {
+        let bits = packet.mark();
+        let counts = (bits & OVER == 0).then(|| Mark::from_bits(bits));
+        (bits & (ARBITRATED | ANEW) == ARBITRATED | ANEW).then_some(counts)
     }
 }

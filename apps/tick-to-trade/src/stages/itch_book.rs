@@ -200,7 +200,15 @@ impl ItchBook {
             (Some(mark), _) => follower.take(&frame, mark.skip, now_ns, &mut told),
             (None, port) if port == ports[0] => follower.take_again(&frame, now_ns, &mut told),
             (None, port) if port == ports[1] => follower.take_snapshot(&frame, now_ns, &mut told),
-            (None, _) => return out.drop(packet, NOT_IN_ORDER),
+            (None, _) => match Mark::of_anew(&packet) {
+                None => return out.drop(packet, NOT_IN_ORDER),
+                Some(mark) => {
+                    follower.begin_anew(now_ns);
+                    if let Some(mark) = mark {
+                        follower.take(&frame, mark.skip, now_ns, &mut told);
+                    }
+                }
+            },
         }
         if !follower.is_live() {
             teller.take_back_of(follower);
@@ -244,7 +252,7 @@ impl Drop for ItchBook {
         let mut tally = ItchTally {
             follower: *self.follower.counts(),
             next_sequence: self.follower.next_sequence(),
-            stale_books: if self.follower.is_live() { 0 } else { self.follower.stale_books() },
+            stale_books: self.follower.stale_books(),
             live_orders: self.follower.books().live_orders(),
             ..ItchTally::default()
         };

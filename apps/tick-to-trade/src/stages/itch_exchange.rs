@@ -14,7 +14,7 @@ use super::tally::{OriginTally, Tally};
 use crate::book::{BookImage, ImageOrder, Level};
 use crate::generator::{Generator, LiveOrder};
 use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side};
-use crate::mold;
+use crate::mold::{self, Session};
 
 /// Frames in one turn: few, so that orders don't wait for a late feed to catch up.
 const FRAMES_PER_TURN: usize = 16;
@@ -35,7 +35,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     };
     registry.opening_stage("itch-exchange", spec, describe, move |settings, stage| {
         Ok(Box::new(ItchExchange {
-            generator: Generator::new(settings.generator()),
+            generator: Generator::new(settings.generator()).in_session(drawn_session()),
             drops: Drops::new([settings.drop_a, settings.drop_b, settings.drop_answers], settings.seed),
             pacer: Pacer::new(settings.ticks_per_second as f64),
             desk: Desk::new(stage, &home)?,
@@ -45,6 +45,12 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         }))
     });
     registry.needs("itch-exchange", needs);
+}
+
+/// A run's own session: a trader sees by it that the exchange has started again. It never begins as
+/// a snapshot's does.
+fn drawn_session() -> Session {
+    std::array::from_fn(|at| if at == 0 { b'V' } else { fastrand::alphanumeric() as u8 })
 }
 
 /// Memory for the books and the desk, and packets that hold a frame of one message at least.

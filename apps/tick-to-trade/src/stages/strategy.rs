@@ -80,6 +80,10 @@ impl Strategy {
             self.tally.crossed += u64::from(update.top.is_crossed());
             if update.reset {
                 self.trigger.reset(update.instrument);
+                // The feed may have begun anew, and this be another instrument.
+                if let Some(template) = self.templates.get_mut(usize::from(update.instrument)) {
+                    *template = None;
+                }
             }
             let Some(intent) = self.trigger.on_top(update.instrument, &update.top, now_ns) else { continue };
             self.tally.intents += 1;

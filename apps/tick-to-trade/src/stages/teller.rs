@@ -17,6 +17,8 @@ pub(super) struct Teller {
     pub(super) updates: Updates,
     changes: u64,
     taken_back: u64,
+    /// Times that the feed had begun anew: trades from before it are of no instrument.
+    begun_anew: u64,
     untold: u64,
 }
 
@@ -32,6 +34,7 @@ impl Teller {
             updates: Updates::new(INSTRUMENTS_MAX, burst, output),
             changes: 0,
             taken_back: 0,
+            begun_anew: 0,
             untold: 0,
         }
     }
@@ -76,6 +79,10 @@ impl Teller {
     /// none is known to be: it may be of that one. Of the others the follower tells again.
     #[cold]
     pub(super) fn take_back_of(&mut self, follower: &mut Follower) {
+        let begun_anew = follower.counts().begun_anew;
+        if std::mem::replace(&mut self.begun_anew, begun_anew) != begun_anew {
+            self.last.fill(0);
+        }
         if follower.take_doubt() {
             self.taken_back += self.updates.clear(|instrument, reset| follower.withhold(instrument, reset));
         }

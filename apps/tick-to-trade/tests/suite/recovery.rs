@@ -93,6 +93,31 @@ fn run(spec: FollowerSpec, weather: Weather, frames: usize) -> World {
     world
 }
 
+/// The exchange starts again, whatever was under way: the books become those of the new one, and in
+/// between nobody is told of either's.
+#[test]
+fn the_books_of_an_exchange_that_starts_again_are_rebuilt() {
+    for (frames, lost_frames, first) in [(1_000, 0, Some(1)), (1_000, 3, Some(1)), (1_000, 3, None), (2, 0, Some(1))] {
+        let weather = Weather { lost_frames, false_frames: 1, delay: 30, ..FAIR };
+        let mut world = run(FollowerSpec { first, ..SPEC }, weather, frames);
+        let stale = world.follower.books().books().len();
+        world.start_again(8, 1_024);
+        assert_eq!((world.follower.is_live(), world.follower.stale_books()), (false, stale));
+        // The arbiter takes some frames to be sure of it.
+        world.weather.lost_frames = 100;
+        (0..3).for_each(|_| world.publish(2));
+        world.weather.lost_frames = lost_frames;
+        for _ in 0..1_000 {
+            world.publish(2);
+            world.pass();
+        }
+        world.end();
+        world.assert_recovered();
+        let counts = world.follower.counts();
+        assert_eq!((counts.begun_anew, world.follower.stale_books()), (1, 0), "{counts:?}");
+    }
+}
+
 #[test]
 fn a_small_gap_is_closed_by_one_request_and_no_snapshot() {
     let mut world = run(SPEC, Weather { lost_frames: 1, ..FAIR }, 3_000);

@@ -51,6 +51,33 @@ fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
     app(folder, &[]).await_live(Some("tick-to-trade-trader"), &format!("{counter} of {stage}"), has_them);
 }
 
+/// The exchange starts again under a trader that stays: its books are those of the new exchange, and
+/// it trades on.
+#[test]
+fn two_lcores_of_a_trader_outlive_their_exchange() {
+    if two_lcores(["exchange", "trader"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [exchange, trader] = halves(folder.path());
+    let first = exchange.start();
+    let trader = trader.start_beside(&first);
+    await_count(folder.path(), "book", "rebuilt", 8);
+    await_count(folder.path(), "strategy", "orders", 10);
+    first.end_whole(0);
+    let second = exchange.start_beside(&trader);
+    await_count(folder.path(), "arbiter", "begun_anew", 1);
+    let trades = |report: &Value| counted(report, "exchange", "orders") >= 10;
+    app(folder.path(), &[]).await_live(Some("tick-to-trade-exchange"), "orders of the trader", trades);
+    let trader = trader.end_whole(0);
+    let second = second.end_whole(0);
+    let json = trader.json();
+    assert_eq!((&json["books"]["known"], &json["books"]["stale"]), (&8.into(), &0.into()), "{trader}");
+    assert_eq!(json["recovery"]["begun_anew"], 1, "{trader}");
+    assert!(trader.stderr.contains("the feed begins anew"), "{trader}");
+    assert!(second.json()["orders"].as_u64() >= Some(10), "{second}");
+}
+
 /// The trader comes when the feed has long begun, and again after that.
 #[test]
 fn two_lcores_of_two_processes_trade_over_the_network() {

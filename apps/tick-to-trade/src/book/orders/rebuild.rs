@@ -4,8 +4,9 @@
 //! the whole table, of 32 MiB when it has room for a million orders: [`OrderBooks::scrub`] takes it
 //! in slices, between which the other books go on.
 
-use super::OrderBooks;
+use super::{NO_BOOK, OrderBooks};
 use crate::book::image::{BookImage, ImageOrder};
+use crate::book::ladder::Ladder;
 use crate::itch::Side;
 
 /// How far a walk over the table of orders has come.
@@ -35,6 +36,18 @@ impl OrderBooks {
             walk.slot = 0;
         }
         is_over
+    }
+
+    /// Forgets all books and instruments. Walks over the whole table of orders: some ms.
+    #[cold]
+    pub fn clear(&mut self) {
+        self.orders.clear();
+        self.by_locate.fill(NO_BOOK);
+        while let Some(mut book) = self.books.pop() {
+            book.ladders.iter_mut().for_each(Ladder::clear);
+            book.trading_state = b' ';
+            self.spare.push(book);
+        }
     }
 
     /// Whether a book has no order. An unknown book has none.

@@ -229,6 +229,17 @@ impl World {
         }
     }
 
+    /// The exchange starts again, with other orders; what is on its way still comes.
+    pub(crate) fn start_again(&mut self, seed: u64, kept_messages: u32) {
+        let spec = GeneratorSpec { seed, instruments: INSTRUMENTS, live_orders: 30 };
+        self.generator = Generator::new(spec).in_session(*b"VERBLINE01");
+        self.services = Services::new(ServicesSpec { kept_messages, orders_max: 64 });
+        self.oracle = Oracle { books: OrderBooks::new(BOOKS), tops: HashMap::new() };
+        // A late frame of before is the arbiter's to drop.
+        self.way.retain(|_, (way, _)| !matches!(way, Way::Late));
+        self.follow(|follower, now_ns, _| follower.begin_anew(now_ns));
+    }
+
     /// Time passes: what is due arrives, and the follower goes on.
     pub(crate) fn pass(&mut self) {
         self.now_ns += 10;
