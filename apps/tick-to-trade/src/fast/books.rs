@@ -6,9 +6,14 @@
 //! until a snapshot fits: at or after the last entry received, or before it with all entries in
 //! between held here.
 
+mod anew;
+mod outcome;
+
 use super::message::{Action, Entry, EntryType, Message};
 use crate::book::{DepthBook, DepthError, DepthLevel};
 use crate::itch::Side;
+
+pub use outcome::{BooksError, FortsCounts};
 
 /// Price levels a side that the feed carries.
 pub const FORTS_DEPTH: usize = 5;
@@ -74,67 +79,9 @@ pub enum SnapshotOutcome {
     Old,
     /// It is ahead of a book that is live: the entries are on their way.
     Ahead,
-    /// A stale book waits on: entries after the snapshot are missing.
+    /// A stale book waits on: entries after the snapshot are missing, or it is not of the numbers
+    /// of now.
     TooEarly,
-}
-
-/// Why a message could not be applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BooksError {
-    /// A new instrument exceeds the bound.
-    #[error("instrument {security_id} is one more than the {limit} there may be; raise `instruments`")]
-    InstrumentsFull {
-        /// The instrument.
-        security_id: u64,
-        /// The bound.
-        limit: u16,
-    },
-    /// An entry or snapshot that names no instrument.
-    #[error("MsgSeqNum {msg_seq_num} has an entry without SecurityID: the message is corrupt")]
-    NoInstrument {
-        /// The message.
-        msg_seq_num: u32,
-    },
-    /// A book entry without price or size, or with a price that is no multiple of 10^-5.
-    #[error(
-        "instrument {security_id}, RptSeq {rpt_seq}: an entry without a usable price, size or action; the book is \
-         stale now"
-    )]
-    Entry {
-        /// The instrument.
-        security_id: u64,
-        /// The entry.
-        rpt_seq: u32,
-    },
-    /// An entry contradicts the book.
-    #[error("instrument {security_id}, RptSeq {rpt_seq}: {error}; the book is stale now")]
-    Book {
-        /// The instrument.
-        security_id: u64,
-        /// The entry.
-        rpt_seq: u32,
-        /// The contradiction.
-        error: DepthError,
-    },
-}
-
-/// Totals since construction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FortsCounts {
-    /// Entries applied.
-    pub applied: u64,
-    /// Entries that a snapshot contained already.
-    pub old: u64,
-    /// Entries that came while the book was stale.
-    pub held: u64,
-    /// Breaks in an instrument's `RptSeq`.
-    pub breaks: u64,
-    /// Books brought back by a snapshot, first snapshots included.
-    pub recovered: u64,
-    /// Snapshots at a live book's `RptSeq` that were equal.
-    pub equal: u64,
-    /// And that were not.
-    pub different: u64,
 }
 
 /// One instrument.
@@ -145,6 +92,12 @@ pub struct FortsBook {
     rpt_seq: u32,
     /// The sequence number that a snapshot must have processed to clear a suspicion.
     gap_upto: u64,
+    /// `RptSeq` of the last snapshot taken, and of the last entry that had come before it or that
+    /// it contained.
+    snapshot_seq: u32,
+    came: u32,
+    /// Numbers started anew: a snapshot must have processed this number, and none to come.
+    awaits_from: Option<u64>,
     depth: DepthBook<FORTS_DEPTH>,
     /// Consecutive entries since the last break.
     held: Vec<Entry>,
@@ -180,6 +133,10 @@ pub struct FortsBooks {
     spare: Vec<FortsBook>,
     spec: BooksSpec,
     counts: FortsCounts,
+    /// The number of the last increment.
+    at: u64,
+    /// Where the numbers of now began, if they have started anew.
+    numbered_from: Option<u64>,
     scratch: DepthBook<FORTS_DEPTH>,
 }
 
@@ -192,12 +149,16 @@ impl FortsBooks {
                 trust: Trust::Stale,
                 rpt_seq: 0,
                 gap_upto: 0,
+                snapshot_seq: 0,
+                came: 0,
+                awaits_from: None,
                 depth: DepthBook::new(),
                 held: Vec::with_capacity(usize::from(spec.held_entries)),
             })
             .collect();
         let books = Vec::with_capacity(usize::from(spec.instruments));
-        Self { books, spare, spec, counts: FortsCounts::default(), scratch: DepthBook::new() }
+        let (counts, scratch) = (FortsCounts::default(), DepthBook::new());
+        Self { books, spare, spec, counts, at: 0, numbered_from: None, scratch }
     }
 
     /// Totals since construction.
@@ -235,9 +196,11 @@ impl FortsBooks {
     pub fn apply_entry(&mut self, msg_seq_num: u32, entry: &Entry) -> Result<(usize, EntryOutcome), BooksError> {
         let security_id = entry.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
         let index = self.open(security_id)?;
+        self.at = u64::from(msg_seq_num);
         let book = &mut self.books[index];
         if book.trust != Trust::Stale {
-            if entry.rpt_seq <= book.rpt_seq {
+            if entry.rpt_seq <= book.rpt_seq && entry.rpt_seq >= book.last_entry() {
+                book.came = entry.rpt_seq;
                 self.counts.old += 1;
                 return Ok((index, EntryOutcome::Old));
             }
@@ -250,6 +213,10 @@ impl FortsBooks {
             }
             self.counts.breaks += 1;
             book.make_stale();
+        }
+        // The stream is in order: numbers that go back have started anew.
+        if entry.rpt_seq < book.last_entry() {
+            book.begin_anew(self.at.saturating_sub(1));
         }
         self.counts.held += 1;
         book.hold(entry);
@@ -265,6 +232,9 @@ impl FortsBooks {
         let msg_seq_num = snapshot.msg_seq_num;
         let security_id = snapshot.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
         let index = self.open(security_id)?;
+        if !self.books[index].may_take(snapshot, self.at) {
+            return Ok((index, SnapshotOutcome::TooEarly));
+        }
         self.scratch.clear();
         for entry in &snapshot.entries {
             let bad = BooksError::Entry { security_id, rpt_seq: snapshot.rpt_seq };
@@ -308,7 +278,7 @@ impl FortsBooks {
         }
         let limit = self.spec.instruments;
         let book = self.spare.pop().ok_or(BooksError::InstrumentsFull { security_id, limit })?;
-        self.books.push(FortsBook { security_id, ..book });
+        self.books.push(FortsBook { security_id, awaits_from: self.numbered_from, ..book });
         Ok(self.books.len() - 1)
     }
 }
@@ -379,7 +349,8 @@ impl FortsBook {
         }
         self.depth.clone_from(depth);
         let came = self.rpt_seq.max(rpt_seq);
-        self.rpt_seq = rpt_seq;
+        self.came = self.last_entry();
+        (self.rpt_seq, self.snapshot_seq, self.awaits_from) = (rpt_seq, rpt_seq, None);
         self.trust = Trust::Live;
         for at in 0..self.held.len() {
             let entry = self.held[at];

@@ -110,8 +110,11 @@ impl Stage for FortsBook {
                 out.drop(packet, FALSE_PREAMBLE);
                 continue;
             }
+            if let Some(next) = self.next_anew(&packet, sequence) {
+                self.begin_anew(next);
+            }
             match self.message.kind {
-                MessageKind::Increment => match Mark::of(&packet) {
+                MessageKind::Increment => match Mark::of(&packet).or_else(|| Mark::of_anew(&packet)?) {
                     Some(mark) => self.increment(packet, sequence, mark, out),
                     None => out.drop(packet, NOT_IN_ORDER),
                 },
@@ -162,6 +165,25 @@ impl FortsBook {
             self.retry();
         }
         self.updates.send(packet, out);
+    }
+
+    /// The number that the stream goes on with, if its numbers start anew with this packet, the
+    /// decoded one. Resets of the snapshots' own channel say nothing of the stream.
+    #[inline]
+    fn next_anew(&self, packet: &Packet, sequence: u32) -> Option<u64> {
+        match Mark::of(packet) {
+            Some(_) if self.message.kind != MessageKind::SequenceReset => None,
+            Some(_) => Some(u64::from(self.message.new_seq_num)),
+            None => Mark::of_anew(packet).map(|_| u64::from(sequence)),
+        }
+    }
+
+    /// No book is right until a snapshot of the new numbers, and what waits to be told is void.
+    #[cold]
+    fn begin_anew(&mut self, next: u64) {
+        self.losses += 1;
+        self.books.begin_anew(next);
+        self.tally.changes -= self.updates.clear(|_, _| ());
     }
 
     /// Holds the decoded snapshot against its book.

@@ -177,6 +177,32 @@ fn contradictions_make_a_book_stale() {
     assert_eq!(books.apply_entry(5, &second), Err(BooksError::InstrumentsFull { security_id: 1, limit: 1 }));
 }
 
+/// Numbers start anew, by a SequenceReset or of themselves: nothing of the old ones brings a book
+/// back.
+#[test]
+fn a_book_is_stale_from_a_reset_to_a_snapshot_of_the_new_numbers() {
+    let (entries, truth) = day(&[(false, 1, 2), (false, 2, 2), (false, 3, 2), (false, 4, 2)]);
+    for is_told in [true, false] {
+        let mut books = FortsBooks::new(BooksSpec::default());
+        let old = Message { last_msg_seq_num_processed: 900, ..snapshot(3, &truth[3]) };
+        assert_eq!(books.apply_snapshot(&old), Ok((0, SnapshotOutcome::Recovered)));
+        assert_eq!(books.apply_entry(901, &entries[3]), Ok((0, EntryOutcome::Applied { top: true })));
+        let first = if is_told { 1 } else { 902 };
+        if is_told {
+            books.begin_anew(1);
+            assert_eq!(books.books()[0].trust(), Trust::Stale);
+        }
+        assert_eq!(books.apply_entry(first, &entries[0]), Ok((0, EntryOutcome::Held)), "{is_told}");
+        assert_eq!(books.books()[0].trust(), Trust::Stale);
+        assert_eq!(books.apply_snapshot(&old), Ok((0, SnapshotOutcome::TooEarly)), "{is_told}");
+        assert_eq!(books.apply_entry(first + 1, &entries[1]), Ok((0, EntryOutcome::Held)));
+        let new = Message { last_msg_seq_num_processed: first, ..snapshot(1, &truth[1]) };
+        assert_eq!(books.apply_snapshot(&new), Ok((0, SnapshotOutcome::Recovered)), "{is_told}");
+        assert_eq!((books.books()[0].rpt_seq(), books.books()[0].depth()), (2, &truth[2]));
+        assert_eq!(books.apply_entry(first + 2, &entries[2]), Ok((0, EntryOutcome::Applied { top: true })));
+    }
+}
+
 /// Entries were held for a snapshot, and one of them contradicts it. Those behind it are known to
 /// have come: a snapshot that does not have them is of the past.
 #[test]

@@ -1,0 +1,36 @@
+//! Numbers that start anew: what was numbered before says nothing of what comes.
+
+use super::{FortsBook, FortsBooks, Trust};
+use crate::fast::message::Message;
+
+impl FortsBooks {
+    /// The stream's numbers start anew, and it goes on with `next`: every book is stale until a
+    /// snapshot of the new numbers has come.
+    pub fn begin_anew(&mut self, next: u64) {
+        let from = next.saturating_sub(1);
+        (self.at, self.numbered_from) = (from, Some(from));
+        self.books.iter_mut().for_each(|book| book.begin_anew(from));
+    }
+}
+
+impl FortsBook {
+    /// Its numbers start anew behind the number `from` of the stream.
+    #[cold]
+    pub(super) fn begin_anew(&mut self, from: u64) {
+        self.trust = Trust::Stale;
+        (self.rpt_seq, self.snapshot_seq, self.came, self.gap_upto) = (0, 0, 0, 0);
+        self.held.clear();
+        self.awaits_from = Some(from);
+    }
+
+    /// Whether a snapshot, which comes while the stream is at `at`, may be of the numbers of now.
+    pub(super) fn may_take(&self, snapshot: &Message, at: u64) -> bool {
+        let processed = u64::from(snapshot.last_msg_seq_num_processed);
+        self.awaits_from.is_none_or(|from| (from..=at).contains(&processed))
+    }
+
+    /// The number of the last entry that the stream brought.
+    pub(super) fn last_entry(&self) -> u32 {
+        if self.rpt_seq > self.snapshot_seq { self.rpt_seq } else { self.came }
+    }
+}
