@@ -60,7 +60,7 @@ fn latency(exchange: &ExchangeTally, has_steps: bool, outcome: &mut Outcome) {
         (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
     let whole = exchange.steps_ns.into_iter().fold(0, u64::saturating_add);
     let share = |part: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    let mean = |part: u64| part / exchange.orders.max(1);
+    let mean = |part: u64| part / times.len().max(1);
     let steps = STEPS.iter().zip(exchange.steps_ns).filter(|_| has_steps);
     let json_steps: Vec<Value> =
         steps.clone().map(|(name, sum)| json!({ "step": name, "mean_ns": mean(sum), "share": share(sum) })).collect();
@@ -70,7 +70,14 @@ fn latency(exchange: &ExchangeTally, has_steps: bool, outcome: &mut Outcome) {
     }
     outcome.json.insert("tick_to_trade_ns".into(), Value::Object(json));
     outcome.json.insert("steps".into(), json!(json_steps));
-    if exchange.orders == 0 {
+    if exchange.unknown_ticks > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "latency  {} orders for ticks that are not known: not measured",
+            count(exchange.unknown_ticks)
+        );
+    }
+    if times.is_empty() {
         let _ = writeln!(outcome.text, "latency  no order arrived: nothing to measure");
         return;
     }

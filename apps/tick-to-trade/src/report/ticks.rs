@@ -37,6 +37,7 @@ fn published(exchange: &ExchangeTally, json: &mut Map<String, Value>) {
     json.insert("ticks_published".into(), json!(exchange.published));
     json.insert("dropped_on_purpose".into(), json!({ "a": dropped_a, "b": dropped_b, "both": exchange.dropped_both }));
     json.insert("orders".into(), json!(exchange.orders));
+    json.insert("orders_of_unknown_ticks".into(), json!(exchange.unknown_ticks));
     json.insert("orders_unanswered".into(), json!(exchange.unanswered));
 }
 

@@ -22,6 +22,8 @@ const NO_TIMES: (u64, u64) = (1, 1);
 pub(super) struct Desk {
     /// Scheduled and published time of a tick, by its sequence number modulo the length.
     tape: Box<[(u64, u64)]>,
+    /// One past the last tick on the tape.
+    tape_end: u64,
     pub(super) tally: ExchangeTally,
     orders: verbline::engine::Counter,
     ticks: verbline::engine::Counter,
@@ -38,12 +40,14 @@ impl Desk {
     pub(super) fn new(stage: &StageContext<'_>, home: &Tally) -> Result<Desk, verbline::engine::StageError> {
         Ok(Desk {
             tape: vec![NO_TIMES; TAPE_TICKS].into_boxed_slice(),
+            tape_end: 0,
             tally: ExchangeTally {
                 published: 0,
                 dropped: [0; 2],
                 dropped_both: 0,
                 orders: 0,
                 malformed_orders: 0,
+                unknown_ticks: 0,
                 unanswered: 0,
                 tick_to_trade_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
                 steps_ns: [0; 4],
@@ -61,6 +65,7 @@ impl Desk {
         for tick in first..first + count {
             self.tape[tick as usize % TAPE_TICKS] = (scheduled_ns, published_ns);
         }
+        self.tape_end = first + count;
         self.ticks.add(count);
     }
 
@@ -111,15 +116,26 @@ impl Desk {
     }
 
     fn measure(&mut self, tick: u64, timing: Timing, now_ns: u64) {
-        let (scheduled_ns, published_ns) = self.tape[tick as usize % TAPE_TICKS];
         self.tally.orders += 1;
         self.orders.add(1);
+        let Some((scheduled_ns, published_ns)) = times_of(&self.tape, self.tape_end, tick) else {
+            self.tally.unknown_ticks += 1;
+            return;
+        };
         let took_ns = now_ns.saturating_sub(scheduled_ns);
         self.tally.tick_to_trade_ns.saturating_record(took_ns);
         self.tick_to_trade.record(took_ns);
         let times = [scheduled_ns, published_ns, timing.received_ns, timing.decided_ns, now_ns];
         add_steps(&mut self.tally.steps_ns, times);
     }
+}
+
+/// The times of a tick, if it is on the tape, which ends before `end`.
+#[inline]
+fn times_of(tape: &[(u64, u64)], end: u64, tick: u64) -> Option<(u64, u64)> {
+    let is_near = tick < end && end - tick <= tape.len() as u64;
+    let times = tape[tick as usize % tape.len()];
+    (is_near && times != NO_TIMES).then_some(times)
 }
 
 /// Adds what passed between each two times. Two of them are the trader's, and of its clock: they
@@ -144,6 +160,18 @@ impl Drop for Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tick_that_is_not_on_the_tape_has_no_times() {
+        let mut tape = [NO_TIMES; 4];
+        assert_eq!(times_of(&tape, 0, 0), None);
+        (5..11).for_each(|tick: u64| tape[tick as usize % 4] = (tick, tick + 1));
+        let known = Vec::from_iter((0..20).filter_map(|tick| times_of(&tape, 11, tick)));
+        assert_eq!(known, [(7, 8), (8, 9), (9, 10), (10, 11)]);
+        assert_eq!(times_of(&tape, 11, u64::MAX), None);
+        tape[2] = NO_TIMES;
+        assert_eq!(times_of(&tape, 11, 10), None);
+    }
 
     #[test]
     fn times_of_another_clock_end_no_run() {

@@ -55,6 +55,8 @@ pub struct ExchangeTally {
     pub orders: u64,
     /// Bytes that arrived as orders and were none.
     pub malformed_orders: u64,
+    /// Orders for ticks that are not remembered, or that there were not: without a latency.
+    pub unknown_ticks: u64,
     /// Orders whose report could not be sent.
     pub unanswered: u64,
     /// From the scheduled time of a tick to the arrival of its order, ns.
