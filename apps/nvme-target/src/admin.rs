@@ -257,7 +257,8 @@ impl Target {
     pub(crate) fn tell_changed(&mut self, nsid: u32, out: &mut Outputs<'_>) {
         for at in self.queues.places() {
             let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
-            if !admin.changed.contains(&nsid) {
+            // A list that says that there are too many names nothing else.
+            if ![nsid, log::CHANGED_TOO_MANY].iter().any(|known| admin.changed.contains(known)) {
                 match admin.changed.len() < log::CHANGED_MAX {
                     true => admin.changed.push(nsid),
                     false => admin.are_too_many = true,
