@@ -143,8 +143,8 @@ impl Target {
         }
     }
 
-    /// Packets are free: as many commands go on as there are packets, and one of each queue at least,
-    /// whose share may be free.
+    /// Packets are free: as many commands go on as there are packets, and one of each queue at
+    /// least, whose share may be free.
     fn serve_packets(&mut self, freed: u32, out: &mut Outputs<'_>) {
         for _ in 0..self.for_packets.queues().max(freed as usize) {
             let Some((_, place)) = self.for_packets.pop(&mut self.links) else { return };

@@ -26,7 +26,6 @@ use verbline_tests::root;
 
 /// Files of more than 400 lines: how many lines each may have, and why it is not two files.
 const LONG: &[(&str, usize, &str)] = &[
-    ("apps/tick-to-trade/src/fast/books.rs", 411, "one book, and its recovery from snapshots"),
     ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
     ("crates/engine/tests/suite/reconnect.rs", 470, "one test a way to lose a connection"),
     ("crates/mem/src/packet.rs", 446, "every method of a packet, each with its words"),

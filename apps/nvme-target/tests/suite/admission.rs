@@ -42,8 +42,8 @@ fn requests_that_are_wrong_are_rejected_with_their_reason() {
     end(running);
 }
 
-/// Regression: an I/O queue had up to 32 entries where the plan, and the controller's CAP.MQES, have
-/// fewer. Admin queues have 32 all the same.
+/// Regression: an I/O queue had up to 32 entries where the plan, and the controller's CAP.MQES,
+/// have fewer. Admin queues have 32 all the same.
 #[test]
 fn io_queues_have_no_more_entries_than_the_plan_says() {
     let running = target(7954, "entries_max = 16");

@@ -63,8 +63,8 @@ fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     end(running);
 }
 
-/// Regression: an I/O queue that named the discovery subsystem had nothing to prove, and got its place
-/// at the controller of a host that has.
+/// Regression: an I/O queue that named the discovery subsystem had nothing to prove, and got its
+/// place at the controller of a host that has.
 #[test]
 fn the_name_of_the_discovery_subsystem_is_no_way_around_a_proof() {
     let (running, _folder) = guarded(7950);

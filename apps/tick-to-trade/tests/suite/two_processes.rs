@@ -51,8 +51,8 @@ fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
     app(folder, &[]).await_live(Some("tick-to-trade-trader"), &format!("{counter} of {stage}"), has_them);
 }
 
-/// The exchange starts again under a trader that stays: its books are those of the new exchange, and
-/// it trades on.
+/// The exchange starts again under a trader that stays: its books are those of the new exchange,
+/// and it trades on.
 #[test]
 fn two_lcores_of_a_trader_outlive_their_exchange() {
     if two_lcores(["exchange", "trader"]).is_none() {

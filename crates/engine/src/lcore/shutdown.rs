@@ -105,8 +105,9 @@ impl Lcore {
         Ok(())
     }
 
-    /// Tells the stages that the run is stopping. One that a ring holds back is told once it may run
-    /// again, or now if `held_too`: what it sends finds room like the rest. True if all are told.
+    /// Tells the stages that the run is stopping. One that a ring holds back is told once it may
+    /// run again, or now if `held_too`: what it sends finds room like the rest. True if all are
+    /// told.
     fn stop_nodes(&mut self, held_too: bool) -> bool {
         loop {
             self.tell_late();
@@ -122,7 +123,8 @@ impl Lcore {
             }
             self.state.ctx.stats.calling.clear();
             self.settled = false;
-            // A ring that holds back has room for what is sent in one turn, and the next turn comes.
+            // A ring that holds back has room for what is sent in one turn, and the next turn
+            // comes.
             let let_go = !self.holds.is_empty() && {
                 self.publish::<true>();
                 self.hold_back()

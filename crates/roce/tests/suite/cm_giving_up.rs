@@ -85,7 +85,8 @@ fn an_end_that_comes_before_the_reply_is_answered_and_changes_nothing() {
     assert!(two.client.deadline_ns().is_some(), "{id:?} still asks");
 }
 
-/// Regression: one who asked gave up before a program had decided, though the program had time left.
+/// Regression: one who asked gave up before a program had decided, though the program had time
+/// left.
 #[test]
 fn one_who_asks_is_told_to_wait_while_the_program_has_time() {
     let mut two = two();

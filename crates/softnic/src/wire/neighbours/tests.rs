@@ -202,7 +202,7 @@ fn who_connects_while_there_are_no_descriptors_is_turned_away() {
     let ((mut a, _), (mut b, slice)) = (neighbour(29), neighbour(29));
     assert!(a.pass(0, slice, sender(1), &[1]));
     let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
-    // SAFETY: a local.
+    // SAFETY: setrlimit(2) reads the local while it is called, and keeps nothing of it.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
     let mut taken: Vec<_> = std::iter::from_fn(|| b.any.as_fd().try_clone_to_owned().ok()).collect();
     let mut others = Vec::new();
