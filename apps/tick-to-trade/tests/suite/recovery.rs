@@ -139,6 +139,23 @@ fn what_the_stream_brings_late_is_missing_no_more() {
     assert_eq!((counts.snapshots, counts.abandoned, counts.contradictions), (0, 0, 0));
 }
 
+/// Until the directory has come, what the stream says of instruments contradicts no book.
+#[test]
+fn a_trader_that_comes_late_finds_no_contradiction() {
+    let mut world = World::new(7, FollowerSpec { first: None, ..SPEC }, 1_024, Weather { lost_frames: 100, ..FAIR });
+    (0..200).for_each(|_| world.publish(2));
+    world.weather = Weather { delay: 150, ..FAIR };
+    for _ in 0..200 {
+        world.publish(2);
+        world.pass();
+    }
+    world.end();
+    world.assert_recovered();
+    let counts = *world.follower.counts();
+    assert_eq!((counts.contradictions, counts.suspected, counts.rebuilt), (0, 0, INSTRUMENTS.into()), "{counts:?}");
+    assert!(counts.skipped > 0, "{counts:?}");
+}
+
 #[test]
 fn orders_can_be_sent_as_often_in_the_end_as_in_the_beginning() {
     let mut world = World::new(3, SPEC, 1_024, Weather { lost_frames: 2, false_frames: 1, lost: 5, delay: 30, ..FAIR });

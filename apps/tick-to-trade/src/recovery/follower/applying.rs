@@ -92,6 +92,11 @@ impl Follower {
                 self.counts.unfollowed += 1;
                 return;
             }
+            // The directory is asked for already, and behind it the instrument's snapshot.
+            Fault::Contradiction(locate, _) if self.wants_directory && self.books.by_locate(locate).is_none() => {
+                self.counts.skipped += 1;
+                return;
+            }
             Fault::Contradiction(_, BookError::UnknownInstrument { .. }) => {
                 return self.miss_instrument(now_ns);
             }
