@@ -222,7 +222,8 @@ pub(crate) fn check_file(nsid: u32, how: &NamespaceSettings) -> Result<(), Strin
 pub(crate) fn open_files(settings: &Settings, pool: &DataPool) -> Result<BTreeMap<u32, FileStore>, StageError> {
     let mut files = BTreeMap::new();
     for (nsid, how) in settings.numbered() {
-        if let Some(store) = open_file(nsid, &how, settings.commands_max, pool)? {
+        let opened = open_file(nsid, &how, settings.commands_max, pool);
+        if let Some(store) = opened.map_err(|error| format!("namespace {nsid}: {error}"))? {
             files.insert(nsid, store);
         }
     }
@@ -253,7 +254,7 @@ pub(crate) fn open_file(
     if !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes)) {
         let path = path.display();
         return Err(format!(
-            "namespace {nsid}: direct I/O on {path} needs data at multiples of {align} bytes; write \
+            "direct I/O on {path} needs data at multiples of {align} bytes; write \
              `headroom_bytes = 0` in pool.{}, and `data_bytes` a multiple of {align}",
             pool.name
         )

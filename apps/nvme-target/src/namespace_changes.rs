@@ -221,6 +221,9 @@ impl Namespaces {
         let numbers: Vec<u32> = added.iter().map(|(nsid, _)| **nsid).collect();
         let grounds: Vec<Ground> = added.iter().map(|(_, how)| Ground::of(how)).collect();
         let waits = self.note(&removed, &numbers, &grounds, opened, wanted);
+        if numbers.is_empty() && removed.is_empty() {
+            return Ok(String::new());
+        }
         let mut said = format!("namespaces added: {numbers:?}; removed: {removed:?}");
         if !waits.is_empty() {
             said += &format!("; {waits:?} come when nothing of what was there before is under way");

@@ -103,6 +103,8 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     // One that keeps nothing comes, and then one in a file.
     let done = app.reload(&plan_with(7880, &null(5, 1 << 20))).expect("taken");
     assert_eq!(done, "namespaces added: [5]; removed: []");
+    // Nothing else differs any more.
+    assert_eq!(app.reload(&plan_with(7880, &null(5, 1 << 20))).as_deref(), Ok(""));
     let command = read(&host, 5);
     ask_until(&mut host, io, command, |answer| answer.status.is_success());
     hear_of(&mut host, admin, 5);
