@@ -66,8 +66,8 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
     assert_eq!((told.cid, told.result), (0x7001, event::NAMESPACE_CHANGED.into()));
     assert_eq!(listed(&mut host, admin, 0), (1..=1024).collect::<Vec<_>>());
     assert_eq!(listed(&mut host, admin, 1024), (1025..=MOST).collect::<Vec<_>>());
-    // More of them are new than the log names: it says so, and nothing else for as long as it is kept.
-    // Regression: a number of later stood in front.
+    // More of them are new than the log names: it says so, and nothing else for as long as it is
+    // kept. Regression: a number of later stood in front.
     let log = |host: &Host, retain_event| {
         let asked = LogRequest { id: 0x04, retain_event, offset: 0, len: 4096 };
         Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords())

@@ -195,7 +195,10 @@ mod tests {
         assert_eq!((tally.changes, tally.taken_back, tally.overtaken, tally.untold), (3, 1, 1, 0));
     }
 
-    fn frame(first: u64, messages: &[&dyn Fn(&mut [u8]) -> Option<usize>]) -> Vec<u8> {
+    /// Writes a message, and says how long it is, if there is room.
+    type Writes<'a> = &'a dyn Fn(&mut [u8]) -> Option<usize>;
+
+    fn frame(first: u64, messages: &[Writes<'_>]) -> Vec<u8> {
         let mut out = vec![0; 1_400];
         let mut writer = mold::Writer::new(&mut out, b"VERBLINE00", first).expect("room for a header");
         for message in messages {

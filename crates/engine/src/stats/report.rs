@@ -210,9 +210,9 @@ pub struct EventReport {
     pub device: String,
     /// Its name in verbs.h, e.g. `IBV_EVENT_PORT_ERR`.
     pub event: String,
-    /// What it is about: `QP 0x11`, `CQ 3`, `SRQ 1`, `device` or `port 1` (the device's, of which the
-    /// first is 1); `a connection of many`; or `other QPs`, where too many queue pairs came and went
-    /// to count by each.
+    /// What it is about: `QP 0x11`, `CQ 3`, `SRQ 1`, `device` or `port 1` (the device's, of which
+    /// the first is 1); `a connection of many`; or `other QPs`, where too many queue pairs came
+    /// and went to count by each.
     pub source: String,
     /// The plan's ports that this is; in the plan's order.
     pub ports: Vec<String>,
