@@ -288,10 +288,18 @@ impl Node {
         };
         let sent = out.sent;
         let busy = self.polled(next, sent, began, lcore);
-        if let Some(waits) = self.waits.as_mut().filter(|_| next == Next::Done) {
-            self.polling = waits.end();
+        if matches!(next, Next::Done) {
+            self.end_waits();
         }
         busy
+    }
+
+    /// A stage that waits for more than packets has finished.
+    #[cold]
+    fn end_waits(&mut self) {
+        if let Some(waits) = &mut self.waits {
+            self.polling = waits.end();
+        }
     }
 
     /// Notes what a poll came to.

@@ -51,7 +51,8 @@ impl Polling {
     pub(crate) fn is_due(self, time: &TurnTime) -> bool {
         match self {
             Polling::EACH_LOOP => true,
-            Polling::FED | Polling::ENDED | Polling::DONE => false,
+            // Behind it are those that have finished.
+            never if never >= Polling::FED => false,
             Polling(tick) => tick <= time.now_ns(),
         }
     }

@@ -25,10 +25,11 @@ impl Membership {
     }
 }
 
-/// Joins `group` on the interface that has the address in `local`. `None` where either is no IPv4
-/// address: then there is no IP-level group to join. Refused where `local` is not known yet.
+/// Joins `group` on the interface that has the address in `local`. `None` where `local` is no IPv4
+/// address, or `group` none of a group: then there is no IP-level group to join, and the device
+/// refuses what is none. Refused where `local` is not known yet.
 pub(crate) fn join(local: Gid, group: Gid) -> io::Result<Option<UdpSocket>> {
-    let Some(address) = group.to_ipv4() else { return Ok(None) };
+    let Some(address) = group.to_ipv4().filter(Ipv4Addr::is_multicast) else { return Ok(None) };
     if local.is_unset() {
         return Err(io::Error::other("the QP learns its interface on the way to INIT: attach it after that"));
     }
@@ -73,6 +74,7 @@ mod tests {
         let says = join(Gid::default(), Gid::from(Ipv4Addr::new(239, 1, 1, 1))).unwrap_err().to_string();
         assert!(says.contains("INIT"), "{says}");
         assert!(join(Gid::default(), Gid([0xff; 16])).expect("no IPv4 group").is_none());
+        assert!(join(Gid::default(), Gid::from(Ipv4Addr::new(10, 0, 0, 1))).expect("no group").is_none());
     }
 
     #[test]
