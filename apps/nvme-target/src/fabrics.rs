@@ -106,14 +106,16 @@ impl Target {
         let shared = &self.shared;
         let joined = if is_admin {
             let cntlids = self.rules.settings.cntlids();
-            shared.begin(kind, data.host, data.host_id, cntlids).map(|(controller, seat)| (controller, Some(seat)))
+            shared.begin(kind, data.host, data.host_id, cntlids).map(|(controller, seat)| (controller, Some(seat), 0))
         } else {
             shared.find(kind, (data.cntlid, asked.qid), &data.host, &data.host_id).and_then(|controller| {
+                // Before it has its place: a reset on another lcore ends it, whenever that comes.
+                let resets = controller.resets();
                 let seat = exchange.is_none().then(|| shared.take_seat(&controller, asked.qid)).transpose()?;
-                Ok((controller, seat))
+                Ok((controller, seat, resets))
             })
         };
-        let (controller, seat) = match joined {
+        let (controller, seat, resets) = match joined {
             Ok(joined) => joined,
             Err(Refusal::Busy) => return (0, Status::CONNECT_BUSY),
             Err(Refusal::NoController) => return wrong(connect::at::CNTLID, true),
@@ -124,7 +126,7 @@ impl Target {
         if let Some(queue) = self.queues.get_mut(at) {
             queue.sq_size = asked.sqsize + 1;
             queue.connect_by_ns = None;
-            queue.resets = controller.resets();
+            queue.resets = resets;
             (queue.controller, queue.seat, queue.exchange) = (Some(controller), seat, exchange);
             queue.admin = is_admin.then(|| {
                 let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(log::CHANGED_MAX));

@@ -22,6 +22,8 @@ pub(crate) fn is_whole(input: &[u8]) -> bool {
     !matches!(Request::new(&mut headers).parse(input), Ok(Status::Partial))
 }
 
+const NOT_ALLOWED: &str = "405 Method Not Allowed";
+
 /// What is sent back.
 struct Reply {
     status: &'static str,
@@ -48,8 +50,10 @@ impl Reply {
     /// The body becomes the answer, as of [`line`](crate::protocol::line).
     fn bytes(self, with_body: bool) -> Vec<u8> {
         let Reply { status, kind, mut body } = self;
+        // RFC 9110, 15.5.6.
+        let allow = if status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+            "HTTP/1.1 {status}\r\n{allow}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
              Cross-Origin-Resource-Policy: same-origin\r\nX-Frame-Options: DENY\r\n\
              Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
@@ -92,7 +96,7 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
         first.filter(|_| all.next().is_none())
     };
     if !matches!(request.method, Some("GET" | "HEAD")) {
-        return Reply::error("405 Method Not Allowed", "only GET and HEAD are answered: nothing can be changed here");
+        return Reply::error(NOT_ALLOWED, "only GET and HEAD are answered: nothing can be changed here");
     }
     let Some(host) = header("host").filter(|host| told.is_host(host)) else {
         let why = "the request names another machine as its host; `hosts` of the plan's [metrics] lists names of this";

@@ -139,8 +139,9 @@ fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
         assert_eq!(got, status, "{headers}: {answer}");
         assert_eq!(answer.contains("lcore"), status == "200 OK", "{answer}");
     }
+    let (status, answer) = asked(&served, "POST /metrics HTTP/1.1\nHost: localhost\n\n");
+    assert!(status == "405 Method Not Allowed" && answer.contains("Allow: GET, HEAD\r\n"), "{answer}");
     let with_host = |line: &str| asked(&served, &format!("{line}\nHost: localhost\n\n")).0;
-    assert_eq!(with_host("POST /metrics HTTP/1.1"), "405 Method Not Allowed");
     assert_eq!(with_host("GET /etc/passwd HTTP/1.1"), "404 Not Found");
     assert_eq!(with_host("nonsense"), "400 Bad Request");
     assert_eq!(with_host("GET /report.json HTTP/1.1"), "200 OK");
