@@ -193,8 +193,8 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     Ok(found == There::Nothing)
 }
 
-/// The lock of a folder, for who removes a dead socket from it. While it is held nobody else does,
-/// and a name that is taken stays that socket's.
+/// The lock of a folder, which a process holds that removes a dead socket from it. Nobody else does
+/// meanwhile, and a name that is taken stays that socket's.
 fn locked(folder: &Path) -> io::Result<File> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (file, asked) = (File::open(folder)?, Instant::now());

@@ -1,6 +1,6 @@
 //! Whether a process whose address space is limited (RLIMIT_AS) has room for a capture or a trace.
 //!
-//! Past that limit an allocation aborts the process, wherever it happens to be: who looks at a run
+//! Past that limit an allocation aborts the process, wherever it happens to be: a look at a run
 //! must not end it so.
 
 use verbline_plan::Machine;

@@ -22,8 +22,8 @@ pub(super) fn caught() -> io::Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
-/// What asks for the plan to be read again. It has its handler before the plan is read at all: who
-/// asks then need not know how far the run is. One that asks for a stop then ends the process,
+/// A request to read the plan again. Its signal has a handler before the plan is read at all, so
+/// that it may come however far the run is. A signal that asks for a stop then ends the process,
 /// which has nothing to bring to an end.
 pub(super) struct ReloadRequest(Arc<AtomicBool>);
 

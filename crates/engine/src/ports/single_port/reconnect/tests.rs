@@ -282,7 +282,7 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
     }
 }
 
-/// Who has paused it counts on that until he says otherwise.
+/// A pause lasts until it is ended, whatever the port's queue pair is meanwhile.
 #[test]
 fn a_port_that_is_paused_is_so_with_another_queue_pair_too() {
     for resumes_meanwhile in [false, true] {
