@@ -166,8 +166,9 @@ impl<'a> Connector<'a> {
         let options = self.port.options.now();
         let route = resolve_for(provider, to, from, &options, RESOLVE.min(left))?;
         let connecting = route.connect(self.qp, &options)?;
-        if !self.wait(&connecting, deadline.min(Instant::now() + ANSWER)) {
-            return Err(ConnectionError::TimedOut { what: "the listener's answer", after: ANSWER });
+        let limit = answer_within(deadline);
+        if !self.wait(&connecting, Instant::now() + limit) {
+            return Err(ConnectionError::TimedOut { what: "the listener's answer", after: limit });
         }
         connecting.finish(self.qp, ANSWER)
     }
@@ -225,12 +226,13 @@ impl<'a> Connector<'a> {
             return Err(error);
         }
         let mut connection = request.accept(self.qp, &self.port.options.now())?;
-        let until = deadline.min(Instant::now() + ANSWER);
+        let limit = answer_within(deadline);
+        let until = Instant::now() + limit;
         loop {
             match connection.wait_established(LOOK_EVERY) {
                 Ok(()) => return Ok(connection),
                 Err(ConnectionError::TimedOut { what, .. }) if Instant::now() >= until || self.stop.is_raised() => {
-                    return Err(ConnectionError::TimedOut { what, after: ANSWER });
+                    return Err(ConnectionError::TimedOut { what, after: limit });
                 }
                 Err(ConnectionError::TimedOut { .. }) => {}
                 Err(error) => return Err(error),
@@ -322,6 +324,12 @@ fn rest(stop: &StopFlag, until: Instant) {
     }
 }
 
+/// How long the other end has to answer until this deadline, in whole milliseconds, as is told.
+fn answer_within(deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now()).min(ANSWER);
+    Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Whether the same attempt may succeed later. A listener that rejects with a reason has decided; a
 /// listener that rejects without one may have been shutting down.
 fn is_transient(error: &ConnectionError) -> bool {
@@ -333,5 +341,19 @@ fn is_transient(error: &ConnectionError) -> bool {
         | ConnectionError::Ended { .. } => true,
         ConnectionError::Rejected { private_data, .. } => private_data.iter().all(|byte| *byte == 0),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a port that had a second said that the answer took longer than five.
+    #[test]
+    fn an_answer_has_no_longer_than_there_is() {
+        let now = Instant::now();
+        assert_eq!(answer_within(now + 2 * ANSWER), ANSWER);
+        assert!(answer_within(now + Duration::from_secs(1)) <= Duration::from_secs(1));
+        assert_eq!(answer_within(now), Duration::ZERO);
     }
 }
