@@ -1,10 +1,10 @@
 //! The addresses that a port connects to: which of them is asked next.
 //!
 //! Guarantees: connections go where the fewest are; an address that fails rests, longer each time,
-//! and the others are asked meanwhile; one whose connections last rests no more than the shortest
-//! time again. An address whose connections do not last is asked for one at a time, so that those
-//! that end in order are made again soon, and never without a pause. An address that doesn't answer
-//! keeps a share of the requests waiting, and the others theirs.
+//! and the others are asked meanwhile; one that has taken a connection rests no more than the
+//! shortest time again. An address whose connections do not last is asked for one at a time, so
+//! that those that end in order are made again soon, and never without a pause. An address that
+//! doesn't answer keeps a share of the requests waiting, and the others theirs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -131,8 +131,9 @@ impl Targets {
     pub(crate) fn made(&mut self, slot: usize, now: Instant) {
         if let Slot::Asked(index) = self.of_slot[slot] {
             self.of_slot[slot] = Slot::Made(index, now);
-            self.all[index].asked -= 1;
-            self.all[index].is_failing = false;
+            let target = &mut self.all[index];
+            target.asked -= 1;
+            (target.is_failing, target.pauses) = (false, Pauses::START);
         }
     }
 
@@ -151,14 +152,12 @@ impl Targets {
     /// The connection of a slot was ended, and not by this side. Two ends that can connect but not
     /// talk would otherwise ask again without a pause.
     pub(crate) fn broke(&mut self, slot: usize, now: Instant) {
-        if let Slot::Made(index, since) = self.of_slot[slot] {
+        if let Slot::Made(index, since) = self.of_slot[slot]
+            && now < since + PAUSE_MAX
+        {
             let target = &mut self.all[index];
-            if now < since + PAUSE_MAX {
-                target.paced_until = Some(now + PAUSE_MAX);
-                target.rest(now, PAUSE_MIN);
-            } else {
-                target.pauses = Pauses::START;
-            }
+            target.paced_until = Some(now + PAUSE_MAX);
+            target.rest(now, PAUSE_MIN);
         }
     }
 
@@ -275,6 +274,23 @@ mod tests {
         ask(&mut targets, 0, now).unwrap();
         targets.failed(0, now);
         assert_eq!(targets.next_at(), Some(now + PAUSE_MIN), "the next pause is the shortest");
+    }
+
+    /// Regression: a listener with one place, which is not free yet as its only peer asks anew, was
+    /// waited for longer each time, although each connection came in the end.
+    #[test]
+    fn a_connection_that_is_made_ends_the_pauses_before_it() {
+        let (mut targets, mut now) = (Targets::new(&[(SocketAddr::from(([10, 9, 9, 1], 1)), None)], 1), Instant::now());
+        for _ in 0..20 {
+            ask(&mut targets, 0, now).unwrap();
+            targets.failed(0, now);
+            assert_eq!(targets.next_at(), Some(now + PAUSE_MIN));
+            now += PAUSE_MIN;
+            ask(&mut targets, 0, now).unwrap();
+            targets.made(0, now);
+            // Closed by this side.
+            targets.over(0);
+        }
     }
 
     /// Regression: one that was silent had all requests that may wait, and nobody else was asked.
