@@ -6,21 +6,15 @@ use tick_to_trade::itch::{Side, Symbol};
 use tick_to_trade::mold::{Packet, Session, Writer};
 use tick_to_trade::recovery::{Follower, FollowerSpec};
 
+use crate::recovery;
+
 const SESSION: Session = *b"VERBLINE00";
 const STOCK: Symbol = Symbol(*b"VRBL    ");
 
 const SPEC: FollowerSpec = FollowerSpec {
     books: BookSpec { instruments: 1, orders: 16, levels_per_side: 16 },
-    first: Some(1),
     held_messages: 64,
-    request_messages: 4,
-    retransmits: true,
-    snapshots: true,
-    gap_messages_max: 64,
-    timeout_ns: 100,
-    tries: 4,
-    snapshot_timeout_ns: 400,
-    rebuild_pause_ns: 500,
+    ..recovery::SPEC
 };
 
 fn header(stock_locate: u16) -> Header {
@@ -80,8 +74,7 @@ fn a_message_that_is_too_long_puts_its_book_in_doubt() {
     }
 }
 
-/// What comes of an instrument beyond those that there is room for contradicts no book, whatever it
-/// does.
+/// Messages of an instrument beyond those that there is room for contradict no book.
 #[test]
 fn no_message_of_an_instrument_that_is_not_followed_is_a_contradiction() {
     let mut follower = Follower::new(SPEC);

@@ -9,7 +9,7 @@ use tick_to_trade::recovery::FollowerSpec;
 
 use world::{BOOKS, FAIR, INSTRUMENTS, Weather, World};
 
-const SPEC: FollowerSpec = FollowerSpec {
+pub(crate) const SPEC: FollowerSpec = FollowerSpec {
     books: BOOKS,
     first: Some(1),
     held_messages: 256,

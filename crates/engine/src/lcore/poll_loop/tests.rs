@@ -201,6 +201,20 @@ impl Stage for Witness {
     }
 }
 
+/// An lcore with two ports, of both of which its stage is told.
+fn of_two_ports(rig: &Rig) -> (Lcore, Arc<Control>, Seen<PortEvent>) {
+    let source = rig.source();
+    let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
+    let pair = |place| rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, place)).unwrap();
+    let ports = [0, 1].map(|place| port(place, pair(place), None, None, None)).into();
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let (control, told) = (Arc::new(Control::new(vec![waker])), Seen::default());
+    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Witness(Arc::clone(&told))));
+    let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
+    let (lcore, _) = rig.lcore(&control, parts);
+    (lcore, control, told)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -209,17 +223,7 @@ proptest! {
     #[test]
     fn stages_are_told_of_a_link_when_it_changes_and_only_then(events in prop::collection::vec(any::<bool>(), 0..20)) {
         let rig = Rig::new(1);
-        let source = rig.source();
-        let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
-        let pair = |place| rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, place)).unwrap();
-        let ports = [0, 1].map(|place| port(place, pair(place), None, None, None)).into();
-        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
-        let control = Arc::new(Control::new(vec![waker]));
-        let told = Seen::default();
-        let budget = Budget::none(IdlePolicy::Poll);
-        let stage = Box::new(Witness(Arc::clone(&told)));
-        let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
-        let (mut lcore, _) = rig.lcore(&control, parts);
+        let (mut lcore, control, told) = of_two_ports(&rig);
         let mut is_up = true;
         for up in events {
             control.notify(0, Notice::LinkChanged { up });
@@ -237,15 +241,7 @@ proptest! {
 #[test]
 fn the_link_under_a_port_with_many_connections_is_known_like_any_other() {
     let rig = Rig::new(1);
-    let source = rig.source();
-    let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
-    let pair = |place| rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, place)).unwrap();
-    let ports = [0, 1].map(|place| port(place, pair(place), None, None, None)).into();
-    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
-    let (control, told) = (Arc::new(Control::new(vec![waker])), Seen::default());
-    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Witness(Arc::clone(&told))));
-    let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
-    let (mut lcore, _) = rig.lcore(&control, parts);
+    let (mut lcore, control, told) = of_two_ports(&rig);
     // In the place of the second one, of which the stage is told.
     lcore.ports.pop();
     add_many(&rig, &mut lcore, None);
