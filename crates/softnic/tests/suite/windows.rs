@@ -284,7 +284,7 @@ fn an_unbound_window_lets_its_region_go() {
 #[test]
 fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
     const ROUNDS: u64 = 2_000;
-    let mut both = 0;
+    let mut owner_first = 0;
     for round in 0..ROUNDS {
         let pair = Pair::rc();
         let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
@@ -292,16 +292,19 @@ fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
         let old = mw.rkey();
         assert_eq!(bind(&pair, &mw, old, info(&memory, 0, 64, REMOTE_WRITE)), SUCCESS);
         assert_eq!(pair.b.recv(1, &[]), 0);
-        let barrier = std::sync::Barrier::new(2);
+        let there = AtomicU32::new(0);
+        // Each side is late in every second round, by more from one to the next: whatever a
+        // machine does, some rounds go to either.
+        let late_turns = (round % 64) * 32;
+        let [late_peer, late_owner] = if round % 2 == 0 { [late_turns, 0] } else { [0, late_turns] };
         let (peer, owner) = std::thread::scope(|scope| {
-            let (a, a_send, barrier) = (&pair.a, &pair.a_send, &barrier);
+            let (a, a_send, there) = (&pair.a, &pair.a_send, &there);
             let peer = scope.spawn(move || {
-                barrier.wait();
+                meet(there, late_peer);
                 a.post(&mut [Wr::new(1, IBV_WR_SEND_WITH_INV, SIGNALED, &[]).imm(old)]).unwrap();
                 a_send.wait().status
             });
-            barrier.wait();
-            (0..round % 32).for_each(|_| std::hint::spin_loop());
+            meet(there, late_owner);
             let bind = bind_wr(&mw, old + 1, info(&memory, 0, 64, REMOTE_WRITE));
             pair.b.post(&mut [Wr::new(2, IBV_WR_LOCAL_INV, SIGNALED, &[]).imm(old), bind]).unwrap();
             let owner = [pair.b_send.wait().status, pair.b_send.wait().status];
@@ -309,7 +312,7 @@ fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
         });
         assert!(peer != SUCCESS || owner[0] != SUCCESS, "one key was invalidated twice");
         let is_bound = owner[1] == SUCCESS;
-        both += u64::from(is_bound);
+        owner_first += u64::from(is_bound);
         let deregistered = unsafe { soft::ibv_dereg_mr(memory.mr) };
         assert_eq!(deregistered == libc::EBUSY, is_bound, "round {round}: {peer}, {owner:?}: {deregistered}");
         drop(mw);
@@ -317,7 +320,18 @@ fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
             memory.mr = std::ptr::null_mut();
         }
     }
-    assert!(both > 0, "the owner was never first");
+    assert!(owner_first > 0, "the owner was never first");
+    assert!(owner_first < ROUNDS, "the peer was never first");
+}
+
+/// Two threads go on at one time, as far as can be without sleeping, one of them `late_turns`
+/// later.
+fn meet(there: &AtomicU32, late_turns: u64) {
+    // The other thread may need this one's CPU.
+    let wait = |turn| if turn % 500 == 499 { std::thread::yield_now() } else { std::hint::spin_loop() };
+    there.fetch_add(1, Ordering::AcqRel);
+    (0..).take_while(|_| there.load(Ordering::Acquire) < 2).for_each(wait);
+    (0..late_turns).for_each(wait);
 }
 
 /// A window is bound by two queue pairs at once, to a region each: one of them is first, and the
@@ -338,14 +352,7 @@ fn two_lcores_that_bind_one_window_at_once_bind_it_one_after_the_other() {
         let there = AtomicU32::new(0);
         let bind = |qp: &Qp, cq: &Cq, to: ibv_mw_bind_info| {
             let wr = bind_wr(&mw, key, to);
-            // Both at one time, as far as can be: without sleeping.
-            there.fetch_add(1, Ordering::AcqRel);
-            for turn in 0.. {
-                if there.load(Ordering::Acquire) == 2 {
-                    break;
-                }
-                if turn % 1_000 == 999 { std::thread::yield_now() } else { std::hint::spin_loop() }
-            }
+            meet(&there, 0);
             qp.post(&mut [wr]).unwrap();
             cq.wait().status
         };
