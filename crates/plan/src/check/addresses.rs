@@ -11,19 +11,29 @@ use crate::read::raw::{RawDevice, RawPlan};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
+/// The address that a text is. One of IPv4 that is written as one of IPv6 is that of IPv4.
+pub(crate) fn ip(text: &str) -> Option<IpAddr> {
+    Some(text.parse::<IpAddr>().ok()?.to_canonical())
+}
+
+/// The same with a port.
+pub(crate) fn with_port(text: &str) -> Option<SocketAddr> {
+    let address: SocketAddr = text.parse().ok()?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}
+
 /// An address from its text. `listen` may name every local address.
 pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {
-    let address = field.value.parse::<SocketAddr>();
-    let refused = match address {
-        Err(_) => format!("`{}` is not an address with a port", field.value),
-        Ok(address) if address.port() == 0 => format!("`{}` has no port that the other end could know", field.value),
-        Ok(address) if address.ip().is_multicast() => {
+    let refused = match with_port(&field.value) {
+        None => format!("`{}` is not an address with a port", field.value),
+        Some(address) if address.port() == 0 => format!("`{}` has no port that the other end could know", field.value),
+        Some(address) if address.ip().is_multicast() => {
             format!("`{}` is a group; a connection has two ends", field.value)
         }
-        Ok(address) if address.ip().is_unspecified() && key == "connect" => {
+        Some(address) if address.ip().is_unspecified() && key == "connect" => {
             format!("`{}` is nobody's address", field.value)
         }
-        Ok(value) => return Some(Field { value, span: field.span, given: field.given }),
+        Some(value) => return Some(Field { value, span: field.span, given: field.given }),
     };
     let one = sink.error("bad-value", field.span, refused);
     match field.value.parse::<IpAddr>() {
@@ -46,7 +56,7 @@ impl RawPort {
     /// Every address that it connects to, as far as they are addresses.
     pub(crate) fn connect_to(&self) -> Vec<SocketAddr> {
         let fields = self.connect.iter().chain(&self.connect_also);
-        fields.filter_map(|field| field.value.parse().ok()).collect()
+        fields.filter_map(|field| with_port(&field.value)).collect()
     }
 }
 
@@ -208,11 +218,14 @@ fn alone(port: &RawPort, end: Option<End>, device: &RawDevice, sink: &mut Sink) 
     };
     let one = sink.warn("this-process-only", field.span, message);
     let name = &device.head.name;
-    match (end, &device.address) {
-        (End::Listen(at), Some(own)) => one
-            .related(own.span, format!("device.{name} has this address"))
-            .note("another process reaches the device at its own address only")
-            .help(format!("write `listen = \"{}:{}\"`, or `listen = \"0.0.0.0:{}\"`", own.value, at.port(), at.port())),
+    match (end, device.address.as_ref().and_then(|own| Some((ip(&own.value)?, own.span)))) {
+        (End::Listen(at), Some((own, span))) => {
+            let every: IpAddr = if own.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+            let [own, every] = [own, every].map(|ip| SocketAddr::new(ip, at.port()));
+            one.related(span, format!("device.{name} has this address"))
+                .note("another process reaches the device at its own address only")
+                .help(format!("write `listen = \"{own}\"`, or `listen = \"{every}\"`"))
+        }
         _ => one
             .note("the software RNIC reaches this process only: another process can't be the other end")
             .help(format!(
@@ -228,7 +241,7 @@ impl RawDevice {
         if self.provider.as_ref().is_none_or(|provider| provider.value != Provider::Soft) {
             return true;
         }
-        let Some(own) = self.address.as_ref().and_then(|own| own.value.parse::<IpAddr>().ok()) else { return false };
+        let Some(own) = self.address.as_ref().and_then(|own| ip(&own.value)) else { return false };
         match end {
             Some(End::Listen(at)) => at.ip() == own || at.ip().is_unspecified(),
             Some(End::Connect(_)) | None => true,

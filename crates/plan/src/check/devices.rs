@@ -1,33 +1,60 @@
-//! Devices: the address at which a software device is reached by others.
+//! Devices: which software device a section means, and the address at which others reach it.
 
 use std::net::IpAddr;
 
+use crate::check::addresses;
 use crate::choices::Provider;
 use crate::diag::sink::Sink;
 use crate::read::raw::{RawDevice, RawPlan};
 use crate::read::reader::Field;
 
-/// Checks every device by itself, and that no two have one address.
+/// The software devices. Without a name a section means the first.
+const SOFT: [&str; 2] = ["soft0", "soft1"];
+
+/// Checks every device by itself, that no two have one address, and none has two.
 pub(crate) fn check(raw: &RawPlan, sink: &mut Sink) {
-    let mut taken: Vec<(IpAddr, &RawDevice, &Field<String>)> = Vec::new();
+    let mut taken: Vec<(IpAddr, &str, &RawDevice, &Field<String>)> = Vec::new();
     for device in &raw.devices {
+        let soft = soft_name(device, sink);
         let Some(field) = &device.address else { continue };
-        let Some(address) = address(device, field, sink) else { continue };
-        let same = |(other, before, _): &&(IpAddr, &RawDevice, _)| {
-            *other == address && value(&before.device_name) != value(&device.device_name)
-        };
-        if let Some((_, before, at)) = taken.iter().find(same) {
-            let message = format!("device.{} can't have {address} as well", device.head.name);
-            sink.error("address-taken", field.span, message)
-                .related(at.span, format!("device.{} has it", before.head.name))
-                .help("give each device an address of its own");
+        let (Some(address), Some(soft)) = (address(device, field, sink), soft) else { continue };
+        let name = &device.head.name;
+        let clash = |(other, of, ..): &&(IpAddr, &str, _, _)| (*other == address) != (*of == soft);
+        if let Some((has, _, before, at)) = taken.iter().find(clash) {
+            let before = &before.head.name;
+            if *has == address {
+                sink.error("address-taken", field.span, format!("device.{name} can't have {address} as well"))
+                    .related(at.span, format!("device.{before} has it"))
+                    .help("give each device an address of its own");
+            } else {
+                let message = format!("device.{name} can't have {address}: {soft} has {has} already");
+                sink.error("address-taken", field.span, message)
+                    .related(at.span, format!("device.{before} is {soft} too"))
+                    .note("a software device has one address, and a section without a name means soft0")
+                    .help(format!(
+                        "write the same address, or make device.{name} the other one: name = {:?}",
+                        other(soft)
+                    ));
+            }
         }
-        taken.push((address, device, field));
+        taken.push((address, soft, device, field));
     }
 }
 
-fn value(field: &Option<Field<String>>) -> Option<&str> {
-    field.as_ref().map(|field| field.value.as_str())
+/// Which software device a section means; `None`: a card, or nothing that there is.
+fn soft_name<'a>(device: &'a RawDevice, sink: &mut Sink) -> Option<&'a str> {
+    device.provider.as_ref().filter(|provider| provider.value == Provider::Soft)?;
+    let Some(name) = &device.device_name else { return Some(SOFT[0]) };
+    if !SOFT.contains(&name.value.as_str()) {
+        sink.error("bad-value", name.span, format!("no software device is named {:?}", name.value))
+            .help("there are two: write \"soft0\" or \"soft1\"");
+        return None;
+    }
+    Some(&name.value)
+}
+
+fn other(soft: &str) -> &'static str {
+    if soft == SOFT[0] { SOFT[1] } else { SOFT[0] }
 }
 
 /// The address, if it can be one.
@@ -39,12 +66,12 @@ fn address(device: &RawDevice, field: &Field<String>, sink: &mut Sink) -> Option
             .help("remove it, or write `provider = \"soft\"`");
         return None;
     }
-    let refused = match field.value.parse::<IpAddr>() {
-        Ok(address) if address.is_unspecified() || address.is_multicast() => {
+    let refused = match addresses::ip(&field.value) {
+        Some(address) if address.is_unspecified() || address.is_multicast() => {
             format!("`{address}` is no address that a peer can send to")
         }
-        Ok(address) => return Some(address),
-        Err(_) => format!("`{}` is not an IP address", field.value),
+        Some(address) => return Some(address),
+        None => format!("`{}` is not an IP address", field.value),
     };
     sink.error("bad-value", field.span, refused)
         .help("write an address of this host, without a port: e.g. \"127.0.0.1\", or one that `ip addr` shows");

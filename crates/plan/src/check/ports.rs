@@ -244,7 +244,7 @@ impl Check<'_, '_> {
         }
         if port.shared.listen_with.is_some() {
             let leader = self.links.ports[self.id.index()].listen_with.map(|leader| &self.raw.ports[leader.index()]);
-            let at = leader.and_then(|leader| leader.listen.as_ref()?.value.parse().ok());
+            let at = leader.and_then(|leader| addresses::with_port(&leader.listen.as_ref()?.value));
             return at.map_or(Destination::None, Destination::Listen);
         }
         if let Some(other_end) = self.address() {

@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::check::Checked;
+use crate::check::addresses;
 use crate::check::alternate;
 use crate::check::edges::LaneEdges;
 use crate::check::upstream::Batch;
@@ -74,7 +75,10 @@ impl Checked<'_> {
             device_name: raw.device_name.as_ref().map(|field| field.value.clone()),
             port_num: u8::try_from(raw.port_num.value).ok()?,
             gid_index: raw.gid_index.as_ref().map(|field| u8::try_from(field.value)).transpose().ok()?,
-            address: raw.address.as_ref().map(|field| field.value.parse()).transpose().ok()?,
+            address: match &raw.address {
+                Some(field) => Some(addresses::ip(&field.value)?),
+                None => None,
+            },
         })
     }
 

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use crate::common::{GOOD, catalog, loader, machine};
+use crate::common::{GOOD, catalog, good, loader, machine};
 use verbline_plan::{
-    Consumer, CpuQuota, Destination, Hugepages, IdlePolicy, Loader, Machine, Pages, Plan, Producer, Provider, Target,
+    Consumer, CpuQuota, Destination, Hugepages, IdlePolicy, Loader, Machine, Pages, Producer, Provider, Target,
     Transport,
 };
-
-fn good() -> Plan {
-    loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"))
-}
 
 fn names<'a>(ids: impl IntoIterator<Item = &'a str>) -> String {
     ids.into_iter().collect::<Vec<_>>().join(" ")
@@ -268,116 +264,4 @@ fn a_plan_without_a_name_is_called_as_its_file() {
     let text = GOOD.replace("name = \"tick-to-trade\"\n", "");
     let plan = loader().load_str("config/evening.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.name(), "evening");
-}
-
-/// The good plan with its connection made by address instead of by name.
-fn by_address(listens: bool, connects: bool) -> String {
-    let mut text = GOOD.to_owned();
-    let group = |group: &str, depth: &str| format!("transport = \"ud\"\nsend_to = \"{group}\"\n{depth}");
-    if listens {
-        text = text.replace("peer = \"port.orders\"", "listen = \"10.9.9.1:4420\"");
-    } else {
-        text = text.replace("transport = \"rc\"\npeer = \"port.orders\"", "transport = \"ud\"\njoin = [\"239.1.1.9\"]");
-    }
-    if connects {
-        text = text.replace("peer = \"port.fills\"", "connect = \"10.9.9.1:4420\"\nconnect_timeout = \"5s\"");
-    } else {
-        text = text.replace("transport = \"rc\"\npeer = \"port.fills\"", &group("239.1.1.9", ""));
-    }
-    text
-}
-
-#[test]
-fn a_connection_by_address_has_one_end_here_or_both() {
-    for (listens, connects) in [(true, true), (true, false), (false, true)] {
-        let text = by_address(listens, connects);
-        let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-        // GOOD is on the software RNIC, which no other process is on.
-        let codes: Vec<_> = plan.warnings().iter().map(|warning| warning.code()).collect();
-        assert_eq!(codes == ["this-process-only"], !(listens && connects), "{}", plan.warnings());
-        if listens != connects {
-            let shown = plan.warnings().render(false);
-            insta::assert_snapshot!(format!("by_address_{listens}_{connects}_warning"), shown);
-            let kernel = loader().sets(["device.nic0.provider=kernel", "device.nic0.name=rxe0"]);
-            let kernel = kernel.load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-            assert!(kernel.warnings().is_empty(), "{}", kernel.warnings());
-        }
-        let port = |name: &str| plan.ports().iter().find(|port| port.name == name).unwrap();
-        let address = "10.9.9.1:4420".parse().unwrap();
-        let (fills, orders) = (port("fills"), port("orders"));
-        assert_eq!(fills.destination == Destination::Listen(address), listens);
-        assert_eq!(orders.destination == Destination::Connect(address), connects);
-        assert_eq!(fills.connect_timeout.as_secs(), 30);
-        assert_eq!(orders.connect_timeout.as_secs(), if connects { 5 } else { 30 });
-        assert_eq!((fills.reconnect, orders.reconnect), (listens, connects), "unless the plan says otherwise");
-        let drawn: String = plan
-            .to_mermaid()
-            .lines()
-            .filter(|line| line.contains("10.9.9.1"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        insta::assert_snapshot!(format!("by_address_{listens}_{connects}"), drawn);
-        if listens && connects {
-            // A queue is as deep whichever peer it talks to; but a queue pair that a reconnect
-            // replaces ends with a work request of its own.
-            let sums = |plan: &Plan| {
-                let of_queues = plan.sums().iter().filter(|sum| sum.of != "file descriptors");
-                of_queues.map(|sum| (sum.of.clone(), sum.needed)).collect::<Vec<_>>()
-            };
-            let mut expected = sums(&good());
-            for (of, needed) in &mut expected {
-                *needed +=
-                    u64::from(["lcore.exchange completion queue", "lcore.gateway completion queue"].contains(&&**of));
-            }
-            assert_eq!(sums(&plan), expected);
-        }
-    }
-}
-
-#[test]
-fn both_ends_of_an_address_are_held_against_each_other_as_peers_are() {
-    let small = "[pool.small]\ndevice = \"nic0\"\npackets = 8192\ndata_bytes = 512\n\n[lcore.exchange]";
-    let text = by_address(true, true)
-        .replace("[lcore.exchange]", small)
-        .replace("pool = \"packets\"\ntransport = \"rc\"", "pool = \"small\"\ntransport = \"rc\"")
-        .replace("lcore = \"gateway\"\nout", "lcore = \"gateway\"\npool = \"packets\"\nout");
-    let plan = loader().load_str("small.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    assert_eq!(
-        plan.warnings().iter().map(|one| one.code()).collect::<Vec<_>>(),
-        ["short-buffers"],
-        "{}",
-        plan.warnings()
-    );
-
-    let mut catalog = catalog();
-    catalog.kinds.iter_mut().for_each(|kind| kind.spec.message_bytes_max = 512);
-    let plan = Loader::new(catalog, machine()).load_str("small.toml", &text);
-    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-    assert!(plan.warnings().is_empty(), "every stage keeps to 512 bytes: {}", plan.warnings());
-
-    let text = text
-        .replace("rx_depth_wr = 512\nnext = \"drop\"", "tx_depth_wr = 1")
-        .replace("connect_timeout", "rx_depth_wr = 1\nnext=\"drop\"\npool = \"packets\"\nconnect_timeout");
-    let deaf = loader().load_str("deaf.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    assert!(deaf.warnings().iter().any(|one| one.code() == "peer-deaf"), "{}", deaf.warnings());
-}
-
-#[test]
-fn a_time_out_without_an_address_has_no_effect() {
-    let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nconnect_timeout = \"5s\"");
-    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    insta::assert_snapshot!(plan.warnings().render(false));
-}
-
-#[test]
-fn a_connection_may_be_made_once_only() {
-    let text = by_address(true, true).replace("connect_timeout", "reconnect = false\nconnect_timeout");
-    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    assert!(plan.warnings().is_empty(), "{}", plan.warnings());
-    let reconnect = |name: &str| plan.ports().iter().find(|port| port.name == name).unwrap().reconnect;
-    assert_eq!((reconnect("fills"), reconnect("orders")), (true, false));
-
-    let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nreconnect = true");
-    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    insta::assert_snapshot!(plan.warnings().render(false));
 }

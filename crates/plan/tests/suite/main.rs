@@ -2,6 +2,7 @@
 
 mod app;
 mod broken_plans;
+mod by_address;
 mod changes;
 mod common;
 mod completions;

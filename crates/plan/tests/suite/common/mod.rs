@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use verbline_plan::{Catalog, Hugepages, Loader, Machine, Numa, StageKind, StageSpec};
+use verbline_plan::{Catalog, Hugepages, Loader, Machine, Numa, Plan, StageKind, StageSpec};
 
 /// The kinds and sections that the plans under test name.
 pub(crate) fn catalog() -> Catalog {
@@ -52,3 +52,8 @@ pub(crate) fn loader() -> Loader {
 
 /// A plan that passes every check without a warning.
 pub(crate) const GOOD: &str = include_str!("../good.toml");
+
+/// The same, read and checked.
+pub(crate) fn good() -> Plan {
+    loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"))
+}
