@@ -27,7 +27,6 @@ pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
 pub(crate) const REGION_BYTES_MAX: u64 = 1 << 44;
 /// Senders of datagrams that one port knows at once: they share numbers of 16 bits with its groups.
 pub(crate) const SENDERS_MAX: u32 = 1 << 15;
-/// Parts of one operation's memory: more than any device's work request has.
 pub(crate) const SGE_MAX: u32 = 1 << 10;
 /// Memory windows of one port, whose numbers have 16 bits.
 pub(crate) const WINDOWS_MAX: u32 = 1 << 15;
@@ -41,6 +40,8 @@ pub const TIMER_BYTES: u64 = 48;
 pub(crate) const WHEEL_BYTES: u64 = 12 << 10;
 /// What a connection's handle has room for.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 16;
+/// What a software device has by its address, as docs/wire.md says.
+pub(crate) const WIRE_CONNECTIONS_MAX: u64 = 4096;
 /// The private data of a request, rdma_connect(3).
 pub(crate) const PRIVATE_DATA_BYTES_MAX: usize = 56;
 /// The slots of a queue that work requests are numbered by.

@@ -1,9 +1,11 @@
 //! Checks ports that share a listener: a server whose connections are spread over several lcores.
+//! Warns of more connections than a listener, or the address of a device, has places for.
 
 use crate::check::refs::{Links, PortLinks};
 use crate::choices::{Provider, Transport, transport_word};
 use crate::diag::sink::Sink;
-use crate::ids::PortId;
+use crate::ids::{DeviceId, PortId};
+use crate::limits::WIRE_CONNECTIONS_MAX;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
@@ -107,5 +109,25 @@ pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &
         sink.warn("too-few-places", field.span, message)
             .related(own.span, format!("there are places for {places}"))
             .help(format!("raise `connections_max` to {all}, or ask for fewer `connections`"));
+    }
+}
+
+/// Warns of ports that are to have more connections than their device has by its address: a peer
+/// that asks for one more is refused.
+pub(crate) fn warn_of_more_than_a_wire_has(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
+    for (index, device) in raw.devices.iter().enumerate() {
+        let Some(address) = &device.address else { continue };
+        let id = DeviceId::from_index(index);
+        let own = raw.ports.iter().zip(&links.ports).filter(|(_, link)| link.device == Some(id));
+        let many: Vec<_> = own.filter_map(|(port, _)| port.many()).collect();
+        let all: u64 = many.iter().map(|many| u64::from(many.value)).sum();
+        let most = many.into_iter().max_by_key(|many| many.value);
+        let (true, Some(most)) = (all > WIRE_CONNECTIONS_MAX, most) else { continue };
+        let name = &device.head.name;
+        let message = format!("device.{name} has at most {WIRE_CONNECTIONS_MAX} connections by its address, not {all}");
+        sink.warn("too-few-places", most.span, message)
+            .related(address.span, "the address")
+            .note("those within this process are as many as the plan says")
+            .help(format!("ask for {WIRE_CONNECTIONS_MAX} in all, or put ports on the other software device"));
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
     let mut others = addresses::meet(raw, links, &ends, sink);
     listeners::check(raw, links, &mut others, sink);
     listeners::warn_of_too_few_places(raw, links, &others, sink);
+    listeners::warn_of_more_than_a_wire_has(raw, links, sink);
     for (index, (facts, other)) in all.iter_mut().zip(others).enumerate() {
         facts.across = other;
         let Some((other, (_, field))) = other.zip(raw.ports[index].address_keys().next()) else { continue };

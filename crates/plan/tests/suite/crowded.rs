@@ -1,4 +1,4 @@
-//! A listener with fewer places than the ports of its own plan want.
+//! A listener, or the address of a device, with fewer places than the plan wants.
 
 use crate::common::loader;
 
@@ -50,4 +50,15 @@ fn places_of_ports_that_share_the_listener_count_and_so_does_everybody_who_asks(
     // What finds no place there goes to the other address.
     let elsewhere = "connect = [\"10.9.9.1:4420\", \"10.9.9.3:4420\"]\nconnections = 5";
     assert_eq!(said(&plan(64, 60, elsewhere)), None);
+}
+
+#[test]
+fn a_device_has_a_number_of_connections_by_its_address() {
+    let by_address = |text: &str| text.replace("[pool.p]", "address = \"127.0.0.1\"\n[pool.p]");
+    let warning = said(&by_address(&plan(4096, 1, ""))).expect("a warning");
+    for words in ["device.nic has at most 4096 connections by its address, not 4097", "connections_max = 4096"] {
+        assert!(warning.contains(words), "{warning}");
+    }
+    assert_eq!(said(&by_address(&plan(4095, 1, ""))), None);
+    assert_eq!(said(&plan(4096, 1, "")), None);
 }
