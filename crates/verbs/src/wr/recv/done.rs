@@ -48,6 +48,10 @@ impl RecvQueue {
     #[inline]
     fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let (first, form) = (self.expected, &self.form);
+        if first == NO_WR_ID {
+            // None is expected, whatever number a device comes with.
+            return 0;
+        }
         let slots = self.packets.stretch(first, self.outstanding);
         // SAFETY: while one is expected, receives are in order, and the slots of all that are
         // outstanding follow each other. Packets in slots are of the only pool.
@@ -83,6 +87,8 @@ impl RecvQueue {
         if !completion.brought_a_message() {
             return None;
         }
+        // `NO_WR_ID`, which no other number is, has no next.
+        let next = wr_id.checked_add(1)?;
         // Empty when nothing is outstanding: then the number is not one yet.
         let mut packet = self.packets.at(wr_id).take()?;
         // SAFETY: it was in a slot.
@@ -90,7 +96,7 @@ impl RecvQueue {
             self.packets.put(wr_id, Some(packet));
             return None;
         }
-        self.expected = wr_id + 1;
+        self.expected = next;
         self.outstanding -= 1;
         Some(packet)
     }
@@ -121,9 +127,11 @@ impl RecvQueue {
         if wr_id != self.expected {
             return None;
         }
+        // `NO_WR_ID`, which no other number is, has no next.
+        let next = wr_id.checked_add(1)?;
         // Empty when nothing is outstanding: then the number is not one yet.
         let packet = self.packets.at(wr_id).take()?;
-        self.expected = wr_id + 1;
+        self.expected = next;
         self.outstanding -= 1;
         Some(packet)
     }

@@ -198,6 +198,26 @@ fn completions_may_be_handed_back_in_any_order() {
     }
 }
 
+/// Regression: the number that stands for "none is expected" was taken for the one that is.
+#[test]
+fn a_number_that_no_work_request_has_is_stale_also_while_none_is_expected() {
+    let (pool, mut fake) = (fake_device::pool(32), Fake::new());
+    let mut packets = Batch::with_capacity(4);
+    // What is out of order leaves the last slot empty, or full.
+    for early in [3, 1] {
+        let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
+        assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 4)).posted, 4);
+        let done = fake_device::completions(&[(fake.posted[early].wr_id, 0, 7), (u64::MAX, 0, 7)]);
+        let [early, strange] = done.as_slice() else { panic!("two are there") };
+        queue.complete(early).unwrap();
+        assert!(queue.complete(strange).is_err() && queue.complete_one(strange).is_none());
+        assert_eq!(queue.complete_run(&done.as_slice()[1..], &mut packets), 0);
+        assert_eq!((queue.outstanding(), pool.account().held), (3, 3));
+        queue.reclaim();
+        fake.posted.clear();
+    }
+}
+
 /// What the device holds, oldest first, with what it was posted as.
 fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
     fake.posted.drain(..).map(|wr| (wr.wr_id, wr.len.unwrap())).collect()
