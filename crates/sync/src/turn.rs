@@ -4,13 +4,14 @@
 //! What it guarantees: what a thread did before [`Turn::take`] is seen by somebody who takes the
 //! turn after that, or by the one who has it, in another look.
 
-use crate::primitives::{AtomicU32, Ordering};
+use crate::primitives::{AtomicU64, Ordering};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// How many have come since it was free; 0 while it is.
-    came: AtomicU32,
+    /// How many have come since it was free; 0 while it is. 64 bits: who has it may be kept from
+    /// running for minutes, while others come at each poll.
+    came: AtomicU64,
 }
 
 /// The turn, taken. It is taken for good unless it is given up.
@@ -18,7 +19,7 @@ pub struct Turn {
 #[must_use]
 pub struct Taken<'a> {
     turn: &'a Turn,
-    seen: u32,
+    seen: u64,
 }
 
 impl Turn {
@@ -45,5 +46,23 @@ impl<'a> Taken<'a> {
             Ok(_) => None,
             Err(seen) => Some(Taken { seen, ..self }),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Regression: the count was free again once 2^32 had come, in minutes of polls beside a thread
+    /// that has the turn and is kept from running, and two threads had the turn.
+    #[test]
+    fn who_has_the_turn_has_it_alone_however_many_come() {
+        let turn = Turn::new();
+        let taken = turn.take().expect("it is free");
+        // Relaxed: of this thread alone.
+        turn.came.store(u32::MAX.into(), Ordering::Relaxed);
+        assert!(turn.take().is_none() && turn.take().is_none());
+        let taken = taken.give_up().expect("others have come");
+        assert!(taken.give_up().is_none() && turn.take().is_some());
     }
 }
