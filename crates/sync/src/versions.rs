@@ -15,6 +15,8 @@ use std::ptr::null_mut;
 /// In `current`: how many hold the version, below the index of its slot.
 const HOLDERS_BITS: u32 = 32;
 const ONE_HOLDER: u64 = 1;
+/// Half of what their bits can count, and far more than there are threads and transfers.
+const HOLDERS_MAX: u64 = 1 << (HOLDERS_BITS - 1);
 /// The first slots; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: usize = 2;
 const CHUNKS: usize = 24;
@@ -64,11 +66,18 @@ impl<T> Versions<T> {
     }
 
     /// The present version.
+    ///
+    /// # Panics
+    /// Two thousand million hold it, which only versions that are forgotten come to: they would
+    /// be counted into the index of another slot.
     pub fn hold(&self) -> Version<'_, T> {
         // Acquire pairs with the Release in `replace`: the version is made.
         let word = self.current.fetch_add(ONE_HOLDER, Ordering::Acquire);
         let index = index_of(word);
-        Version { versions: self, slot: self.slot(index), index }
+        let version = Version { versions: self, slot: self.slot(index), index };
+        let holders = holders_of(word);
+        assert!(holders < HOLDERS_MAX, "{holders} versions are held at once: they are forgotten somewhere");
+        version
     }
 
     /// Replaces the present version: `change` makes the next one of it, in a place that has what
@@ -97,8 +106,7 @@ impl<T> Versions<T> {
             // `Version::drop`.
             match self.current.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
-                    let holders = word & ((1 << HOLDERS_BITS) - 1);
-                    self.leave(before, holders as i64);
+                    self.leave(before, holders_of(word) as i64);
                     return true;
                 }
                 Err(now) => word = now,
@@ -171,6 +179,10 @@ fn chunk_range(chunk: usize) -> (usize, usize) {
 
 fn index_of(word: u64) -> usize {
     (word >> HOLDERS_BITS) as usize
+}
+
+fn holders_of(word: u64) -> u64 {
+    word & ((1 << HOLDERS_BITS) - 1)
 }
 
 impl<T> Deref for Version<'_, T> {
@@ -266,6 +278,19 @@ mod tests {
         }
         // Relaxed: as above.
         assert_eq!(made.load(Ordering::Relaxed), places, "places are used again");
+    }
+
+    /// Regression: holders that never give back carried into the index of the slot, and what a
+    /// writer may write was given out.
+    #[test]
+    #[should_panic(expected = "are held at once")]
+    fn holders_are_counted_within_their_bits() {
+        let versions = Versions::new(|| 0);
+        // Relaxed: of this thread alone. As many were forgotten.
+        versions.current.store(HOLDERS_MAX - 1, Ordering::Relaxed);
+        loop {
+            std::mem::forget(versions.hold());
+        }
     }
 
     #[test]
