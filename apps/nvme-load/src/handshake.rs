@@ -159,10 +159,12 @@ impl Initiator {
         }
         match response.cid {
             KEEP_ALIVE_CID => self.count(|counts| counts.kept_alive += 1),
-            EVENT_CID => {
+            EVENT_CID if response.status.is_success() => {
                 self.count(|counts| counts.events += 1);
                 self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
             }
+            // Asked again, it would be refused again: like the Linux host, it does without events.
+            EVENT_CID => tracing::warn!(status = %response.status, "the target takes no request for events"),
             cid if cid == self.handshake.cid && self.handshake.step != Step::Done => self.step_done(&response, out),
             _ => self.count(|counts| counts.unasked += 1),
         }

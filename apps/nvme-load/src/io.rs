@@ -266,7 +266,9 @@ impl Initiator {
                     oracle.end_write(block, is_good);
                 }
             }
-            Task::Flush | Task::Connect | Task::Authenticate(_) => self.count(|counts| counts.flushed += 1),
+            Task::Flush | Task::Connect | Task::Authenticate(_) => {
+                self.count(|counts| counts.flushed += u64::from(is_good));
+            }
         }
         true
     }

@@ -16,7 +16,7 @@ const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-targe
 const LOAD: &str = "# --- load -";
 
 /// The halves of the shipped plan, each as a plan of its own that ends without a drain.
-fn halves(port: u16, namespaces: &str, settings: &str) -> (String, String) {
+pub(crate) fn halves(port: u16, namespaces: &str, settings: &str) -> (String, String) {
     let text = std::fs::read_to_string(PLAN).unwrap().replace(":4420", &format!(":{port}"));
     let (target, load) = text.split_once(LOAD).expect("two parts");
     let (front, target) = target.split_once("[load]").expect("the load's settings");
@@ -39,7 +39,7 @@ fn load_plan(app: &dyn App, text: &str) -> (Registry, Plan) {
     (registry, plan)
 }
 
-fn start(app: &dyn App, text: &str) -> Running {
+pub(crate) fn start(app: &dyn App, text: &str) -> Running {
     let (registry, plan) = load_plan(app, text);
     // A file or an address of the run before may be let go of a little later than that ends.
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -63,7 +63,7 @@ fn answered(running: &Running) -> u64 {
 
 /// Waits until `more` commands of the load were answered.
 #[track_caller]
-fn goes_on(running: &Running, more: u64) {
+pub(crate) fn goes_on(running: &Running, more: u64) {
     let (from, deadline) = (answered(running), Instant::now() + Duration::from_secs(30));
     while answered(running) < from + more {
         assert!(Instant::now() < deadline, "{} of {more} more were answered", answered(running) - from);

@@ -11,6 +11,7 @@ mod fields;
 mod files;
 mod hostile;
 mod interruptions;
+mod judged;
 mod live;
 mod many_namespaces;
 mod names;

@@ -1,6 +1,7 @@
 //! A target in this process, and hosts that are no engines but queue pairs of the test: they say
 //! what they like.
 
+pub(crate) mod liar;
 pub(crate) mod plans;
 pub(crate) mod protected;
 pub(crate) mod proving;
@@ -92,7 +93,8 @@ struct Queue {
     tag: u16,
     qp: QueuePair,
     connection: Connection,
-    got: Vec<Response>,
+    /// Messages that have come.
+    got: Vec<Vec<u8>>,
     /// Packets of what comes are not posted again.
     is_deaf: bool,
 }
@@ -300,7 +302,7 @@ impl Host {
             assert!(Instant::now() < deadline, "a response comes");
             self.poll();
         }
-        self.queues[queue].got.remove(0)
+        self.taken(queue).expect("one has come")
     }
 
     /// A response of a queue, if one comes within that time.
@@ -310,7 +312,13 @@ impl Host {
         while self.queues[queue].got.is_empty() && Instant::now() < deadline {
             self.poll();
         }
-        (!self.queues[queue].got.is_empty()).then(|| self.queues[queue].got.remove(0))
+        self.taken(queue)
+    }
+
+    /// A response that has come.
+    fn taken(&mut self, queue: usize) -> Option<Response> {
+        let got = &mut self.queues[queue].got;
+        (!got.is_empty()).then(|| Response::read(&got.remove(0)).expect("a response"))
     }
 
     /// Whether the target has disconnected a queue within that time.
@@ -369,7 +377,7 @@ impl Host {
                 _ => {
                     let Ok(packet) = queue.qp.recv_done(completion) else { continue };
                     if completion.is_ok() {
-                        queue.got.push(Response::read(packet.data()).expect("a response"));
+                        queue.got.push(packet.data().to_vec());
                         if !queue.is_deaf {
                             let _ = queue.qp.post_recv_one(packet);
                         }
