@@ -17,6 +17,10 @@ use crate::stage::{IO, Initiator, PAGE_BYTES};
 
 /// Blocks that are looked at for one that is not busy.
 const LOOKS: usize = 16;
+/// What stands in front of every so many bytes of a read's memory, until its data comes: no block
+/// has it there, and no protection information is it.
+const SPOILED: u64 = 0x5555_5555_5555_5555;
+const SPOILED_EVERY_BYTES: usize = 512;
 
 impl Initiator {
     /// Begins commands until every queue is full, once a turn. False if some could not begin.
@@ -116,9 +120,13 @@ impl Initiator {
         PAGE_BYTES + place * self.settings.slot_bytes()
     }
 
-    /// Puts the data of a write where the target gets it from.
+    /// Puts the data of a write where the target gets it from, and spoils the memory of a read.
     fn prepare(&mut self, task: Task, offset: usize, in_capsule: bool, packet: &mut Packet) {
-        let Task::Write { block, generation } = task else { return };
+        let (block, generation) = match task {
+            Task::Write { block, generation } => (block, generation),
+            Task::Read { .. } => return self.spoil(offset),
+            Task::Flush | Task::Connect | Task::Authenticate(_) => return,
+        };
         let (stamp, shape) = (self.stamp(block, generation), self.handshake.shape);
         let len = shape.wire_bytes();
         if in_capsule {
@@ -129,6 +137,15 @@ impl Initiator {
             shape.fill(stamp, &mut self.scratch[..len]);
             // The region was checked to hold every slot.
             let _ = self.region.write_from(offset, &self.scratch[..len]);
+        }
+    }
+
+    /// Makes what a slot holds wrong, part by part: it may be the very block that is read next, and
+    /// be taken for data that never came.
+    fn spoil(&self, offset: usize) {
+        for at in (0..self.handshake.shape.wire_bytes()).step_by(SPOILED_EVERY_BYTES) {
+            // The region was checked to hold every slot.
+            let _ = self.region.store_u64(offset + at, SPOILED);
         }
     }
 

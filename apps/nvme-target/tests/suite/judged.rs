@@ -29,6 +29,23 @@ fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, A
     Some((load.outcome(&report).json, serving.end()))
 }
 
+/// A good status and no data, or a part of it, where the memory of the command still holds the
+/// block as it was read before.
+#[test]
+fn two_lcores_data_that_never_came_is_not_verified() {
+    let Some((json, _)) = judged(7960, HONEST, 60) else { return };
+    assert!(json["verified"].as_u64() > Some(0) && json["mismatches"] == 0, "{json:?}");
+    let lies: [fn(u32) -> _; 3] = [
+        |read| if read == 1 { 0..BLOCK } else { 0..0 },
+        |read| if read == 1 { 0..BLOCK } else { 0..BLOCK - 512 },
+        |read| if read == 1 { 0..BLOCK } else { 512..BLOCK },
+    ];
+    for (port, sends) in (7961..).zip(lies) {
+        let Some((json, _)) = judged(port, Lies { sends, ..HONEST }, 60) else { return };
+        assert!(json["mismatches"].as_u64() > Some(20), "at {port}: {json:?}");
+    }
+}
+
 /// A request for events that is refused is not sent again, nor is it an event; a Flush that failed
 /// is none that was answered well.
 #[test]
