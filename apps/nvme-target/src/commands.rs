@@ -69,11 +69,13 @@ pub(crate) struct Io {
     /// The data of the part: the host's, or what a Read is to send.
     pub(crate) data: Option<Packet>,
     /// The first block of the part that is being moved, or of the next; and how many blocks are
-    /// left from there on. Of Dataset Management: ranges.
+    /// left from there on. Of Dataset Management: of its range.
     pub(crate) cursor: u64,
     pub(crate) left: u64,
     /// Blocks of the part.
     pub(crate) part: u64,
+    /// Ranges of a Dataset Management that were begun.
+    pub(crate) ranges: usize,
 }
 
 /// An answer.
@@ -125,7 +127,7 @@ impl Data {
 
 impl Io {
     pub(crate) fn new(of: Use, (cursor, left): (u64, u64)) -> Io {
-        Io { of, data: None, cursor, left, part: 0 }
+        Io { of, data: None, cursor, left, part: 0, ranges: 0 }
     }
 }
 

@@ -130,8 +130,7 @@ impl Target {
     fn begin(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         let range = ReadWrite::of(&command);
         let parts = match command.opcode {
-            opcode::io::DATASET_MANAGEMENT => (0, DsmRange::count_of(&command) as u64),
-            opcode::io::FLUSH => (0, 0),
+            opcode::io::DATASET_MANAGEMENT | opcode::io::FLUSH => (0, 0),
             _ => (range.slba, range.blocks.into()),
         };
         let is_protected = self.spaces.get(&of).layout.protected.is_some();

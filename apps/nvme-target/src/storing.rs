@@ -17,6 +17,10 @@ use crate::stage::Target;
 
 /// Bytes that one request of a command zeroes or verifies.
 const PART_BYTES: u32 = 128 << 10;
+/// Bytes that one request of a Dataset Management gives back, between multiples of so many: nobody
+/// writes to a file while a part of it is given back. In fragments of 4 KiB, ext4 gave 512 MiB back
+/// in 200 s.
+const DISCARD_BYTES: u64 = 16 << 20;
 
 /// What comes next for a command that is at the store.
 enum Asked {
@@ -189,16 +193,11 @@ impl Target {
                 }
                 Request::without_data(Op::WriteZeroes { fua, deallocate }, io.cursor, blocks, tag)
             }
-            // Dataset Management: range by range.
-            _ => {
-                let is_wanted = command.cdw10[1] & DSM_DEALLOCATE != 0;
-                let data = io.data.as_ref().map_or(&[][..], |packet| packet.data());
-                let ranges = DsmRange::read_all(data).take(DsmRange::count_of(&command)).enumerate();
-                let mut rest = ranges.skip(io.cursor as usize).filter(|(_, range)| is_wanted && range.blocks > 0);
-                let Some((index, range)) = rest.next() else { return Asked::Nothing };
-                io.cursor = index as u64;
-                Request::without_data(Op::Discard, range.slba, range.blocks, tag)
-            }
+            // Dataset Management.
+            _ => match io.next_discard(&command, &layout) {
+                Some(blocks) => Request::without_data(Op::Discard, io.cursor, blocks, tag),
+                None => return Asked::Nothing,
+            },
         })
     }
 
@@ -228,6 +227,23 @@ impl Target {
             }
         }
         status_of(fault, op)
+    }
+}
+
+impl Io {
+    /// The next part that a Dataset Management gives back: how many blocks from the cursor on.
+    fn next_discard(&mut self, command: &Command, layout: &Layout) -> Option<u32> {
+        let data = self.data.as_ref().filter(|_| command.cdw10[1] & DSM_DEALLOCATE != 0)?;
+        let mut rest = DsmRange::read_all(data.data()).take(DsmRange::count_of(command)).skip(self.ranges);
+        while self.left == 0 {
+            let range = rest.next()?;
+            self.ranges += 1;
+            (self.cursor, self.left) = (range.slba, range.blocks.into());
+        }
+        let most = DISCARD_BYTES / u64::from(layout.stored_bytes());
+        self.part = self.left.min(most - self.cursor % most);
+        // No more than a range has.
+        Some(self.part as u32)
     }
 }
 
@@ -274,7 +290,7 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
         }
         opcode::io::VERIFY | opcode::io::WRITE_ZEROES if io.next_part() => Next::Store,
         opcode::io::DATASET_MANAGEMENT => {
-            io.cursor += 1;
+            io.next_part();
             Next::Store
         }
         _ => Next::Answer(Answer::of(Status::SUCCESS)),

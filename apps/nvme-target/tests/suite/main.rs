@@ -6,6 +6,7 @@ mod command;
 mod common;
 mod corruption;
 mod crash;
+mod discards;
 mod discovery;
 mod fields;
 mod files;

@@ -175,15 +175,20 @@ impl Served {
 
     /// The latest entry of the error log: status, block and namespace.
     pub(crate) fn last_error(&mut self) -> (Status, u64, u32) {
-        let asked = LogRequest { id: 0x01, retain_event: false, offset: 0, len: 64 };
-        let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, self.host.keyed(TO, 64)).with(asked.dwords());
-        assert!(self.host.ask(self.admin, &log).status.is_success());
-        let entry = self.host.bytes(TO as usize, 64);
-        let (status, lba, nsid) = (&entry[12..14], &entry[16..24], &entry[24..28]);
-        let status = Status::from_field(u16::from_le_bytes(status.try_into().expect("2 bytes")));
-        let lba = u64::from_le_bytes(lba.try_into().expect("8 bytes"));
-        (status, lba, u32::from_le_bytes(nsid.try_into().expect("4 bytes")))
+        last_error(&mut self.host, self.admin)
     }
+}
+
+/// The latest entry of the error log of a host's controller: status, block and namespace.
+pub(crate) fn last_error(host: &mut Host, admin: usize) -> (Status, u64, u32) {
+    let asked = LogRequest { id: 0x01, retain_event: false, offset: 0, len: 64 };
+    let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(TO, 64)).with(asked.dwords());
+    assert!(host.ask(admin, &log).status.is_success());
+    let entry = host.bytes(TO as usize, 64);
+    let (status, lba, nsid) = (&entry[12..14], &entry[16..24], &entry[24..28]);
+    let status = Status::from_field(u16::from_le_bytes(status.try_into().expect("2 bytes")));
+    let lba = u64::from_le_bytes(lba.try_into().expect("8 bytes"));
+    (status, lba, u32::from_le_bytes(nsid.try_into().expect("4 bytes")))
 }
 
 /// The protection information of the block that begins there.
