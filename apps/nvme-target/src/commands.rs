@@ -76,6 +76,8 @@ pub(crate) struct Io {
     pub(crate) part: u64,
     /// Ranges of a Dataset Management that were begun.
     pub(crate) ranges: usize,
+    /// What the store held was made durable for it.
+    pub(crate) is_flushed: bool,
 }
 
 /// An answer.
@@ -127,7 +129,7 @@ impl Data {
 
 impl Io {
     pub(crate) fn new(of: Use, (cursor, left): (u64, u64)) -> Io {
-        Io { of, data: None, cursor, left, part: 0, ranges: 0 }
+        Io { of, data: None, cursor, left, part: 0, ranges: 0, is_flushed: false }
     }
 }
 

@@ -121,6 +121,10 @@ impl Target {
         };
         let layout = self.spaces.get(&io.of).layout;
         let next = match done.result {
+            Ok(()) if done.op == Op::Flush && reads_blocks(&pending.command) => {
+                io.is_flushed = true;
+                Next::Store
+            }
             Ok(()) => next_of(&pending.command, &mut io, &layout, done.packet),
             Err(fault) => Next::Fail(self.failed_by(fault, &io, done.op), io.cursor),
         };
@@ -148,6 +152,7 @@ impl Target {
         let refused = |wrong: Wrong| Asked::Refused(wrong.status, wrong_lba(&command, &wrong));
         Asked::Request(match command.opcode {
             opcode::io::FLUSH => Request::flush(tag),
+            _ if self.must_flush(&command, io) => Request::flush(tag),
             opcode::io::WRITE => {
                 let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, io.cursor) };
                 let (first, blocks) = (io.first(&command), io.part as u32);
@@ -199,6 +204,15 @@ impl Target {
                 None => return Asked::Nothing,
             },
         })
+    }
+
+    /// Whether what the store holds is to be made durable first: the blocks that a host reads with
+    /// FUA are to be there after a crash, too.
+    fn must_flush(&self, command: &Command, io: &Io) -> bool {
+        !io.is_flushed
+            && reads_blocks(command)
+            && is_durable(command)
+            && self.spaces.get(&io.of).store.geometry().volatile_cache
     }
 
     /// A packet as long as these blocks.

@@ -212,6 +212,31 @@ fn what_was_acknowledged_as_durable_is_there_after_a_restart() {
     }
 }
 
+/// What a host found by a command with FUA is not lost, though nobody flushed it.
+#[test]
+fn what_was_read_with_fua_is_there_after_a_restart() {
+    let range = ReadWrite { slba: 0, blocks: 8 };
+    for (seed, opcode) in (1..).zip([opcode::io::READ, opcode::io::COMPARE, opcode::io::VERIFY]) {
+        let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, Faults::default(), seed).expect("a disk");
+        let mut served = serve(7872, &disk);
+        served.host.memory.write_from(0, &seed.to_le_bytes().repeat(8 * BLOCK / 8)).expect("within the memory");
+        let all = served.host.keyed(0, 8 * BLOCK as u32);
+        let mut ask = |opcode: u8, sgl, more| {
+            let mut dwords = range.dwords();
+            dwords[2] |= more;
+            let command = Command { nsid: NSID, ..Command::new(opcode, 0, sgl).with(dwords) };
+            assert!(served.host.ask(served.io, &command).status.is_success(), "{command:?}");
+        };
+        ask(opcode::io::WRITE, all, 0);
+        ask(opcode, if opcode == opcode::io::VERIFY { Sgl::NONE } else { all }, FORCE_UNIT_ACCESS);
+        disk.crash();
+        ended(served, None);
+        let mut again = serve(7872, &disk);
+        assert_eq!(again.read_all().map(|blocks| blocks[..8].to_vec()), Ok(vec![seed; 8]), "{opcode:#x}");
+        ended(again, None);
+    }
+}
+
 #[test]
 fn a_disk_that_lies_is_found_out() {
     let lies = [
