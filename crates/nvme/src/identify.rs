@@ -95,6 +95,8 @@ const SGLS: u32 = 0x0010_0005;
 /// Commands of 64 bytes, responses of 16.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
+/// A Flush of all namespaces at once is refused. From 1.4 on a controller has to say which it is.
+const FLUSH_NAMES_ITS_NAMESPACE: u8 = 0b10 << 1;
 
 impl Controller {
     /// The page.
@@ -122,7 +124,7 @@ impl Controller {
         put(page, 514, &self.max_commands.to_le_bytes());
         put(page, 516, &self.namespaces_max.to_le_bytes());
         put(page, 520, &self.commands.to_le_bytes());
-        page[525] = self.has_write_cache.into();
+        page[525] = FLUSH_NAMES_ITS_NAMESPACE | u8::from(self.has_write_cache); // VWC.
         put(page, 536, &SGLS.to_le_bytes());
         self.subsystem.write(page, 768);
         put(page, 1792, &(self.capsule_bytes / 16).to_le_bytes());

@@ -1,6 +1,7 @@
 //! What hosts that are in order get: their blocks.
 
 use crate::common::{BLOCKS, Host, SECOND, end, plan, start, target};
+use verbline_nvme::identify::{PAGE_BYTES, cns};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 
 /// What is written is read again, by every way that data goes; and the rest of the commands.
@@ -42,6 +43,23 @@ fn blocks_hold_what_was_written_and_compared() {
         let answer = host.ask_with(io, &Command { nsid: 1, ..command }, &ranges.concat());
         assert_eq!(answer.status.is_success(), is_good, "{answer:?}");
     }
+    end(running);
+}
+
+/// Identify says that there is a write cache, and that a Flush names its namespace.
+#[test]
+fn a_flush_is_as_identify_says() {
+    let running = target(7967, "");
+    let mut host = Host::new(7967);
+    let (admin, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    let identify = Command::new(opcode::admin::IDENTIFY, 0, host.keyed(0, PAGE_BYTES as u32));
+    let identify = identify.with([cns::CONTROLLER.into(), 0, 0, 0, 0, 0]);
+    assert!(host.ask(admin, &identify).status.is_success());
+    assert_eq!(host.bytes(525, 1), [0b101], "VWC");
+    let every = Command { nsid: u32::MAX, ..Command::new(opcode::io::FLUSH, 0, Sgl::NONE) };
+    let answer = host.ask(io, &every);
+    assert!(answer.status.is(Status::INVALID_NAMESPACE), "{answer:?}");
     end(running);
 }
 

@@ -27,8 +27,8 @@ pub(crate) const BLOCK: usize = 4096;
 /// What is wrong with it.
 #[derive(Clone, Copy)]
 pub(crate) struct Lies {
-    /// The part of the block that a Read sends, which is the how-manieth since the block was
-    /// written.
+    /// The part of the block that a Read sends, by the number of Reads since the block was written,
+    /// with it.
     pub(crate) sends: fn(u32) -> Range<usize>,
     /// These commands fail, on any queue.
     pub(crate) refuses: &'static [u8],
