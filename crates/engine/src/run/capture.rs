@@ -37,6 +37,23 @@ struct Lane {
     counts: Vec<(usize, Shared<TapCounts>)>,
 }
 
+impl Lane {
+    /// Hands each packet that waits to `each`, and says how many.
+    fn take(&mut self, each: &mut impl FnMut(&Captured)) -> usize {
+        let mut taken = 0;
+        // One by one: a packet's place in the ring is free before its buffer is, so that whatever
+        // the lcore copies meanwhile has a place.
+        for _ in 0..self.kept.len() {
+            let Some(captured) = self.kept.pop() else { break };
+            each(&captured);
+            // There is room for all buffers that there are.
+            let _ = self.free.push(captured.buffer);
+            taken += 1;
+        }
+        taken
+    }
+}
+
 /// A point of a plan where there can be a capture.
 #[derive(Clone)]
 struct Place {
@@ -123,17 +140,7 @@ impl Capture {
 
     /// Hands each packet that waits to `each`, those of one lcore in order. Says how many.
     pub fn take(&mut self, mut each: impl FnMut(&Captured)) -> usize {
-        let mut taken = 0;
-        for Lane { kept, free, .. } in &mut self.lanes {
-            let waiting = kept.len();
-            for captured in kept.pop_iter(waiting) {
-                each(&captured);
-                // There is room for all buffers that there are.
-                let _ = free.push(captured.buffer);
-                taken += 1;
-            }
-        }
-        taken
+        self.lanes.iter_mut().map(|lane| lane.take(&mut each)).sum()
     }
 
     /// Packets that the filter let pass at a point so far, and how many of them were lost since as
@@ -239,6 +246,27 @@ fn lane(observed: &Observed, spec: &CaptureSpec, here: &[(usize, &Place)]) -> (L
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::Rig;
+    use crate::stats::counters::RingConsumerStats;
+
+    #[test]
+    fn what_comes_while_packets_are_taken_waits_or_is_lost_and_nothing_else() {
+        let (rig, ring, counts) = (Rig::new(4), shared::<RingConsumerStats>(), shared::<TapCounts>());
+        let place = TapPlace::Ring(vec![Shared::clone(&ring)]);
+        let points = Box::new([TapPoint { point: 0, place, counts: Shared::clone(&counts) }]);
+        let spec = CaptureSpec { snap_bytes: 8, depth_packets: 2, ..CaptureSpec::default() };
+        let TapEnds { mut tap, kept, free } = TapEnds::new(points, &spec, rig.time.clock());
+        let mut lane = Lane { kept, free, counts: vec![(0, counts)] };
+        let packet = rig.pool.cache(0).get().unwrap();
+        let mut comes = || tap.popped(&ring, std::slice::from_ref(&packet));
+        comes();
+        comes();
+        // The second of these finds the buffer of the first packet.
+        assert_eq!(lane.take(&mut |_| comes()), 2);
+        assert_eq!(lane.take(&mut |_| {}), 1);
+        let counts = &lane.counts[0].1;
+        assert_eq!((counts.seen.value(), counts.lost.value()), (4, 1), "three were taken");
+    }
 
     #[test]
     fn outputs_that_lead_to_one_place_can_not_be_told_apart_and_those_that_drop_can() {
