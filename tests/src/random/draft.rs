@@ -20,6 +20,16 @@ pub struct Draft {
     /// Ports receive into a pool of their own.
     pub(super) two_pools: bool,
     pub(super) parts: PartsDraft,
+    pub(super) meddler: Option<MeddlerDraft>,
+}
+
+/// A thread that changes ports, and the like, while the plan runs.
+#[derive(Clone, Debug)]
+pub(super) struct MeddlerDraft {
+    pub(super) seed: u32,
+    /// The longest pause between two deeds.
+    pub(super) pause_us: u16,
+    pub(super) deeds: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +38,8 @@ pub(super) struct LcoreDraft {
     pub(super) burst_packets: u16,
     pub(super) spin_us: Option<u16>,
     pub(super) dwell_us: Option<u16>,
+    /// Only solicited messages wake it; others wait so long.
+    pub(super) unsolicited_us: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +75,8 @@ pub(super) struct HabitDraft {
     pub(super) batches: bool,
     /// Looks for room before it sends.
     pub(super) polite: bool,
+    /// The most that it has armed.
+    pub(super) timers: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,23 +96,33 @@ impl Draft {
     fn strategy() -> impl Strategy<Value = Draft> {
         let lcores = prop::collection::vec(lcore(), 1..=2);
         let nodes = prop::collection::vec(node(), 1..=6);
-        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>(), parts()).prop_map(
-            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts)| {
+        let data_bytes = prop_oneof![7 => 8..200_u16, 1 => 200..4_000_u16];
+        let meddlers = prop_oneof![4 => Just(None), 1 => meddler().prop_map(Some)];
+        (lcores, nodes, 1..=3_usize, data_bytes, prop_oneof![Just(0), 1..64_u16], any::<bool>(), parts(), meddlers)
+            .prop_map(|(lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts, meddler)| {
                 let sources = sources.min(nodes.len());
-                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts }
-            },
-        )
+                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts, meddler }
+            })
     }
+}
+
+fn meddler() -> impl Strategy<Value = MeddlerDraft> {
+    (any::<u32>(), 0..2_000_u16, prop::collection::vec(0..5_u8, 1..=3))
+        .prop_map(|(seed, pause_us, deeds)| MeddlerDraft { seed, pause_us, deeds })
 }
 
 fn lcore() -> impl Strategy<Value = LcoreDraft> {
     let micros = || prop_oneof![Just(None), (0..300_u16).prop_map(Some)];
-    (0..3_u8, 1..40_u16, micros(), micros()).prop_map(|(idle, burst_packets, spin_us, dwell_us)| LcoreDraft {
-        idle,
-        burst_packets,
-        spin_us,
-        dwell_us,
-    })
+    let unsolicited = prop_oneof![4 => Just(None), 1 => (0..300_u16).prop_map(Some)];
+    (0..3_u8, 1..40_u16, micros(), micros(), unsolicited).prop_map(
+        |(idle, burst_packets, spin_us, dwell_us, unsolicited_us)| LcoreDraft {
+            idle,
+            burst_packets,
+            spin_us,
+            dwell_us,
+            unsolicited_us,
+        },
+    )
 }
 
 fn node() -> impl Strategy<Value = NodeDraft> {
@@ -119,17 +143,21 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
     let next = prop::collection::vec(next(), 1..=3);
     let hold = prop_oneof![2 => Just(0), 1 => 1..=64_u8];
     let often = (any::<u32>(), counts, next, hold);
-    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>()).prop_map(
-        |((seed, count, next, hold_packets), drop_percent, leave_percent, take_percent, batches, polite)| HabitDraft {
-            seed,
-            count,
-            next,
-            hold_packets,
-            drop_percent,
-            leave_percent,
-            take_percent,
-            batches,
-            polite,
+    let timers = prop_oneof![3 => Just(0), 1 => 1..20_u8];
+    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>(), timers).prop_map(
+        |((seed, count, next, hold_packets), drop_percent, leave_percent, take_percent, batches, polite, timers)| {
+            HabitDraft {
+                seed,
+                count,
+                next,
+                hold_packets,
+                drop_percent,
+                leave_percent,
+                take_percent,
+                batches,
+                polite,
+                timers,
+            }
         },
     )
 }

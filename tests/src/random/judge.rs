@@ -77,6 +77,7 @@ impl Judge<'_> {
         self.equal(|| format!("{name}: packets astray, and none"), own("astray"), 0);
         let late = if kept_from_cpus(self.report) { 0 } else { told.counter("late").unwrap_or(0) };
         self.urgency(&name, stage, told);
+        self.timers(&name, told);
         self.equal(|| format!("{name}: rounds as long as a safety time-out, and none"), late, 0);
         self.equal(|| format!("{name}: packets_in and what came"), told.packets_in, own("came"));
         self.equal(|| format!("{name}: unclaimed and left"), self.dropped(&name, "unclaimed"), own("left"));
@@ -88,6 +89,18 @@ impl Judge<'_> {
             self.equal(|| format!("{name}: packets_out and what it sent"), told.packets_out, sent);
             self.equal(|| format!("{name}: alloc_failed and unmade"), told.alloc_failed, own("unmade"));
         }
+    }
+
+    /// Those that the stage armed were due or canceled, or still armed as the run stopped.
+    fn timers(&mut self, name: &str, told: &StageReport) {
+        let Some(armed) = told.counter("timers_armed") else { return };
+        let own = |counter: &str| told.counter(counter).unwrap_or(u64::MAX);
+        let astray = own("timers_astray");
+        self.equal(|| format!("{name}: timers astray, and none"), astray, 0);
+        self.equal(|| format!("{name}: timers armed, twice"), told.timers_armed, armed);
+        self.equal(|| format!("{name}: timers due, twice"), told.timers_due, own("timers_due"));
+        self.equal(|| format!("{name}: timers canceled, twice"), told.timers_canceled, own("timers_canceled"));
+        self.equal(|| format!("{name}: timers refused, twice"), told.timers_refused, own("timers_refused"));
     }
 
     /// Less urgent rings wait while a more urgent one has something, but in a timed turn, in which

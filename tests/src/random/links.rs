@@ -14,6 +14,8 @@ pub(super) struct LinkDraft {
     pub(super) tx_depth_wr: u16,
     pub(super) signal_every_wr: u16,
     pub(super) inline_bytes: u16,
+    /// What it sends wakes who waits for that.
+    pub(super) solicited: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -58,8 +60,8 @@ pub(super) fn link() -> impl Strategy<Value = LinkDraft> {
         1 => Just(Via::RingThenRc),
     ];
     let ways = (via, ring(), any::<bool>());
-    (any::<u8>(), ways, 1..100_u16, 1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)]).prop_map(
-        |(to, (via, ring, by_inbox), rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes)| LinkDraft {
+    (any::<u8>(), ways, 1..100_u16, 1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)], any::<bool>()).prop_map(
+        |(to, (via, ring, by_inbox), rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, solicited)| LinkDraft {
             to,
             via,
             ring,
@@ -68,6 +70,7 @@ pub(super) fn link() -> impl Strategy<Value = LinkDraft> {
             tx_depth_wr,
             signal_every_wr: signal_every_wr.min(tx_depth_wr),
             inline_bytes,
+            solicited,
         },
     )
 }

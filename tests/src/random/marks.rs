@@ -121,6 +121,26 @@ pub(super) fn stamp(data: &mut [u8], node: usize, output: usize, to: u8, number:
     data[4..STAMP_BYTES].copy_from_slice(&number.to_le_bytes());
 }
 
+/// Fills a packet behind its stamp, with what follows from that.
+pub(super) fn fill(data: &mut [u8]) {
+    let Some((stamp, rest)) = data.split_first_chunk_mut::<STAMP_BYTES>() else { return };
+    for (chunk, word) in rest.chunks_mut(WORD_BYTES).zip(filling(*stamp)) {
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// Whether it is filled so.
+pub(super) fn is_filled(data: &[u8]) -> bool {
+    let Some((stamp, rest)) = data.split_first_chunk::<STAMP_BYTES>() else { return false };
+    rest.chunks(WORD_BYTES).zip(filling(*stamp)).all(|(chunk, word)| *chunk == word[..chunk.len()])
+}
+
+/// Words that differ from packet to packet, and within one.
+fn filling(stamp: [u8; STAMP_BYTES]) -> impl Iterator<Item = [u8; WORD_BYTES]> {
+    let first = u64::from_le_bytes(stamp).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..).map(move |at| first.wrapping_add(at).to_le_bytes())
+}
+
 /// The node and the output that a packet has left by last.
 pub(super) fn stamped_by(packet: &Packet) -> Option<[u8; 2]> {
     packet.data().first_chunk::<2>().copied()

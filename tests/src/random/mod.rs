@@ -4,9 +4,10 @@
 //! numbers smaller. It is written out as the TOML text of a plan ([`Draft::text`]) whose pools have
 //! the packets that the plan's own sums ask for and not one more. The stages do what the engine
 //! allows and an app seldom does: they hold, release, drop, leave packets in their input, take
-//! fresh ones, hand on a part of a batch, and answer every [`Next`](verbline::prelude::Next).
-//! Beside them a plan may have parts with a purpose of their own: two stages that talk, operations
-//! on a region, threads that inject, connections that come and go.
+//! fresh ones, hand on a part of a batch, arm timers, and answer every
+//! [`Next`](verbline::prelude::Next). Beside them a plan may have parts with a purpose of their
+//! own: two stages that talk, operations on a region, threads that inject, connections that come
+//! and go. A thread beside the run may change its ports, pause them, capture, trace and look.
 //!
 //! [`judge`] compares what the stages counted with what the report says.
 
@@ -16,6 +17,7 @@ mod judge_links;
 mod judge_parts;
 mod links;
 mod marks;
+mod meddler;
 mod operator;
 mod parts;
 mod run;
@@ -24,6 +26,7 @@ mod talk;
 mod taps;
 mod text;
 mod text_parts;
+mod timers;
 mod visits;
 mod ways;
 

@@ -1,6 +1,7 @@
 //! One random plan, run in this process.
 
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -11,6 +12,7 @@ use super::draft::Draft;
 use super::judge;
 use super::judge::kept_from_cpus;
 use super::marks::SECTION;
+use super::meddler::Meddler;
 use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
 
@@ -26,6 +28,7 @@ struct RunParams {
     /// Whether its sources end by themselves.
     ends: bool,
     pushers: Vec<Pusher>,
+    meddler: Option<Meddler>,
 }
 
 /// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask
@@ -54,18 +57,24 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
 pub fn run(text: &str) -> Result<(Plan, Report), String> {
     let taps = Taps::default();
     let registry = registry(&taps);
-    let plan = Loader::new(registry.catalog(), Machine::detect())
-        .load_str("random.toml", text)
-        .map_err(|faults| faults.to_string())?;
+    let loader = Loader::new(registry.catalog(), Machine::detect());
+    let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
-    let RunParams { ends, pushers } = section.parse().map_err(|fault| fault.to_string())?;
+    let RunParams { ends, pushers, meddler } = section.parse().map_err(|fault| fault.to_string())?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
     let start = |pusher: &Pusher| running.injector(&pusher.name).map(|injector| pusher.start(&injector, &taps));
     let threads: Vec<Vec<JoinHandle<Pushed>>> =
         pushers.iter().map(start).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    let ended = running.wait(Some(if ends { PATIENCE } else { ENDLESS }));
+    let is_over = AtomicBool::new(false);
+    let (ended, mut faults) = thread::scope(|scope| {
+        let meddle = |meddler: &Meddler| meddler.meddle((text, &plan, &loader), &running, &is_over);
+        let meddling = meddler.as_ref().map(|meddler| scope.spawn(move || meddle(meddler)));
+        let ended = running.wait(Some(if ends { PATIENCE } else { ENDLESS }));
+        is_over.store(true, Ordering::Relaxed);
+        let panicked = |_| vec!["the meddler panicked".to_owned()];
+        (ended, meddling.map_or_else(Vec::new, |meddling| meddling.join().unwrap_or_else(panicked)))
+    });
     let report = running.stop().map_err(|error| error.to_string())?;
-    let mut faults = Vec::new();
     for (pusher, threads) in pushers.iter().zip(threads) {
         let pushed: Result<Vec<Pushed>, _> = threads.into_iter().map(JoinHandle::join).collect();
         match (pushed, report.injector(&pusher.name)) {

@@ -3,11 +3,12 @@
 
 use fastrand::Rng;
 use serde::Deserialize;
-use verbline::engine::{Counter, StageError, Tick};
+use verbline::engine::{Counter, DueTimer, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, stamped_by};
+use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, fill, is_filled, stamped_by};
 use super::taps::Taps;
+use super::timers::Timers;
 use super::ways::Ways;
 
 /// The most packets that a holder keeps.
@@ -69,6 +70,8 @@ struct Params {
     take_percent: u8,
     batches: bool,
     polite: bool,
+    #[serde(default)]
+    timers: usize,
     count: Option<u64>,
     /// Of each output: the nodes that it leads to, and how it is dealt out to them.
     to: Vec<Vec<u8>>,
@@ -118,6 +121,7 @@ struct Habitual {
     /// Packets on their way out of one call.
     outgoing: Batch,
     stamps: Stamps,
+    timers: Timers,
     ways: Vec<Ways>,
     /// Packets that a source has still to make.
     left: Option<u64>,
@@ -142,6 +146,7 @@ impl Habitual {
             held: Batch::with_capacity(params.hold_packets),
             outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
             stamps: Stamps::new(params.node),
+            timers: Timers::new(context, params.timers),
             ways: params.to.iter().zip(&params.by).map(|(to, by)| Ways::new(to, by)).collect(),
             left: params.count,
             idles: 0,
@@ -190,6 +195,7 @@ impl Habitual {
         for packet in self.outgoing.as_mut_slice() {
             packet.set_mark(self.rng.u64(..KEYS));
             self.stamps.stamp(packet, output, ways.node_of(packet));
+            fill(packet.data_mut());
         }
         match self.params.batches {
             true => ways.send_batch(id, &mut self.outgoing, &self.counters, out),
@@ -199,6 +205,13 @@ impl Habitual {
         }
         self.counters.on_purpose.add(self.outgoing.len() as u64);
         out.drop_batch(&mut self.outgoing, ON_PURPOSE);
+    }
+
+    /// A stage that has finished is told of the timers that it had armed, and gets no more.
+    fn step_timers(&mut self, out: &mut Outputs<'_>) {
+        if !self.is_done && !self.stopping {
+            self.timers.step(&mut self.rng, out);
+        }
     }
 
     fn answer(&mut self, out: &Outputs<'_>) -> Next {
@@ -241,7 +254,7 @@ impl Stage for Habitual {
         let take = input.len() - leave;
         self.counters.left.add(leave as u64);
         for packet in input.drain_front(take) {
-            self.counters.astray.add((!self.stamps.is_next(&packet)).into());
+            self.counters.astray.add((!self.stamps.is_next(&packet) || !is_filled(packet.data())).into());
             if self.chance(self.params.drop_percent) {
                 self.counters.on_purpose.add(1);
                 out.drop(packet, ON_PURPOSE);
@@ -254,7 +267,13 @@ impl Stage for Habitual {
         if self.chance(self.params.take_percent) {
             self.take(out, self.burst);
         }
+        self.step_timers(out);
         self.send(out);
+    }
+
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        self.timers.due(due, out);
+        self.step_timers(out);
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
@@ -270,6 +289,7 @@ impl Stage for Habitual {
         if !self.outgoing.is_empty() {
             self.send(out);
         }
+        self.step_timers(out);
         self.answer(out)
     }
 

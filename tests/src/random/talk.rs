@@ -12,7 +12,8 @@ use verbline::engine::{Counter, StageError, Tick};
 use verbline::prelude::*;
 
 use super::marks::{
-    ANSWERER, CALLER, Counters, DROPS, LATE_NS, ON_PURPOSE, RETRY_NS, STAMP_BYTES, Stamps, TALK_PACKETS_MAX,
+    ANSWERER, CALLER, Counters, DROPS, LATE_NS, ON_PURPOSE, RETRY_NS, STAMP_BYTES, Stamps, TALK_PACKETS_MAX, fill,
+    is_filled,
 };
 
 const OUT: OutId = OutId(0);
@@ -84,6 +85,7 @@ impl Caller {
             let fits = packet.set_len(self.rng.usize(STAMP_BYTES..=packet.tailroom().max(STAMP_BYTES)));
             assert!(fits, "a plan's packets hold a stamp");
             self.stamps.stamp(&mut packet, 0, ANSWERER as u8);
+            fill(packet.data_mut());
             match out.send(OUT, packet) {
                 true => {
                     self.counters.sent[0].add(1);
@@ -99,7 +101,7 @@ impl Caller {
 impl Stage for Caller {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_slice() {
-            self.counters.astray.add((!self.stamps.is_next(packet)).into());
+            self.counters.astray.add((!self.stamps.is_next(packet) || !is_filled(packet.data())).into());
         }
         let came = input.len();
         self.counters.came.add(came as u64);
@@ -178,6 +180,7 @@ impl Answerer {
     fn answer(&mut self, out: &mut Outputs<'_>) {
         for mut packet in self.held.drain_front(self.held.len().min(out.room(OUT))) {
             self.stamps.stamp(&mut packet, 0, CALLER as u8);
+            fill(packet.data_mut());
             match out.send(OUT, packet) {
                 true => self.counters.sent[0].add(1),
                 false => self.counters.refused[0].add(1),
@@ -189,7 +192,7 @@ impl Answerer {
 impl Stage for Answerer {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_slice() {
-            self.counters.astray.add((!self.stamps.is_next(packet)).into());
+            self.counters.astray.add((!self.stamps.is_next(packet) || !is_filled(packet.data())).into());
         }
         self.counters.came.add(input.len() as u64);
         // More than the caller's window never come, so all of it fits.

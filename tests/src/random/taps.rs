@@ -13,7 +13,7 @@ use serde::Deserialize;
 use verbline::engine::{InjectorReport, Refused, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DROPS, LATE_NS, LISTENER, PART_BYTES, STAMP_BYTES, Stamps, stamp};
+use super::marks::{Counters, DROPS, LATE_NS, LISTENER, PART_BYTES, STAMP_BYTES, Stamps, fill, is_filled, stamp};
 
 /// The most injectors of a plan.
 const INJECTORS_MAX: usize = 2;
@@ -73,7 +73,7 @@ impl Stage for Listener {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let came = input.len() as u64;
         for packet in input.as_slice() {
-            self.counters.astray.add((!self.stamps.is_next(packet)).into());
+            self.counters.astray.add((!self.stamps.is_next(packet) || !is_filled(packet.data())).into());
         }
         self.counters.came.add(came);
         self.counters.drop_all(input, out);
@@ -138,6 +138,7 @@ impl Pusher {
                 .map(|further| {
                     let mut message = vec![0; rng.usize(STAMP_BYTES..=PART_BYTES)];
                     stamp(&mut message, self.node, thread as usize, self.to as u8, pushed.taken as u32 + further);
+                    fill(&mut message);
                     message
                 })
                 .collect();

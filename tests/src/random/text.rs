@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::draft::{Draft, HabitDraft, LcoreDraft, NextDraft, NodeDraft};
+use super::draft::{Draft, HabitDraft, LcoreDraft, MeddlerDraft, NextDraft, NodeDraft};
 use super::links::{LinkDraft, RingDraft, Via};
 use super::marks::PART_BYTES;
 
@@ -65,6 +65,11 @@ impl Plan<'_> {
         let reached = self.reached();
         line!(self, "[{}]\nends = {}", super::marks::SECTION, self.draft.ends());
         self.pushers(&reached);
+        if let Some(MeddlerDraft { seed, pause_us, deeds }) = &self.draft.meddler {
+            let does = deeds.iter().map(|deed| ["look", "trace", "capture", "change", "pause"][usize::from(*deed) % 5]);
+            let does: Vec<&str> = does.collect();
+            line!(self, "meddler = {{ seed = {seed}, pause_us = {pause_us}, does = {does:?} }}");
+        }
         line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n");
         self.pool("packets", packets);
         let by_port = |node: &usize| self.ways(*node).concat().iter().any(|(link, _)| link.via != Via::Direct);
@@ -72,14 +77,14 @@ impl Plan<'_> {
             self.pool("received", packets);
         }
         for (index, cpu) in cpus.iter().take(self.cpus).enumerate() {
-            let LcoreDraft { idle, burst_packets, spin_us, dwell_us } = &self.draft.lcores[index];
+            let LcoreDraft { idle, burst_packets, spin_us, dwell_us, unsolicited_us } = &self.draft.lcores[index];
             let policy = ["poll", "event", "adaptive"][usize::from(*idle) % 3];
             line!(self, "[lcore.c{index}]\ncpu = {cpu}\nidle = \"{policy}\"\nburst = {burst_packets}\ndrain = \"20s\"");
             if policy != "event" && burst_packets % 2 == 0 {
                 line!(self, "pause = true");
             }
             if policy != "poll" {
-                for (key, micros) in [("spin", spin_us), ("dwell", dwell_us)] {
+                for (key, micros) in [("spin", spin_us), ("dwell", dwell_us), ("unsolicited_wait", unsolicited_us)] {
                     micros.iter().for_each(|micros| line!(self, "{key} = \"{micros}us\""));
                 }
             }
@@ -174,6 +179,9 @@ impl Plan<'_> {
         if family == "source" || habits.take_percent > 0 || by.contains(&"copy") {
             line!(self, "pool = \"packets\"");
         }
+        if habits.timers > 0 {
+            line!(self, "timers_max = {}", habits.timers);
+        }
         line!(self, "out = {{ {} }}", out.join(", "));
         let to: Vec<Vec<usize>> = ways.iter().map(|ways| ways.iter().map(|(_, to)| *to).collect()).collect();
         let (habits, urgency) = (params(node, habits, family == "source"), self.urgency(node));
@@ -266,11 +274,12 @@ impl Plan<'_> {
             Via::Ud => (format!("peer = \"port.q{name}\""), String::new()),
             _ => (format!("peer = \"port.q{name}\""), format!("peer = \"port.t{name}\"")),
         };
-        let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, .. } = link;
+        let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, solicited, .. } = link;
         line!(self, "[port.t{name}]\nlcore = \"c{near}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{tx}");
         line!(
             self,
-            "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}\n"
+            "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}\n\
+             solicited = {solicited}\n"
         );
         let pool = self.receives_into();
         line!(self, "[port.q{name}]\nlcore = \"c{far}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{rx}");
@@ -292,10 +301,11 @@ fn params(node: usize, habits: &HabitDraft, is_source: bool) -> String {
     let next: Vec<String> = habits.next.iter().map(|next| format!("\"{}\"", next.word())).collect();
     let mut params = format!(
         "node = {node}, seed = {seed}, next = [{}], hold_packets = {hold_packets}, drop_percent = {drop_percent}, \
-         leave_percent = {leave_percent}, take_percent = {take_percent}, batches = {}, polite = {}",
+         leave_percent = {leave_percent}, take_percent = {take_percent}, batches = {}, polite = {}, timers = {}",
         next.join(", "),
         habits.batches,
-        habits.polite
+        habits.polite,
+        habits.timers
     );
     if let Some(count) = count.filter(|_| is_source) {
         write!(params, ", count = {count}").expect(INTO_STRING);

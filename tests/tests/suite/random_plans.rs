@@ -45,6 +45,9 @@ fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_
         "connections_max = 1",
         "server_closes = true",
         "[ring.u2]",
+        "meddler = ",
+        "timers_max = ",
+        "unsolicited_wait = ",
     ] {
         assert!(texts.iter().filter(|text| text.contains(word)).count() >= 10, "too few plans have {word}");
     }
@@ -107,7 +110,11 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         let text = draw(*seed).text(&[0, 1], 1);
         words.iter().all(|word| text.contains(word))
     };
-    let (plan, report) = run(&text((0..).find(has_all).expect("there are some"))).unwrap();
+    let text = text((0..).find(has_all).expect("there are some"));
+    // Of a run that other programs kept from its CPUs nobody asks whether a round was late.
+    let was_kept = |report: &Report| report.lcores.iter().map(|lcore| lcore.stolen_ns).sum::<u64>() > 400_000_000;
+    let mut runs = (0..20).map(|_| run(&text).unwrap());
+    let (plan, report) = runs.find(|(_, report)| !was_kept(report)).expect("one of twenty has its CPUs");
     assert_eq!(judge(&plan, &report), Vec::<String>::new());
     for (figure, tamper) in tamperings {
         let mut report = report.clone();
