@@ -27,6 +27,7 @@ mod post_recv;
 mod post_send;
 mod retries;
 mod sge;
+mod sig_cancel;
 mod sig_keys;
 mod sig_pipelining;
 mod sig_transfers;
@@ -39,7 +40,7 @@ use crate::suite::Row;
 
 /// Every row, in the order in which they are printed.
 pub(crate) fn all() -> Vec<Row> {
-    let themes: [fn() -> Vec<Row>; 31] = [
+    let themes: [fn() -> Vec<Row>; 32] = [
         post_send::rows,
         opcodes::rows,
         messages::rows,
@@ -70,6 +71,7 @@ pub(crate) fn all() -> Vec<Row> {
         sig_keys::rows,
         sig_transfers::rows,
         sig_pipelining::rows,
+        sig_cancel::rows,
         device::rows,
     ];
     themes.into_iter().flat_map(|rows| rows()).map(by_its_wire).collect()
@@ -80,8 +82,8 @@ fn by_its_wire(row: Row) -> Row {
     if !row.theme().starts_with("sig_") {
         return row;
     }
-    const DOES: &str = "keys that sign are refused";
-    const WHY: &str = "the wire's transport reads and writes by packets, and what is signed by blocks";
+    const DOES: &str = "keys that sign are refused, and so is cancelling";
+    const WHY: &str = "the wire's transport moves packets, not blocks, and gives nothing back that was posted";
     ["EOPNOTSUPP", "got 95"].into_iter().fold(row, |row, seen| row.may_lack(Kind::SoftUdp, seen, DOES, WHY))
 }
 

@@ -34,7 +34,8 @@ impl QueuePair {
     /// they had been, or are flushed in ERR. A window or a signature key stays what it was before
     /// one that was to bind or configure it. Gives how many that were; of those that were carried
     /// out already nothing is taken back. Refused outside SQD, and while what was begun before SQD
-    /// is not finished; EOPNOTSUPP on devices without signature offload.
+    /// is not finished; EOPNOTSUPP on devices without signature offload, and for a queue pair of
+    /// the software RNIC whose peer is in another process.
     ///
     /// mlx5dv_qp_cancel_posted_send_wrs(3) cancels all that have one `wr_id`. Here no two have the
     /// same, so that those that belong together are named one by one.

@@ -23,12 +23,15 @@ pub(crate) fn stop(qp: &Qp, pending: &mut Pending) {
     }
 }
 
-/// How many work requests of that `wr_id` do nothing now. `EINVAL` unless the queue pair is in SQD,
-/// and drained.
+/// How many work requests of that `wr_id` do nothing from now on. `EINVAL` unless the queue pair is
+/// in SQD, and drained; `EOPNOTSUPP` where a carrier has them, since it can't take one back.
 pub(crate) fn cancel(qp: &Qp, wr_id: u64) -> Result<u32, c_int> {
     let mut pending = qp.sq.pending.lock();
     if qp.state() != State::Sqd || pending.draining {
         return Err(libc::EINVAL);
+    }
+    if qp.sq.is_carried() {
+        return Err(libc::EOPNOTSUPP);
     }
     Ok(pending.cancel(wr_id))
 }
