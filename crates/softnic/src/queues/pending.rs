@@ -150,7 +150,7 @@ impl Pending {
         for position in self.head..self.tail {
             // SAFETY: `keep` wrote it, and nobody else reads it: this value is borrowed.
             let copy = unsafe { self.wrs[position as usize & mask].assume_init_mut() };
-            if copy.wr_id == wr_id {
+            if copy.wr_id == wr_id && !wr::is_cancelled(copy) {
                 count += 1;
                 wr::cancel(copy);
             }

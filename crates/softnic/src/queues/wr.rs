@@ -124,13 +124,18 @@ impl<'a> SendWr<'a> {
 
     /// Whether it was cancelled while it was kept: [`cancel`].
     pub(crate) fn is_cancelled(self) -> bool {
-        self.0.send_flags & CANCELLED != 0
+        is_cancelled(self.0)
     }
 
     /// The key that the handle of a bind had when it was posted, of a copy.
     pub(crate) fn kept_handle_key(self) -> Option<u32> {
         (self.0.send_flags & HANDLE_KEPT != 0).then(|| self.imm_or_rkey())
     }
+}
+
+/// Whether a copy was cancelled.
+pub(crate) fn is_cancelled(copy: &ibv_send_wr) -> bool {
+    copy.send_flags & CANCELLED != 0
 }
 
 /// From now on a copy does nothing but complete. Nobody reads it meanwhile.

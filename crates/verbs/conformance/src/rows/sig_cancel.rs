@@ -8,11 +8,18 @@ use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
     let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::CANCEL, says, test).needs(Cap::Signatures);
-    vec![row(
-        "sig_pipelining/every-kind-is-cancelled",
-        "All pending send work requests with the wr_id are cancelled, whatever they are, and no other one",
-        every_kind,
-    )]
+    vec![
+        row(
+            "sig_pipelining/every-kind-is-cancelled",
+            "All pending send work requests with the wr_id are cancelled, whatever they are, and no other one",
+            every_kind,
+        ),
+        row(
+            "sig_pipelining/cancelled-counts-once",
+            "It returns the number that were cancelled: what is a NOP already isn't cancelled again",
+            counts_once,
+        ),
+    ]
 }
 
 /// Plain memory and no signature, so that a device has nothing to refuse but the call itself.
@@ -53,4 +60,17 @@ fn every_kind(rig: &Rig) -> Outcome {
     pair.b.rcq.quiet()?;
     same_bytes("what was written to the peer", &pair.b.mr.take(4096, 16), &[[0; 8], [0x5a; 8]].concat())?;
     same_bytes("what was read", &pair.a.mr.take(8000, 8), &[0x5a; 8])
+}
+
+fn counts_once(rig: &Rig) -> Outcome {
+    let pair = held(rig, |pair| vec![small(pair, 5), small(pair, 6), small(pair, 5)])?;
+    same("cancelled at first", cancel(&pair, 5)?, 2)?;
+    same("cancelled after that", cancel(&pair, 5)?, 0)?;
+    // One that is posted later has not been cancelled.
+    pair.a.qp.send(small(&pair, 5))?;
+    same("cancelled of what was posted later", cancel(&pair, 5)?, 1)?;
+    pair.b.recv(7)?;
+    to_rts_again(&pair.a.qp)?;
+    same("completions", pair.a.scq.wait_all_ok::<4>()?.map(|wc| wc.id), [5, 6, 5, 5])?;
+    same("the receive", pair.b.rcq.wait_ok()?.id, 7)
 }
