@@ -8,6 +8,7 @@ mod cq;
 mod device;
 mod errors;
 mod flags;
+mod flags_combined;
 mod mcast;
 mod messages;
 mod migration;
@@ -40,11 +41,12 @@ use crate::suite::Row;
 
 /// Every row, in the order in which they are printed.
 pub(crate) fn all() -> Vec<Row> {
-    let themes: [fn() -> Vec<Row>; 32] = [
+    let themes: [fn() -> Vec<Row>; 33] = [
         post_send::rows,
         opcodes::rows,
         messages::rows,
         flags::rows,
+        flags_combined::rows,
         sge::rows,
         states::rows,
         modify_rc::rows,

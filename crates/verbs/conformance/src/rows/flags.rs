@@ -209,7 +209,7 @@ fn sig_all_signals_everything(rig: &Rig) -> Outcome {
 }
 
 /// Part of memory that isn't registered, with a key that is nobody's.
-fn unregistered(memory: &crate::rig::Mem, offset: usize, length: u32) -> Sge {
+pub(super) fn unregistered(memory: &crate::rig::Mem, offset: usize, length: u32) -> Sge {
     Sge { addr: memory.addr() + offset as u64, length, lkey: 0xdead_beef }
 }
 
