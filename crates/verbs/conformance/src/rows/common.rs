@@ -72,6 +72,21 @@ pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
 /// Lengths that devices have different ways for: in a completion, in a slot, in several packets.
 pub(super) const SIZES: [usize; 3] = [8, 300, 5000];
 
+/// Each length that the port has room for in one message, with a pair on which nothing was sent yet
+/// and one on which something was: the first message of a connection may have a way of its own.
+pub(super) fn each_length(rig: &Rig, transport: Transport) -> Outcome<Vec<(usize, Pair)>> {
+    let mtu_bytes = rig.port().attr.mtu_bytes();
+    let mut all = Vec::new();
+    for bytes in SIZES.into_iter().filter(|&bytes| transport != UD || bytes <= mtu_bytes) {
+        let used = rig.pair(transport)?;
+        used.exchange()?;
+        used.a.mr.fill(0);
+        used.b.mr.fill(0);
+        all.extend([(bytes, rig.pair(transport)?), (bytes, used)]);
+    }
+    Ok(all)
+}
+
 /// A SEND of `bytes` bytes by `a`.
 pub(super) fn sized(pair: &Pair, id: u64, bytes: usize) -> Wr {
     pair.send(id).sge(pair.a.mr.sge(0..bytes))

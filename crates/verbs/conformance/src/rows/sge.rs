@@ -164,10 +164,9 @@ fn is_protected(pair: &Pair, sge: crate::rig::Sge) -> Outcome {
 
 /// The same for messages of several lengths, each on a pair of its own.
 fn is_protected_at_any_length(rig: &Rig, sge: impl Fn(&Pair, usize) -> Outcome<crate::rig::Sge>) -> Outcome {
-    SIZES.into_iter().try_for_each(|bytes| {
-        let pair = rig.pair(RC)?;
-        is_protected(&pair, sge(&pair, bytes)?).during(format_args!("{bytes} bytes"))
-    })
+    each_length(rig, RC)?
+        .into_iter()
+        .try_for_each(|(bytes, pair)| is_protected(&pair, sge(&pair, bytes)?).during(format_args!("{bytes} bytes")))
 }
 
 fn one_byte_too_far(rig: &Rig) -> Outcome {
@@ -266,8 +265,7 @@ fn overlapping_entries_of_a_receive(rig: &Rig) -> Outcome {
 }
 
 fn scatters(rig: &Rig) -> Outcome {
-    for bytes in SIZES {
-        let pair = rig.pair(RC)?;
+    for (bytes, pair) in each_length(rig, RC)? {
         let other = rig.mr(4096)?;
         let to = &pair.b.mr;
         pair.b.qp.recv(Recv::new(1).sge(to.sge(6000..6003)).sge(other.sge(0..2)).sge(to.sge(0..bytes)))?;
@@ -285,8 +283,7 @@ fn scatters(rig: &Rig) -> Outcome {
 
 fn receive_of_exactly(rig: &Rig) -> Outcome {
     for transport in [RC, UC, UD] {
-        for bytes in SIZES.into_iter().filter(|&bytes| transport != UD || bytes <= rig.port().attr.mtu_bytes()) {
-            let pair = rig.pair(transport)?;
+        for (bytes, pair) in each_length(rig, transport)? {
             pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..pair.header() + bytes)))?;
             pair.a.qp.send(sized(&pair, 2, bytes))?;
             let what = format!("{transport}, {bytes} bytes");
@@ -298,8 +295,7 @@ fn receive_of_exactly(rig: &Rig) -> Outcome {
 }
 
 fn receive_too_short(rig: &Rig) -> Outcome {
-    for bytes in SIZES {
-        let pair = rig.pair(RC)?;
+    for (bytes, pair) in each_length(rig, RC)? {
         pair.a.mr.fill(0x77);
         pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..bytes - 1)))?;
         pair.a.qp.send(sized(&pair, 2, bytes))?;
@@ -313,8 +309,7 @@ fn receive_too_short(rig: &Rig) -> Outcome {
 }
 
 fn receive_with_wrong_lkey(rig: &Rig) -> Outcome {
-    for bytes in SIZES {
-        let pair = rig.pair(RC)?;
+    for (bytes, pair) in each_length(rig, RC)? {
         let sge = pair.b.mr.all();
         pair.b.qp.recv(Recv::new(1).sge(sge.with_lkey(sge.lkey ^ 0x00ff_ff00)))?;
         pair.a.qp.send(sized(&pair, 2, bytes))?;
@@ -326,8 +321,7 @@ fn receive_with_wrong_lkey(rig: &Rig) -> Outcome {
 }
 
 fn receive_into_read_only_memory(rig: &Rig) -> Outcome {
-    for bytes in SIZES {
-        let pair = rig.pair(RC)?;
+    for (bytes, pair) in each_length(rig, RC)? {
         let mr = rig.mr_with(8192, Access::NONE)?;
         pair.b.qp.recv(Recv::new(1).sge(mr.all()))?;
         pair.a.mr.fill(0x77);
