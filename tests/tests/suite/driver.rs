@@ -144,6 +144,39 @@ fn verbs_that_are_scripts_have_help_that_installs_nothing() {
     }
 }
 
+/// Cargo runs nothing by a name that no test has, and says that all is well.
+#[test]
+fn a_check_that_names_its_tests_fails_where_a_name_is_no_tests() {
+    let folder = checkout();
+    script(&folder.path().join("tests/named"), &fs::read_to_string(root().join("tests/named")).unwrap());
+    script(&folder.path().join("tests/sanitized"), "#!/bin/sh\n");
+    let cargo =
+        "#!/bin/sh\ncase \"$*\" in *--list*) cat \"$HOME/tests-there\" ;; *) echo \"$*\" >>\"$HOME/ran\" ;; esac\n";
+    script(&folder.path().join("bin/cargo"), cargo);
+    let names = ["connections", "acceptors", "many_operations", "operations_lost", "hostile_peers", "many_peers"];
+    let of_asan = names.map(|theme| format!("{theme}::works: test")).join("\n");
+    let renamed = of_asan.replace("many_peers", "peers");
+    for (verb, there, missing) in [
+        ("random-steps", "model::random_steps: test\n", None),
+        ("random-steps", "model::steps_by_chance: test\n", Some("no test is called random_steps")),
+        ("random-steps", "", Some("no test is left by: cargo test")),
+        ("asan", &of_asan, None),
+        ("asan", &renamed, Some("no test is called many_peers::")),
+        ("asan", "", Some("no test is left by: cargo test")),
+    ] {
+        fs::write(folder.path().join("tests-there"), there).unwrap();
+        let output = driver(folder.path(), Command::new("bash"), &[verb]);
+        assert_eq!(output.status.code(), Some(i32::from(missing.is_some())), "{verb} {there}: {output:?}");
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        assert!(said.contains(missing.unwrap_or_default()), "{verb} {there}: {said}");
+        if missing.is_none() {
+            let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
+            let last = there.lines().last().unwrap().split("::").next().unwrap();
+            assert!(ran.contains(if verb == "asan" { last } else { "-- random_steps --nocapture" }), "{ran}");
+        }
+    }
+}
+
 #[test]
 fn a_plan_that_is_not_there_is_for_the_default_app_to_tell() {
     let folder = checkout();
