@@ -56,3 +56,33 @@ fn a_form_that_cannot_be_is_said_and_the_log_is_text() {
     let shown = check.with_env("JOURNAL_STREAM", "8:1").run().exited(0);
     assert_eq!(shown.stderr, "", "{shown}");
 }
+
+/// Whoever has started one end of two sees meanwhile which port waits, and for whom.
+#[test]
+fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = std::fs::read_to_string(verbline_tests::root().join("tests/plans/rig.toml")).unwrap();
+    let (ports, stage) = (plan.split("[port.in]").next().unwrap(), plan.split("[stage.numbers]").nth(1).unwrap());
+    let stage = stage.split("[stage.sink]").next().unwrap();
+    let waits = "connect = \"127.77.3.2:7021\"\nconnect_timeout = \"2500ms\"";
+    let ports = ports.replace("peer = \"port.in\"", waits);
+    let file = folder.path().join("waits.toml");
+    std::fs::write(&file, format!("{ports}[stage.numbers]{stage}")).unwrap();
+    let run = rig(folder.path(), &["run", file.to_str().unwrap(), "--no-socket"]);
+    let text = run.with(["--set", "device.nic.address=127.77.3.1"]).start();
+    let json = run.with_env("VERBLINE_LOG_FORMAT", "json").start_beside(&text);
+
+    let shown = text.finish().exited(1);
+    let named: Vec<_> = shown.stderr.lines().filter(|line| line.contains("no connection yet: ")).collect();
+    let [line] = named[..] else { panic!("once in two seconds and a half:\n{shown}") };
+    assert!(line.contains("WARN") && line.contains("it connects to 127.77.3.2:7021 port=out waited=2s"), "{shown}");
+
+    let shown = json.finish().exited(1);
+    let records: Vec<Value> = shown.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |words: &str| {
+        let mut found = records.iter().filter(|record| record["message"].as_str().unwrap().contains(words));
+        found.next().unwrap_or_else(|| panic!("no {words:?} in {shown}"))
+    };
+    let waits = of("no connection yet: it connects to 127.77.3.2:7021");
+    assert_eq!((&waits["port"], &waits["level"]), (&"out".into(), &"WARN".into()), "{waits}");
+}

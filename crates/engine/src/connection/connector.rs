@@ -21,6 +21,7 @@ use verbline_verbs::{Provider, QpState, QueuePair};
 
 use crate::connection::handshake::{ANSWER, Pauses, RESOLVE, reject, wrong_device};
 use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role};
+use crate::connection::waiting::Waiting;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
 
@@ -49,6 +50,7 @@ pub(crate) fn connect(
         return Ok(Vec::new());
     }
     let (mut established, mut failed, mut stopped) = (Vec::new(), None, false);
+    let mut waiting = Waiting::of(&specs);
     std::thread::scope(|scope| {
         let (sender, results) = mpsc::channel();
         for spec in specs {
@@ -66,7 +68,10 @@ pub(crate) fn connect(
         drop(sender);
         loop {
             match results.recv_timeout(LOOK_EVERY) {
-                Ok(Ok(one)) => established.push(one),
+                Ok(Ok(one)) => {
+                    waiting.has_met(&one);
+                    established.push(one);
+                }
                 Ok(Err(Failure::GaveUp(error))) => _ = failed.get_or_insert(error),
                 Ok(Err(Failure::Stopped)) | Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -74,6 +79,8 @@ pub(crate) fn connect(
             stopped |= is_stopped();
             if stopped || failed.is_some() {
                 stop.raise();
+            } else {
+                waiting.tell();
             }
         }
     });

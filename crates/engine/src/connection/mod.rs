@@ -13,3 +13,4 @@ pub(crate) mod multi_port;
 pub(crate) mod port_qp;
 pub(crate) mod spec;
 pub(crate) mod supervisor;
+pub(crate) mod waiting;

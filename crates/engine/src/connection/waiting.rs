@@ -1,0 +1,90 @@
+//! Ports that have no first connection yet: the log names them, less and less often.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::connection::spec::{ConnectionSpec, Established, Role};
+
+/// Ends that start together have met by then.
+const FIRST: Duration = Duration::from_secs(2);
+/// The longest time between two looks at who still waits.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// When the log is due: after [`FIRST`], and then after pauses that double up to [`LONGEST`].
+#[derive(Debug)]
+struct Pace {
+    next: Duration,
+}
+
+impl Pace {
+    const START: Pace = Pace { next: FIRST };
+
+    fn is_due(&mut self, waited: Duration) -> bool {
+        let is_due = waited >= self.next;
+        if is_due {
+            self.next = waited + waited.min(LONGEST);
+        }
+        is_due
+    }
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    ports: Vec<Port>,
+    since: Instant,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct Port {
+    index: usize,
+    name: String,
+    does: &'static str,
+    address: SocketAddr,
+    timeout: Duration,
+}
+
+impl Waiting {
+    pub(crate) fn of(specs: &[ConnectionSpec]) -> Waiting {
+        let ports = specs.iter().map(|ConnectionSpec { port, role, .. }| Port {
+            index: port.index,
+            name: port.name.clone(),
+            does: match role {
+                Role::Listen { .. } => "listens at",
+                Role::Connect { .. } => "connects to",
+            },
+            address: role.address(),
+            timeout: port.timeout,
+        });
+        Waiting { ports: ports.collect(), since: Instant::now(), pace: Pace::START }
+    }
+
+    pub(crate) fn has_met(&mut self, established: &Established) {
+        self.ports.retain(|port| port.index != established.port.index);
+    }
+
+    /// Names those that still wait, where that is due.
+    pub(crate) fn tell(&mut self) {
+        let waited = self.since.elapsed();
+        if !self.pace.is_due(waited) {
+            return;
+        }
+        let waited = Duration::from_secs(waited.as_secs());
+        for Port { name, does, address, timeout, .. } in &self.ports {
+            tracing::warn!(port = %name, ?waited, connect_timeout = ?timeout, "no connection yet: it {does} {address}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_two_looks_double_up_to_a_minute() {
+        let mut pace = Pace::START;
+        let due: Vec<u64> = (0..250).filter(|second| pace.is_due(Duration::from_secs(*second))).collect();
+        assert_eq!(due, [2, 4, 8, 16, 32, 64, 124, 184, 244]);
+    }
+}
