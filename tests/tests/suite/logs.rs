@@ -57,7 +57,9 @@ fn a_form_that_cannot_be_is_said_and_the_log_is_text() {
     assert_eq!(shown.stderr, "", "{shown}");
 }
 
-/// Whoever has started one end of two sees meanwhile which port waits, and for whom.
+/// Whoever has started one end of two sees meanwhile which port waits, and for whom; a program that
+/// collects logs has sentences without a break, of the wait and of its end. A
+/// device that has an address needs no advice to have one.
 #[test]
 fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,4 +87,6 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     };
     let waits = of("no connection yet: it connects to 127.77.3.2:7021");
     assert_eq!((&waits["port"], &waits["level"]), (&"out".into(), &"WARN".into()), "{waits}");
+    let error = of("and has no connection after 2.5s and")["message"].as_str().unwrap();
+    assert!(error.len() > 80 && !error.contains('\n'), "{error}");
 }

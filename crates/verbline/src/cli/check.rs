@@ -8,7 +8,7 @@ use verbline_operate::{MetricsSettings, SocketChoice, TraceSettings, opens_besid
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
-use super::output::{COLUMNS, document, is_coloured, message, result, wrapped};
+use super::output::{advise, document, is_coloured, message, result};
 use super::{App, explain};
 
 /// A plan, or a command line, that is wrong.
@@ -43,11 +43,8 @@ pub(super) fn show(diagnostics: &Diagnostics) {
 
 /// Says on standard error what the machine lacks.
 pub(super) fn show_notes(notes: &[Note]) {
-    const HELP: &str = "  = help: ";
     for note in notes {
-        let head = format!("note[{}]: ", note.lack.code());
-        message(&format!("{head}{}", wrapped(&note.message, COLUMNS, head.len())));
-        message(&format!("{HELP}{}", wrapped(&note.remedy, COLUMNS, HELP.len())));
+        advise(&format!("note[{}]: ", note.lack.code()), &note.message, &note.remedy);
     }
 }
 

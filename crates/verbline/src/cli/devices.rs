@@ -13,7 +13,7 @@ use verbline_verbs::{
 
 use super::args::DevicesOptions;
 use super::figures::count;
-use super::output::{COLUMNS, document, message, result, wrapped};
+use super::output::{COLUMNS, document, message, result, sentence, wrapped};
 
 /// One device as it is shown.
 #[derive(Debug, Serialize)]
@@ -79,7 +79,7 @@ pub(super) fn devices(options: &DevicesOptions) -> ExitCode {
         }
     }
     for fault in &faults {
-        message(&format!("error: {}", wrapped(fault, COLUMNS, "error: ".len())));
+        message(&format!("error: {}", sentence(fault, "error: ".len())));
     }
     let code = if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if options.json {

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::console::{self, PATIENCE, PIECE_BYTES};
+use super::said;
 use super::signals::StopRequest;
 use super::visible::visible;
 
@@ -141,6 +142,18 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
         column += length;
     }
     out
+}
+
+/// A sentence on standard error behind `indent` columns: within [`COLUMNS`] for a person, and whole
+/// for a program that collects logs.
+pub(super) fn sentence(text: &str, indent: usize) -> String {
+    if said::is_text() { wrapped(text, COLUMNS, indent) } else { text.to_owned() }
+}
+
+/// Writes to standard error what is wrong, behind `head`, and below it what mends that.
+pub(super) fn advise(head: &str, text: &str, remedy: &str) {
+    const HELP: &str = "  = help: ";
+    message(&format!("{head}{}\n{HELP}{}", sentence(text, head.len()), sentence(remedy, HELP.len())));
 }
 
 /// A label in the first column, the text beside it.

@@ -17,7 +17,7 @@ use super::check::{EXIT_PLAN, load, registry, show, show_notes};
 use super::figures::{count, percent};
 use super::live::{LiveLine, PERIOD};
 use super::log;
-use super::output::{COLUMNS, alarming, document, is_coloured, labelled, message, result, wrapped};
+use super::output::{advise, alarming, document, is_coloured, labelled, message, result, sentence};
 use super::signals::{ReloadRequest, StopRequest};
 use super::trace_text::kept_slowest;
 use super::{App, console, json, text};
@@ -230,12 +230,9 @@ fn conclude(
 /// run, which is why it isn't in the report's text), which ports nobody could reach, and whose path
 /// has failed. What else there is to warn of has its lines in the text.
 fn warn(report: &Report) {
-    const HELP: &str = "  = help: ";
     let told = ["stolen-time", "lcore-moved", "not-connected", "path-migrated"];
     for warning in report.warnings().iter().filter(|warning| told.contains(&warning.code)) {
-        let head = format!("warning[{}]: ", warning.code);
-        message(&format!("{head}{}", wrapped(&warning.message, COLUMNS, head.len())));
-        message(&format!("{HELP}{}", wrapped(warning.remedy, COLUMNS, HELP.len())));
+        advise(&format!("warning[{}]: ", warning.code), &warning.message, warning.remedy);
     }
 }
 
@@ -266,6 +263,6 @@ fn refuse(diagnostics: &Diagnostics) -> ExitCode {
 
 pub(super) fn fail(why: &str) -> ExitCode {
     let head = alarming("error:", is_coloured(&io::stderr()));
-    message(&format!("{head} {}", wrapped(why, COLUMNS, "error: ".len())));
+    message(&format!("{head} {}", sentence(why, "error: ".len())));
     ExitCode::FAILURE
 }
