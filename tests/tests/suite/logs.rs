@@ -78,6 +78,11 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     let named: Vec<_> = shown.stderr.lines().filter(|line| line.contains("no connection yet: ")).collect();
     let [line] = named[..] else { panic!("once in two seconds and a half:\n{shown}") };
     assert!(line.contains("WARN") && line.contains("it connects to 127.77.3.2:7021 port=out waited=2s"), "{shown}");
+    let told = unwrapped(&shown.stderr);
+    assert!(
+        told.contains("; start the other end, or raise `connect_timeout`") && !told.contains("`address`"),
+        "{shown}"
+    );
 
     let shown = json.finish().exited(1);
     let records: Vec<Value> = shown.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

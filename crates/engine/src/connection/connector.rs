@@ -135,7 +135,7 @@ impl<'a> Connector<'a> {
                     Some(listener) => listener,
                     None => self.bind(*provider, *at, deadline)?,
                 };
-                self.listen(listener, *provider, *at, deadline)
+                self.listen(listener, *at, deadline)
             }
             Role::Connect { provider, to, from } => self.connect(*provider, *to, *from, deadline),
         }
@@ -157,7 +157,7 @@ impl<'a> Connector<'a> {
             }
             self.pause(&mut pauses, deadline)?;
             if Instant::now() >= deadline {
-                return Err(self.late(provider, format!("connects to {to}")));
+                return Err(self.late(format!("connects to {to}")));
             }
         }
     }
@@ -193,17 +193,11 @@ impl<'a> Connector<'a> {
         }
     }
 
-    fn listen(
-        &mut self,
-        mut listener: Listener,
-        provider: Provider,
-        at: SocketAddr,
-        deadline: Instant,
-    ) -> Result<Connection, Failure> {
+    fn listen(&mut self, mut listener: Listener, at: SocketAddr, deadline: Instant) -> Result<Connection, Failure> {
         loop {
             if !self.wait(&listener, deadline) {
                 self.check_stop()?;
-                return Err(self.late(provider, format!("listens at {at}")));
+                return Err(self.late(format!("listens at {at}")));
             }
             let answer = match listener.next(Duration::ZERO) {
                 Ok(None) => continue,
@@ -306,12 +300,12 @@ impl<'a> Connector<'a> {
         Failure::GaveUp(EngineError::Address { at: at.clone(), port: name.clone(), doing, source: source.into() })
     }
 
-    fn late(&mut self, provider: Provider, role: String) -> Failure {
+    fn late(&mut self, role: String) -> Failure {
         let last = match self.last.take() {
             Some(error) => error.to_string(),
             None => "nobody came".to_owned(),
         };
-        let LocalPort { at, name, timeout, .. } = self.port;
+        let LocalPort { at, name, timeout, reaches_others, .. } = self.port;
         Failure::GaveUp(EngineError::NotConnected {
             at: at.clone(),
             port: name.clone(),
@@ -319,7 +313,7 @@ impl<'a> Connector<'a> {
             attempts: self.attempts,
             timeout: *timeout,
             last,
-            provider,
+            reaches_others: *reaches_others,
         })
     }
 }

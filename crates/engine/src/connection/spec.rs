@@ -31,6 +31,8 @@ pub(crate) struct LocalPort {
     pub(crate) timeout: Duration,
     /// The device that the queue pair is on, and what brings the queue pair to INIT.
     pub(crate) device: String,
+    /// Whether other processes reach that device.
+    pub(crate) reaches_others: bool,
     pub(crate) init: InitSpec,
     pub(crate) options: SharedOptions,
 }

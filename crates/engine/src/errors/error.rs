@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use verbline_mem::{PoolError, RegionError};
 use verbline_plan::{Diagnostic, Location, Plan, Span};
-use verbline_verbs::Provider;
 
 use crate::errors::stuck::{self, Stuck};
 use crate::stats::report::Report;
@@ -28,10 +27,10 @@ pub(crate) fn place(plan: &Plan, span: Span) -> Place {
 }
 
 /// What to do if no peer is at the other end of an address.
-fn how_to_meet(provider: Provider) -> &'static str {
-    match provider {
-        Provider::Kernel => "start the other end, or raise `connect_timeout`",
-        Provider::Soft => {
+fn how_to_meet(reaches_others: bool) -> &'static str {
+    match reaches_others {
+        true => "start the other end, or raise `connect_timeout`",
+        false => {
             "start the other end, in this process or in another: the software RNIC reaches another process only where \
              its device has an `address` (in the plan's [device] table)"
         }
@@ -180,7 +179,7 @@ pub enum EngineError {
     #[error(
         "{at}: port.{port} {role} and has no connection after {timeout:?} and {attempts} {}: {last}; {}",
         if *.attempts == 1 { "attempt" } else { "attempts" },
-        how_to_meet(*.provider)
+        how_to_meet(*.reaches_others)
     )]
     NotConnected {
         /// Where the plan declares the port.
@@ -195,8 +194,8 @@ pub enum EngineError {
         timeout: Duration,
         /// Why the last attempt failed.
         last: String,
-        /// Whose device the port is on.
-        provider: Provider,
+        /// Whether other processes reach the port's device.
+        reaches_others: bool,
     },
     /// The run was told to stop before all ports were connected.
     #[error("stopped before all ports were connected")]

@@ -147,6 +147,7 @@ pub(super) fn listen(
 
 /// The local end of a port's connections.
 pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> LocalPort {
+    let declared = &plan[port.device];
     LocalPort {
         index: port.id.index(),
         name: port.name.clone(),
@@ -154,6 +155,7 @@ pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opene
         lcore: plan[port.lcore].name.clone(),
         timeout: port.connect_timeout,
         device: device.context.name().to_owned(),
+        reaches_others: declared.provider == verbline_plan::Provider::Kernel || declared.address.is_some(),
         init: init_spec(plan, port, device),
         options: SharedOptions::new(connect_options(plan, port, device)),
     }
