@@ -29,7 +29,7 @@ fn checkout() -> TempDir {
     folder
 }
 
-fn script(path: &Path, text: &str) {
+pub(crate) fn script(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -175,6 +175,18 @@ fn a_check_that_names_its_tests_fails_where_a_name_is_no_tests() {
             assert!(ran.contains(if verb == "asan" { last } else { "-- random_steps --nocapture" }), "{ran}");
         }
     }
+}
+
+#[test]
+fn every_fuzz_target_that_there_is_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    script(&folder.path().join("fuzz/run"), &fs::read_to_string(root().join("fuzz/run")).unwrap());
+    for target in ["a_new_one", "plan"] {
+        script(&folder.path().join(format!("fuzz/fuzz_targets/{target}.rs")), "");
+    }
+    let output = Command::new("bash").arg(folder.path().join("fuzz/run")).arg("--help").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("\ntargets: a_new_one plan\n"), "{said}");
 }
 
 #[test]
