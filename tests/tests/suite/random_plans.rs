@@ -1,6 +1,8 @@
 //! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to
 //! see. `./x random-plans` runs as many as one likes.
 
+use std::process::Command;
+
 use verbline::engine::{ConnectionsReport, OperationsReport, Report};
 use verbline::prelude::Machine;
 use verbline_tests::random::{draw, judge, run, verdict, with_least_pools};
@@ -14,6 +16,18 @@ fn two_lcores_at_most_and_forty_random_plans_run_as_they_must() {
     for seed in 0..40 {
         verdict(&text(seed)).unwrap_or_else(|fault| panic!("./x random-plans --seed {seed} --count 1: {fault}"));
     }
+}
+
+/// A check that runs nothing has found nothing.
+#[test]
+fn two_lcores_no_plan_is_not_a_plan_without_a_fault() {
+    let program = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_random_plans")).args(words).output().unwrap();
+    for words in [&["--count", "0"][..], &["--plan", "tests/plans/rig.toml", "--count", "0"]] {
+        let refused = program(words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {refused:?}");
+    }
+    let shortest = program(&["--for", "0s"]);
+    assert!(String::from_utf8_lossy(&shortest.stdout).starts_with("1 plans from seed 0"), "{shortest:?}");
 }
 
 #[test]

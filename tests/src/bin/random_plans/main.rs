@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
     /// How many plans, a seed each.
-    #[arg(long, default_value_t = 200, value_name = "N")]
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// For how long instead, e.g. 1h.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "count")]
@@ -104,7 +104,8 @@ fn search(args: &Args) -> Result<(), String> {
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template"));
     let mut plans = 0;
     let mut child = Child::start()?;
-    while args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
+    // One at least: no plan is no plan without a fault.
+    while plans == 0 || args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
         let seed = args.seed + plans;
         if let Verdict::Fault(fault) = child.judge(&plan_of(seed)?)? {
             bar.finish_and_clear();
