@@ -9,6 +9,7 @@ mod effects;
 mod embedding;
 mod failing_runs;
 mod first_stage;
+mod guest;
 mod lacks;
 mod live_line;
 mod logs;
