@@ -34,6 +34,19 @@ pub enum BookError {
         /// The order.
         reference: u64,
     },
+    /// A change to an order that comes under another instrument's locate code than the order did.
+    #[error(
+        "order {reference} is of locate code {own}, its change comes under {locate}; the message is corrupt, or one \
+         was missed"
+    )]
+    OtherInstrument {
+        /// The order.
+        reference: u64,
+        /// The locate code of its book.
+        own: u16,
+        /// The locate code of the message.
+        locate: u16,
+    },
     /// More shares taken than the order has.
     #[error("order {reference} has {have} shares, {take} cannot be taken from it; a message was missed")]
     TooManyShares {

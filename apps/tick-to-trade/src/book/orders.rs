@@ -258,6 +258,8 @@ impl OrderBooks {
         if new != original && self.orders.find(new).is_some() {
             return Err(BookError::DuplicateOrder { reference: new });
         }
+        let (index, ..) = self.levels.split(self.orders.at(slot).level);
+        self.check_instrument(order, index)?;
         let left = self.remove(slot);
         // Looked up again, as the removal may have moved what was there.
         let came = self.insert(self.orders.place(new), new, (left.book, left.side), order)?;
@@ -269,8 +271,9 @@ impl OrderBooks {
     fn take(&mut self, order: &OrderMessage) -> Result<Change, BookError> {
         let reference = order.reference;
         let slot = self.orders.find(reference).ok_or(BookError::UnknownOrder { reference })?;
-        let live = self.orders.at(slot);
-        let Order { shares: have, level } = *live;
+        let Order { shares: have, level } = *self.orders.at(slot);
+        let (index, side, place) = self.levels.split(level);
+        self.check_instrument(order, index)?;
         let shares = if order.action == OrderAction::Delete { have } else { order.shares };
         if shares == 0 {
             return Err(BookError::NoShares { reference });
@@ -278,7 +281,6 @@ impl OrderBooks {
         if shares > have {
             return Err(BookError::TooManyShares { reference, have, take: shares });
         }
-        let (index, side, place) = self.levels.split(level);
         let ladder = self.books[usize::from(index)].ladder_mut(side);
         let execution = match order.action {
             OrderAction::Execute => Some((ladder.price_e4(place), shares)),
@@ -288,10 +290,22 @@ impl OrderBooks {
         let change = if shares == have {
             self.remove(slot)
         } else {
-            live.shares -= shares;
+            self.orders.at(slot).shares -= shares;
             change(index, side, ladder.reduce(place, shares))
         };
         Ok(Change { execution, ..change })
+    }
+
+    /// A message changes an order of the message's own instrument only.
+    #[inline]
+    fn check_instrument(&self, order: &OrderMessage, index: u16) -> Result<(), BookError> {
+        let OrderMessage { reference, stock_locate: locate, .. } = *order;
+        // Not the book's own locate code, which lies beside its ladders on a cache line of its own.
+        if self.by_locate[usize::from(locate)] != index {
+            let own = self.books[usize::from(index)].locate;
+            return Err(BookError::OtherInstrument { reference, own, locate });
+        }
+        Ok(())
     }
 
     /// Into the ladder and the table, which has room for one more.

@@ -92,3 +92,26 @@ fn no_message_of_an_instrument_that_is_not_followed_is_a_contradiction() {
     assert_eq!((counts.unfollowed, counts.contradictions, counts.suspected), (6, 0, 0), "{counts:?}");
     assert!(follower.is_live() && counts.adds_up(), "{counts:?}");
 }
+
+/// A change of an order under another instrument's locate code is false in one of the two: either
+/// book may lack a change, and neither takes this one.
+#[test]
+fn a_change_under_another_locate_code_puts_both_books_in_doubt() {
+    let spec = FollowerSpec { books: BookSpec { instruments: 2, ..SPEC.books }, ..SPEC };
+    let of_second = [
+        message(|out| encode::order_cancel(out, header(2), 1, 3)),
+        message(|out| encode::order_replace(out, header(2), 1, 4, 5, 200)),
+        message(|out| encode::order_executed(out, header(2), 1, 1, 1)),
+        message(|out| encode::order_executed_with_price(out, header(2), 1, 1, 1, 90)),
+        message(|out| encode::order_delete(out, header(2), 1)),
+    ];
+    for change in of_second {
+        let mut follower = Follower::new(spec);
+        take(&mut follower, &frame(1, &[directory(1), directory(2), add(1, 1), add(2, 2)]));
+        let before = follower.books().images();
+        take(&mut follower, &frame(5, &[change]));
+        assert_eq!(follower.books().images(), before);
+        let counts = follower.counts();
+        assert_eq!((counts.contradictions, counts.suspected, follower.stale_books()), (1, 2, 2), "{counts:?}");
+    }
+}

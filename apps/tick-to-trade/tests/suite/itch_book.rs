@@ -125,6 +125,17 @@ impl Oracle {
         }
     }
 
+    /// Under which locate code a change comes: that of the order which it names.
+    fn locate_of(&self, op: &Op) -> u16 {
+        match op {
+            Op::Add { locate, .. } => *locate,
+            Op::Execute { reference, .. }
+            | Op::Cancel { reference, .. }
+            | Op::Delete { reference }
+            | Op::Replace { reference, .. } => self.orders.get(reference).map_or(1, |order| order.0 as u16 + 1),
+        }
+    }
+
     fn best(&self, book: usize, side: Side) -> Option<(u32, u64)> {
         let levels = &self.levels[book][side as usize];
         let best = if side == Side::Buy { levels.last_key_value() } else { levels.first_key_value() };
@@ -164,12 +175,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn encode(op: &Op, out: &mut [u8]) -> usize {
-    let h = Header::default();
+fn encode(op: &Op, locate: u16, out: &mut [u8]) -> usize {
+    let h = Header { stock_locate: locate, ..Header::default() };
     let stock = Symbol(*b"X       ");
     match *op {
-        Op::Add { reference, locate, side, price, shares, mpid } => {
-            let h = Header { stock_locate: locate, ..h };
+        Op::Add { reference, side, price, shares, mpid, .. } => {
             let order = NewOrder { reference, side, shares, stock, price_e4: price };
             if mpid { encode::add_order_mpid(out, h, order, *b"ABCD") } else { encode::add_order(out, h, order) }
         }
@@ -255,8 +265,9 @@ proptest! {
         }
         for op in ops {
             let before: Vec<_> = (0..4).map(|i| oracle.best(i / 2, SIDES[i % 2])).collect();
+            let locate = oracle.locate_of(&op);
             let expected = expect(&mut oracle, &op);
-            let n = encode(&op, &mut out);
+            let n = encode(&op, locate, &mut out);
             let got = books.apply(&itch::parse(&out[..n]).unwrap());
             match (expected, got) {
                 (Err(expected), got) => prop_assert_eq!(got, Err(expected)),

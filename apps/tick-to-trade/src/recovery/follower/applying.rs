@@ -88,6 +88,12 @@ impl Follower {
                 self.counts.crossed += 1;
                 Some(book)
             }
+            // One of the two is false, and nothing says which: so either book may lack a change.
+            Fault::Contradiction(locate, BookError::OtherInstrument { own, .. }) => {
+                self.counts.contradictions += 1;
+                self.doubt(self.books.by_locate(own), now_ns);
+                self.books.by_locate(locate)
+            }
             Fault::Contradiction(_, BookError::InstrumentsFull { .. }) => {
                 self.counts.unfollowed += 1;
                 return;
@@ -114,6 +120,11 @@ impl Follower {
                 locate.and_then(|locate| self.books.by_locate(locate))
             }
         };
+        self.doubt(book, now_ns);
+    }
+
+    /// Puts a book in doubt.
+    fn doubt(&mut self, book: Option<u16>, now_ns: u64) {
         // A book that is being rebuilt stays as it is: what the message was, the ring still knows.
         if let Some(book) = book.filter(|&book| !self.standing.is_stale(book)) {
             self.leave_live(now_ns);
