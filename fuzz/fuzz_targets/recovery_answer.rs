@@ -73,7 +73,7 @@ fn recover(feed: &Feed, follower: &mut Follower, mut now_ns: u64) {
             let request = request.to_bytes();
             let answered = match service {
                 Service::Retransmission => services.send_again(&request, &feed.generator, &mut out),
-                Service::Snapshot => services.send_snapshot(&request, &feed.generator, &mut out),
+                Service::Snapshot => services.send_snapshot(None, &request, &feed.generator, &mut out),
             };
             let Answered::Bytes(len_bytes) = answered else { continue };
             let packet = Packet::parse(&out[..len_bytes]).expect("an answer is MoldUDP64");

@@ -67,7 +67,7 @@ fn answered_bytes(packet: &Packet<'_>) -> usize {
 
 fn snapshot(feed: &Feed, services: &mut Services, request: &[u8]) {
     let mut out = [0; ANSWER_LEN_BYTES];
-    let answered = services.send_snapshot(request, &feed.generator, &mut out);
+    let answered = services.send_snapshot(None, request, &feed.generator, &mut out);
     let Some((request, packet)) = answer(request, answered, &out) else { return };
     let name = SnapshotName::of(&request.session).expect("only a snapshot is answered");
     for message in packet.messages() {

@@ -2,9 +2,11 @@
 //!
 //! Each request is answered by one packet with as many messages as were asked for, as fit, and as
 //! there are; what there is not is counted, and not answered. So a client gets no more than it asks
-//! for, whatever it asks, and nothing of it is remembered but the snapshots of the last
-//! [`SNAPSHOTS`] that were opened. A further one takes the place of the one that was asked for the
-//! longest ago: its client asks anew.
+//! for, whatever it asks, and nothing of it is remembered but its snapshots, [`SNAPSHOTS`] of all
+//! clients together. A further one takes the place of one that the client with the most of them has
+//! not asked for the longest: that client asks anew.
+
+use std::cmp::Reverse;
 
 use super::request::Request;
 use super::ring::MessageRing;
@@ -13,6 +15,7 @@ use crate::generator::{Generator, LiveOrder};
 use crate::itch::encode::{self, Header, NewOrder};
 use crate::itch::{MESSAGE_LEN_BYTES_MAX, Symbol};
 use crate::mold::{Packet, Writer};
+use verbline::mem::ConnectionId;
 
 /// Snapshots that are kept at once.
 const SNAPSHOTS: usize = 4;
@@ -62,6 +65,8 @@ pub struct ServicesCounts {
 struct Image {
     /// `None`: there is none yet.
     name: Option<SnapshotName>,
+    /// Who asked for it: clients choose their names by themselves, and may choose the same.
+    client: Option<ConnectionId>,
     symbol: Symbol,
     /// The stream goes on with this number.
     sequence: u64,
@@ -83,6 +88,7 @@ impl Services {
     pub fn new(spec: ServicesSpec) -> Services {
         let image = || Image {
             name: None,
+            client: None,
             symbol: Symbol([b' '; 8]),
             sequence: 0,
             orders: Vec::with_capacity(spec.orders_max as usize),
@@ -129,18 +135,26 @@ impl Services {
         Answered::Bytes(writer.finish())
     }
 
-    /// Answers a request for a part of a snapshot, into `out`. One for its first message takes the
-    /// snapshot.
-    pub fn send_snapshot(&mut self, request: &[u8], generator: &Generator, out: &mut [u8]) -> Answered {
+    /// Answers a client's request for a part of a snapshot, into `out`. One for its first message
+    /// takes the snapshot. `None` is the one client of a service that has no other.
+    pub fn send_snapshot(
+        &mut self,
+        client: Option<ConnectionId>,
+        request: &[u8],
+        generator: &Generator,
+        out: &mut [u8],
+    ) -> Answered {
         let Some(request) = Request::parse(request).ok().filter(|request| request.sequence > 0) else {
             return self.refuse();
         };
         let Some(name) = SnapshotName::of(&request.session) else { return self.refuse() };
         self.requests += 1;
-        let kept = self.images.iter().position(|image| image.name == Some(name));
+        let kept = self.images.iter().position(|image| (image.name, image.client) == (Some(name), client));
         let at = match kept {
             Some(at) => at,
-            None if request.sequence == 1 && name.locate <= generator.instruments() => self.open(name, generator),
+            None if request.sequence == 1 && name.locate <= generator.instruments() => {
+                self.open(client, name, generator)
+            }
             None => return self.refuse(),
         };
         let image = &mut self.images[at];
@@ -156,6 +170,18 @@ impl Services {
         Answered::Bytes(writer.finish())
     }
 
+    /// A place that is free, or the one used the longest ago of the client that has the most, the
+    /// new one counted: who opens many takes only its own.
+    fn place_for(&self, client: Option<ConnectionId>) -> usize {
+        let of = |client| self.images.iter().filter(|image| image.name.is_some() && image.client == client).count();
+        let key = |&at: &usize| {
+            let image = &self.images[at];
+            let has = of(image.client) + usize::from(image.client == client);
+            (image.name.is_some(), Reverse(has), image.used)
+        };
+        (0..SNAPSHOTS).min_by_key(key).unwrap_or(0)
+    }
+
     fn refuse(&mut self) -> Answered {
         self.counts.refused += 1;
         Answered::Nothing
@@ -163,10 +189,10 @@ impl Services {
 
     /// Takes a snapshot of a book as it is now: some 15 µs at 2,000 orders, in which nothing is
     /// published.
-    fn open(&mut self, name: SnapshotName, generator: &Generator) -> usize {
-        let at = (0..SNAPSHOTS).min_by_key(|&at| self.images[at].used).unwrap_or(0);
+    fn open(&mut self, client: Option<ConnectionId>, name: SnapshotName, generator: &Generator) -> usize {
+        let at = self.place_for(client);
         let image = &mut self.images[at];
-        (image.name, image.sequence) = (Some(name), generator.sequence());
+        (image.name, image.client, image.sequence) = (Some(name), client, generator.sequence());
         image.symbol = generator.symbol(name.locate).unwrap_or(Symbol([b' '; 8]));
         image.orders.clear();
         image.orders.extend(generator.orders(name.locate));

@@ -83,7 +83,7 @@ impl Desks {
         let (request, answer) = (&request[..len_bytes], packet.data_mut());
         let answered = match asked {
             Asked::Again => self.services.send_again(request, generator, answer),
-            Asked::Snapshot => self.services.send_snapshot(request, generator, answer),
+            Asked::Snapshot => self.services.send_snapshot(asker, request, generator, answer),
         };
         match (asked, answered) {
             (_, Answered::Nothing) => out.drop(packet, NOT_SERVED),

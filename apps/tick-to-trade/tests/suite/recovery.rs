@@ -5,7 +5,10 @@
 mod world;
 
 use proptest::prelude::*;
-use tick_to_trade::recovery::FollowerSpec;
+use tick_to_trade::generator::{Generator, GeneratorSpec};
+use tick_to_trade::mold::Packet;
+use tick_to_trade::recovery::{Answered, FollowerSpec, Request, Services, ServicesSpec, SnapshotName, read_end};
+use verbline::mem::ConnectionId;
 
 use world::{BOOKS, FAIR, INSTRUMENTS, Weather, World};
 
@@ -246,5 +249,60 @@ fn what_was_lost_at_the_end_of_a_silent_stream_is_found_by_a_snapshot() {
         world.fall_silent();
         world.assert_recovered();
         assert_eq!(world.follower.counts().gaps, 1, "{:?}", world.follower.counts());
+    }
+}
+
+/// An exchange's half, and clients that ask it for snapshots.
+struct Server {
+    generator: Generator,
+    services: Services,
+}
+
+impl Server {
+    fn new() -> Server {
+        let mut generator = Generator::new(GeneratorSpec { seed: 7, instruments: INSTRUMENTS, live_orders: 30 });
+        (0..100).for_each(|_| _ = generator.write_frame(4, 0, &mut [0; 1_400]).unwrap());
+        Server { generator, services: Services::new(ServicesSpec { kept_messages: 64, orders_max: 64 }) }
+    }
+
+    /// What a client gets that asks for up to ten messages of a snapshot from this one on; `None`
+    /// if it is refused.
+    fn ask(&mut self, client: u16, name: SnapshotName, sequence: u64) -> Option<Vec<u8>> {
+        let client = ConnectionId::new(0, client, 1);
+        let request = Request { session: name.session(), sequence, count: 10 }.to_bytes();
+        let mut out = [0; 1_400];
+        match self.services.send_snapshot(client, &request, &self.generator, &mut out) {
+            Answered::Bytes(len_bytes) => Some(out[..len_bytes].to_vec()),
+            Answered::Nothing => None,
+        }
+    }
+}
+
+/// A client that opens one snapshot after another takes the places of its own.
+#[test]
+fn a_client_that_opens_many_snapshots_takes_none_of_another() {
+    let mut server = Server::new();
+    let of_other = SnapshotName { locate: 1, number: 1 };
+    for client in [1, 2, 3] {
+        assert!(server.ask(client, of_other, 1).is_some());
+    }
+    for number in 1..100 {
+        assert!(server.ask(4, SnapshotName { locate: 2, number }, 1).is_some());
+    }
+    for client in [1, 2, 3] {
+        assert!(server.ask(client, of_other, 11).is_some(), "client {client} goes on");
+    }
+}
+
+/// Each client numbers its snapshots from 1: two that ask for the same have one each, and a later
+/// one is of later.
+#[test]
+fn snapshots_of_one_name_are_of_each_client() {
+    let mut server = Server::new();
+    for client in [1, 2] {
+        let directory = server.ask(client, SnapshotName { locate: 0, number: 1 }, 1).unwrap();
+        let last = Packet::parse(&directory).unwrap().messages().last().and_then(read_end);
+        assert_eq!(last, Some(server.generator.sequence()), "client {client}");
+        _ = server.generator.write_frame(4, 0, &mut [0; 1_400]).unwrap();
     }
 }

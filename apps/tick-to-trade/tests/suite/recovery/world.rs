@@ -251,7 +251,7 @@ impl World {
                     let mut out = [0; 300];
                     let answered = match service {
                         Service::Retransmission => self.services.send_again(&bytes, &self.generator, &mut out),
-                        Service::Snapshot => self.services.send_snapshot(&bytes, &self.generator, &mut out),
+                        Service::Snapshot => self.services.send_snapshot(None, &bytes, &self.generator, &mut out),
                     };
                     if let Answered::Bytes(len_bytes) = answered {
                         self.send(Way::Answer(service), out[..len_bytes].to_vec());
