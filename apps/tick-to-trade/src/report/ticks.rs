@@ -19,7 +19,7 @@ pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
         received(arbiter, &mut outcome.json);
     }
     match (&tallies.exchange, &tallies.arbiter) {
-        (Some(exchange), Some(arbiter)) => both(exchange, arbiter, outcome),
+        (Some(exchange), Some(arbiter)) => both(report, exchange, arbiter, outcome),
         (Some(exchange), None) => of_exchange(exchange, &mut outcome.text),
         (None, Some(arbiter)) => of_trader(arbiter, &mut outcome.text),
         (None, None) if report.failures.is_empty() => {
@@ -88,7 +88,7 @@ fn gaps(arbiter: &ArbiterCounts, text: &mut String) {
     );
 }
 
-fn both(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
+fn both(report: &Report, exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     let ([received_a, received_b], [dropped_a, dropped_b]) = (arbiter.received, exchange.dropped);
     // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
     // And what came without having been published.
@@ -114,9 +114,9 @@ fn both(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome
     gaps(arbiter, &mut outcome.text);
     if unaccounted > 0 {
         outcome.failures.push(format!(
-            "{} ticks were neither received nor dropped on purpose: the trader had no receive buffer posted for them; \
-             raise rx_depth_wr of its market-data ports, or lower the rate",
-            count(unaccounted)
+            "{} ticks were neither received nor dropped on purpose: {}",
+            count(unaccounted),
+            why_unaccounted(report)
         ));
     }
     if surplus > 0 {
@@ -125,6 +125,22 @@ fn both(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome
              counts wrongly",
             count(surplus)
         ));
+    }
+}
+
+/// Why the arbiter has not had ticks that the exchange published, and what to do.
+fn why_unaccounted(report: &Report) -> String {
+    let dropped = report.drops.iter().find(|drop| drop.reason == "wrong_session" && drop.packets > 0);
+    match dropped {
+        Some(drop) => format!(
+            "{} dropped {} packets of another session than the one that it follows; write the feed's `session` in its \
+             params, or leave it out",
+            drop.place,
+            count(drop.packets)
+        ),
+        None => "the trader had no receive buffer posted for them; raise rx_depth_wr of its market-data ports, or \
+                 lower the rate"
+            .to_owned(),
     }
 }
 

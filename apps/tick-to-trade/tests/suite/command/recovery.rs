@@ -2,6 +2,7 @@
 //! whether every book equals the exchange's.
 
 use serde_json::Value;
+use verbline_tests::unwrapped;
 
 use crate::command::generated;
 use crate::command::report::{assert_accounted, number};
@@ -53,4 +54,21 @@ fn two_lcores_say_that_books_are_wrong_where_nothing_recovers_them() {
     // Of books whose announcement was lost nobody knows that they are wrong.
     assert!(books == [8, 0] && number(&json["books"], "stale") > 0, "{shown}");
     assert!(number(&json["recovery"], "given_up") > 0, "{shown}");
+}
+
+/// A session that the plan names and the feed has not: nothing of the feed is followed, and the
+/// report says why. One that can be none is refused at its place.
+#[test]
+fn two_lcores_follow_no_session_but_the_one_that_is_named() {
+    let Some(run) = generated("700ms", &["stage.arbiter.params.session=NOBODY"]) else { return };
+    let shown = run.run().exited(1);
+    let (said, warned) = (unwrapped(&shown.stdout), unwrapped(&shown.stderr));
+    assert!(said.contains("ticks were neither received nor dropped on purpose: stage.arbiter dropped"), "{shown}");
+    assert!(said.contains("packets of another session than the one that it follows"), "{shown}");
+    assert!(!said.contains("rx_depth_wr"), "no queue was too short: {shown}");
+    assert!(warned.contains("which the plan does not name: no book is right now"), "{shown}");
+    for name in ["NOBODYATALL", "\u{e9}", "\"\""] {
+        let shown = run.with(["--set", &format!("stage.arbiter.params.session={name}")]).run().exited(2);
+        assert!(unwrapped(&shown.stderr).contains("a MoldUDP64 session is 1 to 10 ASCII characters"), "{shown}");
+    }
 }
