@@ -31,7 +31,7 @@ fn refused(shown: Finished, says: &[&str]) {
 }
 
 /// A copy of the recording with one file changed.
-fn changed(file: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<TempDir> {
+pub(crate) fn changed(file: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<TempDir> {
     let dir = tempfile::tempdir().expect("a folder for files");
     for entry in fs::read_dir(recording()?).expect("the recording").flatten() {
         // The bytes alone: the recording may be read-only, and its copy is to be changed.

@@ -1,9 +1,13 @@
 //! The recorded day of the Moscow Exchange, played by the shipped plan: every message, every
 //! snapshot.
 
+use std::fs;
+
 use serde_json::Value;
+use tick_to_trade::fast::{MessageKind, MoexFeed};
 use verbline_tests::{Program, recording, two_lcores};
 
+use crate::command::feed_files::changed;
 use crate::command::report::number;
 use crate::command::{PATIENT, app};
 
@@ -29,6 +33,9 @@ fn forts(json: &Value, keys: [&str; 6]) -> [u64; 6] {
 const KEYS: [&str; 6] =
     ["increments", "entries", "rpt_seq_breaks", "snapshots_equal", "snapshots_compared", "snapshots_different"];
 
+/// The instruments of the recording.
+const BOOKS: u64 = 11;
+
 #[test]
 fn two_lcores_merge_the_recording_without_a_loss() {
     let Some(run) = replay(&[]) else { return };
@@ -39,7 +46,8 @@ fn two_lcores_merge_the_recording_without_a_loss() {
         [8_112, 8_112, 0, 0, 0]
     );
     assert_eq!(forts(&json, KEYS), [8_112, 22_117, 0, 6_370, 6_370, 0], "{shown}");
-    assert_eq!((number(&json["forts"], "malformed"), number(&json["forts"], "contradictions")), (0, 0), "{shown}");
+    let forts = ["malformed", "contradictions", "books_recovered"].map(|key| number(&json["forts"], key));
+    assert_eq!(forts, [0, 0, BOOKS], "each book once, by its first snapshot: {shown}");
     assert_eq!(number(&json["packets"], "held"), 0, "{shown}");
     assert_eq!(json["drops"], serde_json::json!([]), "{shown}");
 }
@@ -91,4 +99,42 @@ fn two_lcores_account_for_a_replay_that_is_ended_early() {
         assert_eq!(["ticks_unaccounted", "ticks_surplus"].map(|key| number(&json, key)), [0, 0], "{shown}");
         assert_eq!(json["failures"], serde_json::json!([]), "{shown}");
     }
+}
+
+/// A SequenceReset (template 49) of this number, after which the numbers go on as they were: one of
+/// the recording's snapshots' channel with another MsgSeqNum and NewSeqNo, its second field but one
+/// and its last.
+fn sequence_reset(feed: &MoexFeed, number: u32) -> Vec<u8> {
+    let (_, recorded) =
+        feed.snapshots.iter().find(|(datagram, _)| datagram.kind == MessageKind::SequenceReset).unwrap();
+    let mut fields: Vec<_> = recorded.split_inclusive(|byte| byte & 0x80 != 0).map(<[u8]>::to_vec).collect();
+    let uint = |number: u32| {
+        let mut bytes = [28, 21, 14, 7, 0].map(|shift| (number >> shift) as u8 & 0x7f);
+        bytes[4] |= 0x80;
+        bytes[bytes.iter().take_while(|byte| **byte == 0).count()..].to_vec()
+    };
+    let last = fields.len() - 1;
+    (fields[last - 2], fields[last]) = (uint(number), uint(number + 1));
+    fields.concat()
+}
+
+/// A SequenceReset in the place of an increment on both channels: no book is right until a snapshot
+/// of the new numbers has come, and then all are.
+#[test]
+fn two_lcores_rebuild_every_book_after_a_sequence_reset() {
+    let Some(dir) = changed("micex_increment_a.dat", |_| ()) else { return };
+    let feed = MoexFeed::open(dir.path()).unwrap();
+    let reset = 486_000;
+    for (recording, file) in feed.increments.iter().zip(["micex_increment_a.dat", "micex_increment_b.dat"]) {
+        let datagram = recording.datagrams.iter().find(|datagram| datagram.msg_seq_num == reset).unwrap();
+        let mut bytes = recording.bytes.clone();
+        bytes.splice(datagram.range.clone(), sequence_reset(&feed, reset));
+        fs::write(dir.path().join(file), bytes).unwrap();
+    }
+    let Some(run) = replay(&[&format!("feed.dir={}", dir.path().display())]) else { return };
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    let [.., equal, compared, different] = forts(&json, KEYS);
+    assert!(equal == compared && different == 0 && equal > 5_000, "{shown}");
+    assert_eq!(number(&json["forts"], "books_recovered"), 2 * BOOKS, "{shown}");
 }
