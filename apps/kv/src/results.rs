@@ -85,7 +85,8 @@ impl Results {
     pub(crate) fn outcome(&self, report: &Report) -> Outcome {
         let mut outcome = Outcome::default();
         if let Some(all) = self.0.total(Measured::add) {
-            all.show(&mut outcome);
+            let answered = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum();
+            all.show(answered, &mut outcome);
             vanished(report, &mut outcome);
         }
         outcome
@@ -104,8 +105,20 @@ fn vanished(report: &Report, outcome: &mut Outcome) {
     }
 }
 
+/// Why no operation was measured, though `answered` were answered: those that put each key once are
+/// not measured.
+fn unmeasured(answered: u64) -> String {
+    match answered {
+        0 => "no operation was measured: see why no connection was made, or run longer".to_owned(),
+        answered => format!(
+            "no operation was measured: the run was over when {answered} were answered, before every key had been put \
+             once; run longer, or lower kv.keys"
+        ),
+    }
+}
+
 impl Measured {
-    fn show(&self, outcome: &mut Outcome) {
+    fn show(&self, answered: u64, outcome: &mut Outcome) {
         let (operations, rate) = (self.latencies.len(), self.latencies.per_second());
         outcome.json.insert("operations_per_second".into(), json!(rate));
         let _ = writeln!(outcome.text, "{} operations, {} a second", count(operations), count(rate as u64));
@@ -120,13 +133,13 @@ impl Measured {
             .map(|(name, value)| format!("{} {}", count(*value), name.replace('_', " ")))
             .collect();
         let _ = write!(outcome.text, "{}", said.join(", "));
-        self.judge(outcome);
+        self.judge(answered, outcome);
     }
 
-    fn judge(&self, outcome: &mut Outcome) {
+    fn judge(&self, answered: u64, outcome: &mut Outcome) {
         let Counts { stale, corrupt, malformed, .. } = self.counts;
         if self.latencies.is_empty() {
-            outcome.failures.push("no operation was measured: run longer, or lower kv.keys".to_owned());
+            outcome.failures.push(unmeasured(answered));
         }
         if stale + corrupt > 0 {
             let message = format!(

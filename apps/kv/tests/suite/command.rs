@@ -150,6 +150,18 @@ fn two_lcores_report() {
     assert!(shown.stdout.contains("operations") && shown.stdout.contains("p99.9"), "{shown}");
 }
 
+/// A client that has not put every key yet at the end has measured nothing, and says what it has.
+#[test]
+fn two_lcores_that_measure_nothing_say_what_was_answered() {
+    let Some(run) = shipped(&["kv.keys=10000000"]) else { return };
+    let shown = run.run_until(|report| has_done(report, 1_000, Duration::ZERO)).exited(1);
+    let said = unwrapped(&shown.stdout);
+    let (_, said) = said.split_once("FAILED no operation was measured: the run was over when ").expect(&said);
+    let (answered, why) = said.split_once(" were answered, ").expect(said);
+    assert!(answered.parse::<u64>().is_ok_and(|answered| answered >= 1_000), "{shown}");
+    assert!(why.ends_with("before every key had been put once; run longer, or lower kv.keys"), "{shown}");
+}
+
 /// A server with less room for replies than its clients may ask for at once: the plan says so, and
 /// once, wherever the shards are.
 #[test]
