@@ -37,8 +37,10 @@ impl Target {
         self.spaces.clear_queue(at);
         let idle: Vec<u32> = self.commands.idle_of(at).collect();
         if let Some(queue) = self.queues.get_mut(at)
-            && queue.admin.is_some()
+            && let Some(admin) = &mut queue.admin
         {
+            // A shutdown may be under way still, and keep the queue. Nobody is told of events.
+            admin.held.clear();
             // The host is gone: its other queues go, too.
             queue.controller.as_ref().inspect(|controller| controller.end());
             self.sweep(out);

@@ -58,19 +58,19 @@ impl Controller {
         self.csts.load(Ordering::Acquire)
     }
 
-    /// The host writes CC: the controller is enabled, reset or shut down, at once. A reset ends its
-    /// I/O queues.
+    /// The host writes CC: the controller is enabled or reset, at once, or its shutdown begins. A
+    /// reset ends its I/O queues.
     pub(crate) fn set_cc(&self, cc: u32) {
         if self.cc() & property::CC_ENABLE != 0 && cc & property::CC_ENABLE == 0 {
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
-        let of_host = property::CSTS_READY | property::CSTS_SHUTDOWN_COMPLETE;
+        let of_host = property::CSTS_READY | property::CSTS_SHUTDOWN;
         let mut shown = 0;
         if cc & property::CC_ENABLE != 0 {
             shown |= property::CSTS_READY;
         }
         if cc & property::CC_SHUTDOWN != 0 {
-            shown |= property::CSTS_SHUTDOWN_COMPLETE;
+            shown |= property::CSTS_SHUTDOWN_BEGUN;
         }
         self.cc.store(cc, Ordering::Relaxed);
         // Another lcore may end it meanwhile, which stays. Release pairs with the Acquire in
@@ -79,11 +79,25 @@ impl Controller {
         let _ = self.csts.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 
+    /// Whether its host has begun a shutdown, which is not complete.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.csts() & property::CSTS_SHUTDOWN == property::CSTS_SHUTDOWN_BEGUN
+    }
+
+    /// What was written is durable. The host may have reset it meanwhile.
+    pub(crate) fn complete_shutdown(&self) {
+        let complete = |csts: u32| {
+            (csts & property::CSTS_SHUTDOWN == property::CSTS_SHUTDOWN_BEGUN)
+                .then_some(csts & !property::CSTS_SHUTDOWN | property::CSTS_SHUTDOWN_COMPLETE)
+        };
+        // Relaxed: of its admin queue's lcore, which alone writes and tells these bits.
+        let _ = self.csts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, complete);
+    }
+
     /// Whether it carries out commands.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        self.csts() & (property::CSTS_READY | property::CSTS_FATAL | property::CSTS_SHUTDOWN_COMPLETE)
-            == property::CSTS_READY
+        self.csts() & (property::CSTS_READY | property::CSTS_FATAL | property::CSTS_SHUTDOWN) == property::CSTS_READY
     }
 
     /// Whether its host has not enabled it, or has reset it.
@@ -144,6 +158,8 @@ mod tests {
         controller.end();
         for cc in [0, property::CC_USUAL, property::CC_USUAL | property::CC_SHUTDOWN] {
             controller.set_cc(cc);
+            assert!(controller.is_over() && !controller.is_ready(), "CC {cc:#x}");
+            controller.complete_shutdown();
             assert!(controller.is_over() && !controller.is_ready(), "CC {cc:#x}");
         }
         assert_eq!(controller.resets(), 1);

@@ -30,7 +30,10 @@ impl Target {
             (opcode::fabrics::AUTHENTICATION_RECEIVE, true) => return self.auth_receive(at, command, capsule, out),
             _ if is_locked => Err(Status::AUTHENTICATION_REQUIRED.do_not_retry()),
             (opcode::fabrics::PROPERTY_GET, true) => self.property_get(at, &command),
-            (opcode::fabrics::PROPERTY_SET, true) => self.property_set(at, &command, out),
+            (opcode::fabrics::PROPERTY_SET, true) => match self.property_set(at, &command, out) {
+                Ok(is_shutting_down) if is_shutting_down => return self.shut_down(at, command, capsule, out),
+                done => done.map(|_| 0),
+            },
             _ => Err(Status::INVALID_OPCODE.do_not_retry()),
         };
         match answer {
@@ -172,7 +175,8 @@ impl Target {
         }
     }
 
-    fn property_set(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<u64, Status> {
+    /// True if its controller is to be shut down, after which it is answered.
+    fn property_set(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<bool, Status> {
         let property = Property::of(command).map_err(|error| error.status)?;
         let queue = self.queues.get(at).filter(|queue| queue.qid == 0);
         let controller = queue.and_then(|queue| queue.controller.as_ref());
@@ -181,11 +185,12 @@ impl Target {
             (property::CC, false) => {
                 let resets = controller.resets();
                 controller.set_cc(Property::value_of(command) as u32);
+                let is_shutting_down = controller.is_shutting_down();
                 if controller.resets() != resets {
                     self.abort_event_requests(at, out);
                     self.sweep(out);
                 }
-                Ok(0)
+                Ok(is_shutting_down)
             }
             _ => Err(Status::INVALID_FIELD.do_not_retry()),
         }

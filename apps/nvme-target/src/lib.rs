@@ -41,6 +41,7 @@ mod queue;
 mod random;
 mod settings;
 mod shared;
+mod shutdown;
 mod signed;
 mod stage;
 mod storing;

@@ -119,6 +119,9 @@ impl Target {
         let Work::Storing(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
             return self.commands.put(place, pending);
         };
+        if pending.command.opcode == opcode::fabrics::OPCODE {
+            return self.flushed_for_shutdown(place, pending, (io.of, done.result), out);
+        }
         let layout = self.spaces.get(&io.of).layout;
         let next = match done.result {
             Ok(()) if done.op == Op::Flush && reads_blocks(&pending.command) => {
@@ -151,7 +154,8 @@ impl Target {
         let part_bytes = PART_BYTES.min(self.piece_bytes);
         let refused = |wrong: Wrong| Asked::Refused(wrong.status, wrong_lba(&command, &wrong));
         Asked::Request(match command.opcode {
-            opcode::io::FLUSH => Request::flush(tag),
+            // A shutdown is one of each namespace.
+            opcode::io::FLUSH | opcode::fabrics::OPCODE => Request::flush(tag),
             _ if self.must_flush(&command, io) => Request::flush(tag),
             opcode::io::WRITE => {
                 let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, io.cursor) };
@@ -232,7 +236,7 @@ impl Target {
     }
 
     /// The status by which a host is told of a fault. A store that is broken says so once.
-    fn failed_by(&mut self, fault: Fault, io: &Io, op: Op) -> Status {
+    pub(crate) fn failed_by(&mut self, fault: Fault, io: &Io, op: Op) -> Status {
         if let Fault::RingBroken(_) = fault {
             self.counters.ring_broken.add(1);
             let space = self.spaces.get_mut(&io.of);

@@ -25,6 +25,10 @@ pub const CC_SHUTDOWN: u32 = 3 << 14;
 pub const CSTS_READY: u32 = 1;
 /// CSTS: it works no more until it is reset.
 pub const CSTS_FATAL: u32 = 1 << 1;
+/// CSTS: the bits that say how far a shutdown is; 0 for none.
+pub const CSTS_SHUTDOWN: u32 = 3 << 2;
+/// CSTS: a shutdown is under way.
+pub const CSTS_SHUTDOWN_BEGUN: u32 = 1 << 2;
 /// CSTS: the shutdown is complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
 

@@ -9,7 +9,8 @@ use fastrand::Rng;
 use nvme_target::NvmeTarget;
 use verbline::engine::Running;
 use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
-use verbline_nvme::{Command, Sgl, opcode};
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::{Disk, Faults, FaultyStore};
 
 const NSID: u32 = 3;
@@ -56,6 +57,7 @@ enum Asked {
 struct Served {
     running: Running,
     host: Host,
+    admin: usize,
     io: usize,
 }
 
@@ -66,9 +68,9 @@ fn serve(port: u16, disk: &Disk) -> Served {
     let app = NvmeTarget::default().with_store(NSID, move |depth| FaultyStore::over(&disk, depth));
     let running = start_app(&plan(port, &namespace), &app);
     let mut host = Host::new(port);
-    let (_, cntlid) = host.controller();
+    let (admin, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
-    Served { running, host, io }
+    Served { running, host, admin, io }
 }
 
 impl Served {
@@ -210,6 +212,48 @@ fn what_was_acknowledged_as_durable_is_there_after_a_restart() {
         let faults = Faults { latency_polls_max, error_once_in, ..Faults::default() };
         assert_eq!(workload(7870, faults, seed), None, "seed {seed}");
     }
+}
+
+/// A host that has shut its controller down need not have flushed before.
+#[test]
+fn what_was_written_before_a_shutdown_is_there_after_a_restart() {
+    for seed in 1..=8 {
+        let faults = Faults { latency_polls_max: 400, ..Faults::default() };
+        let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
+        let mut served = serve(7873, &disk);
+        served.host.memory.write_from(0, &seed.to_le_bytes().repeat(8 * BLOCK / 8)).expect("within the memory");
+        let range = ReadWrite { slba: 0, blocks: 8 };
+        let sgl = served.host.keyed(0, 8 * BLOCK as u32);
+        let write = Command { nsid: NSID, ..Command::new(opcode::io::WRITE, 0, sgl).with(range.dwords()) };
+        assert!(served.host.ask(served.io, &write).status.is_success());
+        let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
+        let shut_down = cc.set(0, (property::CC_USUAL | 1 << 14).into());
+        assert!(served.host.ask(served.admin, &shut_down).status.is_success());
+        let shown = served.host.ask(served.admin, &csts.get(0)).result as u32;
+        assert_eq!(shown & property::CSTS_SHUTDOWN, property::CSTS_SHUTDOWN_COMPLETE);
+        disk.crash();
+        ended(served, None);
+        let mut again = serve(7873, &disk);
+        assert_eq!(again.read_all().map(|blocks| blocks[..8].to_vec()), Ok(vec![seed; 8]), "seed {seed}");
+        ended(again, None);
+    }
+}
+
+/// What can't be made durable leaves the shutdown incomplete, and the host is told; one that goes
+/// meanwhile leaves nothing behind.
+#[test]
+fn a_shutdown_whose_flush_fails_is_not_complete() {
+    let faults = Faults { error_once_in: 1, latency_polls_max: 2_000, ..Faults::default() };
+    let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, 1).expect("a disk");
+    let mut served = serve(7874, &disk);
+    let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
+    let shut_down = cc.set(0, (property::CC_USUAL | 1 << 14).into());
+    let answer = served.host.ask(served.admin, &shut_down);
+    assert!(answer.status.is(Status::WRITE_FAULT), "{answer:?}");
+    let shown = served.host.ask(served.admin, &csts.get(0)).result as u32;
+    assert_eq!(shown & property::CSTS_SHUTDOWN, property::CSTS_SHUTDOWN_BEGUN);
+    served.host.send(served.admin, &shut_down.to_bytes());
+    ended(served, None);
 }
 
 /// What a host found by a command with FUA is not lost, though nobody flushed it.
