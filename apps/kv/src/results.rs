@@ -93,15 +93,10 @@ impl Results {
     }
 }
 
-/// Says where messages of operations were dropped, and which timers were refused: what is behind an
-/// operation that timed out, or that nothing watches over.
+/// Says where messages of operations were dropped: what is behind an operation that timed out.
 fn vanished(report: &Report, outcome: &mut Outcome) {
     for drop in report.drops.iter().filter(|drop| drop.packets > 0) {
         let _ = write!(outcome.text, "\n{} messages dropped at {}: {}", count(drop.packets), drop.place, drop.reason);
-    }
-    for stage in report.stages.iter().filter(|stage| stage.timers_refused > 0) {
-        let (refused, name) = (count(stage.timers_refused), &stage.name);
-        let _ = write!(outcome.text, "\n{refused} timers refused to stage.{name}: raise its `timers_max`");
     }
 }
 

@@ -39,6 +39,23 @@ pub(super) fn own_figures(stages: &[StageReport]) -> String {
     text
 }
 
+/// What stages asked for and did not get, with what gives it to them.
+pub(super) fn unmet(stages: &[StageReport]) -> String {
+    let mut text = String::new();
+    for stage in stages {
+        let packets = (stage.alloc_failed, "packets", "give it a `pool`, or that pool more `packets`");
+        let timers = (stage.timers_refused, "timers", "raise its `timers_max`; a source that is done gets none");
+        for (asked, what, remedy) in [packets, timers].into_iter().filter(|(asked, ..)| *asked > 0) {
+            let line = format!("stage {}: {what} {}: {remedy}", stage.name, count(asked));
+            let _ = writeln!(text, "{}", labelled("refused", &line));
+        }
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
 /// How long half, 99 and 99.9 in a hundred took at most; `None`: it is not known. The figures are
 /// ends of bins, so that an app that measures more exactly says less.
 pub(super) fn times_within(ends_ns: [Option<u64>; 3]) -> String {

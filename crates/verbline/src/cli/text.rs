@@ -8,7 +8,7 @@ use super::figures::{count, duration};
 use super::idling::sleepers;
 use super::output::{COLUMNS, alarming, labelled, wrapped};
 use super::port_text::{lost, port_errors, refused};
-use super::stage_text::{own_figures, sampled};
+use super::stage_text::{own_figures, sampled, unmet};
 use super::visible::visible_name;
 use super::{Outcome, remedies, tables};
 
@@ -26,6 +26,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     let _ = writeln!(text, "{}", tables::stages(&report.stages));
     text.push_str(sampled(&report.stages));
     text.push_str(&own_figures(&report.stages));
+    text.push_str(&unmet(&report.stages));
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
@@ -162,6 +163,8 @@ mod tests {
             timed: 6_250_000,
             busy_error: 0.0125,
             busy_share: 0.75,
+            alloc_failed: 1_024,
+            timers_refused: 3,
             histograms: vec![HistogramReport {
                 name: "tick_to_trade".into(),
                 times: TimesReport {
