@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -52,6 +53,26 @@ fn the_ways_of_packets_are_counted_and_shown() {
         refused.status.code() == Some(1) && told.contains("has stage.numbers, stage.sink, port.out, port.in"),
         "{told}"
     );
+    end(run);
+}
+
+/// What was traced is not lost with a run that is stopped before the end of the trace.
+#[test]
+fn a_run_that_stands_still_keeps_nobody_from_what_came_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let shown = thread::scope(|scope| {
+        let tracing = scope.spawn(|| look(folder.path(), &["trace", "--for", "1s"]));
+        thread::sleep(Duration::from_millis(700));
+        run.signal(Signal::STOP);
+        let shown = tracing.join().unwrap();
+        run.signal(Signal::CONT);
+        shown
+    });
+    let (text, told) = said(&shown);
+    assert!(shown.status.success() && told.contains("the run stands still: it does not end the trace"), "{told}");
+    assert!(text.contains("  port.in > stage.sink (ends there)\n"), "{text}");
     end(run);
 }
 
