@@ -12,6 +12,7 @@ mod features;
 mod imports;
 mod lengths;
 mod links;
+mod members;
 mod paths;
 mod safety;
 mod soundness;
@@ -79,6 +80,19 @@ fn links_between_documents_lead_somewhere() {
 fn sources_that_documents_name_exist() {
     let tree = Tree::of_the_repository();
     held(tree.documents().flat_map(|(path, text)| paths::missing(path, text, &tree)), &[]).unwrap();
+}
+
+#[test]
+fn functions_are_in_the_sources_that_documents_name() {
+    let tree = Tree::of_the_repository();
+    held(tree.documents().flat_map(|(path, text)| paths::misplaced(path, text, &tree)), &[]).unwrap();
+}
+
+#[test]
+fn functions_and_fields_that_documents_name_exist() {
+    let tree = Tree::of_the_repository();
+    let types = members::types(&tree);
+    held(tree.documents().flat_map(|(path, text)| members::missing(path, text, &types)), &[]).unwrap();
 }
 
 /// With other features a build of one crate would build half of the workspace again.

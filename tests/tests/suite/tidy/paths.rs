@@ -1,11 +1,14 @@
 //! A source that a document names between backticks exists: where the row of a table leads to, or
-//! in prose somewhere in the repository.
+//! in prose somewhere in the repository. A function whose source stands behind it in parentheses is
+//! in that source.
 
 use crate::tidy::counts::Offence;
 use crate::tidy::tree::Tree;
 
 /// Where a path in a document may begin.
 const TOPS: &[&str] = &["", "crates/", "apps/"];
+/// A path that begins with one of these is of this repository, whatever its end.
+const FOLDERS: &[&str] = &["apps/", "benches/", "config/", "crates/", "docs/", "examples/", "tests/"];
 
 pub(crate) fn missing(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
     let mut offences = Vec::new();
@@ -30,7 +33,34 @@ pub(crate) fn missing(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
 
 fn is_source(span: &str) -> bool {
     let is_path = span.chars().all(|char| char.is_ascii_alphanumeric() || "/._-".contains(char));
-    is_path && !span.starts_with("target/") && (span.ends_with(".rs") || (span.ends_with('/') && span.len() > 1))
+    let is_ours = FOLDERS.iter().any(|folder| span.starts_with(folder));
+    let is_named = is_ours || span.ends_with(".rs") || (span.ends_with('/') && span.len() > 1);
+    is_path && !span.starts_with("target/") && is_named
+}
+
+/// Functions and fields written as `A::f` (`file.rs`) that no such file has.
+pub(crate) fn misplaced(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
+    let spans: Vec<_> = text.split('`').collect();
+    let mut offences = Vec::new();
+    for (index, spans) in spans.windows(3).enumerate().skip(1).step_by(2) {
+        let &[named, between, source] = spans else { continue };
+        let Some((_, function)) = named.rsplit_once("::") else { continue };
+        let is_behind = between.trim() == "(" && between.starts_with(char::is_whitespace);
+        let is_said = is_behind && source.ends_with(".rs") && is_source(source);
+        let forms = [format!("fn {function}("), format!("fn {function}<"), format!("pub {function}:")];
+        let defines = |text: &str| forms.iter().any(|form| text.contains(form));
+        let is_it = |(at, text): (&str, &str)| (at == source || at.ends_with(&format!("/{source}"))) && defines(text);
+        if is_said && !tree.sources().any(is_it) {
+            let line = before_of(text, index);
+            offences.push(Offence::new(path, line, format!("there is no `{named}` in `{source}`")));
+        }
+    }
+    offences
+}
+
+/// The line of a text at which a span begins, the number `index` of those that backticks part.
+fn before_of(text: &str, index: usize) -> usize {
+    text.split('`').take(index).map(|span| span.matches('\n').count()).sum::<usize>() + 1
 }
 
 /// The path that a row of a table means: it may leave out the first folder, and what it has in
@@ -65,6 +95,23 @@ mod tests {
                     | y | `a/src/ports/many/rx.rs`, `ports/tx.rs`, `../apps/b/src/` |\n\
                     in prose `rx.rs`, `ports/tx.rs`, `many/`, `true`, `/`, `a *.rs`";
         assert_eq!(whats(text), [""; 0]);
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_fails_without_a_slash_at_its_end() {
+        assert_eq!(whats("`apps/b` and `crates/a/src`, `b/c`, `GET crates/x`"), [""; 0]);
+        assert_eq!(whats("`tests/tidy` keeps this"), ["there is no `tests/tidy`"]);
+    }
+
+    #[test]
+    fn a_function_that_is_in_another_source_fails() {
+        let tree = Tree::of([("crates/a/src/run.rs", "fn run<T>() {}"), ("crates/a/src/go.rs", "pub fn go(self) {}")]);
+        let whats = |text: &str| {
+            misplaced("A.md", text, &tree).into_iter().map(|offence| (offence.line, offence.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(whats("`A::run` (`src/run.rs`) calls\n`A::go`\n(`go.rs`), not `go.rs`"), []);
+        let gone = (2, "there is no `A::go` in `src/run.rs`".to_owned());
+        assert_eq!(whats("`A::run` (`run.rs`),\nand `A::go`\n(`src/run.rs`)"), [gone]);
     }
 
     #[test]
