@@ -10,6 +10,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use verbline_tests::{root, skipped};
 
+use crate::outside::new_crate;
+
 /// What each app would be: it says what it is given.
 const APP: &str = "#!/bin/sh\necho \"${0##*/} $*\"\n";
 /// Asked for the app of a plan it gives what the plan's only line is.
@@ -51,6 +53,17 @@ fn a_plan_goes_to_the_app_that_it_names() {
         let output = driver(folder.path(), Command::new("bash"), &["check", "plan.toml", "--explain"]);
         let said = format!("{app} check plan.toml --explain\n");
         assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{named}: {output:?}");
+    }
+}
+
+#[test]
+fn a_crate_has_no_name_with_which_none_builds() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["self", "match", "test", "verbline", "verbline-engine"] {
+        let output = new_crate(folder.path(), name);
+        let told = format!("x: {name} is a name of Rust's or of Verbline's: no crate of yours can have it\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+        assert!(output.status.code() == Some(2) && !folder.path().join(name).exists(), "{output:?}");
     }
 }
 
