@@ -217,8 +217,12 @@ pub enum DeclineReason {
     /// names one, and the port has no such thing.
     #[error("the operation names no open connection of the port")]
     NoConnection,
-    /// The output leads to no port that carries out operations.
-    #[error("the output leads to no port with `ops_depth_wr`; name one in the plan")]
+    /// The output leads to no port that carries out operations, or the stage's kind does not say
+    /// that it asks for some there ([`StageSpec::operations`](verbline_plan::StageSpec::operations)).
+    #[error(
+        "the output leads to no port with `ops_depth_wr` in the plan, or `StageSpec::operations` of the stage's kind \
+         does not name the output"
+    )]
     NoPort,
     /// The region is on another device than the port, or nobody owns it.
     #[error("the range is of a region that the port's device does not have")]
