@@ -142,8 +142,8 @@ impl Connecting {
         // (rdma_get_cm_event(3)).
         let answer = event_type::RDMA_CM_EVENT_CONNECT_RESPONSE;
         let event = self.id.expect(answer, "the listener's answer", deadline)?;
-        self.id.bring(qp, QpState::Rtr, None, self.own)?;
-        self.id.bring(qp, QpState::Rts, None, self.own)?;
+        self.id.bring(qp, QpState::Rtr, self.own)?;
+        self.id.bring(qp, QpState::Rts, self.own)?;
         // SAFETY: the id has its answer and no QP.
         let ret = unsafe { rdma_sys::rdma_establish(self.id.as_ptr()) };
         check("rdma_establish", ret, || self.id.peer_addr().to_string())?;
@@ -245,8 +245,8 @@ impl Request {
         let served = options.responder_resources.min(self.param.responder_resources);
         let started = options.initiator_depth.min(self.param.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
-        self.id.bring(qp, QpState::Rtr, Some(served), options.own_attr())?;
-        self.id.bring(qp, QpState::Rts, None, options.own_attr())?;
+        self.id.bring(qp, QpState::Rtr, options.own_attr())?;
+        self.id.bring(qp, QpState::Rts, options.own_attr())?;
         let mut param = conn_param(qp, options, served, started);
         // SAFETY: the id is a request that was not answered; the parameters and the private data
         // are read during the call.

@@ -69,6 +69,9 @@ pub struct ConnectOptions {
 /// connection manager says of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnAttr {
+    /// The most that the QP is told; less where the peer starts or serves fewer.
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
     pub(super) timeout: Option<u8>,
     pub(super) min_rnr_timer: u8,
     pub(super) traffic_class: Option<u8>,
@@ -77,8 +80,9 @@ pub(super) struct OwnAttr {
 
 impl ConnectOptions {
     pub(super) fn own_attr(&self) -> OwnAttr {
-        let ConnectOptions { timeout, min_rnr_timer, traffic_class, rate_limit_kbit_per_s, .. } = *self;
-        OwnAttr { timeout, min_rnr_timer, traffic_class, rate_limit_kbit_per_s }
+        let ConnectOptions { responder_resources, initiator_depth, timeout, min_rnr_timer, .. } = *self;
+        let ConnectOptions { traffic_class, rate_limit_kbit_per_s, .. } = *self;
+        OwnAttr { responder_resources, initiator_depth, timeout, min_rnr_timer, traffic_class, rate_limit_kbit_per_s }
     }
 }
 

@@ -156,12 +156,19 @@ fn each_side_grants_what_it_says_whatever_its_qp_was_brought_to_init_with() {
     let (mut a, mut b) = (fresh("soft0"), fresh("soft1"));
     a.qp.to_init(&init_spec()).unwrap();
     b.qp.to_init(&InitSpec { access: Access::REMOTE_WRITE, ..init_spec() }).unwrap();
-    let reads = ConnectOptions { access: Access::REMOTE_READ, ..ConnectOptions::default() };
+    let depths =
+        |served, started| ConnectOptions { responder_resources: served, initiator_depth: started, ..with(b"") };
+    let reads = ConnectOptions { access: Access::REMOTE_READ, ..depths(4, 8) };
     let connecting = route(address).unwrap().connect(&mut a.qp, &reads).unwrap();
-    let accepted = listener.next(PATIENCE).unwrap().unwrap().accept(&mut b.qp, &ConnectOptions::default()).unwrap();
+    let accepted = listener.next(PATIENCE).unwrap().unwrap().accept(&mut b.qp, &depths(2, 1)).unwrap();
     let connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
-    assert_eq!(a.qp.query(AttrMask::ACCESS_FLAGS).unwrap().access, Access::REMOTE_READ);
-    assert_eq!(b.qp.query(AttrMask::ACCESS_FLAGS).unwrap().access, Access::NONE);
+    let told = [&mut a, &mut b].map(|side| {
+        let mask = AttrMask::ACCESS_FLAGS | AttrMask::MAX_QP_RD_ATOMIC | AttrMask::MAX_DEST_RD_ATOMIC;
+        let told = side.qp.query(mask).unwrap();
+        (told.access, told.max_rd_atomic, told.max_dest_rd_atomic)
+    });
+    // Of READs each side starts as many as it wants to and the other serves.
+    assert_eq!(told, [(Access::REMOTE_READ, 2, 1), (Access::NONE, 1, 2)]);
     assert_eq!((accepted.end_reason(), connected.end_reason()), (None, None));
 }
 

@@ -189,17 +189,11 @@ impl CmId {
 
     /// Brings a QP to a state with the attributes that the connection manager knows, and those that
     /// this side asked for.
-    pub(super) fn bring(
-        &self,
-        qp: &mut QueuePair,
-        state: QpState,
-        rtr: Option<u8>,
-        own: OwnAttr,
-    ) -> Result<(), ConnectionError> {
+    pub(super) fn bring(&self, qp: &mut QueuePair, state: QpState, own: OwnAttr) -> Result<(), ConnectionError> {
         let (mut attr, mut mask) = self.attributes(qp, state)?;
-        if let Some(served) = rtr {
-            attr.max_dest_rd_atomic = served;
-        }
+        // rdma_cm has the peer's numbers, also where they are above this device's limits.
+        attr.max_rd_atomic = attr.max_rd_atomic.min(own.initiator_depth);
+        attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(own.responder_resources);
         // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that
         // is a moment ahead of a receive would wait for so long.
         attr.min_rnr_timer = own.min_rnr_timer;
