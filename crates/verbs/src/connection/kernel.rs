@@ -209,10 +209,9 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Gives the new id a channel of its own.
     fn take(id: NonNull<rdma_cm_id>, event: Event) -> Result<Request, VerbError> {
         // Its only event, the request, is acknowledged.
-        let id = CmId::migrate(id, Channel::create()?)?;
+        let id = CmId::take(id)?;
         let device_name = id
             .device_name()
             .map_err(|_| VerbError::new("rdma_get_cm_event", "a connection request", Errno::new(libc::ENODEV)))?;

@@ -32,6 +32,17 @@ macro_rules! only_soft {
 }
 pub(crate) use only_soft;
 
+/// Leaves a test that has no meaning on the software RNIC, and says why.
+macro_rules! only_kernel {
+    ($why:literal) => {
+        if $crate::common::provider() != verbline_verbs::Provider::Kernel {
+            eprintln!("skipped: on the software RNIC: {}", $why);
+            return;
+        }
+    };
+}
+pub(crate) use only_kernel;
+
 /// The device that stands for this soft one.
 pub fn device(name: &'static str) -> &'static str {
     match (provider(), name) {

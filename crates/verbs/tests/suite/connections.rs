@@ -14,7 +14,7 @@ use verbline_verbs::{Access, InitSpec, Provider, QpState, Status, Transport, exp
 const SOON: Duration = Duration::from_millis(20);
 
 /// A side whose QP is in RESET.
-fn fresh(device: &'static str) -> Side {
+pub fn fresh(device: &'static str) -> Side {
     fresh_of(Transport::Rc, device)
 }
 
@@ -25,7 +25,7 @@ fn fresh_of(transport: Transport, device: &'static str) -> Side {
     side
 }
 
-fn listen(address: &str) -> Listener {
+pub fn listen(address: &str) -> Listener {
     Listener::bind(provider(), address.parse().unwrap(), 4).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn with(private_data: &[u8]) -> ConnectOptions {
 }
 
 /// A route from soft0's address to wherever.
-fn route(address: SocketAddr) -> Result<Route, ConnectionError> {
+pub fn route(address: SocketAddr) -> Result<Route, ConnectionError> {
     resolve(provider(), address, Some("10.9.9.1:0".parse().unwrap()), PATIENCE)
 }
 

@@ -21,6 +21,7 @@ mod multicast;
 mod one_sided;
 mod oracle;
 mod pingpong;
+mod rdma_cm;
 mod reconnection;
 mod refused_lists;
 mod registration;

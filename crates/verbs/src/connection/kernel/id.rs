@@ -100,6 +100,13 @@ impl CmId {
         Ok(id)
     }
 
+    /// The id of a request, on a channel of its own. Without one it is rejected.
+    pub(super) fn take(id: NonNull<rdma_cm_id>) -> Result<CmId, VerbError> {
+        // SAFETY: the id is a request's, which nobody else has.
+        let channel = Channel::create().inspect_err(|_| unsafe { destroy(id) })?;
+        CmId::migrate(id, channel)
+    }
+
     pub(super) fn as_ptr(&self) -> *mut rdma_cm_id {
         self.id.as_ptr()
     }
@@ -235,12 +242,19 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: created once, destroyed once, before the channel; its events are acknowledged, so
-        // that this does not wait.
-        let ret = unsafe { rdma_sys::rdma_destroy_id(self.as_ptr()) };
-        if ret != 0 {
-            tracing::warn!(errno = %Errno::last(), "an rdma_cm id would not go");
-        }
+        // SAFETY: created once, destroyed once, before the channel.
+        unsafe { destroy(self.id) };
+    }
+}
+
+/// # Safety
+/// The id is alive, and not used after this. Its events are acknowledged, as all are here, so that
+/// this does not wait.
+unsafe fn destroy(id: NonNull<rdma_cm_id>) {
+    // SAFETY: by this function's contract the id is alive, and ends here.
+    let ret = unsafe { rdma_sys::rdma_destroy_id(id.as_ptr()) };
+    if ret != 0 {
+        tracing::warn!(errno = %Errno::last(), "an rdma_cm id would not go");
     }
 }
 
