@@ -308,6 +308,10 @@ impl Connection {
                 event_type::RDMA_CM_EVENT_ESTABLISHED => self.established = true,
                 event_type::RDMA_CM_EVENT_DISCONNECTED => self.ended = Some("the peer disconnected"),
                 event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => self.ended = Some("the device was removed"),
+                // Another host has the peer's address, or the same one by another interface.
+                event_type::RDMA_CM_EVENT_UNREACHABLE if self.established => {
+                    self.ended = Some("the peer's address has moved to another interface");
+                }
                 event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => self.ended = Some("the connection timed out"),
                 event_type::RDMA_CM_EVENT_REJECTED
                 | event_type::RDMA_CM_EVENT_CONNECT_ERROR
