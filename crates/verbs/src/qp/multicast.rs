@@ -1,14 +1,17 @@
-//! The IP side of a multicast group on RoCE v2, where a group is an IPv4 group mapped into a GID.
+//! The IP side of a multicast group on RoCE v2, where a group is one of IPv6, or one of IPv4 mapped
+//! into a GID.
 //!
 //! `ibv_attach_mcast` tells the device which queue pair wants the group; the frames reach the
 //! device only if its network interface has joined the group too. rdma_cm does that by an IGMP join
-//! on the interface (`rdma_join_multicast(3)`); so does this, by a socket that receives nothing and
-//! is kept for as long as the queue pair is attached.
+//! on the interface (`rdma_join_multicast(3)`); so does this, and for IPv6 by MLD, by a socket that
+//! receives nothing and is kept for as long as the queue pair is attached.
 
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use crate::device::attr::{GidEntry, GidKind};
 use crate::device::gid::Gid;
+use crate::errno::VerbError;
 
 /// A group that a queue pair is attached to.
 #[derive(Debug)]
@@ -25,17 +28,34 @@ impl Membership {
     }
 }
 
-/// Joins `group` on the interface that has the address in `local`. `None` where `local` is no IPv4
-/// address, or `group` none of a group: then there is no IP-level group to join, and the device
-/// refuses what is none. Refused where `local` is not known yet.
-pub(crate) fn join(local: Gid, group: Gid) -> io::Result<Option<UdpSocket>> {
-    let Some(address) = group.to_ipv4().filter(Ipv4Addr::is_multicast) else { return Ok(None) };
+/// Joins `group` on the interface of the GID `local`, which `entry` looks up in the GID table.
+/// `None` where `group` is none of a group, which the device refuses; and where there is no group
+/// of IP to join, as on InfiniBand, or none of IPv4 where `local` is no IPv4 address. Refused where
+/// `local` is not known yet.
+pub(crate) fn join(
+    local: Gid,
+    group: Gid,
+    entry: impl FnOnce() -> Result<GidEntry, VerbError>,
+) -> io::Result<Option<UdpSocket>> {
+    if !group.is_multicast() {
+        return Ok(None);
+    }
     if local.is_unset() {
         return Err(io::Error::other("the QP learns its interface on the way to INIT: attach it after that"));
     }
+    let Some(address) = group.to_ipv4() else { return join_ipv6(group, &entry().map_err(io::Error::other)?) };
     let Some(interface) = local.to_ipv4() else { return Ok(None) };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.join_multicast_v4(&address, &interface)?;
+    Ok(Some(socket))
+}
+
+fn join_ipv6(group: Gid, entry: &GidEntry) -> io::Result<Option<UdpSocket>> {
+    if entry.kind != GidKind::RoceV2 || entry.netdev_index == 0 {
+        return Ok(None);
+    }
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+    socket.join_multicast_v6(&group.to_ipv6(), entry.netdev_index)?;
     Ok(Some(socket))
 }
 
@@ -69,22 +89,41 @@ mod tests {
         qp.detach_mcast(group, 0).unwrap();
     }
 
-    #[test]
-    fn the_interface_is_not_known_before_init() {
-        let says = join(Gid::default(), Gid::from(Ipv4Addr::new(239, 1, 1, 1))).unwrap_err().to_string();
-        assert!(says.contains("INIT"), "{says}");
-        assert!(join(Gid::default(), Gid([0xff; 16])).expect("no IPv4 group").is_none());
-        assert!(join(Gid::default(), Gid::from(Ipv4Addr::new(10, 0, 0, 1))).expect("no group").is_none());
+    /// GID 1 of some table, of the interface with this number.
+    fn of_interface(kind: GidKind, netdev_index: u32) -> impl FnOnce() -> Result<GidEntry, VerbError> {
+        move || Ok(GidEntry { index: 1, gid: Gid([0xfe; 16]), kind, netdev_index })
+    }
+
+    fn unasked() -> Result<GidEntry, VerbError> {
+        panic!("IPv4 groups go by the address")
     }
 
     #[test]
-    fn only_ipv4_groups_are_joined_and_only_on_an_interface_of_this_machine() {
+    fn the_interface_is_not_known_before_init() {
+        for group in [Gid::from(Ipv4Addr::new(239, 1, 1, 1)), Gid([0xff; 16])] {
+            let says = join(Gid::default(), group, unasked).unwrap_err().to_string();
+            assert!(says.contains("INIT"), "{says}");
+        }
+        assert!(join(Gid::default(), Gid::from(Ipv4Addr::new(10, 0, 0, 1)), unasked).expect("no group").is_none());
+    }
+
+    #[test]
+    fn groups_are_joined_only_on_an_interface_of_this_machine() {
         let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
         let loopback = Gid::from(Ipv4Addr::LOCALHOST);
-        assert!(join(loopback, group).expect("the loopback interface takes groups").is_some());
-        assert!(join(Gid([0xfe; 16]), group).expect("no IPv4 interface").is_none());
-        assert!(join(loopback, Gid([0xff; 16])).expect("no IPv4 group").is_none());
+        assert!(join(loopback, group, unasked).expect("the loopback interface takes groups").is_some());
+        assert!(join(Gid([0xfe; 16]), group, unasked).expect("no IPv4 interface").is_none());
         // TEST-NET-1 (RFC 5737) is nobody's.
-        assert!(join(Gid::from(Ipv4Addr::new(192, 0, 2, 1)), group).is_err());
+        assert!(join(Gid::from(Ipv4Addr::new(192, 0, 2, 1)), group, unasked).is_err());
+    }
+
+    #[test]
+    fn a_group_of_ipv6_is_joined_by_the_interface_of_a_roce_v2_gid() {
+        let (local, group) = (Gid([0xfe; 16]), "ff12::7701".parse().unwrap());
+        for other in [of_interface(GidKind::Ib, 0), of_interface(GidKind::RoceV1, 1)] {
+            assert!(join(local, group, other).expect("there is no IP under it").is_none());
+        }
+        // No machine has so many interfaces.
+        assert!(join(local, group, of_interface(GidKind::RoceV2, i32::MAX.cast_unsigned())).is_err());
     }
 }

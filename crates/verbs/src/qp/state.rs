@@ -16,7 +16,7 @@ use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
 use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
 use crate::qp::multicast::{self, Membership};
-use crate::qp::{QpError, QueuePair, fresh_psn};
+use crate::qp::{Local, QpError, QueuePair, fresh_psn};
 use crate::transport::Transport;
 use crate::wr::send::Destination;
 
@@ -266,7 +266,11 @@ impl QueuePair {
         match self.keep().pd.provider() {
             // There is no interface under it.
             Provider::Soft => self.attach_joining(group, lid, |_, _| Ok(None)),
-            Provider::Kernel => self.attach_joining(group, lid, multicast::join),
+            Provider::Kernel => {
+                let (context, Local { port, gid_index, .. }) = (self.context(), self.local);
+                let entry = || context.query_gid_entry(port, gid_index);
+                self.attach_joining(group, lid, |local, group| multicast::join(local, group, entry))
+            }
         }
     }
 

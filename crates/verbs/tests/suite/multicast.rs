@@ -1,7 +1,10 @@
 //! Multicast: one datagram, a copy for every member.
 
 use crate::common::{Options, Side};
-use verbline_verbs::{Gid, QpError, RtrSpec, Transport, datagram::MULTICAST_QPN};
+use verbline_verbs::{
+    Gid, InitSpec, QpError, RtrSpec, Transport,
+    datagram::{AhSpec, MULTICAST_QPN},
+};
 
 fn member(device: &'static str, options: &Options, tag: u16) -> Side {
     let mut side = Side::new(device, options, tag);
@@ -61,4 +64,25 @@ fn only_ud_joins_and_only_groups() {
     assert!(matches!(error, QpError::NotTransport { is: Transport::Rc, asked: Transport::Ud, .. }), "{error}");
     let mut ud = Side::new("soft0", &Options::new(Transport::Ud), 0);
     assert!(matches!(ud.qp.attach_mcast("10.0.0.1".parse().unwrap(), 0), Err(QpError::Verb(_))));
+}
+
+#[test]
+fn a_group_of_ipv6_is_heard_too() {
+    let options = Options::new(Transport::Ud);
+    let group: Gid = "ff12::7701".parse().unwrap();
+    let by_ipv6 = |device, tag| {
+        let mut side = Side::new(device, &options, tag);
+        side.qp.to_reset().unwrap();
+        side.qp.to_init(&InitSpec::default()).unwrap();
+        side.qp.to_rtr(&RtrSpec::datagram()).unwrap();
+        side.qp.to_rts(&options.rts).unwrap();
+        side
+    };
+    let (mut sender, mut member) = (by_ipv6("soft0", 0), by_ipv6("soft1", 1));
+    let ah = sender.pd.create_ah(&AhSpec::to_gid(group)).unwrap();
+    sender.qp.set_destination(&ah, MULTICAST_QPN, sender.qp.endpoint().qkey).unwrap();
+    member.qp.attach_mcast(group, 0).unwrap();
+    assert_eq!(member.post_recvs(1), 1);
+    sender.send(b"to all");
+    assert_eq!(member.receive(1)[0].data(), b"to all");
 }
