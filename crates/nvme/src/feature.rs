@@ -18,8 +18,6 @@ pub const WRITE_ATOMICITY: u8 = 0x0A;
 pub const ASYNC_EVENTS: u8 = 0x0B;
 /// Keep Alive Timer.
 pub const KEEP_ALIVE: u8 = 0x0F;
-/// Host Identifier.
-pub const HOST_IDENTIFIER: u8 = 0x81;
 
 /// The queues that a host asks for, or is given: each number is less one on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,8 +43,6 @@ impl ReadWrite {
 
 /// Length of a range of Dataset Management, bytes.
 pub const DSM_RANGE_BYTES: usize = 16;
-/// Ranges of a Dataset Management, at most.
-pub const DSM_RANGES_MAX: usize = 256;
 /// Dword 11 of Dataset Management: the ranges may be given back.
 pub const DSM_DEALLOCATE: u32 = 1 << 2;
 

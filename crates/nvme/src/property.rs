@@ -14,8 +14,6 @@ pub const VS: u32 = 0x08;
 pub const CC: u32 = 0x14;
 /// Controller Status, 4 bytes.
 pub const CSTS: u32 = 0x1C;
-/// NVM Subsystem Reset, 4 bytes.
-pub const NSSR: u32 = 0x20;
 
 /// CC: the controller is to work.
 pub const CC_ENABLE: u32 = 1;

@@ -80,8 +80,6 @@ impl Status {
     ///
     /// [`Response::invalid_parameter`]: crate::Response::invalid_parameter
     pub const CONNECT_INVALID_PARAMETERS: Status = Status(0x182);
-    /// Connect Restart Discovery.
-    pub const CONNECT_RESTART_DISCOVERY: Status = Status(0x183);
     /// Connect Invalid Host.
     pub const CONNECT_INVALID_HOST: Status = Status(0x184);
     /// Authentication Required: of any command on a queue that is not authenticated.
