@@ -6,6 +6,7 @@
 //! needs it. There is at most one note for each [`Lack`], however many lcores or pools it concerns.
 //! `docs/machines.md` lists them all.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -111,9 +112,9 @@ impl Serialize for Note {
 }
 
 /// `pool.a, pool.b and pool.c`.
-pub(crate) fn listed(names: &[String]) -> String {
+pub(crate) fn listed<S: Borrow<str>>(names: &[S]) -> String {
     match names {
-        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        [first @ .., last] if !first.is_empty() => [&first.join(", "), last.borrow()].join(" and "),
         names => names.concat(),
     }
 }
@@ -124,10 +125,10 @@ mod tests {
 
     #[test]
     fn names_are_listed_with_commas_and_one_and() {
-        let list = |names: &[&str]| listed(&names.iter().map(|name| format!("pool.{name}")).collect::<Vec<_>>());
+        let list = |names: &[&str]| listed(names);
         assert_eq!(
             [list(&[]), list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
-            ["", "pool.a", "pool.a and pool.b", "pool.a, pool.b and pool.c"]
+            ["", "a", "a and b", "a, b and c"]
         );
     }
 }

@@ -17,10 +17,11 @@ use crate::choices::Transport;
 use crate::diag::sink::Sink;
 use crate::ids::{Consumer, PortId, StageId, Target};
 use crate::limits::TIMERS_MAX;
+use crate::machine::note::listed;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
-use crate::sums::send_offers::{self, listed};
+use crate::sums::send_offers;
 use crate::sums::sum::{Limit, Sum};
 
 /// Of each stage, whether it asks for operations over each of its outputs.

@@ -5,6 +5,7 @@ use crate::check::refs::{Hop, Links};
 use crate::choices::Transport;
 use crate::diag::sink::Sink;
 use crate::ids::{Consumer, PortId, Target};
+use crate::machine::note::listed;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
@@ -65,13 +66,5 @@ fn check_port(port: &RawPort, options: &[SendOption], what: &str, hop: Hop, sink
         )
         .related(hop.span, what)
         .help("write `transport = \"rc\"`");
-    }
-}
-
-/// `a, b and c`.
-pub(super) fn listed(words: &[&str]) -> String {
-    match words {
-        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
-        words => words.concat(),
     }
 }
