@@ -73,6 +73,7 @@ const NO_READS: &str = "only a reliable connection carries READs and atomics";
 
 pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     let Some(transport) = &port.transport else { return };
+    check_retries(port, transport, sink);
     for (key, span) in port.attributes.given() {
         let Some(place) = PLACES.iter().find(|place| place.key == key) else { continue };
         let (name, word) = (&port.head.name, transport_word(transport.value));
@@ -98,6 +99,17 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     if let Some(field) = port.attributes.max_rd_atomic.as_ref().filter(|_| port.ops_depth_wr.value == 0) {
         let message = format!("`max_rd_atomic` has no effect: port.{} carries out no operations", port.head.name);
         sink.warn("no-effect", field.span, message).help("remove it, or add `ops_depth_wr`");
+    }
+}
+
+/// Only a reliable connection sends again.
+fn check_retries(port: &RawPort, transport: &Field<Transport>, sink: &mut Sink) {
+    let word = transport_word(transport.value);
+    for (key, span) in port.retries.given().filter(|_| transport.value != Rc) {
+        sink.error("rc-only-key", span, format!("`{key}` is for RC; port.{} is {word}", port.head.name))
+            .related(transport.span, "its transport")
+            .note(format!("{word} sends nothing again: what is lost is lost"))
+            .help("remove it, or write `transport = \"rc\"`");
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) mod ports;
 pub(crate) mod prepended;
 pub(crate) mod refs;
 pub(crate) mod regions;
-pub(crate) mod retries;
 mod rings;
 mod sends;
 mod sizes;

@@ -8,7 +8,6 @@ use crate::check::connections;
 use crate::check::listeners;
 use crate::check::refs::Links;
 use crate::check::regions;
-use crate::check::retries;
 use crate::check::sends;
 use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::diag::sink::Sink;
@@ -92,7 +91,6 @@ impl Check<'_, '_> {
         connections::check(port, self.catalog, self.sink);
         self.receive();
         regions::check_port(port, self.sink);
-        retries::check(port, self.sink);
         attributes::check(port, self.sink);
         alternate::check(port, self.sink);
         self.device();
