@@ -1,7 +1,7 @@
 //! One sum of what can complete into an lcore's queue: what `--explain` shows, what the queue is
 //! made as deep as, and what a depth of the plan's own is held against.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{Loader, Plan};
 
 /// A port of each kind, alone on its lcore, and what completes into its queue.
@@ -34,10 +34,8 @@ fn text(port: &str) -> String {
 }
 
 fn load(port: &str, depth: Option<u32>) -> Result<Plan, verbline_plan::Diagnostics> {
-    let mut catalog = catalog();
-    catalog.app = None;
     let sets = depth.map(|depth| format!("lcore.one.cq_depth_wc={depth}"));
-    Loader::new(catalog, machine()).sets(sets).load_str("plan.toml", &text(port))
+    Loader::new(catalog_with([]), machine()).sets(sets).load_str("plan.toml", &text(port))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What follows from a fault is not told as a fault of its own, what `--set` broke points at the
 //! flag, and advice fits the port that it is for.
 
-use crate::common::{GOOD, catalog, loader, machine};
+use crate::common::{GOOD, catalog_with, loader, machine};
 use verbline_plan::{Diagnostics, Loader, Plan};
 
 /// A server and its client on the software RNIC.
@@ -44,9 +44,7 @@ next = "port.clients"
 "#;
 
 fn load_text(text: &str, sets: &[&str]) -> Result<Plan, Diagnostics> {
-    let mut catalog = catalog();
-    catalog.app = None;
-    Loader::new(catalog, machine()).sets(sets.iter().copied()).load_str("plan.toml", text)
+    Loader::new(catalog_with([]), machine()).sets(sets.iter().copied()).load_str("plan.toml", text)
 }
 
 fn load(sets: &[&str]) -> Result<Plan, Diagnostics> {

@@ -1,7 +1,7 @@
 //! What stages need of the plan beside memory and packets: operations over an output, timers, and
 //! rights of regions. What is not offered is refused, at its place.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{
     Asked, Loader, Needs, OperationKind, OutputOperations, Plan, RegionNeed, Rights, SendsNeed, StageKind, StageSpec,
 };
@@ -70,10 +70,8 @@ fn load(sets: &[&str]) -> Result<Plan, verbline_plan::Diagnostics> {
         timers: 1,
         ..StageSpec::default()
     };
-    let mut catalog = catalog();
-    catalog.app = None;
-    catalog.kinds.push(StageKind { name: "client", spec, needs: Some(needs) });
-    Loader::new(catalog, machine()).sets(sets.iter().copied()).load_str("plan.toml", PLAN)
+    let client = StageKind { name: "client", spec, needs: Some(needs) };
+    Loader::new(catalog_with([client]), machine()).sets(sets.iter().copied()).load_str("plan.toml", PLAN)
 }
 
 #[test]
@@ -141,9 +139,7 @@ fn an_unreliable_connection_has_no_reads() {
         operations: &[OutputOperations { output: "to", kinds: KINDS }],
         ..StageSpec::default()
     };
-    let mut catalog = catalog();
-    catalog.app = None;
-    catalog.kinds.push(StageKind { name: "client", spec, needs: None });
+    let catalog = catalog_with([StageKind { name: "client", spec, needs: None }]);
     let faults = Loader::new(catalog, machine()).load_str("plan.toml", &(text + &other)).expect_err("it is refused");
     let fault = faults.errors().find(|fault| fault.code() == "no-operations").unwrap_or_else(|| panic!("{faults}"));
     assert!(fault.message().contains("port.servers is UC, which has no RDMA READs"), "{faults}");

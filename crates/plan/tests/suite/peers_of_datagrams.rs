@@ -1,6 +1,6 @@
 //! UD ports with several peers: groups that they send to, and senders that they answer.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{Diagnostics, Loader, Plan, StageKind, StageSpec};
 
 const PLAN: &str = r#"
@@ -29,11 +29,9 @@ out = { to = "port.server" }
 "#;
 
 fn load(text: &str) -> Result<Plan, Diagnostics> {
-    let mut catalog = catalog();
-    catalog.app = None;
     let spec = StageSpec { outputs: &["to"], ..StageSpec::default() };
-    catalog.kinds.push(StageKind { name: "echo", spec, needs: None });
-    Loader::new(catalog, machine()).load_str("plan.toml", text)
+    let echo = StageKind { name: "echo", spec, needs: None };
+    Loader::new(catalog_with([echo]), machine()).load_str("plan.toml", text)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Headers that stages put in front of packets: what the headroom must hold, and how long that
 //! makes what a port sends.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{Diagnostics, Loader, OutputPrepends, Plan, StageKind, StageSpec};
 
 /// Two ways to one port: by two stages over a ring, and by one stage.
@@ -63,19 +63,17 @@ out = { to = "port.out" }
 "#;
 
 fn load(text: &str) -> Result<Plan, Diagnostics> {
-    let mut catalog = catalog();
-    catalog.app = None;
     let kinds: [(_, &[_], &[_]); 3] = [
         ("inner", &["a", "b"], &[OutputPrepends { output: "a", bytes: 8 }]),
         ("outer", &["to"], &[OutputPrepends { output: "to", bytes: 40 }]),
         ("other", &["to"], &[OutputPrepends { output: "to", bytes: 20 }]),
     ];
-    catalog.kinds.extend(kinds.map(|(name, outputs, prepends)| StageKind {
+    let kinds = kinds.map(|(name, outputs, prepends)| StageKind {
         name,
         spec: StageSpec { outputs, prepends, ..StageSpec::default() },
         needs: None,
-    }));
-    Loader::new(catalog, machine()).load_str("plan.toml", text)
+    });
+    Loader::new(catalog_with(kinds), machine()).load_str("plan.toml", text)
 }
 
 #[test]

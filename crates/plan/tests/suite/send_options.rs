@@ -1,7 +1,7 @@
 //! Ports that send packets as stages ask, and where packets come back to: what a stage asks for and
 //! its port does not do is refused at its place.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{Catalog, Diagnostics, Loader, OutputSends, Plan, SendOption, StageKind, StageSpec, Target};
 
 const PLAN: &str = r#"
@@ -46,10 +46,7 @@ out = { to = "port.out" }
 
 fn desks(options: &'static [OutputSends]) -> Catalog {
     let spec = StageSpec { outputs: &["to"], source: true, sends: options, ..StageSpec::default() };
-    let mut catalog = catalog();
-    catalog.app = None;
-    catalog.kinds.push(StageKind { name: "desk", spec, needs: None });
-    catalog
+    catalog_with([StageKind { name: "desk", spec, needs: None }])
 }
 
 const ALL: &[OutputSends] = &[OutputSends {

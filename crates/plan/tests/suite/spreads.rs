@@ -1,14 +1,12 @@
 //! Plans that fan out and in: what is derived for them, their sums, and how they are drawn.
 
-use crate::common::{catalog, machine};
+use crate::common::{catalog_with, machine};
 use verbline_plan::{Loader, Plan, Producer, SpreadBy, StageKind, StageSpec, Target};
 
 /// With a kind that makes packets, and has one output.
 fn loader() -> Loader {
-    let mut catalog = catalog();
     let spec = StageSpec { outputs: &["made"], source: true, ..StageSpec::default() };
-    catalog.kinds.push(StageKind { name: "gen", spec, needs: None });
-    Loader::new(catalog, machine())
+    Loader::new(catalog_with([StageKind { name: "gen", spec, needs: None }]), machine())
 }
 
 /// Two lcores receive, and share what comes out over two workers, the second on a third lcore.

@@ -26,6 +26,13 @@ pub(crate) fn catalog() -> Catalog {
     }
 }
 
+/// The same for plans that name no app, with these kinds besides.
+pub(crate) fn catalog_with(kinds: impl IntoIterator<Item = StageKind>) -> Catalog {
+    let mut catalog = Catalog { app: None, ..catalog() };
+    catalog.kinds.extend(kinds);
+    catalog
+}
+
 /// Four CPUs, hugepages to spare, nothing locked down.
 pub(crate) fn machine() -> Machine {
     Machine {
