@@ -28,7 +28,7 @@ impl Line {
     /// the next line there.
     pub(super) fn fit(&self, columns: usize) -> String {
         let width = columns.saturating_sub(1);
-        let mut line = cut_name(&self.plan, (width / 3).max(8));
+        let mut line = fitted(&self.plan, (width / 3).max(8));
         append(&mut line, &FormattedDuration(self.elapsed).to_string(), width);
         if let Some(length) = self.length.filter(|_| columns >= BAR_FROM_COLUMNS) {
             append(&mut line, &bar(self.elapsed, length), width);
@@ -71,10 +71,11 @@ fn columns_of(text: &str) -> usize {
     text.chars().count()
 }
 
-fn cut_name(name: &str, most: usize) -> String {
-    match columns_of(name) <= most {
-        true => name.to_owned(),
-        false => name.chars().take(most - 1).chain(['…']).collect(),
+/// `text` in at most `width` columns.
+pub(super) fn fitted(text: &str, width: usize) -> String {
+    match columns_of(text) <= width {
+        true => text.to_owned(),
+        false => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 

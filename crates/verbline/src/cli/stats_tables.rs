@@ -10,7 +10,7 @@ use verbline_operate::protocol::Hello;
 use super::figures::{count, duration, percent, rate};
 use super::output::labelled;
 use super::stage_text::times_within;
-use super::tables::table;
+use super::tables::{mean, table};
 use super::visible::visible_name;
 
 /// How counters are shown.
@@ -234,8 +234,4 @@ fn drops(shown: &Shown<'_>, counts: &Seen) -> String {
         return format!("{}\n", labelled("drops", "none"));
     }
     format!("\n{}\n", table(["dropped at", "reason", &shown.head("packets")], 2, rows.into_iter()))
-}
-
-fn mean(sum: u64, of: u64) -> String {
-    if of == 0 { "-".to_owned() } else { format!("{:.1}", sum as f64 / of as f64) }
 }

@@ -162,6 +162,7 @@ pub(super) fn drops(drops: &[DropReport]) -> String {
     table(["dropped at", "reason", "packets"], 2, rows)
 }
 
-fn mean(sum: u64, of: u64) -> String {
+/// As many as come to each, e.g. `31.5`; `-` where there is none to divide by.
+pub(super) fn mean(sum: u64, of: u64) -> String {
     if of == 0 { NONE.to_owned() } else { format!("{:.1}", sum as f64 / of as f64) }
 }

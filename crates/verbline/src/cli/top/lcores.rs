@@ -5,8 +5,9 @@ use verbline_operate::awake::{Shares, why_awake};
 use verbline_operate::client_report::Lcore;
 
 use super::super::figures::{percent, rate};
+use super::super::line::fitted;
 use super::super::visible::visible_name;
-use super::palette::{Meaning, Palette, fitted};
+use super::palette::{Meaning, Palette};
 use super::state::{Mark, Shown};
 
 /// Columns of a bar.

@@ -41,11 +41,3 @@ impl Palette {
         colour.filter(|_| self.is_coloured).map_or(style, |colour| style.fg(colour))
     }
 }
-
-/// `text` in at most `width` columns.
-pub(crate) fn fitted(text: &str, width: usize) -> String {
-    match text.chars().count() > width {
-        true => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
-}

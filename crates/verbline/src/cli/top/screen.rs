@@ -8,10 +8,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::super::figures::{duration, rate};
+use super::super::line::fitted;
 use super::super::visible::visible_name;
 use super::grid::{Grid, View};
 use super::lcores;
-use super::palette::{Meaning, Palette, fitted};
+use super::palette::{Meaning, Palette};
 use super::state::{Mark, Shown, State};
 
 const HELP: &[(&str, &str)] = &[
