@@ -9,9 +9,8 @@ use verbline_operate::client::{Client, ClientError};
 use verbline_operate::{CaptureAsk, FilterAsk};
 use verbline_roce::wire::{self, Rc, Segment, SendEnd, ip};
 
-use crate::common::Served;
+use crate::common::{PATIENCE, Served, once_free};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const ETHERNET_BYTES: usize = 14;
 
 fn begun(served: &Served, ask: CaptureAsk) -> (Vec<String>, Blocks) {
@@ -275,18 +274,10 @@ fn what_can_not_be_captured_is_refused_with_what_can() {
 /// Waits until a capture can begin. Says how long that took.
 fn await_free(served: &Served) -> Duration {
     let from = Instant::now();
-    loop {
-        match Client::connect(&served.socket()).unwrap().capture(CaptureAsk::default()) {
-            Ok((_, mut blocks)) => {
-                assert_eq!(next(&mut blocks).kind, BlockKind::Head);
-                return from.elapsed();
-            }
-            Err(ClientError::Refused(why)) if why.code == "busy" => {}
-            Err(error) => panic!("{error}"),
-        }
-        assert!(from.elapsed() < PATIENCE, "the capture has not ended");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let connect = || Client::connect(&served.socket()).unwrap();
+    let (_, mut blocks) = once_free(|| connect().capture(CaptureAsk::default()));
+    assert_eq!(next(&mut blocks).kind, BlockKind::Head);
+    from.elapsed()
 }
 
 #[test]
@@ -330,14 +321,9 @@ fn a_capture_ends_with_its_run_and_has_all_until_then() {
 
 #[test]
 fn a_client_that_takes_nothing_does_not_keep_the_end_of_a_run_waiting() {
-    let mut served = Served::new("");
+    let served = Served::new("");
     let (_, blocks) = begun(&served, CaptureAsk::default());
-    std::thread::sleep(Duration::from_millis(400));
-    served.running.take().unwrap().stop().unwrap();
-    let from = Instant::now();
-    drop(served);
-    assert!(from.elapsed() < Duration::from_secs(10), "{:?}", from.elapsed());
-    drop(blocks);
+    served.assert_ends_beside(blocks);
 }
 
 #[test]

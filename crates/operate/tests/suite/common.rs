@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use verbline_engine::{Next, OutId, Outputs, Registry, Running, Runtime, Stage, StageSpec, Tick};
 use verbline_mem::Batch;
+use verbline_operate::client::ClientError;
 use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceSettings};
 use verbline_plan::{Loader, Machine, Plan};
 
@@ -135,6 +136,23 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
+/// Long enough for any machine; what is waited for comes soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `begin` gives as soon as the run is no longer busy with the one before.
+pub(crate) fn once_free<T>(begin: impl Fn() -> Result<T, ClientError>) -> T {
+    let from = Instant::now();
+    loop {
+        match begin() {
+            Ok(begun) => return begun,
+            Err(ClientError::Refused(why)) if why.code == "busy" => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(from.elapsed() < PATIENCE, "the one before has not ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 pub(crate) fn plan(more: &str) -> Plan {
     let text = format!("{PLAN}{more}");
     let plan = Loader::new(registry().catalog(), Machine::detect()).load_str("rig.toml", &text);
@@ -178,11 +196,21 @@ impl Served {
         self.operate.socket().unwrap().to_owned()
     }
 
+    /// Insists that the end does not wait for a client that takes nothing of `stalled`.
+    pub(crate) fn assert_ends_beside<T>(mut self, stalled: T) {
+        std::thread::sleep(Duration::from_millis(400));
+        self.running.take().unwrap().stop().unwrap();
+        let from = Instant::now();
+        drop(self);
+        assert!(from.elapsed() < Duration::from_secs(10), "{:?}", from.elapsed());
+        drop(stalled);
+    }
+
     /// Insists that the run is as good as one that nobody looked at.
     pub(crate) fn assert_undisturbed(mut self) {
         let running = self.running.take().unwrap();
         // A quick test may be over before the first packet is.
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while running.snapshot().stages[1].packets_in == 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }

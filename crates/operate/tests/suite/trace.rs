@@ -12,9 +12,8 @@ use verbline_operate::trace::summary::Summary;
 use verbline_operate::trace::{Analysis, Wanted};
 use verbline_operate::{FilterAsk, TraceAsk};
 
-use crate::common::{IS_AWAITED, IS_OPEN, Served};
+use crate::common::{IS_AWAITED, IS_OPEN, PATIENCE, Served, once_free};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const WANTED: Wanted = Wanted { at: None, above_ns: 0, packets: u64::MAX, first: 1000, slowest: 3, last_ns: None };
 
 fn begun(served: &Served, ask: TraceAsk) -> (Analysis, Events) {
@@ -189,16 +188,7 @@ fn a_run_has_one_trace_at_a_time_beside_its_capture_and_both_end() {
 
 /// Begins a trace as soon as the one before has ended.
 fn await_trace(served: &Served) -> Events {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match Client::connect(&served.socket()).unwrap().trace(TraceAsk::default()) {
-            Ok((_, events)) => return events,
-            Err(ClientError::Refused(why)) if why.code == "busy" => {}
-            Err(error) => panic!("{error}"),
-        }
-        assert!(Instant::now() < deadline, "the trace has not ended");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    once_free(|| Client::connect(&served.socket()).unwrap().trace(TraceAsk::default())).1
 }
 
 #[test]
@@ -211,12 +201,7 @@ fn a_trace_ends_with_its_run_and_a_client_that_takes_nothing_keeps_nobody() {
     assert!(summary.packets > 0 && summary.lost_turns["main"] == 0, "{summary:?}");
     drop(served);
 
-    let mut served = Served::new("");
+    let served = Served::new("");
     let (_, stalled) = begun(&served, TraceAsk::default());
-    std::thread::sleep(Duration::from_millis(400));
-    served.running.take().unwrap().stop().unwrap();
-    let from = Instant::now();
-    drop(served);
-    assert!(from.elapsed() < Duration::from_secs(10), "{:?}", from.elapsed());
-    drop(stalled);
+    served.assert_ends_beside(stalled);
 }
