@@ -1,4 +1,5 @@
-//! What the pictures of docs/performance share: their colours, their legend and their axes' labels.
+//! What the pictures of docs/performance and of the page beside peers share: their colours, their
+//! legend and their axes' labels.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

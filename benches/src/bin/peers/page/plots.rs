@@ -1,19 +1,18 @@
 //! The plots, as SVG.
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use verbline_benches::drawing::{Drawn, FAINT, FONT, INK};
 
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
 
-pub(super) const FONT: &str = "system-ui, sans-serif";
 /// The size that is asked for and the one that is drawn differ: plotters divides by 1.24.
-pub(super) const LARGE: u32 = 17;
+const LARGE: u32 = 17;
 const SMALL: u32 = 15;
 /// Room for a row's name to the left of a plot over the whole width.
 pub(super) const LEFT: u32 = 236;
-pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
-pub(super) const FAINT: RGBColor = RGBColor(208, 215, 222);
 const MET: RGBColor = RGBColor(17, 99, 41);
 const MISSED: RGBColor = RGBColor(180, 35, 24);
 pub(super) const OURS: RGBColor = RGBColor(9, 105, 218);
@@ -34,16 +33,48 @@ pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     let values = values.filter(|value| value.is_finite() && *value > 0.0);
     let [least, most] = values.fold([0.5, 2.0f64], |[least, most], value| [value.min(least), value.max(most)]);
     let (least, most) = (least.log2().floor(), most.log2().ceil());
+    drawn(|svg| draw_ratios(svg, rows, least..most))
+}
+
+/// What `draw` makes of an empty picture.
+pub(super) fn drawn(draw: impl FnOnce(&mut String) -> Drawn<()>) -> Result<String, RunError> {
     let mut svg = String::new();
-    let height = 74 + 28 * rows.len() as u32;
-    draw_ratios(&mut svg, height, rows, least..most).map_err(|error| RunError::Plot(error.to_string()))?;
+    draw(&mut svg).map_err(|error| RunError::Plot(error.to_string()))?;
     Ok(svg)
 }
 
-pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
+/// The chart of a plot with a line a row.
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn {
-    let area = SVGBackend::with_string(svg, (1100, height)).into_drawing_area();
+/// Its axis, which is below it.
+pub(super) fn draw_axis(
+    chart: &mut Chart<'_, '_>,
+    name: &str,
+    labels: usize,
+    label: &dyn Fn(&f64) -> String,
+) -> Drawn<()> {
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .x_labels(labels)
+        .x_label_formatter(label)
+        .x_desc(name)
+        .axis_desc_style((FONT, LARGE, &INK))
+        .label_style((FONT, LARGE, &INK))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .draw()?;
+    Ok(())
+}
+
+/// The style of a text that has `side` at its place.
+pub(super) fn label(side: HPos) -> TextStyle<'static> {
+    TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
+}
+
+fn draw_ratios(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn<()> {
+    let area = SVGBackend::with_string(svg, (1100, 74 + 28 * rows.len() as u32)).into_drawing_area();
     let lines = rows.len() as f64;
     let mut chart = ChartBuilder::on(&area)
         .margin_right(124)
@@ -53,20 +84,9 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         .build_cartesian_2d(span.clone(), lines..0.0)?;
     // Whole powers of two on the axis: one grid line each.
     let powers = (span.end - span.start) as usize + 1;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .disable_y_axis()
-        .x_labels(powers)
-        .x_label_formatter(&|power| power_of_two(*power))
-        .x_desc("ours ÷ peer (dot: ratio of the medians; bar: least to greatest of the rounds; tick: goal)")
-        .axis_desc_style((FONT, LARGE, &INK))
-        .label_style((FONT, LARGE, &INK))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(FAINT)
-        .draw()?;
+    let name = "ours ÷ peer (dot: ratio of the medians; bar: least to greatest of the rounds; tick: goal)";
+    draw_axis(&mut chart, name, powers, &|power| power_of_two(*power))?;
     chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, lines)], GOAL.stroke_width(1))])?;
-    let name = TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
     for (index, result) in rows.iter().enumerate() {
         let y = index as f64 + 0.5;
         let colour = match result.row.goal {
@@ -84,7 +104,7 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         let ratio = result.ratio();
         chart.draw_series([Circle::new((ratio.log2(), y), 5, colour.filled())])?;
         let (_, at) = chart.backend_coord(&(span.start, y));
-        area.draw(&Text::new(result.row.name, (LEFT as i32 - 8, at), name.clone()))?;
+        area.draw(&Text::new(result.row.name, (LEFT as i32 - 8, at), label(HPos::Right)))?;
         let sign = match result.row.goal {
             Goal::RatioAtMost(goal) => format!("{ratio:.2} (≤ {goal})"),
             Goal::RatioAtLeast(goal) => format!("{ratio:.2} (≥ {goal})"),
@@ -107,13 +127,10 @@ pub(super) fn curve(result: &RowResult) -> Result<String, RunError> {
     let points: Vec<(f64, f64)> =
         serde_json::from_value(result.extra["points"].clone()).map_err(|error| RunError::Plot(error.to_string()))?;
     let name = |key: &str| result.extra[key].as_str().unwrap_or_default().to_owned();
-    let mut svg = String::new();
-    draw_curve(&mut svg, &points, &name("x"), &name("y"), result.row.goal)
-        .map_err(|error| RunError::Plot(error.to_string()))?;
-    Ok(svg)
+    drawn(|svg| draw_curve(svg, &points, &name("x"), &name("y"), result.row.goal))
 }
 
-fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &str, goal: Goal) -> Drawn {
+fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &str, goal: Goal) -> Drawn<()> {
     let area = SVGBackend::with_string(svg, (520, 320)).into_drawing_area();
     let powers: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.log2(), *y)).collect();
     let (first, last) = (powers.first().map_or(0.0, |point| point.0), powers.last().map_or(1.0, |point| point.0));

@@ -1,9 +1,10 @@
 //! Tick-to-trade's plots: its percentiles at each rate, and the share of each step.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
+use verbline_benches::drawing::Drawn;
 
-use super::plots::{Drawn, FAINT, FONT, INK, LARGE, LEFT};
+use super::plots::{LEFT, draw_axis, drawn, label};
 use crate::error::RunError;
 use crate::row::{RowResult, rounded};
 
@@ -19,7 +20,7 @@ pub(super) fn latencies(rows: &[&RowResult]) -> Result<String, RunError> {
     drawn(|svg| draw_latencies(svg, rows, span))
 }
 
-fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn {
+fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn<()> {
     let area = SVGBackend::with_string(svg, (WIDTH, 74 + 28 * rows.len() as u32)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin_right(124)
@@ -27,18 +28,9 @@ fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f
         .x_label_area_size(56)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(span.clone(), rows.len() as f64..0.0)?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .disable_y_axis()
-        .x_labels((span.end - span.start) as usize + 1)
-        .x_label_formatter(&|power| format!("{}", rounded(10f64.powf(*power))))
-        .x_desc("µs (dot: median of the rounds; bar: least to greatest)")
-        .axis_desc_style((FONT, LARGE, &INK))
-        .label_style((FONT, LARGE, &INK))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(FAINT)
-        .draw()?;
+    let (name, powers) =
+        ("µs (dot: median of the rounds; bar: least to greatest)", (span.end - span.start) as usize + 1);
+    draw_axis(&mut chart, name, powers, &|power| format!("{}", rounded(10f64.powf(*power))))?;
     for (index, row) in rows.iter().enumerate() {
         let y = index as f64 + 0.5;
         let log = |us: f64| us.max(f64::MIN_POSITIVE).log10().clamp(span.start, span.end);
@@ -61,7 +53,7 @@ pub(super) fn shares(rows: &[&RowResult]) -> Result<String, RunError> {
     drawn(|svg| draw_shares(svg, &runs))
 }
 
-fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn {
+fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn<()> {
     let area = SVGBackend::with_string(svg, (WIDTH, 106 + 44 * runs.len() as u32)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin_right(24)
@@ -69,18 +61,7 @@ fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn {
         .x_label_area_size(56)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(0.0..100.0, runs.len() as f64..0.0)?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .disable_y_axis()
-        .x_labels(11)
-        .x_label_formatter(&|percent| format!("{percent:.0}"))
-        .x_desc("% of the mean time from tick to order")
-        .axis_desc_style((FONT, LARGE, &INK))
-        .label_style((FONT, LARGE, &INK))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(FAINT)
-        .draw()?;
+    draw_axis(&mut chart, "% of the mean time from tick to order", 11, &|percent| format!("{percent:.0}"))?;
     for (index, run) in runs.iter().enumerate() {
         let (top, bottom) = (index as f64 + 0.15, index as f64 + 0.85);
         let mut from = 0.0;
@@ -114,14 +95,4 @@ fn steps(run: &RowResult) -> Vec<(&'static str, f64)> {
     let shares = &run.extra["shares"];
     let percent = |step: &'static str| Some((step, 100.0 * shares.get(step)?.as_f64()?));
     tick_to_trade::stages::STEPS.into_iter().filter_map(percent).collect()
-}
-
-fn label(side: HPos) -> TextStyle<'static> {
-    TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
-}
-
-fn drawn(draw: impl FnOnce(&mut String) -> Drawn) -> Result<String, RunError> {
-    let mut svg = String::new();
-    draw(&mut svg).map_err(|error| RunError::Plot(error.to_string()))?;
-    Ok(svg)
 }
