@@ -102,22 +102,8 @@ impl Drop for Meter {
 /// # Panics
 /// If the plan is wrong or the run fails.
 pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration) -> Point {
-    let [near, far] = cpus();
-    let plan = format!(
-        "{}\
-         lcore.near = {{ cpu = {}, idle = \"poll\" }}\n\
-         lcore.far = {{ cpu = {}, {policy} }}\n\
-         stage.source = {{ use = \"arrivals\", lcore = \"near\", pool = \"packets\", out = {{ out = \"port.tx\" }} }}\n\
-         port.tx = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.rx\", \
-         tx_depth_wr = 256 }}\n\
-         port.rx = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", peer = \"port.tx\", \
-         rx_depth_wr = 512, next = \"stage.meter\" }}\n\
-         stage.meter = {{ use = \"meter\", lcore = \"far\" }}\n",
-        preamble(8192),
-        near.id,
-        far.id,
-    );
-    measure(&plan, &[("arrivals", gaps_ns)], warm_up, time)
+    let ways = way("arrivals", "tx", "rx", "", "stage.meter");
+    measure(&plan(policy, &ways), &[("arrivals", gaps_ns)], warm_up, time)
 }
 
 /// Runs the policy on a stream that nobody waits for, beside solicited requests: what is measured
@@ -132,30 +118,36 @@ pub fn beside_stream(
     warm_up: Duration,
     time: Duration,
 ) -> Point {
+    let ways =
+        way("stream", "bulk", "taken", "", "drop") + &way("requests", "tx", "rx", ", solicited = true", "stage.meter");
+    measure(&plan(policy, &ways), &[("stream", stream_gaps_ns), ("requests", request_gaps_ns)], warm_up, time)
+}
+
+/// A source on lcore `near`, and its connection to `far`; `keys`: more of its sending port.
+fn way(source: &str, tx: &str, rx: &str, keys: &str, next: &str) -> String {
+    format!(
+        "stage.{source} = {{ use = \"{source}\", lcore = \"near\", pool = \"packets\", \
+         out = {{ out = \"port.{tx}\" }} }}\n\
+         port.{tx} = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.{rx}\", \
+         tx_depth_wr = 256{keys} }}\n\
+         port.{rx} = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", \
+         peer = \"port.{tx}\", rx_depth_wr = 512, next = \"{next}\" }}\n"
+    )
+}
+
+/// A plan of these ways, whose lcore `far` has the policy and the meter.
+fn plan(policy: &str, ways: &str) -> String {
     let [near, far] = cpus();
-    let way = |source: &str, tx: &str, rx: &str, keys: &str, next: &str| {
-        format!(
-            "stage.{source} = {{ use = \"{source}\", lcore = \"near\", pool = \"packets\", \
-             out = {{ out = \"port.{tx}\" }} }}\n\
-             port.{tx} = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.{rx}\", \
-             tx_depth_wr = 256{keys} }}\n\
-             port.{rx} = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", \
-             peer = \"port.{tx}\", rx_depth_wr = 512, next = \"{next}\" }}\n"
-        )
-    };
-    let plan = format!(
+    format!(
         "{}\
          lcore.near = {{ cpu = {}, idle = \"poll\" }}\n\
          lcore.far = {{ cpu = {}, {policy} }}\n\
-         {}{}\
+         {ways}\
          stage.meter = {{ use = \"meter\", lcore = \"far\" }}\n",
         preamble(8192),
         near.id,
         far.id,
-        way("stream", "bulk", "taken", "", "drop"),
-        way("requests", "tx", "rx", ", solicited = true", "stage.meter"),
-    );
-    measure(&plan, &[("stream", stream_gaps_ns), ("requests", request_gaps_ns)], warm_up, time)
+    )
 }
 
 /// Runs a plan with these sources, and gives what lcore `far` did and what its meter measured.

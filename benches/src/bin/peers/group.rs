@@ -25,6 +25,11 @@ pub(crate) struct Plot {
 }
 
 impl Group {
+    /// A group that is no curve, of figures that vary.
+    pub(crate) fn new(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
+        Group { name, contenders, rows, rounds: None, plot: None }
+    }
+
     /// Whether one of these rows is in it; none asks for all.
     pub(crate) fn has(&self, names: &[String]) -> bool {
         self.rows.iter().any(|row| asked_for(row, names))

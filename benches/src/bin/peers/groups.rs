@@ -55,23 +55,15 @@ pub(crate) fn all() -> Vec<Group> {
     all
 }
 
-fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
-    Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal, ratio: None }
-}
-
-fn group(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
-    Group { name, contenders, rows, rounds: None, plot: None }
-}
-
 fn one_way() -> Group {
     const UCX: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_lat -s 64 -n 1000000" }];
     let what = "a 64-byte RC SEND one way between two lcores, software RNIC";
     let against = |name, peer, peer_name, goal| Row {
         what,
         peer_name,
-        ..row(name, "ns", Figure(0, "ns"), Figure(peer, "ns"), goal)
+        ..Row::new(name, "ns", Figure(0, "ns"), Figure(peer, "ns"), goal)
     };
-    group(
+    Group::new(
         "one-way",
         vec![
             Contender::ours("one-way 64"),
@@ -89,14 +81,14 @@ fn one_way() -> Group {
 
 fn send_rate() -> Group {
     const UCX: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_bw -s 64 -n 4000000" }];
-    group(
+    Group::new(
         "rate",
         vec![Contender::ours("send-rate 64"), ucx::contender("UCX am_bw", UCX)],
         vec![Row {
             what: "64-byte RC SENDs a second between two lcores",
             peer_name: "UCX posix am_bw",
             scale: 1e6,
-            ..row(
+            ..Row::new(
                 "rate-64B",
                 "M messages/s",
                 Figure(0, "messages_per_s"),
@@ -129,14 +121,14 @@ fn sends_that_fit() -> Group {
     let bytes = 65_536;
     let (ours, write) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
     let write_rate = Contender { name: "ours, WRITE", ..Contender::ours(&format!("one-sided write {bytes}")) };
-    group(
+    Group::new(
         "send-64KiB-fits",
         vec![Contender::ours(&format!("send-rate-one-core {bytes}")), write_rate],
         vec![Row {
             what: "RC SENDs of 64 KiB whose buffers fit the second cache, both ends on one core, bytes a second",
             peer_name: "our own WRITE",
             scale: 1e9 / f64::from(bytes),
-            ..row("send-64KiB-fits", "GB/s", ours, write, RatioAtLeast(0.9))
+            ..Row::new("send-64KiB-fits", "GB/s", ours, write, RatioAtLeast(0.9))
         }],
     )
 }
@@ -150,10 +142,10 @@ fn transfers(name: &'static str, subject: String, bytes: u32, tests: &'static [T
     // Both sides count messages; so does the row, in bytes of both.
     let scale = 1e9 / f64::from(bytes);
     let (ours, peer) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
-    group(
+    Group::new(
         name,
         vec![Contender::ours(&subject), ucx::contender("UCX", tests)],
-        vec![Row { what, peer_name: "UCX posix", scale, ..row(name, "GB/s", ours, peer, RatioAtLeast(1.2)) }],
+        vec![Row { what, peer_name: "UCX posix", scale, ..Row::new(name, "GB/s", ours, peer, RatioAtLeast(1.2)) }],
     )
 }
 
@@ -161,12 +153,12 @@ fn stage_call() -> Group {
     let against = |name, what, ours, peer| Row {
         what,
         peer_name: "rte_graph, graph_perf_autotest",
-        ..row(name, "ns", ours, peer, RatioAtMost(1.0))
+        ..Row::new(name, "ns", ours, peer, RatioAtMost(1.0))
     };
     let call = "what one more stage that sends its batch on adds to a turn; a sixth of a walk over six such nodes";
     let inside = "the same beside cycles/call of such a node, which leaves out the walk's own work between the calls";
     let turn = "a turn of an lcore over source, four such stages and sink; a walk over source, four nodes and sink";
-    group(
+    Group::new(
         "stage",
         vec![
             Contender { name: "ours, batch 256", ..Contender::ours("stage-call 256") },
@@ -193,9 +185,9 @@ fn pool() -> Group {
     let against = |name, what, figure, peer_name, goal| Row {
         what,
         peer_name,
-        ..row(name, "ns/packet", Figure(0, figure), Figure(1, figure), goal)
+        ..Row::new(name, "ns/packet", Figure(0, figure), Figure(1, figure), goal)
     };
-    group(
+    Group::new(
         "pool",
         vec![Contender::ours("pool"), rivals::dpdk("rte_mempool", "mempool")],
         vec![
@@ -221,22 +213,22 @@ fn null_ports(name: &'static str, macswap: bool) -> Group {
         ("null-ports", "io", what, "testpmd io, net_null", 1.5)
     };
     let (ours, peer) = (Figure(0, "packets_per_s"), Figure(1, "packets_per_s"));
-    group(
+    Group::new(
         name,
         vec![Contender::ours(subject), testpmd::contender("testpmd", mode, macswap)],
-        vec![Row { what, peer_name, scale: 1e6, ..row(name, "M packets/s", ours, peer, RatioAtLeast(goal)) }],
+        vec![Row { what, peer_name, scale: 1e6, ..Row::new(name, "M packets/s", ours, peer, RatioAtLeast(goal)) }],
     )
 }
 
 fn wake_up() -> Group {
-    group(
+    Group::new(
         "wake",
         vec![Contender::ours("wake-up"), Contender { name: "eventfd, epoll", ..Contender::ours("bare-wake-up") }],
         vec![Row {
             what: "from a stage on one lcore to a stage on another that is asleep, median",
             peer_name: "bare eventfd and epoll",
             scale: 1e3,
-            ..row("wake-p50", "µs", Figure(0, "p50_ns"), Figure(1, "p50_ns"), RatioAtMost(1.15))
+            ..Row::new("wake-p50", "µs", Figure(0, "p50_ns"), Figure(1, "p50_ns"), RatioAtMost(1.15))
         }],
     )
 }
@@ -245,9 +237,9 @@ fn idle_cpu() -> Group {
     let against = |name, what, ours, peer, goal| Row {
         what,
         peer_name: "a thread in epoll_wait",
-        ..row(name, "% of a core", Figure(ours, "percent"), Figure(peer, "percent"), goal)
+        ..Row::new(name, "% of a core", Figure(ours, "percent"), Figure(peer, "percent"), goal)
     };
-    group(
+    Group::new(
         "idle",
         vec![
             Contender { name: "ours, no traffic", ..Contender::ours("idle-cpu 0") },
@@ -271,8 +263,8 @@ fn idle_cpu() -> Group {
 fn saturated() -> Group {
     let adaptive = Figure(0, "adaptive_packets_per_s");
     let poll = Figure(0, "poll_packets_per_s");
-    let row = row("saturated-adaptive", "M packets/s", adaptive, poll, RatioAtLeast(0.99));
-    group(
+    let row = Row::new("saturated-adaptive", "M packets/s", adaptive, poll, RatioAtLeast(0.99));
+    Group::new(
         "saturated",
         vec![Contender::ours("saturated 12")],
         vec![Row {
@@ -291,7 +283,7 @@ fn post_and_poll() -> Group {
     let against = |name, what, ours, peer| Row {
         what,
         peer_name: "the same in C, same provider",
-        ..row(name, "instructions", Figure(ours, "instructions"), Figure(peer, "instructions"), RatioAtMost(1.05))
+        ..Row::new(name, "instructions", Figure(ours, "instructions"), Figure(peer, "instructions"), RatioAtMost(1.05))
     };
     let single = "the same, one at a time";
     let contenders = vec![
@@ -302,14 +294,14 @@ fn post_and_poll() -> Group {
     ];
     let rows = vec![against("post-poll-32", what, 0, 1), against("post-poll-1", single, 2, 3)];
     // Counts do not vary from run to run.
-    Group { rounds: Some(1), ..group("post-poll", contenders, rows) }
+    Group { rounds: Some(1), ..Group::new("post-poll", contenders, rows) }
 }
 
 fn itch_parse() -> Group {
     let against = |name, peer, peer_name| Row {
         what: "ITCH 5.0: every field that changes a book read out of every message",
         peer_name,
-        ..row(name, "ns/message", Figure(0, "ns"), Figure(peer, "ns"), RatioAtMost(1.0))
+        ..Row::new(name, "ns/message", Figure(0, "ns"), Figure(peer, "ns"), RatioAtMost(1.0))
     };
     let views = Row {
         what: "the same, ours through the view of each type",
@@ -318,7 +310,7 @@ fn itch_parse() -> Group {
         ..against("itch-parse-views", 2, "itch5 0.1")
     };
     let small = Books::Small;
-    group(
+    Group::new(
         "itch-parse",
         vec![
             ours_on_feed("itch-parse", small, "itch-parse"),
@@ -345,7 +337,7 @@ fn itch_book_large() -> Group {
 fn itch_books(books: Books, name: &'static str, rows: [(&'static str, &'static str); 2]) -> Group {
     let size = books.name();
     let [(hftbacktest, what), (known, mold)] = rows;
-    group(
+    Group::new(
         name,
         vec![
             ours_on_feed("itch-book", books, &format!("itch-book {size}")),
@@ -356,12 +348,12 @@ fn itch_books(books: Books, name: &'static str, rows: [(&'static str, &'static s
             Row {
                 what,
                 peer_name: "itch5 0.1 into hftbacktest 0.9",
-                ..row(hftbacktest, "ns/message", Figure(0, "ns"), Figure(2, "ns"), RatioAtMost(1.0))
+                ..Row::new(hftbacktest, "ns/message", Figure(0, "ns"), Figure(2, "ns"), RatioAtMost(1.0))
             },
             Row {
                 what: mold,
                 peer_name: "itch-book (C++), its authors' figure",
-                ..row(known, "ns/message", Figure(1, "ns"), Known(58.0), RatioAtMost(1.0))
+                ..Row::new(known, "ns/message", Figure(1, "ns"), Known(58.0), RatioAtMost(1.0))
             },
         ],
     )
@@ -393,7 +385,7 @@ fn tick_to_trade() -> Group {
     for (index, (names, what)) in names.iter().zip(what).enumerate() {
         for (name, figure) in names.iter().zip(["p50_ns", "p99_ns", "p999_ns"]) {
             let figure = Figure(index, figure);
-            rows.push(Row { what, peer_name: "none", scale: 1e3, ..row(name, "µs", figure, Nobody, Reported) });
+            rows.push(Row { what, peer_name: "none", scale: 1e3, ..Row::new(name, "µs", figure, Nobody, Reported) });
         }
     }
     let contenders = vec![
@@ -401,7 +393,7 @@ fn tick_to_trade() -> Group {
         Contender { name: "ours, 8x", ..Contender::ours("tick-to-trade 400000") },
         Contender { name: "ours, full rate", ..Contender::ours("tick-to-trade 0") },
     ];
-    group("tick-to-trade", contenders, rows)
+    Group::new("tick-to-trade", contenders, rows)
 }
 
 fn scaling(
@@ -414,9 +406,9 @@ fn scaling(
 ) -> Group {
     let contenders: Vec<Contender> = plot.x.iter().map(|x| Contender::ours(&subject(*x))).collect();
     let last = contenders.len() - 1;
-    let row = row(name, unit, Figure(last, figure), Figure(0, figure), RatioAtMost(1.2));
+    let row = Row::new(name, unit, Figure(last, figure), Figure(0, figure), RatioAtMost(1.2));
     let rows = vec![Row { what, peer_name: "ours at the least", ..row }];
-    Group { plot: Some(plot), ..group(name, contenders, rows) }
+    Group { plot: Some(plot), ..Group::new(name, contenders, rows) }
 }
 
 fn scaling_stages() -> Group {

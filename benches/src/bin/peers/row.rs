@@ -84,6 +84,13 @@ pub(crate) struct Row {
     pub(crate) ratio: Option<&'static str>,
 }
 
+impl Row {
+    /// A row whose figures are in its unit; what it measures and who the peer is are to be said.
+    pub(crate) fn new(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
+        Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal, ratio: None }
+    }
+}
+
 /// A row, measured.
 #[derive(Clone, Debug)]
 pub(crate) struct RowResult {

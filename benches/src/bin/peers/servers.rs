@@ -8,15 +8,6 @@ use crate::row::{Goal, Row, Source};
 use Goal::{RatioAtLeast, RatioAtMost};
 use Source::{Figure, Known};
 
-fn group(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
-    Group { name, contenders, rows, rounds: None, plot: None }
-}
-
-/// Of two figures of one contender, or of two contenders.
-fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
-    Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal, ratio: None }
-}
-
 pub(crate) fn connections() -> Group {
     let x = vec![1, 4, 16, 64, 256, 1024];
     let contenders: Vec<Contender> = x.iter().map(|count| Contender::ours(&format!("connections {count}"))).collect();
@@ -25,10 +16,10 @@ pub(crate) fn connections() -> Group {
         what: "a 64-byte message through the engine, sent and received on one lcore, 32 over each connection in \
                turn, from one SRQ: 1024 connections beside 1",
         peer_name: "ours at the least",
-        ..row("scale-connections", "ns/message", Figure(last, "ns"), Figure(0, "ns"), RatioAtMost(1.2))
+        ..Row::new("scale-connections", "ns/message", Figure(last, "ns"), Figure(0, "ns"), RatioAtMost(1.2))
     }];
     let plot = Plot { x_name: "connections of a port in turn", x, y_name: "ns a message" };
-    Group { plot: Some(plot), ..group("scale-connections", contenders, rows) }
+    Group { plot: Some(plot), ..Group::new("scale-connections", contenders, rows) }
 }
 
 /// How many connections open a second beside one whose round trips are measured: as many as the
@@ -38,20 +29,20 @@ const OPENING_PER_S: u32 = 2500;
 pub(crate) fn opening() -> Group {
     let p99 = [Figure(1, "opening_p99_ns"), Figure(1, "undisturbed_p99_ns")];
     let paced = Contender::ours(&format!("opening --pace-per-s {OPENING_PER_S}"));
-    group(
+    Group::new(
         "opening",
         vec![Contender::ours("opening"), Contender { name: "opening, paced", ..paced }],
         vec![
             Row {
                 what: "connections that a port opens to another of its process, both on one lcore: 1024 of them",
                 peer_name: "what a gateway needs",
-                ..row("open-rate", "connections/s", Figure(0, "per_s"), Known(2000.0), RatioAtLeast(1.0))
+                ..Row::new("open-rate", "connections/s", Figure(0, "per_s"), Known(2000.0), RatioAtLeast(1.0))
             },
             Row {
                 what: "round trips over a connection of that server on that lcore while the others open, 2,500 a \
                        second, 99th percentile",
                 peer_name: "the same, undisturbed",
-                ..row("open-p99", "ns", p99[0], p99[1], RatioAtMost(1.5))
+                ..Row::new("open-p99", "ns", p99[0], p99[1], RatioAtMost(1.5))
             },
         ],
     )
@@ -62,13 +53,13 @@ pub(crate) fn operations() -> Group {
         what,
         peer_name: "our verbs layer alone, lists of 32",
         scale: 1e9 / 4096.0,
-        ..row(name, "GB/s", Figure(at, "messages_per_s"), Figure(at + 1, "messages_per_s"), RatioAtLeast(0.95))
+        ..Row::new(name, "GB/s", Figure(at, "messages_per_s"), Figure(at + 1, "messages_per_s"), RatioAtLeast(0.95))
     };
     let pair = |verb: &str| {
         let from_stage = Contender::ours(&format!("stage-one-sided {verb} 4096"));
         [from_stage, Contender { name: "verbs alone", ..Contender::ours(&format!("one-sided {verb} 4096")) }]
     };
-    group(
+    Group::new(
         "stage-operations",
         [pair("write"), pair("read")].into_iter().flatten().collect(),
         vec![
@@ -84,9 +75,9 @@ pub(crate) fn graph() -> Group {
         peer_name,
         scale: 1e6,
         ratio: Some("ratio"),
-        ..row(name, "M packets/s", Figure(at, "with_per_s"), Figure(at, "without_per_s"), RatioAtLeast(0.9))
+        ..Row::new(name, "M packets/s", Figure(at, "with_per_s"), Figure(at, "without_per_s"), RatioAtLeast(0.9))
     };
-    group(
+    Group::new(
         "graph",
         vec![
             Contender { name: "fan-out", ..Contender::ours("fan-out") },

@@ -28,22 +28,14 @@ pub(crate) const OMITTED: [(&str, &str); 2] = [
     ),
 ];
 
-fn group(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
-    Group { name, contenders, rows, rounds: None, plot: None }
-}
-
-fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
-    Row { name, what: "", unit, ours, peer, peer_name: "none", scale: 1.0, goal, ratio: None }
-}
-
 fn one_way() -> Group {
     let against = |name, figure, peer_name, goal| Row {
         what: "a 64-byte RC SEND one way over UDP between two processes that poll",
         peer_name,
         scale: 1e3,
-        ..row(name, "µs", Figure(0, "ns"), Figure(1, figure), goal)
+        ..Row::new(name, "µs", Figure(0, "ns"), Figure(1, figure), goal)
     };
-    group(
+    Group::new(
         "wire-one-way",
         vec![Contender::ours("wire-one-way 64"), rivals::udp("UDP ping-pong", "ping-pong 64")],
         vec![
@@ -63,10 +55,10 @@ fn write() -> Group {
         what: "RDMA WRITEs of 64 KiB over UDP between two processes that poll, bytes a second",
         peer_name,
         scale: 1e9,
-        ..row(name, "GB/s", Figure(0, "bytes_per_s"), Figure(1, figure), goal)
+        ..Row::new(name, "GB/s", Figure(0, "bytes_per_s"), Figure(1, figure), goal)
     };
     let bare = rivals::udp("sendmmsg, GSO", &format!("stream {SEGMENT_BYTES}"));
-    group(
+    Group::new(
         "wire-write",
         vec![Contender::ours("wire-write 65536"), bare],
         vec![
@@ -85,15 +77,18 @@ fn connections() -> Group {
         what: "a 64-byte SEND over UDP to another process, 32 over each connection in turn until they are \
                acknowledged, into one SRQ: 1024 connections beside 1",
         peer_name: "ours over one",
-        ..row("wire-connections", "ns/message", Figure(last, "ns"), Figure(0, "ns"), RatioAtMost(1.2))
+        ..Row::new("wire-connections", "ns/message", Figure(last, "ns"), Figure(0, "ns"), RatioAtMost(1.2))
     }];
     let plot = Plot { x_name: "connections in turn", x, y_name: "ns a message" };
-    Group { plot: Some(plot), ..group("wire-connections", contenders, rows) }
+    Group { plot: Some(plot), ..Group::new("wire-connections", contenders, rows) }
 }
 
 fn idle() -> Group {
-    let alone =
-        |name, what, unit, figure, limit| Row { what, ..row(name, unit, Figure(0, figure), Nobody, OursBelow(limit)) };
+    let alone = |name, what, unit, figure, limit| Row {
+        what,
+        peer_name: "none",
+        ..Row::new(name, unit, Figure(0, figure), Nobody, OursBelow(limit))
+    };
     let rows = vec![
         alone(
             "wire-idle-cpu",
@@ -111,5 +106,5 @@ fn idle() -> Group {
             0.5,
         ),
     ];
-    Group { rounds: Some(3), ..group("wire-idle", vec![Contender::ours("wire-idle 1024")], rows) }
+    Group { rounds: Some(3), ..Group::new("wire-idle", vec![Contender::ours("wire-idle 1024")], rows) }
 }
