@@ -1,5 +1,5 @@
 //! An NVMe over Fabrics target on Verbline: hosts connect by RDMA, find a discovery controller and
-//! a subsystem, and read and write its namespace_changes.
+//! a subsystem, and read and write its namespaces.
 //!
 //! Data goes between the store and the wire without a copy: a read is an RDMA WRITE and the SEND of
 //! the response, posted as one list; a write is an RDMA READ, or comes in the capsule. Nothing is
@@ -65,7 +65,7 @@ pub struct NvmeTarget {
     load: NvmeLoad,
     stores: OwnStores,
     shared: Mutex<Arc<Shared>>,
-    namespace_changes: Arc<Namespaces>,
+    namespaces: Arc<Namespaces>,
 }
 
 impl NvmeTarget {
@@ -104,19 +104,19 @@ impl App for NvmeTarget {
 
     fn register(&self, registry: &mut Registry) {
         let shared = Arc::new(Shared::new(self.stores.clone()));
-        self.namespace_changes.reset();
+        self.namespaces.reset();
         *self.shared() = Arc::clone(&shared);
-        stage::register(registry, &shared, &self.namespace_changes);
+        stage::register(registry, &shared, &self.namespaces);
         acceptor::register(registry, &shared);
         self.load.register(registry);
     }
 
-    /// The namespace_changes are as this plan says, from now on; nothing else of it is looked at.
+    /// The namespaces are as this plan says, from now on; nothing else of it is looked at.
     fn reload(&self, plan: &Plan) -> Result<String, String> {
         let section = plan.section(settings::SECTION).ok_or("the plan has no [nvme]")?;
         let settings = settings::Settings::read(section).map_err(|error| error.to_string())?;
         let shared = Arc::clone(&self.shared());
-        self.namespace_changes.renew(&settings, &shared)
+        self.namespaces.renew(&settings, &shared)
     }
 
     fn live(&self, report: &Report) -> String {
