@@ -1,13 +1,11 @@
 //! Who may connect a queue, and who not: requests and Connects that are wrong, and what is said of
 //! them.
 
-use crate::common::{ENTRIES, Host, SUBSYSTEM, end, target};
+use crate::common::{CONNECT, ENTRIES, Host, SUBSYSTEM, end, target};
 use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::cm::{Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::{Response, Status};
-
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 
 #[test]
 fn requests_that_are_wrong_are_rejected_with_their_reason() {

@@ -1,8 +1,8 @@
 //! Hosts that have to prove who they are: those that do, those that can't, and those that do
 //! something else instead.
 
-use crate::common::proving::{AT, CONNECT, OTHER, Prove, SECRET, SUCCESS, guarded, key};
-use crate::common::{Host, SUBSYSTEM, end, until};
+use crate::common::proving::{AT, OTHER, SECRET, SUCCESS, guarded, key};
+use crate::common::{CONNECT, Host, SUBSYSTEM, end, until};
 use verbline_nvme::auth::{self, AUTHENTICATION_REQUIRED, Body, Message, Offer, Reason, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::feature::{self, QueueCount};

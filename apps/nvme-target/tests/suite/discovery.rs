@@ -1,16 +1,14 @@
 //! What hosts learn before they have a namespace: where the subsystem is, and what a controller
 //! says of itself.
 
-use crate::common::{ENTRIES, Host, SUBSYSTEM, end, plan, start, target};
+use crate::common::{CONNECT, Host, SUBSYSTEM, end, plan, start, target};
 use verbline::engine::Running;
-use verbline_nvme::connect::{CNTLID_ANY, Connect};
+use verbline_nvme::connect::CNTLID_ANY;
 use verbline_nvme::discovery::{DiscoveryEntry, read_head};
 use verbline_nvme::identify::cns;
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::{Command, DISCOVERY_NQN, opcode};
-
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 
 fn log(host: &Host, id: u8, len: u32) -> Command {
     let asked = LogRequest { id, retain_event: true, offset: 0, len: len.into() };

@@ -5,17 +5,15 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::common::proving::{Prove, SECRET, guarded, key};
-use crate::common::{ENTRIES, Host, SUBSYSTEM, end, target};
+use crate::common::proving::{SECRET, guarded, key};
+use crate::common::{CONNECT, Host, SUBSYSTEM, end, target};
 use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::auth::{self, Body, Message, Offer, WRITTEN_BYTES_MAX};
 use verbline_nvme::cm::{REQUEST_BYTES, Reject, Request};
-use verbline_nvme::connect::{CNTLID_ANY, Connect, DATA_BYTES};
+use verbline_nvme::connect::{CNTLID_ANY, DATA_BYTES};
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::secret::Hash;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, opcode};
-
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 
 /// What a field of 32 bits may hold to do harm.
 const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];

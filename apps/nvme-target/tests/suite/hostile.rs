@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target, until};
+use crate::common::{BLOCKS, CONNECT, ENTRIES, Host, SUBSYSTEM, end, target, until};
 use verbline_nvme::cm::Request;
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::feature::{self, QueueCount};
@@ -11,8 +11,6 @@ use verbline_nvme::identify::cns;
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::{Command, Response, Sgl, Status, opcode};
-
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 
 #[test]
 fn commands_out_of_order_are_told_so() {

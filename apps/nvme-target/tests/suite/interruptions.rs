@@ -8,9 +8,10 @@ use nvme_load::NvmeLoad;
 use nvme_target::NvmeTarget;
 use serde_json::{Map, Value};
 use verbline::cli::App;
-use verbline::engine::{Registry, Report, Running, Runtime};
-use verbline::plan::{Loader, Machine, Plan};
+use verbline::engine::{Report, Running, Runtime};
 use verbline_tests::two_lcores;
+
+use crate::common::{changed, load};
 
 const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml");
 const LOAD: &str = "# --- load -";
@@ -31,16 +32,8 @@ pub(crate) fn halves(port: u16, namespaces: &str, settings: &str) -> (String, St
     (target, load)
 }
 
-fn load_plan(app: &dyn App, text: &str) -> (Registry, Plan) {
-    let mut registry = Registry::new(app.name());
-    app.register(&mut registry);
-    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("plan.toml", text);
-    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-    (registry, plan)
-}
-
 pub(crate) fn start(app: &dyn App, text: &str) -> Running {
-    let (registry, plan) = load_plan(app, text);
+    let (registry, plan) = load(app, text);
     // A file or an address of the run before may be let go of a little later than that ends.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -142,8 +135,7 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     let load = NvmeLoad::default();
     let running = start(&load, &load_text);
     let reload = |namespaces: &str| {
-        let (_, plan) = load_plan(&NvmeTarget::default(), &target_text.replace(own, namespaces));
-        app.reload(&plan).unwrap_or_else(|error| panic!("{error}"));
+        app.reload(&changed(&target_text.replace(own, namespaces))).unwrap_or_else(|error| panic!("{error}"));
     };
     goes_on(&running, 2000);
     for bytes in 1..=6 {

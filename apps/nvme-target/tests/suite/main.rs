@@ -14,7 +14,6 @@ mod hostile;
 mod interruptions;
 mod judged;
 mod live;
-mod many_namespaces;
 mod names;
 mod namespaces;
 mod one_lcore;

@@ -4,11 +4,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{Host, end, plan, start, start_app};
+use crate::common::{Host, changed, end, plan, start, start_app};
 use nvme_target::NvmeTarget;
 use verbline::cli::App;
-use verbline::engine::Registry;
-use verbline::plan::{Loader, Machine};
 use verbline_nvme::identify::cns;
 use verbline_nvme::{Command, opcode};
 
@@ -92,11 +90,8 @@ fn a_region_keeps_its_name_under_another_number() {
     let mut host = Host::new(7902);
     let (admin, _) = host.controller();
     let before = uuid(&mut host, admin, 1);
-    let mut registry = Registry::new("nvme-target");
-    NvmeTarget::default().register(&mut registry);
     let text = text.replace("[nvme.namespace.1]", "[nvme.namespace.9]");
-    let renamed = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", &text);
-    app.reload(&renamed.expect("a plan")).expect("taken");
+    app.reload(&changed(&text)).expect("taken");
     let deadline = Instant::now() + Duration::from_secs(20);
     while page(&mut host, admin, cns::NAMESPACE_DESCRIPTORS, 9).is_none() {
         assert!(Instant::now() < deadline, "it comes");

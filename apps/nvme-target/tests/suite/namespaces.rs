@@ -1,27 +1,20 @@
-//! Namespaces that come and go while a host is connected.
+//! Namespaces that come and go while a host is connected, up to as many as there may be.
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Host, end, plan, start_app};
+use crate::common::{Host, changed, end, plan, start_app};
 use nvme_target::NvmeTarget;
 use verbline::cli::App;
-use verbline::engine::Registry;
-use verbline::plan::{Loader, Machine, Plan};
+use verbline::plan::Plan;
 use verbline_nvme::identify::cns;
 use verbline_nvme::io::ReadWrite;
-use verbline_nvme::log::{LogRequest, event};
+use verbline_nvme::log::{CHANGED_TOO_MANY, LogRequest, event};
+use verbline_nvme::namespace::read_list;
 use verbline_nvme::{Command, Response, Sgl, Status, feature, opcode};
 
 /// The plan of the run, with more namespaces.
 fn plan_with(port: u16, more: &str) -> Plan {
-    load(&plan(port, more))
-}
-
-fn load(text: &str) -> Plan {
-    let mut registry = Registry::new("nvme-target");
-    NvmeTarget::default().register(&mut registry);
-    let loaded = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);
-    loaded.unwrap_or_else(|faults| panic!("{faults}"))
+    changed(&plan(port, more))
 }
 
 fn null(nsid: u32, bytes: u32) -> String {
@@ -46,19 +39,23 @@ fn ask_until(host: &mut Host, queue: usize, command: Command, is_right: impl Fn(
     }
 }
 
-/// The numbers of the namespaces that Identify lists.
-fn listed(host: &mut Host, admin: usize) -> Vec<u32> {
+/// The numbers beyond `after` that Identify lists, a page of them.
+fn listed(host: &mut Host, admin: usize, after: u32) -> Vec<u32> {
     let identify = Command::new(opcode::admin::IDENTIFY, 0, host.keyed(0, 4096));
-    let asked = identify.with([cns::ACTIVE_NAMESPACES.into(), 0, 0, 0, 0, 0]);
+    let asked = Command { nsid: after, ..identify.with([cns::ACTIVE_NAMESPACES.into(), 0, 0, 0, 0, 0]) };
     assert!(host.ask(admin, &asked).status.is_success());
     numbers(host)
 }
 
 /// The numbers of namespaces at the front of the host's memory, as far as there are some.
 fn numbers(host: &Host) -> Vec<u32> {
-    let page = host.bytes(0, 4096);
-    let words = page.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")));
-    words.take_while(|nsid| *nsid != 0).collect()
+    read_list(&host.bytes(0, 4096)).collect()
+}
+
+/// Asks for the log of changed namespaces.
+fn log(host: &Host, retain_event: bool, offset: u64) -> Command {
+    let asked = LogRequest { id: 0x04, retain_event, offset, len: 4096 };
+    Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords())
 }
 
 /// The event comes, and the log says which namespaces changed.
@@ -66,22 +63,28 @@ fn numbers(host: &Host) -> Vec<u32> {
 fn hear_of(host: &mut Host, admin: usize, nsid: u32) {
     let told = host.response(admin);
     assert_eq!((told.status.is_success(), told.result), (true, event::NAMESPACE_CHANGED.into()), "{told:?}");
-    let log = |host: &Host, offset| {
-        let asked = LogRequest { id: 0x04, retain_event: false, offset, len: 4096 };
-        Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords())
-    };
     // Regression: what was refused, since it begins beyond the end, had emptied the log.
-    let (beyond, whole) = (log(host, 8192), log(host, 0));
+    let (beyond, whole) = (log(host, false, 8192), log(host, false, 0));
     assert!(host.ask(admin, &beyond).status.is(Status::INVALID_FIELD));
     assert!(host.ask(admin, &whole).status.is_success());
     assert_eq!(numbers(host), [nsid]);
     wait_for_event(host, admin);
 }
 
-fn wait_for_event(host: &mut Host, admin: usize) {
+/// Has the target tell of changed namespaces.
+#[track_caller]
+fn want_events(host: &mut Host, admin: usize) {
+    let wanted = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
+    let wanted = wanted.with([feature::ASYNC_EVENTS.into(), event::NAMESPACE_CHANGED_BIT, 0, 0, 0, 0]);
+    assert!(host.ask(admin, &wanted).status.is_success());
+}
+
+/// Asks for the next event; gives the request's identifier.
+fn wait_for_event(host: &mut Host, admin: usize) -> u16 {
     let cid = host.cid();
     let request = Command { cid, ..Command::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, Sgl::NONE) };
     host.send(admin, &request.to_bytes());
+    cid
 }
 
 #[test]
@@ -94,11 +97,9 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     let mut host = Host::new(7880);
     let (admin, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
-    let wanted = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
-    let wanted = wanted.with([feature::ASYNC_EVENTS.into(), event::NAMESPACE_CHANGED_BIT, 0, 0, 0, 0]);
-    assert!(host.ask(admin, &wanted).status.is_success());
+    want_events(&mut host, admin);
     wait_for_event(&mut host, admin);
-    assert_eq!(listed(&mut host, admin), [1, 2]);
+    assert_eq!(listed(&mut host, admin, 0), [1, 2]);
 
     // One that keeps nothing comes, and then one in a file.
     let done = app.reload(&plan_with(7880, &null(5, 1 << 20))).expect("taken");
@@ -108,7 +109,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     let command = read(&host, 5);
     ask_until(&mut host, io, command, |answer| answer.status.is_success());
     hear_of(&mut host, admin, 5);
-    assert_eq!(listed(&mut host, admin), [1, 2, 5]);
+    assert_eq!(listed(&mut host, admin, 0), [1, 2, 5]);
     app.reload(&plan_with(7880, &(null(5, 1 << 20) + &file))).expect("taken");
     let command = read(&host, 7);
     ask_until(&mut host, io, command, |answer| answer.status.is_success());
@@ -124,7 +125,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     let command = read(&host, 7);
     ask_until(&mut host, io, command, |answer| answer.status.is(Status::INVALID_NAMESPACE));
     hear_of(&mut host, admin, 7);
-    assert_eq!(listed(&mut host, admin), [1, 2, 5]);
+    assert_eq!(listed(&mut host, admin, 0), [1, 2, 5]);
     assert_eq!(std::fs::read(&path).expect("the file")[3 * 4096..4 * 4096], data);
     host.assert_served(io);
 
@@ -137,7 +138,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
 
     // A region under another namespace than before.
     let text = plan(7880, &null(5, 1 << 20)).replace("[nvme.namespace.1]", "[nvme.namespace.9]");
-    app.reload(&load(&text)).expect("taken");
+    app.reload(&changed(&text)).expect("taken");
     let ninth = Command { nsid: 9, ..host.of_blocks(opcode::io::WRITE, 2, 1, in_capsule) };
     let deadline = Instant::now() + Duration::from_secs(20);
     while !host.ask_with(io, &ninth, &data).status.is_success() {
@@ -169,6 +170,74 @@ fn a_plan_that_can_not_be_taken_is_refused_as_a_whole() {
         assert!(why.contains(word), "{why}");
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(listed(&mut host, admin), [1, 2, 5]);
+    assert_eq!(listed(&mut host, admin, 0), [1, 2, 5]);
+    end(running);
+}
+
+/// As the target's documentation has it.
+const MOST: u32 = 2048;
+
+/// A plan with namespaces of all numbers up to this one, each a block longer than the one before.
+fn up_to(last: u32) -> Plan {
+    plan_with(7935, &(3..=last).map(|nsid| null(nsid, 4096 * (nsid + 1))).collect::<String>())
+}
+
+#[test]
+fn as_many_namespaces_as_there_may_be_come_at_run_time() {
+    let app = NvmeTarget::default();
+    let running = start_app(&plan(7935, "commands_max = 64"), &app);
+    let mut host = Host::new(7935);
+    let (admin, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    want_events(&mut host, admin);
+    let cid = wait_for_event(&mut host, admin);
+
+    let said = app.reload(&up_to(MOST)).expect("taken");
+    assert!(said.starts_with("namespaces added: [3, 4,") && said.contains("2047, 2048]; removed: []"), "{said}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !host.ask(io, &Command { nsid: MOST, ..host.read(0, 1) }).status.is_success() {
+        assert!(Instant::now() < deadline, "the last one comes");
+    }
+    for nsid in 1..=MOST {
+        let last = if nsid <= 2 { 255 } else { u64::from(nsid) };
+        let read = Command { nsid, ..host.read(last, 1) };
+        assert!(host.ask(io, &read).status.is_success(), "namespace {nsid}");
+        let beyond = Command { nsid, ..host.read(last + 1, 1) };
+        assert!(host.ask(io, &beyond).status.is(Status::LBA_OUT_OF_RANGE), "namespace {nsid}: it is no other");
+    }
+    let told = host.response(admin);
+    assert_eq!((told.cid, told.result), (cid, event::NAMESPACE_CHANGED.into()));
+    assert_eq!(listed(&mut host, admin, 0), (1..=1024).collect::<Vec<_>>());
+    assert_eq!(listed(&mut host, admin, 1024), (1025..=MOST).collect::<Vec<_>>());
+    // More of them are new than the log names: it says so, and nothing else for as long as it is
+    // kept. Regression: a number of later stood in front.
+    let (kept, read) = (log(&host, true, 0), log(&host, false, 0));
+    assert!(host.ask(admin, &kept).status.is_success());
+    assert_eq!(numbers(&host), [CHANGED_TOO_MANY]);
+    app.reload(&up_to(MOST - 1)).expect("taken");
+    while !host.ask(io, &Command { nsid: MOST, ..host.read(0, 1) }).status.is_final() {
+        assert!(Instant::now() < deadline, "the last one goes");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(host.ask(admin, &read).status.is_success());
+    assert_eq!(numbers(&host), [CHANGED_TOO_MANY]);
+    app.reload(&up_to(MOST)).expect("taken");
+
+    // One more.
+    let why = app.reload(&up_to(MOST + 1)).expect_err("refused");
+    assert!(why.contains("`2049` numbers no namespace: write 1 to 2048"), "{why}");
+    let read = Command { nsid: MOST + 1, ..host.read(0, 1) };
+    assert!(host.ask(io, &read).status.is(Status::INVALID_NAMESPACE));
+
+    // All go, and all come again under the same numbers.
+    app.reload(&up_to(2)).expect("taken");
+    app.reload(&up_to(MOST)).expect("taken");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for nsid in 3..=MOST {
+        while !host.ask(io, &Command { nsid, ..host.read(0, 1) }).status.is_success() {
+            assert!(Instant::now() < deadline, "namespace {nsid} comes again");
+        }
+    }
+    host.vanish();
     end(running);
 }

@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Host, end, plan, start_app, until};
+use crate::common::{Host, changed, end, plan, start_app, until};
 use nvme_target::NvmeTarget;
 use verbline::cli::App;
-use verbline::engine::Registry;
-use verbline::plan::{Loader, Machine, Plan};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 
 /// Reads that a host sends at once.
@@ -20,13 +18,6 @@ fn plan_of_two(port: u16, more: &str) -> String {
     let text =
         text.replace("ops_depth_wr = 64", "ops_depth_wr = 4").replace("ops_shared_wr = 256", "ops_shared_wr = 32");
     text + "[region.disk2]\ndevice = \"nic0\"\nbytes = 1_048_576\npages = \"4KiB\"\nrights = [\"local-write\"]\n"
-}
-
-fn load(text: &str) -> Plan {
-    let mut registry = Registry::new("nvme-target");
-    NvmeTarget::default().register(&mut registry);
-    let loaded = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);
-    loaded.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 fn write_in_capsule(host: &mut Host, queue: usize, nsid: u32, slba: u64, filling: u8) -> Status {
@@ -94,7 +85,7 @@ fn a_write_that_waits_is_never_in_its_namespaces_successor() {
     until(&running, "waited", 1);
 
     let text = text.replace("[nvme.namespace.1]", "[nvme.namespace.7]");
-    app.reload(&load(&text)).expect("taken");
+    app.reload(&changed(&text)).expect("taken");
     let write_to_7 = |host: &mut Host| write_in_capsule(host, good, 7, 5, 0x77).is_success();
     let deadline = Instant::now() + Duration::from_millis(700);
     let mut is_written = false;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, plan, start_app, target};
+use crate::common::{BLOCKS, ENTRIES, Host, NAMES, SUBSYSTEM, end, plan, start_app, target};
 use nvme_target::NvmeTarget;
 use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::cm::{Reject, Request};
@@ -34,16 +34,6 @@ fn connect_with_more_entries_than_admitted_is_refused() {
 #[test]
 fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
     const NSID: u32 = 3;
-    const NAMES: [&str; 8] = [
-        "nqn.2026-01.org.example:a",
-        "nqn.2026-01.org.example:b",
-        "nqn.2026-01.org.example:c",
-        "nqn.2026-01.org.example:d",
-        "nqn.2026-01.org.example:e",
-        "nqn.2026-01.org.example:f",
-        "nqn.2026-01.org.example:g",
-        "nqn.2026-01.org.example:h",
-    ];
     let disk = Disk::new(1 << 20, 4096, Faults::default(), 1).expect("a disk");
     let more = format!("commands_max = 96\n[nvme.namespace.{NSID}]\nnull_bytes = 1_048_576\n");
     let stalling = disk.clone();

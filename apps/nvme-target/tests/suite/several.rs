@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use nvme_target::NvmeTarget;
 use verbline::cli::App;
-use verbline::engine::{Registry, Running};
-use verbline::plan::{Loader, Machine};
+use verbline::engine::Running;
 use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 
-use crate::common::start_app;
+use crate::common::{changed, start_app};
 
 /// The shipped plan with two more initiators, each with ports and memory of its own, and less room
 /// for operations than the commands of all of them take.
@@ -130,11 +129,7 @@ fn two_lcores_serve_several_namespaces_while_one_leaves_moves_and_comes_back() {
     let app = NvmeTarget::default();
     let running = start_app(&text, &app);
     let reload = |namespaces: &str| {
-        let mut registry = Registry::new("nvme-target");
-        NvmeTarget::default().register(&mut registry);
-        let loader = Loader::new(registry.catalog(), Machine::detect());
-        let plan = loader.load_str("target.toml", &text.replace(own, namespaces));
-        app.reload(&plan.unwrap_or_else(|faults| panic!("{faults}"))).unwrap_or_else(|error| panic!("{error}"));
+        app.reload(&changed(&text.replace(own, namespaces))).unwrap_or_else(|error| panic!("{error}"));
     };
     let (all, others) = (["load", "load2", "load3"], ["load", "load3"]);
     go_on(&running, &all, 2000);

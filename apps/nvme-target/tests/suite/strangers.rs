@@ -3,15 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::proving::{OTHER, Prove, SECRET, SUCCESS, guarded, key};
-use crate::common::{ENTRIES, Host, SECOND, SUBSYSTEM, end, plan, start, target, until};
+use crate::common::proving::{OTHER, SECRET, SUCCESS, guarded, key};
+use crate::common::{CONNECT, ENTRIES, Host, NAMES, SECOND, SUBSYSTEM, end, plan, start, target, until};
 use verbline::verbs::connection::ConnectionError;
 use verbline_nvme::auth::{Body, Message, Reason};
 use verbline_nvme::cm::{Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::{Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
 
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 fn keep_alive() -> Command {
     Command::new(opcode::admin::KEEP_ALIVE, 0, Sgl::NONE)
 }
@@ -113,17 +112,6 @@ fn controllers_are_numbered_within_the_range_of_the_plan() {
     assert!(numbers.len() == 8 && numbers.iter().all(|number| (1001..=1016).contains(number)), "{numbers:?}");
     end(running);
 }
-
-const NAMES: [&str; 8] = [
-    "nqn.2026-01.org.example:a",
-    "nqn.2026-01.org.example:b",
-    "nqn.2026-01.org.example:c",
-    "nqn.2026-01.org.example:d",
-    "nqn.2026-01.org.example:e",
-    "nqn.2026-01.org.example:f",
-    "nqn.2026-01.org.example:g",
-    "nqn.2026-01.org.example:h",
-];
 
 /// Those who connect and say nothing have their places for the plan's time: then the next gets one.
 #[test]

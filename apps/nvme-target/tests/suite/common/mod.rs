@@ -10,11 +10,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nvme_target::NvmeTarget;
-pub(crate) use plans::{SECOND, plan};
-use verbline::cli::App;
-use verbline::engine::{Registry, Report, Running, Runtime};
+pub(crate) use plans::{SECOND, changed, load, plan};
+use verbline::engine::{Report, Running, Runtime};
 use verbline::mem::{Batch, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
-use verbline::plan::{Loader, Machine};
 use verbline::verbs::connection::{ConnectOptions, Connection, ConnectionError, resolve};
 use verbline::verbs::rdma::PeerMr;
 use verbline::verbs::{
@@ -31,10 +29,22 @@ use verbline_nvme::{Command, Nqn, Response, Sgl, opcode};
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.verbline:disk";
 /// Blocks of namespace 1, which is in memory, and of 2, which keeps nothing and is read-only.
 pub(crate) const BLOCKS: u64 = 256;
+/// Names of hosts.
+pub(crate) const NAMES: [&str; 8] = [
+    "nqn.2026-01.org.example:a",
+    "nqn.2026-01.org.example:b",
+    "nqn.2026-01.org.example:c",
+    "nqn.2026-01.org.example:d",
+    "nqn.2026-01.org.example:e",
+    "nqn.2026-01.org.example:f",
+    "nqn.2026-01.org.example:g",
+    "nqn.2026-01.org.example:h",
+];
 /// Long enough for any machine; what is waited for comes at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries of a host's queues.
 pub(crate) const ENTRIES: u16 = 16;
+pub(crate) const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 
 /// A target that listens at this port, with these lines in `[nvme]`.
 pub(crate) fn target(port: u16, settings: &str) -> Running {
@@ -46,10 +56,7 @@ pub(crate) fn start(text: &str) -> Running {
 }
 
 pub(crate) fn start_app(text: &str, app: &NvmeTarget) -> Running {
-    let mut registry = Registry::new("nvme-target");
-    app.register(&mut registry);
-    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);
-    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+    let (registry, plan) = load(app, text);
     Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -1,5 +1,10 @@
 //! Plans of a target.
 
+use nvme_target::NvmeTarget;
+use verbline::cli::App;
+use verbline::engine::Registry;
+use verbline::plan::{Loader, Machine, Plan};
+
 use super::SUBSYSTEM;
 
 /// A second port, on an lcore of its own, that shares the listener.
@@ -30,6 +35,21 @@ pub(crate) const SECOND: &str = r#"
         timers_max = 32
         out = { host = "port.hosts2" }
 "#;
+
+/// The plan of this text, and what `app` registers for it.
+#[track_caller]
+pub(crate) fn load(app: &dyn App, text: &str) -> (Registry, Plan) {
+    let mut registry = Registry::new(app.name());
+    app.register(&mut registry);
+    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("plan.toml", text);
+    (registry, plan.unwrap_or_else(|faults| panic!("{faults}")))
+}
+
+/// A plan that a target is to reload.
+#[track_caller]
+pub(crate) fn changed(text: &str) -> Plan {
+    load(&NvmeTarget::default(), text).1
+}
 
 pub(crate) fn plan(port: u16, settings: &str) -> String {
     format!(

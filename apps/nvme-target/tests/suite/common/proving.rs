@@ -10,13 +10,12 @@ use verbline_nvme::property::{self, Property};
 use verbline_nvme::secret::{Claim, Hash, Key, Secret};
 use verbline_nvme::{Command, Nqn, Response, Sgl, opcode};
 
-use super::{ENTRIES, Host, SUBSYSTEM, target};
+use super::{CONNECT, Host, SUBSYSTEM, target};
 
 pub(crate) const HOST: &str = "nqn.2026-01.org.example:host";
 pub(crate) const SECRET: &str = "DHHC-1:01:AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09pl1OOC:";
 /// The secret of somebody else.
 pub(crate) const OTHER: &str = "DHHC-1:00:AAcOFRwjKjE4P0ZNVFtiaXB3foWMk5qhqK+2vcTL0tk/PUPo:";
-pub(crate) const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
 /// Where messages lie in the host's memory.
 pub(crate) const AT: u64 = 32 << 10;
 const ROOM: u32 = 512;
@@ -38,21 +37,10 @@ pub(crate) fn guarded(port: u16) -> (Running, tempfile::TempDir) {
 }
 
 /// What only these hosts do.
-pub(crate) trait Prove {
-    fn connected(&mut self) -> (usize, u16);
-    fn send_bytes(&mut self, queue: usize, bytes: &[u8], in_capsule: bool) -> Response;
-    fn send_message(&mut self, queue: usize, message: &Message) -> Response;
-    fn receive(&mut self, queue: usize) -> Result<Message, Response>;
-    fn challenged(&mut self, queue: usize, transaction: u16) -> Claim;
-    fn prove(&mut self, queue: usize, transaction: u16, key: &Key) -> Message;
-    fn proven_controller(&mut self) -> (usize, u16);
-    fn candidate(&mut self, cntlid: u16, qid: u16) -> (usize, Response);
-}
-
-impl Prove for Host {
+impl Host {
     /// An admin queue that has to be authenticated, and its controller.
     #[track_caller]
-    fn connected(&mut self) -> (usize, u16) {
+    pub(crate) fn connected(&mut self) -> (usize, u16) {
         let admin = self.dial_queue(0);
         let data = self.data(CNTLID_ANY, SUBSYSTEM);
         let answer = self.connect(admin, CONNECT, &data);
@@ -61,7 +49,7 @@ impl Prove for Host {
         (admin, answer.result as u16)
     }
 
-    fn send_bytes(&mut self, queue: usize, bytes: &[u8], in_capsule: bool) -> Response {
+    pub(crate) fn send_bytes(&mut self, queue: usize, bytes: &[u8], in_capsule: bool) -> Response {
         let len = bytes.len() as u32;
         if in_capsule {
             return self.ask_with(queue, &auth::send(0, Sgl::InCapsule { offset: 0, len }), bytes);
@@ -71,14 +59,14 @@ impl Prove for Host {
         self.ask(queue, &auth::send(0, sgl))
     }
 
-    fn send_message(&mut self, queue: usize, message: &Message) -> Response {
+    pub(crate) fn send_message(&mut self, queue: usize, message: &Message) -> Response {
         let mut bytes = [0; WRITTEN_BYTES_MAX];
         let len = message.write(&mut bytes);
         // In the capsule and by a key in turn.
         self.send_bytes(queue, &bytes[..len], message.transaction.is_multiple_of(2))
     }
 
-    fn receive(&mut self, queue: usize) -> Result<Message, Response> {
+    pub(crate) fn receive(&mut self, queue: usize) -> Result<Message, Response> {
         let sgl = self.keyed(AT, ROOM);
         let answer = self.ask(queue, &auth::receive(0, sgl));
         match answer.status.is_success() {
@@ -89,7 +77,7 @@ impl Prove for Host {
 
     /// Negotiates: what is to be proved.
     #[track_caller]
-    fn challenged(&mut self, queue: usize, transaction: u16) -> Claim {
+    pub(crate) fn challenged(&mut self, queue: usize, transaction: u16) -> Claim {
         let negotiate = Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha384)) };
         assert!(self.send_message(queue, &negotiate).status.is_success());
         match self.receive(queue) {
@@ -103,7 +91,7 @@ impl Prove for Host {
 
     /// A whole exchange: how it ends.
     #[track_caller]
-    fn prove(&mut self, queue: usize, transaction: u16, key: &Key) -> Message {
+    pub(crate) fn prove(&mut self, queue: usize, transaction: u16, key: &Key) -> Message {
         let claim = self.challenged(queue, transaction);
         let reply = Body::Reply { response: key.respond(&claim), challenge: None };
         assert!(self.send_message(queue, &Message { transaction, body: reply }).status.is_success());
@@ -112,7 +100,7 @@ impl Prove for Host {
 
     /// A controller whose host has proved itself, which is enabled and has granted four queues.
     #[track_caller]
-    fn proven_controller(&mut self) -> (usize, u16) {
+    pub(crate) fn proven_controller(&mut self) -> (usize, u16) {
         let (admin, cntlid) = self.connected();
         assert_eq!(self.prove(admin, 1, &key(SECRET)).body, SUCCESS);
         let cc = Property { offset: property::CC, is_wide: false };
@@ -125,7 +113,7 @@ impl Prove for Host {
     }
 
     /// An I/O queue that is connected to a controller, and has proved nothing.
-    fn candidate(&mut self, cntlid: u16, qid: u16) -> (usize, Response) {
+    pub(crate) fn candidate(&mut self, cntlid: u16, qid: u16) -> (usize, Response) {
         let queue = self.dial_queue(qid);
         let data = self.data(cntlid, SUBSYSTEM);
         let answer = self.connect(queue, Connect { qid, ..CONNECT }, &data);
