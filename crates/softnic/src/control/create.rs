@@ -40,6 +40,7 @@ pub(crate) fn create(
     let this = unsafe { Qp::from_raw(qp) };
     this.acks().init();
     guards::register(&this.guards());
+    this.join_parts();
     control.insert(qpn, qp.cast());
     Ok(qp)
 }

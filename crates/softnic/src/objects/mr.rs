@@ -112,8 +112,7 @@ pub(crate) unsafe fn reregister(mr: &mut Mr, changes: &Changes<'_>) -> Result<()
     let iova = if changes.translation.is_none() { Some(old.start) } else { None };
     let pd = changes.domain.map_or(old.pd, |domain| domain.id);
     let new = grant(pd, addr, length, iova, changes.access.unwrap_or(old.access)).ok_or(libc::EINVAL)?;
-    key_table::clear(key);
-    quiesce(Taken::Key(key));
+    withdraw(mr);
     if let Some(domain) = changes.domain {
         domain.adopt();
         mr.domain().release();
@@ -130,10 +129,21 @@ pub(crate) fn retire(mr: &Mr) -> Result<(), c_int> {
     if mr.windows.load(Ordering::Acquire) != 0 {
         return Err(libc::EBUSY);
     }
-    key_table::clear(mr.raw.lkey);
-    // A thread that looked the key up before is done with the memory after this.
-    quiesce(Taken::Key(mr.raw.lkey));
+    withdraw(mr);
     key_table::release(mr.raw.lkey);
     mr.domain().release();
     Ok(())
+}
+
+/// The region's key grants nothing any more, neither to who looks it up nor to who did before.
+fn withdraw(mr: &Mr) {
+    let key = mr.raw.lkey;
+    let grant = key_table::grant(key);
+    key_table::clear(key);
+    // Only of such a key a posted receive has a capacity.
+    if grant.is_some_and(|grant| grant.access & key_table::LOCAL_WRITE != 0) {
+        mr.domain().distrust(key);
+    }
+    // A thread that looked the key up before is done with the memory after this.
+    quiesce(Taken::Key(key));
 }

@@ -8,10 +8,13 @@
 use crate::objects::Object;
 use crate::objects::context::{Context, present};
 use crate::objects::thread_domain::ThreadDomain;
+use crate::queues::rq::Rq;
 use rdma_sys::*;
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `ibv_pd` first, so that a pointer to one is a pointer to the other.
 #[repr(C)]
@@ -22,6 +25,8 @@ pub(crate) struct Pd {
     users: AtomicU32,
     /// Of a parent domain: what it is made of. The thread domain may be absent.
     parts: Option<(NonNull<Pd>, Option<NonNull<ThreadDomain>>)>,
+    /// Receive queues whose senders go by a capacity that keys of this domain grant.
+    receive_queues: Mutex<BTreeSet<NonNull<Rq>>>,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct.
@@ -52,6 +57,35 @@ impl Pd {
         self.users.fetch_sub(1, Ordering::Relaxed);
         self.context().release();
     }
+
+    /// From now on [`Pd::distrust`] goes through this queue's receives.
+    ///
+    /// # Safety
+    /// The queue stays where it is until [`Pd::remove`].
+    pub(crate) unsafe fn add(&self, rq: &Rq) {
+        self.receive_queues().insert(NonNull::from(rq));
+    }
+
+    /// Before the queue is freed.
+    pub(crate) fn remove(&self, rq: &Rq) {
+        self.receive_queues().remove(&NonNull::from(rq));
+    }
+
+    /// `key` grants nothing any more: senders look closer at posted receives that name it.
+    pub(crate) fn distrust(&self, key: u32) {
+        for rq in &*self.receive_queues() {
+            // SAFETY: the contract of `add`; `remove` waits for this lock.
+            unsafe { rq.as_ref() }.distrust(key);
+        }
+    }
+
+    /// The domain's own, under whichever handle.
+    fn receive_queues(&self) -> MutexGuard<'_, BTreeSet<NonNull<Rq>>> {
+        // SAFETY: a parent domain's domain refuses to go while it refers to it.
+        let domain = self.parts.map_or(self, |(base, _)| unsafe { base.as_ref() });
+        // Each change is one insertion or removal: a panic leaves nothing half done.
+        domain.receive_queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// `ibv_alloc_pd(3)`.
@@ -66,7 +100,7 @@ pub(crate) fn alloc(context: &Context) -> Result<*mut ibv_pd, c_int> {
     }
     context.adopt();
     let raw = ibv_pd { context: context.as_ptr(), handle: id };
-    Ok(Pd { raw, id, users: AtomicU32::new(0), parts: None }.into_raw())
+    Ok(Pd { raw, id, users: AtomicU32::new(0), parts: None, receive_queues: Mutex::default() }.into_raw())
 }
 
 /// A protection domain whose device is still there; `EIO` otherwise.
@@ -86,7 +120,7 @@ pub(crate) fn alloc_parent(context: &Context, base: &Pd, td: Option<&ThreadDomai
     }
     let raw = ibv_pd { context: context.as_ptr(), handle: base.id };
     let parts = Some((NonNull::from(base), td.map(NonNull::from)));
-    Pd { raw, id: base.id, users: AtomicU32::new(0), parts }.into_raw()
+    Pd { raw, id: base.id, users: AtomicU32::new(0), parts, receive_queues: Mutex::default() }.into_raw()
 }
 
 /// `ibv_dealloc_pd(3)`, of a parent domain too, up to freeing it.

@@ -207,12 +207,26 @@ impl Qp {
         qp
     }
 
+    /// It is where it stays: its receives lose their capacity with the keys that they name.
+    pub(crate) fn join_parts(&self) {
+        // Senders of the others look at the keys themselves.
+        if !self.is_datagram() && self.srq().is_none() {
+            // SAFETY: `leave_parts` removes it, which is called before it is freed.
+            unsafe { self.domain().add(&self.rq) };
+        }
+    }
+
     /// Takes it out of what it stands on. Nobody can reach it any more.
     pub(crate) fn leave_parts(&self) {
         self.count_uses(false);
+        self.domain().remove(&self.rq);
+        self.domain().release();
+    }
+
+    fn domain(&self) -> &Pd {
         // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses
         // while there are any.
-        unsafe { Pd::from_raw((*self.raw()).pd) }.release();
+        unsafe { Pd::from_raw((*self.raw()).pd) }
     }
 
     fn count_uses(&self, more: bool) {

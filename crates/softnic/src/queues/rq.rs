@@ -191,6 +191,23 @@ impl Rq {
         self.freed.load(Ordering::Acquire)
     }
 
+    /// Control path: senders look closer at posted receives that name `key`, which grants nothing
+    /// any more.
+    ///
+    /// The other threads go on meanwhile: a capacity of 0 is right for every receive, also for one
+    /// that was posted into its entry since.
+    pub(crate) fn distrust(&self, key: u32) {
+        // Relaxed, all: who deregisters a region has ordered that after the posting of receives
+        // that name it, and before the sends that must find it gone.
+        let (head, posted) = (self.consumed.head.load(Ordering::Relaxed), self.poster.posted.load(Ordering::Relaxed));
+        for index in head..posted {
+            let capacity = self.capacities().place(index);
+            if capacity.load(Ordering::Relaxed) != 0 && self.wqes.wqe(index).sges().any(|sge| sge.lkey == key) {
+                capacity.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a
     /// sender never takes the end of what it knows of an earlier connection for that of this one
     /// (`Sq::mailbox_of`).

@@ -220,8 +220,36 @@ fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
             let got = pair.b_recv.wait();
             assert_eq!((got.wr_id, got.status), (7, IBV_WC_LOC_PROT_ERR), "{len} B, {place}, {sent_before}");
             assert_eq!(memory.read(0, len), vec![0; len], "{len} B, {place}, {sent_before}");
-            // What its sender hears depends on whether it was over by then.
-            pair.a_send.poll();
+            // Of what was over by then its sender hears nothing, as UC's never does.
+            let heard = pair.a_send.poll().map(|wc| wc.status);
+            let fails = !sent_before && place.starts_with("RC");
+            assert_eq!(heard, fails.then_some(IBV_WC_REM_OP_ERR), "{len} B, {place}, {sent_before}");
+        });
+    }
+}
+
+/// By whichever handle of its domain it was registered.
+#[test]
+fn a_region_that_goes_after_the_post_is_an_error_on_both_sides() {
+    for (len, pieces, by_parent) in [(8, 1, false), (96, 2, false), (8, 1, true), (600, 1, true)] {
+        on_fresh_and_warm(&[IBV_QPT_RC], |pair, place| {
+            let mut init: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
+            init.pd = pair.other.pd;
+            let parent = unsafe { soft::ibv_alloc_parent_domain(pair.other.context, &mut init) };
+            let mut gone = vec![0u64; 100];
+            let pd = if by_parent { parent } else { init.pd };
+            let mr = unsafe { soft::ibv_reg_mr(pd, gone.as_mut_ptr().cast(), 800, LOCAL_WRITE as i32) };
+            let sge = ibv_sge { addr: gone.as_ptr() as u64, length: 800, lkey: unsafe { (*mr).lkey } };
+            let rooms = [pair.b_mem.sge(0, 4), sge];
+            // One that stays is not lost with it.
+            assert_eq!(pair.b.recv(7, &[pair.b_mem.sge(0, 1000)]), 0);
+            assert_eq!(pair.b.recv(8, &rooms[2 - pieces..]), 0);
+            assert_eq!(unsafe { [soft::ibv_dereg_mr(mr), soft::ibv_dealloc_pd(parent)] }, [0, 0]);
+            for (sent, got) in [(SUCCESS, SUCCESS), (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR)] {
+                pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, len)])]).unwrap();
+                let statuses = (pair.a_send.wait().status, pair.b_recv.wait().status);
+                assert_eq!(statuses, (sent, got), "{len} B, {pieces}, {by_parent}, {place}");
+            }
         });
     }
 }

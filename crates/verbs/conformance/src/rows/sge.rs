@@ -89,6 +89,12 @@ pub(super) fn rows() -> Vec<Row> {
             receive_with_wrong_lkey,
         )),
         bad_key_row(Row::new(
+            "sge/receive-with-deregistered-lkey",
+            page::POST_RECV,
+            "A posted receive whose region is deregistered meanwhile is LOC_PROT_ERR, and REM_OP_ERR for the sender",
+            receive_with_deregistered_lkey,
+        )),
+        bad_key_row(Row::new(
             "sge/receive-into-read-only-memory",
             page::POST_RECV,
             "A receive into memory without LOCAL_WRITE fails: LOC_PROT_ERR, or LOC_ACCESS_ERR",
@@ -316,6 +322,23 @@ fn receive_with_wrong_lkey(rig: &Rig) -> Outcome {
         same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_PROT_ERR)?;
         same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_OP_ERR)?;
         pair.b.qp.expect_state(State::Err).during(format_args!("{bytes} bytes"))?;
+    }
+    Ok(())
+}
+
+fn receive_with_deregistered_lkey(rig: &Rig) -> Outcome {
+    for in_front in [0, 4] {
+        for (bytes, pair) in each_length(rig, RC)? {
+            let (mr, gone) = (&pair.b.mr, rig.mr(8192)?);
+            let recv = if in_front > 0 { Recv::new(1).sge(mr.sge(0..in_front)) } else { Recv::new(1) };
+            pair.b.qp.recv(recv.sge(gone.all()))?;
+            gone.deregister()?;
+            pair.a.qp.send(sized(&pair, 2, bytes))?;
+            same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_PROT_ERR)?;
+            let what = format!("{bytes} bytes, {in_front} of them in another region");
+            same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_OP_ERR).during(&what)?;
+            pair.b.qp.expect_state(State::Err).during(&what)?;
+        }
     }
     Ok(())
 }
