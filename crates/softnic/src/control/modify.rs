@@ -232,9 +232,8 @@ fn receive(qp: &Qp, control: &mut fabric::Control) {
     // Release pairs with the Acquire of senders: everything above is before.
     qp.inbound.accept.store(accept, Ordering::Release);
     if !qp.is_datagram() {
-        // A sender that gave up on us meanwhile has its queue marked as stalled: `settle` in
-        // `progress` saw to it that it looked once more, so either it saw `accept`, or we see the
-        // mark.
+        // A sender that doesn't find us keeps its work request before it looks for the last time
+        // (`progress::begin`): either that look sees `accept`, or we see what it kept.
         verbline_ring::fence::heavy();
         progress::progress_under(control, &[qp.sq.destination()]);
     }

@@ -21,10 +21,11 @@ pub(crate) use x86::{copy_8, copy_32, copy_small};
 pub(crate) use portable::{copy, copy as copy_small, copy_8, copy_32};
 
 /// Copies `len` bytes: up to 64 of them here, more by the method that is best on this CPU (see
-/// [`tuning`]).
+/// [`tuning`]). Ranges may overlap, as a WRITE's into its own region do: what is then in `to` is
+/// undefined, and nothing beside it is written.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
+/// `from` is readable and `to` writable for `len` bytes.
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 #[inline(always)]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
+/// `from` is readable and `to` writable for `len` bytes.
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     for at in 0..len {
         // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access

@@ -138,8 +138,8 @@ pub(crate) unsafe fn move_all(to: &Targets<'_>, from: &Sources<'_>, len: u64, he
     }
 }
 
-/// Copies `len` bytes from one list to another; both have at least that many, and none of one
-/// overlaps one of the other. A list that had not would be copied as far as it goes.
+/// Copies `len` bytes from one list to another; both have at least that many. A list that had not
+/// would be copied as far as it goes. Where ranges overlap, what they hold behind it is undefined.
 #[inline]
 pub(crate) fn move_bytes(to: &Targets<'_>, from: &Sources<'_>, mut len: u64) {
     let (mut to, mut from) = (to.as_slice().iter().copied(), from.as_slice().iter().copied());
