@@ -1,5 +1,7 @@
 //! Sends and operations as one list, whose memory is parts of regions that the QP keeps.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::common::{Options, only_soft, pair};
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
 use verbline_verbs::expert::MrOptions;
@@ -114,4 +116,36 @@ fn a_queue_pair_of_uc_posts_what_it_carries_and_stops_at_the_rest() {
     let (mut ud, _) = pair(&Options::new(Transport::Ud));
     let stop = ud.qp.post_works(&mut WorkList::with_capacity(1)).stop;
     assert!(matches!(stop, Some(PostStop::NotOn(Transport::Ud, _))), "{stop:?}");
+}
+
+/// A caller that panics takes no operation twice: neither those that it was told of, nor the rest.
+#[test]
+fn operations_that_a_caller_was_told_of_are_done_also_when_it_panics() {
+    // Those without packets are told of together, but for the completion's own.
+    for (packets, expected) in [(0, vec![2]), (3, vec![1, 1, 1])] {
+        let (mut a, b) = pair(&Options::new(Transport::Rc));
+        let far = b.peer_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let mut works = WorkList::with_capacity(3);
+        for number in 0..3 {
+            let local = if number < packets { Local::Packet(a.packet(b"eight by")) } else { Local::Empty };
+            works.push(Work::plain(Operation::write(local, far.remote(0)))).unwrap();
+        }
+        assert_eq!(a.qp.post_works(&mut works).posted, 3);
+        let mut told = Vec::new();
+        a.poll(|qp, freed, completion| {
+            let mut take = |panics: bool| {
+                catch_unwind(AssertUnwindSafe(|| {
+                    qp.works_done(completion, freed, |count, _, _| {
+                        told.push(count);
+                        assert!(!panics, "the caller's own");
+                    })
+                }))
+            };
+            assert!(take(true).is_err());
+            assert_eq!(take(false).unwrap().is_ok(), packets > 0);
+            assert!(take(false).unwrap().is_err(), "it was taken");
+        });
+        assert_eq!((told, a.qp.is_drained()), (expected, true));
+        a.assert_all_free();
+    }
 }

@@ -203,6 +203,8 @@ impl SendQueue {
     /// Frees every slot up to the completion's. Listed operations go to `each`, oldest first: their
     /// number, where none had memory to give back, or 1 and that memory, and whether the completion
     /// is of this operation. Packets of sends go to `freed`, or to their pool when it is full.
+    ///
+    /// What `each` was told of is done, also where it panics.
     #[inline]
     pub(crate) fn complete_works(
         &mut self,
@@ -220,13 +222,13 @@ impl SendQueue {
         if self.packets_kept | self.ops_kept == 0 && self.listed_kept == self.outstanding {
             // Nothing but operations without packets.
             self.mark_listed(oldest, count, false);
+            (self.listed_kept, self.outstanding) = (age, age);
             if count > 1 {
                 each(count - 1, None, false);
             }
             if count > 0 {
                 each(1, None, true);
             }
-            (self.listed_kept, self.outstanding) = (age, age);
             return Ok(WorksDone { count: count as usize, of_operation: count > 0 });
         }
         for ahead in 0..count {
@@ -240,13 +242,13 @@ impl SendQueue {
             let packet = self.packets.at(position).take();
             self.packets_kept -= u32::from(packet.is_some());
             of_operation = self.unlist(slot);
+            self.outstanding -= 1;
             if of_operation {
                 each(1, packet.map(WorkMemory::Packet).or(list), own);
             } else if let Some(packet) = packet {
                 drop(freed.push(packet));
             }
         }
-        self.outstanding -= count;
         Ok(WorksDone { count: count as usize, of_operation })
     }
 
