@@ -10,7 +10,7 @@ use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::transport::Transport;
 use crate::wr::connected::Connected;
-use crate::wr::kept::{KeepSpec, KeptWindow};
+use crate::wr::kept::{KeepSpec, KeptMemory, KeptWindow};
 use crate::wr::local::WorkMemory;
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::wr_queue::{WorkList, WorksDone};
@@ -19,13 +19,24 @@ use crate::wr_id::WrKind;
 impl QueuePair {
     /// Keeps regions registered and mapped, and makes windows and signature keys, for as long as
     /// the QP lives: operations name them by numbers, which go on from those of what it keeps
-    /// already. Refused of regions of another PD than the QP's; on devices without signature
-    /// offload keys are `EOPNOTSUPP`.
+    /// already. Refused of regions of another PD than the QP's, and of more than 65,535 of a kind;
+    /// on devices without signature offload keys are `EOPNOTSUPP`.
     pub fn keep_memory(&mut self, spec: &KeepSpec) -> Result<(), QpError> {
         let pd = self.pd();
         if let Some(region) = spec.regions.iter().flatten().find(|region| region.pd().id != pd.inner.id) {
             let (theirs, ours) = (region.pd().describe(), pd.inner.describe());
             return Err(QpError::Foreign { what: "region", theirs, ours });
+        }
+        let KeptMemory { regions, windows, keys } = &self.keep().memory;
+        for (what, has, asked) in [
+            ("regions", regions.len(), spec.regions.len()),
+            ("windows", windows.len(), spec.windows.into()),
+            ("signature keys", keys.len(), spec.keys.into()),
+        ] {
+            let max = u16::MAX;
+            if has + asked > max.into() {
+                return Err(QpError::KeptNumbers { qpn: self.qpn(), what, has, asked, max });
+            }
         }
         let windows = (0..spec.windows).map(|_| pd.alloc_mw(WindowKind::Type2)).collect::<Result<Vec<_>, _>>()?;
         let one_entry = KeySpec { max_entries: 1, ..KeySpec::default() };

@@ -105,6 +105,20 @@ pub enum QpError {
         /// What the QP is.
         qp: Transport,
     },
+    /// More to be kept than operations can name.
+    #[error("QP {qpn:#x} keeps {has} {what}, and {asked} more have no numbers: {max} have")]
+    KeptNumbers {
+        /// The QP.
+        qpn: u32,
+        /// Regions, windows or signature keys.
+        what: &'static str,
+        /// How many it keeps.
+        has: usize,
+        /// How many more were asked for.
+        asked: usize,
+        /// How many there are numbers for.
+        max: u16,
+    },
     /// More destinations than the table holds.
     #[error("QP {qpn:#x} has {max} destinations already")]
     Destinations {

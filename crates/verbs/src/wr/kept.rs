@@ -44,7 +44,7 @@ impl KeptMemory {
 
     /// What another QP has to keep to have the same under the same numbers.
     pub(crate) fn spec(&self) -> KeepSpec {
-        // No more of them were asked for than have numbers.
+        // No more of them are kept than have numbers (`QueuePair::keep_memory`).
         let (windows, keys) = (self.windows.len() as u16, self.keys.len() as u16);
         KeepSpec { regions: self.regions.clone(), windows, keys }
     }

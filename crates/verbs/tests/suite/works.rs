@@ -9,7 +9,7 @@ use verbline_verbs::rdma::{
     Atomic, KeepSpec, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, Remote, Span, Word, Work, WorkList,
     WorkOptions,
 };
-use verbline_verbs::{Access, PostStop, Transport};
+use verbline_verbs::{Access, PostStop, QpError, Transport};
 
 const REGION_BYTES: u64 = 4096;
 
@@ -148,4 +148,19 @@ fn operations_that_a_caller_was_told_of_are_done_also_when_it_panics() {
         assert_eq!((told, a.qp.is_drained()), (expected, true));
         a.assert_all_free();
     }
+}
+
+#[test]
+fn a_queue_pair_keeps_no_more_than_there_are_numbers() {
+    let (mut a, _b) = pair(&Options::new(Transport::Rc));
+    let regions = |count| KeepSpec { regions: vec![None; count], ..KeepSpec::default() };
+    a.qp.keep_memory(&regions(40_000)).unwrap();
+    let error = a.qp.keep_memory(&regions(25_536)).unwrap_err();
+    assert!(matches!(error, QpError::KeptNumbers { what: "regions", has: 40_000, asked: 25_536, .. }), "{error}");
+    assert!(error.to_string().ends_with("keeps 40000 regions, and 25536 more have no numbers: 65535 have"), "{error}");
+    a.qp.keep_memory(&regions(25_535)).unwrap();
+    let windows = |windows| KeepSpec { windows, ..KeepSpec::default() };
+    a.qp.keep_memory(&windows(1)).unwrap();
+    let error = a.qp.keep_memory(&windows(u16::MAX)).unwrap_err();
+    assert!(matches!(error, QpError::KeptNumbers { what: "windows", has: 1, asked: 65_535, .. }), "{error}");
 }
