@@ -153,6 +153,8 @@ struct Extended {
     dv: mlx5dv_qp_ex,
     qp: *mut ibv_qp,
     wr: MkeyConfigureWr,
+    /// The `wr_id`s that were cancelled since the queue pair was not in SQD.
+    cancelled: Vec<u64>,
 }
 
 /// Owns them.
@@ -250,7 +252,7 @@ unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     dv.wr_set_mkey_layout_list = Some(layout_list);
     dv.wr_set_mkey_layout_interleaved = Some(layout_interleaved);
     dv.wr_set_mkey_sig_block = Some(sig_block);
-    let tables = Box::new(Extended { ex, dv, qp, wr: MkeyConfigureWr::with_capacity(16) });
+    let tables = Box::new(Extended { ex, dv, qp, wr: MkeyConfigureWr::with_capacity(16), cancelled: Vec::new() });
     let tables = Tables(Box::into_raw(tables));
     let ex = tables.0.cast();
     TABLES.with_borrow_mut(|all| all.push(tables));
@@ -366,5 +368,18 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut 
 unsafe extern "C" fn qp_cancel_posted_send_wrs(dv: *mut mlx5dv_qp_ex, wr_id: u64) -> c_int {
     note(Call::Cancel(wr_id));
     // SAFETY: called on the tables above, whose QP is live.
-    unsafe { mlx5dv_qp_cancel_posted_send_wrs(of_dv(dv).qp, wr_id) }
+    let (extended, count) = unsafe {
+        let extended = of_dv(dv);
+        let count = mlx5dv_qp_cancel_posted_send_wrs(extended.qp, wr_id);
+        (extended, count)
+    };
+    match count {
+        // A card's library refuses to make a NOP of a NOP.
+        0 if extended.cancelled.contains(&wr_id) => return -libc::EINVAL,
+        1.. => extended.cancelled.push(wr_id),
+        0 => {}
+        // It is not in SQD.
+        _ => extended.cancelled.clear(),
+    }
+    count
 }

@@ -164,6 +164,7 @@ fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
     calls();
     assert_eq!(rig.qp.cancel_posted_sends([response]).unwrap(), 1);
     assert_eq!(calls(), [Call::Cancel(response.wr_id(WrKind::Op))]);
+    assert_eq!(rig.qp.cancel_posted_sends([response]).unwrap(), 0, "it does nothing already");
     rig.qp.resume().unwrap();
     assert_eq!((rig.ends(), rig.read(8192, 8)), (vec![Status::SUCCESS], vec![0; 8]));
     let error = rig.qp.cancel_posted_sends([response]).unwrap_err().to_string();

@@ -51,7 +51,13 @@ impl QueuePair {
         Ok(cancelled)
     }
 
-    /// 1, or 0 if no work request that waits has it.
+    /// Whether the QP is in SQD, and drained.
+    fn is_held(&mut self) -> Result<bool, QpError> {
+        let attr = self.query(AttrMask::STATE)?;
+        Ok(attr.state == QpState::Sqd && !attr.sq_draining)
+    }
+
+    /// 1, or 0 if no work request that waits has it, or one that was cancelled.
     fn cancel_wr_id(&mut self, wr_id: u64) -> Result<u32, QpError> {
         let call = "mlx5dv_qp_cancel_posted_send_wrs";
         let count = match (&self.keep().extended, self.keep().pd.provider()) {
@@ -63,6 +69,10 @@ impl QueuePair {
         };
         if count > 0 {
             self.send.cancelled(wr_id);
+        }
+        // Where the queue is drained, a card says so of one that does nothing already.
+        if count == -libc::EINVAL && self.is_held()? {
+            return Ok(0);
         }
         // A card makes several of a work request that configures a key.
         u32::try_from(count.min(1)).map_err(|_| {
