@@ -86,6 +86,8 @@ pub(super) struct Has {
     pub(super) pipelining: bool,
     /// Slots of a queue that configures keys, at most.
     pub(super) max_send_wr: u32,
+    /// Bytes of inline data in all of these, at most.
+    pub(super) queue_bytes: u32,
 }
 
 /// All there is.
@@ -96,6 +98,7 @@ pub(super) const EVERYTHING: Has = Has {
     caps: mlx5dv_sig_caps { block_size: 0x1f, block_prot: 0b11, t10dif_bg: 0b11, crc_type: 0b111 },
     pipelining: true,
     max_send_wr: u32::MAX,
+    queue_bytes: u32::MAX,
 };
 
 /// The calls since this was asked last.
@@ -223,10 +226,11 @@ unsafe extern "C" fn create_qp(
             max_send_wr: attr.cap.max_send_wr,
             max_inline_data: attr.cap.max_inline_data,
         });
-        let Has { pipelining, max_send_wr, .. } = CARD.get();
+        let Has { pipelining, max_send_wr, queue_bytes, .. } = CARD.get();
         let errno = match () {
             () if card.create_flags & qp_create_flags::SIG_PIPELINING != 0 && !pipelining => libc::EOPNOTSUPP,
             () if attr.cap.max_send_wr > max_send_wr => libc::EINVAL,
+            () if attr.cap.max_send_wr * attr.cap.max_inline_data > queue_bytes => libc::ENOMEM,
             () => 0,
         };
         if errno != 0 {

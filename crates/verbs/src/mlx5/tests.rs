@@ -326,6 +326,16 @@ fn a_card_without_room_for_three_slots_a_work_request_gives_what_it_has() {
 }
 
 #[test]
+fn a_card_gives_room_to_spare_before_inline_data() {
+    let made = |slots: u32| {
+        let has = Has { queue_bytes: slots * (8 * 16 + 64), ..EVERYTHING };
+        Rig::with(QpSignature::Keys, has).qp.max_inline_bytes()
+    };
+    assert_eq!([3 * 128 + 32, 3 * 128 + 31, 3 * 128 + 1, 3 * 128].map(made), [128; 4]);
+    assert!(made(3 * 128 - 1) < 128);
+}
+
+#[test]
 fn what_a_card_keeps_of_a_signature_is_not_relied_on_after_it_was_refused() {
     let mut rig = Rig::new(QpSignature::Keys);
     let mut key = rig.key();

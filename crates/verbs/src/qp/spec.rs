@@ -151,7 +151,7 @@ pub(super) struct Made {
     pub(super) extended: Option<Box<ExtendedQp>>,
 }
 
-/// Like [`create`], in a thread domain if one is asked for and to be had.
+/// Creates the QP, in a thread domain if one is asked for and to be had.
 pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>) -> Result<Made, QpError> {
     if spec.thread_domain {
         let domain = OwnDomain::alloc(pd).map_err(QpError::from);
@@ -163,7 +163,8 @@ pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option
     create_with_spare(pd, pd.as_ptr(), spec, srq)
 }
 
-/// Like [`create`], with room to spare; a device that has no room for that is asked for less.
+/// Creates the QP with room to spare; a device that has no room for that is asked for less, before
+/// it is asked for less inline data.
 fn create_with_spare(
     pd: &PdInner,
     on: *mut ibv_pd,
@@ -175,16 +176,40 @@ fn create_with_spare(
         _ => Some(pd.context.offload()?),
     };
     let slots = spec.tx_depth_wr * offload.map_or(1, Offload::slots_a_work_request);
-    let create = |depth| create(pd, on, spec, srq, offload, depth);
-    create(slots + SPARE_WR)
-        .or_else(|_| create(slots + 1))
-        .or_else(|_| create(slots))
-        .or_else(|error| if slots > spec.tx_depth_wr { create(spec.tx_depth_wr + 1) } else { Err(error) })
+    let fewer = if slots > spec.tx_depth_wr { Some([spec.tx_depth_wr + 1]) } else { None };
+    let create = |depths: &[u32]| create_inline(pd, on, spec, srq, offload, depths);
+    create(&[slots + SPARE_WR, slots + 1, slots]).or_else(|error| fewer.map_or(Err(error), |fewer| create(&fewer)))
 }
 
-/// Creates the QP with as much inline data as the device takes, at most what is asked; gives that
-/// too. There is no verb that tells the limit, so that trying is the documented way
-/// (ibv_post_send(3)).
+/// Creates the QP with as much inline data as the device takes, at most what is asked, and the
+/// first of the depths that it takes with that. There is no verb that tells the limit, so that
+/// trying is the documented way (ibv_post_send(3)).
+fn create_inline(
+    pd: &PdInner,
+    on: *mut ibv_pd,
+    spec: &QpSpec<'_>,
+    srq: Option<&SrqInner>,
+    offload: Option<Offload>,
+    depths: &[u32],
+) -> Result<Made, QpError> {
+    let mut inline_bytes = spec.max_inline_bytes;
+    loop {
+        let mut errno = Errno::new(libc::EINVAL);
+        for &tx_depth in depths {
+            match create(pd, on, spec, srq, offload, tx_depth, inline_bytes)? {
+                Ok(made) => return Ok(made),
+                Err(refused) => errno = refused,
+            }
+        }
+        let too_much = matches!(errno.raw(), libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
+        if inline_bytes == 0 || !too_much {
+            return Err(create_error(pd, spec, errno));
+        }
+        inline_bytes = if inline_bytes < 16 { 0 } else { inline_bytes / 2 };
+    }
+}
+
+/// Creates the QP, or says what the device answered.
 fn create(
     pd: &PdInner,
     on: *mut ibv_pd,
@@ -192,41 +217,32 @@ fn create(
     srq: Option<&SrqInner>,
     offload: Option<Offload>,
     tx_depth: u32,
-) -> Result<Made, QpError> {
-    let mut inline_bytes = spec.max_inline_bytes;
-    loop {
-        // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
-        let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-        init.send_cq = spec.send_cq.inner.as_ptr();
-        init.recv_cq = spec.recv_cq.inner.as_ptr();
-        init.srq = srq.map_or(std::ptr::null_mut(), SrqInner::as_ptr);
-        init.qp_type = spec.transport.to_raw();
-        // Some drivers refuse a queue of none.
-        init.cap.max_send_wr = tx_depth.max(1);
-        init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
-        init.cap.max_send_sge = spec.max_send_sge.max(1);
-        init.cap.max_recv_sge = spec.max_recv_sge.max(1);
-        init.cap.max_inline_data = inline_bytes;
-        let raw = match offload {
-            // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
-            // `on` is the PD or a parent domain of it.
-            None => unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) },
-            // SAFETY: as above; and the offload is of this device.
-            Some(offload) => unsafe { offload.create_qp(on, &mut init, spec.signature.extras()) },
-        };
-        if let Some(raw) = NonNull::new(raw) {
-            let extended = extend(pd, offload, raw, inline_bytes)?;
-            // A device may grant more; what was asked is what is used.
-            let inline_bytes = inline_bytes.min(init.cap.max_inline_data);
-            return Ok(Made { raw, inline_bytes, domain: None, extended });
-        }
-        let errno = Errno::last();
-        let too_much = matches!(errno.raw(), libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
-        if inline_bytes == 0 || !too_much {
-            return Err(create_error(pd, spec, errno));
-        }
-        inline_bytes = if inline_bytes < 16 { 0 } else { inline_bytes / 2 };
-    }
+    inline_bytes: u32,
+) -> Result<Result<Made, Errno>, QpError> {
+    // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
+    let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    init.send_cq = spec.send_cq.inner.as_ptr();
+    init.recv_cq = spec.recv_cq.inner.as_ptr();
+    init.srq = srq.map_or(std::ptr::null_mut(), SrqInner::as_ptr);
+    init.qp_type = spec.transport.to_raw();
+    // Some drivers refuse a queue of none.
+    init.cap.max_send_wr = tx_depth.max(1);
+    init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
+    init.cap.max_send_sge = spec.max_send_sge.max(1);
+    init.cap.max_recv_sge = spec.max_recv_sge.max(1);
+    init.cap.max_inline_data = inline_bytes;
+    let raw = match offload {
+        // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
+        // `on` is the PD or a parent domain of it.
+        None => unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) },
+        // SAFETY: as above; and the offload is of this device.
+        Some(offload) => unsafe { offload.create_qp(on, &mut init, spec.signature.extras()) },
+    };
+    let Some(raw) = NonNull::new(raw) else { return Ok(Err(Errno::last())) };
+    let extended = extend(pd, offload, raw, inline_bytes)?;
+    // A device may grant more; what was asked is what is used.
+    let inline_bytes = inline_bytes.min(init.cap.max_inline_data);
+    Ok(Ok(Made { raw, inline_bytes, domain: None, extended }))
 }
 
 /// What posting to a QP needs that configures keys on a card. One that can't is destroyed.
