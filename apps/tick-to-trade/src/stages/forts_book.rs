@@ -10,7 +10,7 @@ use super::arbiter::Mark;
 use super::settings::{INSTRUMENTS_MAX, MoexSettings};
 use super::tally::{FortsTally, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update, Updates};
-use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, SnapshotOutcome};
+use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, SnapshotOutcome, Trust};
 use crate::framing::split_preamble;
 use crate::itch::{Side, Symbol};
 use crate::risk::{Quote, Top};
@@ -44,17 +44,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         Ok(MoexSettings::open(stage)?.1)
     };
     registry.opening_stage("forts-book", spec, describe, move |feed, stage| {
-        Ok(Box::new(FortsBook {
-            books: FortsBooks::new(BOOKS),
-            decoder: feed.decoder(),
-            message: Message::new(),
-            waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
-            updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
-            seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
-            losses: 0,
-            tally: FortsTally::default(),
-            home: home.clone(),
-        }))
+        Ok(Box::new(FortsBook::new(feed.decoder(), stage.burst(), home.clone())))
     });
     registry.needs("forts-book", needs);
 }
@@ -92,6 +82,8 @@ struct Seen {
     equal: u64,
     /// How often increments had been lost when the strategy was last told of it.
     losses: u32,
+    /// Its best levels have changed, and what the strategy was to be told was taken back.
+    is_owed: bool,
 }
 
 impl Stage for FortsBook {
@@ -135,36 +127,90 @@ impl Stage for FortsBook {
 }
 
 impl FortsBook {
+    fn new(decoder: Decoder, burst: usize, home: Tally) -> FortsBook {
+        FortsBook {
+            books: FortsBooks::new(BOOKS),
+            decoder,
+            message: Message::new(),
+            waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
+            updates: Updates::new(INSTRUMENTS_MAX, burst, CHANGED),
+            seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            losses: 0,
+            tally: FortsTally::default(),
+            home,
+        }
+    }
+
     fn increment(&mut self, packet: Packet, sequence: u32, mark: Mark, out: &mut Outputs<'_>) {
+        self.apply(sequence, mark);
+        if !self.waiting.is_empty() {
+            self.retry();
+        }
+        self.updates.send(packet, out);
+    }
+
+    /// Applies the decoded increment to the books, and keeps what the strategy is to be told of it.
+    fn apply(&mut self, sequence: u32, mark: Mark) {
         if mark.lost_before {
             self.losses += 1;
             self.books.gap(u64::from(sequence).saturating_sub(1));
+            self.take_back();
         }
         self.tally.increments += 1;
         self.tally.entries += self.message.entries.len() as u64;
-        for entry in &self.message.entries {
+        let entries = std::mem::take(&mut self.message.entries);
+        for entry in &entries {
             let applied = self.books.apply_entry(sequence, entry);
             if let Ok((index, _)) = applied {
                 self.seen[index].changes = true;
             }
             match applied {
-                Ok((index, EntryOutcome::Applied { top: true })) => {
-                    if let Some(mut update) = update(&self.books, index, u64::from(sequence)) {
-                        // What the strategy concluded from a book before a loss is void.
-                        let told = std::mem::replace(&mut self.seen[index].losses, self.losses);
-                        update.reset = told != self.losses;
-                        self.tally.changes += 1;
-                        self.tally.untold += u64::from(!self.updates.put(update));
+                Ok((index, EntryOutcome::Applied { top })) => {
+                    self.seen[index].is_owed |= top;
+                    if self.seen[index].is_owed {
+                        self.tell(index, sequence);
                     }
                 }
-                Ok(_) => {}
-                Err(_) => self.tally.contradictions += 1,
+                Ok((_, EntryOutcome::Held)) => self.take_back(),
+                Ok((_, EntryOutcome::Old)) => {}
+                Err(_) => {
+                    self.tally.contradictions += 1;
+                    self.take_back();
+                }
             }
         }
-        if !self.waiting.is_empty() {
-            self.retry();
+        self.message.entries = entries;
+    }
+
+    /// Keeps the best levels of a book for the strategy.
+    #[inline]
+    fn tell(&mut self, index: usize, sequence: u32) {
+        self.seen[index].is_owed = false;
+        let Some(mut update) = update(&self.books, index, u64::from(sequence)) else { return };
+        // What the strategy concluded from a book before a loss is void.
+        let told = std::mem::replace(&mut self.seen[index].losses, self.losses);
+        update.reset = told != self.losses;
+        self.tally.changes += 1;
+        self.tally.untold += u64::from(!self.updates.put(update));
+    }
+
+    /// Takes back what waits to be told of books that may not be right any more.
+    fn take_back(&mut self) {
+        for index in 0..self.books.books().len() {
+            let may_tell = self.books.books()[index].trust() == Trust::Live;
+            if !may_tell && self.updates.len() > 0 {
+                self.take_back_of(index);
+            }
         }
-        self.updates.send(packet, out);
+    }
+
+    /// The same of one book, which is told of again with its next entry that fits.
+    #[cold]
+    fn take_back_of(&mut self, index: usize) {
+        if u16::try_from(index).is_ok_and(|instrument| self.updates.forget(instrument)) {
+            self.tally.changes -= 1;
+            self.seen[index].is_owed = true;
+        }
     }
 
     /// The number that the stream goes on with, if its numbers start anew with this packet, the
@@ -183,7 +229,7 @@ impl FortsBook {
     fn begin_anew(&mut self, next: u64) {
         self.losses += 1;
         self.books.begin_anew(next);
-        self.tally.changes -= self.updates.clear(|_, _| ());
+        self.take_back();
     }
 
     /// Holds the decoded snapshot against its book.
@@ -191,6 +237,9 @@ impl FortsBook {
         match self.books.apply_snapshot(&self.message) {
             Ok((index, outcome)) => {
                 self.seen[index].equal += u64::from(outcome == SnapshotOutcome::Equal);
+                if outcome == SnapshotOutcome::Different {
+                    self.take_back_of(index);
+                }
                 Some(outcome)
             }
             Err(_) => {
@@ -253,3 +302,6 @@ impl Drop for FortsBook {
         self.home.lock().forts = Some(tally);
     }
 }
+
+#[cfg(test)]
+mod tests;
