@@ -79,6 +79,13 @@ impl Oracle {
         }
     }
 
+    /// A PUT was never sent.
+    pub(crate) fn undo_put(&mut self, key: usize) {
+        let key = &mut self.keys[key];
+        key.putting = false;
+        key.sent -= 1;
+    }
+
     /// A PUT is given up: whether it was done, or will be, nobody knows.
     pub(crate) fn give_up_put(&mut self, key: usize) {
         let key = &mut self.keys[key];

@@ -65,6 +65,16 @@ impl Work {
             false => Task::Get { key },
         }
     }
+
+    /// A PUT could not begin. If it is the first of its key, which come one after the other, it is
+    /// what comes next.
+    #[cold]
+    pub(super) fn give_back_put(&mut self, oracle: &mut Oracle, key: usize, generation: u32) {
+        oracle.undo_put(key);
+        if generation == 1 {
+            self.loaded = key;
+        }
+    }
 }
 
 /// The name of a key of a client: four digits of the client's number, eight of the key's.
@@ -81,6 +91,31 @@ pub(super) fn name_of(client: u32, key: usize) -> [u8; KEY_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of each key the first PUT finds no packet or no room, once. Every key is put all the same
+    /// before anything else begins.
+    #[test]
+    fn a_first_put_that_could_not_begin_comes_next_again() {
+        let rng = Rng::with_seed(1);
+        let mut work = Work { rng, keys: 3, loaded: 0, get_share: 1.0, read_share: 0.0 };
+        let mut oracle = Oracle::new(1, 3);
+        for key in 0..3 {
+            for again in [true, false] {
+                assert_eq!(work.next(&mut oracle, false), Task::Put { key, generation: 1 });
+                match again {
+                    true => work.give_back_put(&mut oracle, key, 1),
+                    false => oracle.end_put(key, true),
+                }
+            }
+        }
+        assert!(work.is_loaded() && matches!(work.next(&mut oracle, false), Task::Get { .. }));
+        // A later one of a key is none that loads.
+        work.get_share = 0.0;
+        let Task::Put { key, generation: 2 } = work.next(&mut oracle, false) else { panic!("a second PUT") };
+        work.give_back_put(&mut oracle, key, 2);
+        assert!(work.is_loaded());
+        assert_eq!(oracle.begin_put(key), Some(2), "it was never sent");
+    }
 
     #[test]
     fn names_differ() {

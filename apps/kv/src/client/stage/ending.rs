@@ -72,7 +72,7 @@ impl Client {
     /// It has not begun after all.
     pub(super) fn give_back(&mut self, pending: &Pending) {
         match pending.task {
-            Task::Put { key, .. } => self.oracle.end_put(key, false),
+            Task::Put { key, generation } => self.work.give_back_put(&mut self.oracle, key, generation),
             Task::Locate { .. } => self.asked -= 1,
             Task::Get { .. } | Task::Read { .. } => {}
         }
