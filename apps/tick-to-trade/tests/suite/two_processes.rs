@@ -28,6 +28,8 @@ fn halves(folder: &Path) -> [Program; 2] {
         // Enough that both channels lose the same frame soon.
         "feed.drop_a=0.1".to_owned(),
         "feed.drop_b=0.1".to_owned(),
+        // And no answer, for which the trader would wait as long as its books hold messages.
+        "feed.drop_answers=0.0".to_owned(),
     ];
     let trader = [
         format!("device.nic0.address={}", own_address(2)),
@@ -36,6 +38,8 @@ fn halves(folder: &Path) -> [Program; 2] {
         format!("port.md_a.join=[\"{}\"]", group(1)),
         format!("port.md_b.join=[\"{}\"]", group(2)),
         format!("port.recovery.send_to={}", group(3)),
+        // Longer than a busy machine lets an answer wait: nothing is asked for twice.
+        "stage.book.params.timeout_us=1_000_000".to_owned(),
     ];
     [("exchange", exchange.to_vec()), ("trader", trader.to_vec())].map(|(half, sets)| {
         let plan = format!("config/two-processes/tick-to-trade-{half}.toml");
