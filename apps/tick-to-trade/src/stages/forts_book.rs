@@ -64,6 +64,9 @@ struct FortsBook {
     message: Message,
     /// Snapshots that are ahead of their book, in the order of their arrival.
     waiting: VecDeque<Packet>,
+    /// The market trades, as the exchange said last: it does so beside the snapshots, without which
+    /// no book is right either.
+    is_open: bool,
     updates: Updates,
     /// What was seen of each book.
     seen: Box<[Seen]>,
@@ -72,6 +75,9 @@ struct FortsBook {
     tally: FortsTally,
     home: Tally,
 }
+
+/// `TradSesStatus` (340) while the market trades. Any other is a halt, an auction or a close.
+const OPEN: u32 = 2;
 
 /// What was seen of one book.
 #[derive(Clone, Copy, Default)]
@@ -82,7 +88,7 @@ struct Seen {
     equal: u64,
     /// How often increments had been lost when the strategy was last told of it.
     losses: u32,
-    /// Its best levels have changed, and what the strategy was to be told was taken back.
+    /// Its best levels have changed, and the strategy was not told, or that was taken back.
     is_owed: bool,
 }
 
@@ -110,6 +116,7 @@ impl Stage for FortsBook {
                     Some(mark) => self.increment(packet, sequence, mark, out),
                     None => out.drop(packet, NOT_IN_ORDER),
                 },
+                MessageKind::SessionStatus => self.session(self.message.session_status),
                 MessageKind::Snapshot => {
                     self.tally.snapshots += 1;
                     if self.compare() == Some(SnapshotOutcome::Ahead) {
@@ -133,6 +140,7 @@ impl FortsBook {
             decoder,
             message: Message::new(),
             waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
+            is_open: false,
             updates: Updates::new(INSTRUMENTS_MAX, burst, CHANGED),
             seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
             losses: 0,
@@ -167,7 +175,7 @@ impl FortsBook {
             match applied {
                 Ok((index, EntryOutcome::Applied { top })) => {
                     self.seen[index].is_owed |= top;
-                    if self.seen[index].is_owed {
+                    if self.seen[index].is_owed && self.is_open {
                         self.tell(index, sequence);
                     }
                 }
@@ -194,10 +202,24 @@ impl FortsBook {
         self.tally.untold += u64::from(!self.updates.put(update));
     }
 
-    /// Takes back what waits to be told of books that may not be right any more.
+    /// The exchange says how the market stands. While it does not trade, the books are kept, and
+    /// the strategy is told nothing.
+    fn session(&mut self, status: u32) {
+        let is_open = status == OPEN;
+        match (std::mem::replace(&mut self.is_open, is_open), is_open) {
+            (true, false) => {
+                tracing::warn!("the market does not trade (TradSesStatus {status}): nothing is traded until it does");
+                self.take_back();
+            }
+            (false, true) => tracing::info!("the market trades"),
+            _ => {}
+        }
+    }
+
+    /// Takes back what waits to be told of books that may not be right any more, or are not traded.
     fn take_back(&mut self) {
         for index in 0..self.books.books().len() {
-            let may_tell = self.books.books()[index].trust() == Trust::Live;
+            let may_tell = self.is_open && self.books.books()[index].trust() == Trust::Live;
             if !may_tell && self.updates.len() > 0 {
                 self.take_back_of(index);
             }

@@ -1,4 +1,4 @@
-//! What the strategy is told of the books after losses and contradictions.
+//! What the strategy is told of the books after losses, contradictions and halts.
 
 use super::*;
 use crate::fast::{Action, Decimal, Entry, EntryType, Templates};
@@ -9,6 +9,7 @@ const LIVE: Mark = Mark { skip: 0, lost_before: false };
 fn stage(instruments: &[u64]) -> FortsBook {
     let templates = Templates::from_xml("<templates/>").expect("it is XML");
     let mut stage = FortsBook::new(Decoder::new(templates), 1, Tally::default());
+    stage.session(OPEN);
     for &instrument in instruments {
         snapshot(&mut stage, instrument, 0, &[]);
     }
@@ -64,6 +65,22 @@ fn what_waits_is_taken_back_after_a_loss_and_told_again_of_a_book_that_is_right(
     // It leaves the best level as it was.
     increment(&mut stage, 5, LIVE, bid(Action::New, 11, 2, 190));
     assert_eq!(told(&mut stage), [(1, true, 200)]);
+}
+
+#[test]
+fn what_waits_is_taken_back_in_a_halt_and_told_after_it_as_the_book_is_then() {
+    const HALTED: u32 = 1;
+    let mut stage = stage(&[10]);
+    increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
+    stage.session(HALTED);
+    increment(&mut stage, 2, LIVE, bid(Action::New, 10, 2, 110));
+    assert_eq!(told(&mut stage), []);
+    stage.session(OPEN);
+    increment(&mut stage, 3, LIVE, bid(Action::New, 10, 3, 90));
+    assert_eq!(told(&mut stage), [(0, false, 110)]);
+    stage.session(OPEN);
+    increment(&mut stage, 4, LIVE, bid(Action::New, 10, 4, 120));
+    assert_eq!(told(&mut stage), [(0, false, 120)], "nothing is owed twice");
 }
 
 #[test]

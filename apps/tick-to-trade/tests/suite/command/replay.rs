@@ -138,3 +138,24 @@ fn two_lcores_rebuild_every_book_after_a_sequence_reset() {
     assert!(equal == compared && different == 0 && equal > 5_000, "{shown}");
     assert_eq!(number(&json["forts"], "books_recovered"), 2 * BOOKS, "{shown}");
 }
+
+/// A market that every TradingSessionStatus (template 66) of the recording says is halted: the
+/// books are kept, and nothing is traded on them.
+#[test]
+fn two_lcores_trade_nothing_while_the_market_is_halted() {
+    let Some(dir) = changed("micex_snapshot.dat", |_| ()) else { return };
+    let feed = MoexFeed::open(dir.path()).unwrap();
+    let mut bytes = feed.snapshots.bytes.clone();
+    for datagram in feed.snapshots.datagrams.iter().filter(|datagram| datagram.kind == MessageKind::SessionStatus) {
+        // TradSesStatus, in front of MarketSegmentID and TradSesEvent, of a byte each.
+        let status = &mut bytes[datagram.range.end - 3];
+        assert_eq!(std::mem::replace(status, 0x81), 0x82, "the market was open");
+    }
+    fs::write(dir.path().join("micex_snapshot.dat"), bytes).unwrap();
+    let Some(run) = replay(&[&format!("feed.dir={}", dir.path().display())]) else { return };
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    assert_eq!(forts(&json, KEYS), [8_112, 22_117, 0, 6_370, 6_370, 0], "{shown}");
+    let strategy = ["updates", "orders_sent"].map(|key| number(&json["strategy"], key));
+    assert_eq!((strategy, number(&json["forts"], "told")), ([0, 0], 0), "{shown}");
+}
