@@ -321,6 +321,7 @@ impl Initiator {
     /// The handshake is done: the I/O queues connect.
     fn begin_load(&mut self, out: &mut Outputs<'_>) {
         self.handshake.step = Step::Done;
+        self.lost_ns = None;
         self.count(|counts| counts.connected += 1);
         self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
         self.arm_keep_alive(out);

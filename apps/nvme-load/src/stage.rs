@@ -4,6 +4,7 @@
 //! the controller, every block is written once, and the load begins. When a connection is lost all
 //! are made anew, as the Linux host resets a controller: what was under way is cut off.
 
+use verbline::cli::duration;
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Region};
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Port, RegionNeed, Rights as PlanRights, Target};
 use verbline::prelude::*;
@@ -47,6 +48,8 @@ pub(crate) struct Initiator {
     admin_port: u16,
     io_port: u16,
     pub(crate) admin: Option<ConnectionId>,
+    /// Since when there has been no controller, after one was lost.
+    pub(crate) lost_ns: Option<Tick>,
     pub(crate) handshake: Handshake,
     /// By the places of their connections.
     pub(crate) queues: Vec<Queue>,
@@ -155,6 +158,7 @@ impl Initiator {
             admin_port: admin_port.id.index() as u16,
             io_port: io_port.id.index() as u16,
             admin: None,
+            lost_ns: None,
             handshake: Handshake::default(),
             queues: (0..queues).map(|_| Queue::new(settings.depth)).collect(),
             oracle: None,
@@ -222,6 +226,7 @@ impl Initiator {
 
     /// Every connection is made anew, and what was under way is cut off.
     pub(crate) fn reset(&mut self, out: &mut Outputs<'_>) {
+        self.lost_ns.get_or_insert(out.now_ns());
         self.handshake.stop(out);
         if let Some(admin) = self.admin.take() {
             out.close(admin);
@@ -302,7 +307,11 @@ impl Stage for Initiator {
         }
     }
 
-    fn stop(&mut self, _: &mut Outputs<'_>) {
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        if let Some(lost_ns) = self.lost_ns.filter(|_| !self.has_failed) {
+            let lasted = duration(out.now_ns().saturating_sub(lost_ns));
+            self.fail(format!("not connected at the end: the target has been gone for {lasted}; see whether it runs"));
+        }
         // What is under way is answered in the drain, and judged.
         self.stopping = true;
     }

@@ -101,6 +101,31 @@ fn two_lcores_verify_over_a_target_that_ends_and_comes_again() {
     target.stop().unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// A target that does not come again: what was measured is of the time before, and the run says so.
+#[test]
+fn two_lcores_say_that_the_target_was_gone_at_the_end() {
+    if two_lcores(["target", "load"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (target_text, load_text) = halves(7943, &file(&folder.path().join("disk")), SETTINGS);
+    let target = start(&NvmeTarget::default(), &target_text);
+    let load = NvmeLoad::default();
+    let running = start(&load, &load_text);
+    goes_on(&running, 2000);
+    target.stop().unwrap_or_else(|error| panic!("{error}"));
+    let is_cut_off =
+        || running.snapshot().ports.iter().all(|port| port.connections.as_ref().is_some_and(|c| c.open == 0));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_cut_off() {
+        assert!(Instant::now() < deadline, "the connections stay");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    let failures = load.outcome(&report).failures;
+    assert!(failures.iter().any(|failure| failure.contains("not connected at the end")), "{failures:?}");
+}
+
 #[test]
 fn two_lcores_serve_over_loads_that_end() {
     if two_lcores(["target", "load"]).is_none() {
