@@ -21,7 +21,7 @@ pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
     match (&tallies.exchange, &tallies.arbiter) {
         (Some(exchange), Some(arbiter)) => both(report, exchange, arbiter, outcome),
         (Some(exchange), None) => of_exchange(exchange, &mut outcome.text),
-        (None, Some(arbiter)) => of_trader(arbiter, &mut outcome.text),
+        (None, Some(arbiter)) => of_trader(report, arbiter, outcome),
         (None, None) if report.failures.is_empty() => {
             outcome.failures.push("the plan has no exchange and no arbiter, so there is nothing to report".to_owned());
         }
@@ -65,17 +65,22 @@ fn of_exchange(exchange: &ExchangeTally, text: &mut String) {
     );
 }
 
-fn of_trader(arbiter: &ArbiterCounts, text: &mut String) {
+fn of_trader(report: &Report, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     let [received_a, received_b] = arbiter.received;
     let _ = writeln!(
-        text,
+        outcome.text,
         "ticks    {} received, {} of them twice; {} by channel A, {} by B",
         count(arbiter.delivered),
         count(arbiter.duplicates),
         count(received_a),
         count(received_b),
     );
-    gaps(arbiter, text);
+    gaps(arbiter, &mut outcome.text);
+    if arbiter.delivered == 0
+        && let Some(why) = of_another_session(report)
+    {
+        outcome.failures.push(format!("no tick was received: {why}"));
+    }
 }
 
 fn gaps(arbiter: &ArbiterCounts, text: &mut String) {
@@ -130,18 +135,22 @@ fn both(report: &Report, exchange: &ExchangeTally, arbiter: &ArbiterCounts, outc
 
 /// Why the arbiter has not had ticks that the exchange published, and what to do.
 fn why_unaccounted(report: &Report) -> String {
-    let dropped = report.drops.iter().find(|drop| drop.reason == "wrong_session" && drop.packets > 0);
-    match dropped {
-        Some(drop) => format!(
-            "{} dropped {} packets of another session than the one that it follows; write the feed's `session` in its \
-             params, or leave it out",
-            drop.place,
-            count(drop.packets)
-        ),
-        None => "the trader had no receive buffer posted for them; raise rx_depth_wr of its market-data ports, or \
-                 lower the rate"
-            .to_owned(),
-    }
+    of_another_session(report).unwrap_or_else(|| {
+        "the trader had no receive buffer posted for them; raise rx_depth_wr of its market-data ports, or lower the \
+         rate"
+            .to_owned()
+    })
+}
+
+/// That an arbiter dropped what is of another session, and what to do; `None` if it did not.
+fn of_another_session(report: &Report) -> Option<String> {
+    let drop = report.drops.iter().find(|drop| drop.reason == "wrong_session" && drop.packets > 0)?;
+    Some(format!(
+        "{} dropped {} packets of another session than the one that it follows; write the feed's `session` in its \
+         params, or leave it out",
+        drop.place,
+        count(drop.packets)
+    ))
 }
 
 /// The exchange's own pauses: the feed is shorter by these, and nothing of it is lost.

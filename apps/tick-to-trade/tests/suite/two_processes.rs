@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use verbline_tests::{Program, counted, own_address, two_lcores};
+use verbline_tests::{Program, counted, own_address, two_lcores, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
@@ -112,4 +112,31 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
     assert!(served["answers"].as_u64() > Some(0) && served["snapshots"].as_u64() >= Some(16), "{exchange}");
     assert!(json["tick_to_trade_ns"]["p50"].as_u64() > Some(0) && json["steps"] == Value::Array(vec![]), "{exchange}");
     assert_eq!(json["ports"][2]["connections"]["opened"], 2, "{exchange}");
+}
+
+/// A trader whose plan names another session than the exchange has: it follows nothing, and has
+/// failed.
+#[test]
+fn two_lcores_of_a_trader_of_another_session_fail() {
+    if two_lcores(["exchange", "trader"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [exchange, trader] = halves(folder.path());
+    let exchange = exchange.start();
+    let trader = trader.with(["--set", "stage.arbiter.params.session=NOBODY"]).start_beside(&exchange);
+    let are_dropped = |report: &Value| {
+        let drops = report["drops"].as_array().into_iter().flatten();
+        drops.filter(|drop| drop["reason"] == "wrong_session").any(|drop| drop["packets"].as_u64() >= Some(100))
+    };
+    app(folder.path(), &[]).await_live(Some("tick-to-trade-trader"), "frames of another session", are_dropped);
+    let trader = trader.end_whole(1);
+    assert_eq!(
+        (&trader.json()["ticks_received"], &trader.json()["books"]["known"]),
+        (&0.into(), &0.into()),
+        "{trader}"
+    );
+    let said = unwrapped(&trader.stderr);
+    assert!(said.contains("packets of another session than the one that it follows"), "{trader}");
+    exchange.end_whole(0);
 }
