@@ -21,6 +21,11 @@ impl<T> InFlight<T> {
         InFlight { slots, free: (0..operations as u32).rev().collect() }
     }
 
+    /// What [`InFlight::new`] allocates.
+    pub(crate) fn memory_bytes(operations: u64) -> u64 {
+        operations * (size_of::<Slot<T>>() + size_of::<u32>()) as u64
+    }
+
     /// Adds one and says its id; gives it back if there is no room.
     pub(crate) fn add(&mut self, operation: T) -> Result<u64, T> {
         let Some(index) = self.free.pop() else { return Err(operation) };

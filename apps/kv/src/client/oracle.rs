@@ -54,6 +54,11 @@ impl Oracle {
         Oracle { client, keys: vec![Key::default(); keys] }
     }
 
+    /// What [`Oracle::new`] allocates.
+    pub(crate) fn memory_bytes(keys: u64) -> u64 {
+        keys * size_of::<Key>() as u64
+    }
+
     /// What a value of ours says of its PUT.
     pub(crate) fn origin(&self, generation: u32) -> Origin {
         Origin { client: self.client, generation }

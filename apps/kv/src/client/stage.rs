@@ -64,7 +64,8 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     registry.section_of::<Settings>("kv", MEANING).stage("client", spec, make).needs("client", needs);
 }
 
-/// Each operation under way has a timer, and may be a READ. A PUT is the longest request.
+/// Memory for what is known of each key. Each operation under way has a place and a timer, and may
+/// be a READ. A PUT is the longest request.
 fn needs(asked: &Asked<'_>) -> Needs {
     let Some(settings) = asked.section("kv").and_then(|section| Settings::of(section).ok()) else {
         return Needs::default();
@@ -77,6 +78,10 @@ fn needs(asked: &Asked<'_>) -> Needs {
             ("kv.close_every_ms", (settings.close_every_ms > 0).into()),
         ],
         operations: Vec::from_iter((settings.get_share * settings.read_share > 0.0).then_some(reads)),
+        memory_bytes: vec![
+            ("keys and their PUTs", Oracle::memory_bytes(settings.keys.into())),
+            ("operations under way", InFlight::<Pending>::memory_bytes(under_way)),
+        ],
         packet_bytes: vec![
             ("header", HEADER_BYTES as u64),
             ("key", KEY_BYTES as u64),

@@ -38,6 +38,21 @@ fn a_check_has_no_effects() {
     }
 }
 
+/// What a client knows of its keys, and of what is under way, is memory of the plan's sum.
+#[test]
+fn a_clients_memory_is_in_the_sums() {
+    let check = app().with(["check", "config/kv.toml", "--explain", "--set", "kv.keys=1048576"]);
+    let shown = check.run().exited(0);
+    let term = |what: &str| {
+        let line = shown.stdout.lines().find(|line| line.contains("stage.client") && line.contains(what));
+        let line = line.unwrap_or_else(|| panic!("no {what}: {shown}"));
+        let number = line.split_whitespace().next().map(|number| number.replace(',', ""));
+        number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("no number in {line}"))
+    };
+    assert_eq!(term("keys and their PUTs"), 12 << 20);
+    assert!(term("operations under way") > 256 * 64);
+}
+
 /// Descriptors of 256 connections: said before the start where they are too few, and raised where
 /// the hard limit lets them be.
 #[test]
