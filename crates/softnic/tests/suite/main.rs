@@ -4,6 +4,7 @@
 mod conversation;
 mod datagrams;
 mod events;
+mod fast_paths;
 mod harness;
 mod limits;
 mod long_transfers;

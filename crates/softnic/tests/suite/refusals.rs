@@ -111,7 +111,7 @@ fn a_message_a_byte_longer_than_its_receive_is_refused_and_writes_nothing_behind
 }
 
 /// Up to eight by one call.
-fn poll_at_once(cq: &Cq) -> Vec<Wc> {
+pub(crate) fn poll_at_once(cq: &Cq) -> Vec<Wc> {
     let mut wcs = unsafe { std::mem::zeroed::<[ibv_wc; 8]>() };
     let count = unsafe { ibv_poll_cq(cq.0, 8, wcs.as_mut_ptr()) };
     wcs[..usize::try_from(count).unwrap()].iter().map(convert).collect()
