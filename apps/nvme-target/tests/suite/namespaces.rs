@@ -9,7 +9,6 @@ use verbline::plan::Plan;
 use verbline_nvme::identify::cns;
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::log::{CHANGED_TOO_MANY, LogRequest, event};
-use verbline_nvme::namespace::read_list;
 use verbline_nvme::{Command, Response, Sgl, Status, feature, opcode};
 
 /// The plan of the run, with more namespaces.
@@ -47,9 +46,12 @@ fn listed(host: &mut Host, admin: usize, after: u32) -> Vec<u32> {
     numbers(host)
 }
 
-/// The numbers of namespaces at the front of the host's memory, as far as there are some.
+/// The numbers of namespaces at the front of the host's memory, as far as there are some. Not read
+/// by what the target writes them with.
 fn numbers(host: &Host) -> Vec<u32> {
-    read_list(&host.bytes(0, 4096)).collect()
+    let page = host.bytes(0, 4096);
+    let words = page.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")));
+    words.take_while(|nsid| *nsid != 0).collect()
 }
 
 /// Asks for the log of changed namespaces.
