@@ -42,8 +42,9 @@ pub trait Stage: Send {
     }
 
     /// Timers of the stage are due ([`Outputs::arm_timer`]): a batch of them, in the order of their
-    /// ticks. Called before `poll`, once a loop at most; what else is due comes in the next loop. A
-    /// timer of the batch can no longer be canceled.
+    /// ticks. One whose tick was past as it was armed may come behind later ones. Called before
+    /// `poll`, once a loop at most; what else is due comes in the next loop. A timer of the batch
+    /// can no longer be canceled.
     fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
         let _ = (due, out);
     }

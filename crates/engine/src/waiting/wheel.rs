@@ -7,9 +7,9 @@
 //!
 //! Guarantees: arming, arming again and canceling take the same time however many timers there are;
 //! a timer moves down ten times at most. Timers are due at their tick, never before, in the order
-//! of their ticks, and those of one tick in the order in which they were armed. A [`TimerId`] is
-//! valid until its timer is due or canceled, and never for another. Nothing is allocated after
-//! [`Wheel::new`].
+//! of their ticks, and those of one tick in the order in which they were armed. A tick before the
+//! wheel's time counts as that time. A [`TimerId`] is valid until its timer is due or canceled, and
+//! never for another. Nothing is allocated after [`Wheel::new`].
 //!
 //! No crate served: tokio-util's needs tokio's runtime; hierarchical_hash_wheel_timer and its
 //! descendants allocate for each timer or slot; nexus-timer counts milliseconds of `Instant`, and

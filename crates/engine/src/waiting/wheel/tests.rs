@@ -145,6 +145,17 @@ fn a_wake_for_a_timer_that_was_canceled_is_the_last_one() {
 }
 
 #[test]
+fn what_is_past_as_it_is_armed_comes_in_the_order_of_arming() {
+    let mut wheel = Wheel::new(4);
+    let mut due = Vec::with_capacity(4);
+    wheel.expire(1_000, &mut due);
+    let ticks = [1_000, 500, 400, 999];
+    ticks.iter().zip(0..).for_each(|(at_ns, tag)| assert!(wheel.arm(*at_ns, tag).is_some()));
+    wheel.expire(1_000, &mut due);
+    assert_eq!(due.iter().map(|timer| timer.at_ns).collect::<Vec<_>>(), ticks);
+}
+
+#[test]
 fn a_closed_one_and_one_of_no_timers_arm_none() {
     assert_eq!(Wheel::new(0).arm(1, 1), None);
     let mut wheel = Wheel::new(2);
