@@ -6,6 +6,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::links::{LinkDraft, RingDraft, link, ring};
+use super::marks::ASKS_END;
 use super::parts::{PartsDraft, parts};
 
 /// A plan, as numbers. Zero is the simplest choice everywhere.
@@ -21,6 +22,8 @@ pub struct Draft {
     pub(super) two_pools: bool,
     pub(super) parts: PartsDraft,
     pub(super) meddler: Option<MeddlerDraft>,
+    /// Packets go through a UDP socket, as RoCE v2.
+    pub(super) by_wire: bool,
 }
 
 /// A thread that changes ports, and the like, while the plan runs.
@@ -77,6 +80,8 @@ pub(super) struct HabitDraft {
     pub(super) polite: bool,
     /// The most that it has armed.
     pub(super) timers: u8,
+    /// What its packets may ask of their sends.
+    pub(super) asks: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,11 +103,14 @@ impl Draft {
         let nodes = prop::collection::vec(node(), 1..=6);
         let data_bytes = prop_oneof![7 => 8..200_u16, 1 => 200..4_000_u16];
         let meddlers = prop_oneof![4 => Just(None), 1 => meddler().prop_map(Some)];
-        (lcores, nodes, 1..=3_usize, data_bytes, prop_oneof![Just(0), 1..64_u16], any::<bool>(), parts(), meddlers)
-            .prop_map(|(lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts, meddler)| {
+        let whole = (data_bytes, prop_oneof![Just(0), 1..64_u16], any::<bool>());
+        let wires = prop_oneof![3 => Just(false), 1 => Just(true)];
+        (lcores, nodes, 1..=3_usize, whole, parts(), meddlers, wires).prop_map(
+            |(lcores, nodes, sources, (data_bytes, cache_packets, two_pools), parts, meddler, by_wire)| {
                 let sources = sources.min(nodes.len());
-                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts, meddler }
-            })
+                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts, meddler, by_wire }
+            },
+        )
     }
 }
 
@@ -144,8 +152,18 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
     let hold = prop_oneof![2 => Just(0), 1 => 1..=64_u8];
     let often = (any::<u32>(), counts, next, hold);
     let timers = prop_oneof![3 => Just(0), 1 => 1..20_u8];
-    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>(), timers).prop_map(
-        |((seed, count, next, hold_packets), drop_percent, leave_percent, take_percent, batches, polite, timers)| {
+    let asks = prop_oneof![1 => Just(0), 1 => 1..ASKS_END];
+    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>(), timers, asks).prop_map(
+        |(
+            (seed, count, next, hold_packets),
+            drop_percent,
+            leave_percent,
+            take_percent,
+            batches,
+            polite,
+            timers,
+            asks,
+        )| {
             HabitDraft {
                 seed,
                 count,
@@ -157,6 +175,7 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
                 batches,
                 polite,
                 timers,
+                asks,
             }
         },
     )

@@ -6,6 +6,7 @@
 use verbline::plan::{Consumer, SpreadBy, Target, Transport, WhenFull};
 
 use super::judge::{Judge, each};
+use super::marks::OPERATOR;
 
 /// What stages sent to a place.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +43,12 @@ impl Judge<'_> {
             if unheard > unheard_of {
                 self.faults.push(format!("stage.{}: {unheard} packets have not come to it", stage.name));
             }
-            self.place(&format!("stage.{}", stage.name), direct, "stage_full", &mut shared);
+            if !self.gets_back(&stage.name) {
+                self.place(&format!("stage.{}", stage.name), direct, "stage_full", &mut shared);
+            }
         }
         self.wires();
+        self.returned();
         self.shared(shared);
     }
 
@@ -59,7 +63,9 @@ impl Judge<'_> {
             if ring.full == WhenFull::Hold {
                 self.equal(|| format!("{name}: ring_full, and none"), self.dropped(&name, "ring_full"), 0);
             }
-            self.place(&name, told.popped + displaced, "ring_full", shared);
+            if !self.gets_back(&ring.name) {
+                self.place(&name, told.popped + displaced, "ring_full", shared);
+            }
         }
     }
 
@@ -107,6 +113,37 @@ impl Judge<'_> {
             let (sent, received) = (near.tx_packets + operations, far.rx_packets);
             if received > sent || (received < sent && port.transport == Transport::Rc) {
                 self.faults.push(format!("port.{} sent {sent}, port.{other_end} received {received}", port.name));
+            }
+        }
+    }
+
+    /// Whether what ports have sent goes to the stage or the ring of this name.
+    fn gets_back(&self, name: &str) -> bool {
+        name.starts_with('w')
+    }
+
+    /// What was sent and asked to come back has: to a stage, or to a ring or a stage that was full.
+    fn returned(&mut self) {
+        for port in self.plan.ports().iter().filter(|port| port.sent.is_some()) {
+            let link = &port.name[1..];
+            let far = self.plan.ports().iter().find(|far| far.name[1..] == *link && far.id != port.id);
+            let receiver =
+                self.plan.stages().iter().find(|stage| far.and_then(|far| far.next) == Some(Target::Stage(stage.id)));
+            let told = receiver.and_then(|stage| self.report.stage(&stage.name));
+            let by = if link == "ops" {
+                format!("{OPERATOR}_0")
+            } else {
+                link.splitn(3, '_').take(2).collect::<Vec<_>>().join("_")
+            };
+            // Other stages never ask.
+            let asked = told.and_then(|told| told.counter(&format!("back_{by}"))).unwrap_or(0);
+            let came = self.report.stage(&format!("w{link}")).map_or(0, |told| told.packets_in);
+            let dropped = [("stage", "stage_full"), ("ring", "ring_full"), ("ring", "displaced")];
+            let full: u64 = dropped.iter().map(|(sort, reason)| self.dropped(&format!("{sort}.w{link}"), reason)).sum();
+            if came + full < asked || (came + full > asked && port.transport == Transport::Rc) {
+                let name = &port.name;
+                self.faults
+                    .push(format!("port.{name}: {came} packets came back, {full} found no room, {asked} asked to"));
             }
         }
     }

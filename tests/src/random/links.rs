@@ -16,6 +16,9 @@ pub(super) struct LinkDraft {
     pub(super) inline_bytes: u16,
     /// What it sends wakes who waits for that.
     pub(super) solicited: bool,
+    /// Its port sends as packets ask. Bits: its other end has immediate data; what comes back goes
+    /// to a stage; over a ring.
+    pub(super) options: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,17 +63,22 @@ pub(super) fn link() -> impl Strategy<Value = LinkDraft> {
         1 => Just(Via::RingThenRc),
     ];
     let ways = (via, ring(), any::<bool>());
-    (any::<u8>(), ways, 1..100_u16, 1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)], any::<bool>()).prop_map(
-        |(to, (via, ring, by_inbox), rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, solicited)| LinkDraft {
-            to,
-            via,
-            ring,
-            by_inbox,
-            rx_depth_wr,
-            tx_depth_wr,
-            signal_every_wr: signal_every_wr.min(tx_depth_wr),
-            inline_bytes,
-            solicited,
+    let options = prop_oneof![1 => Just(None), 1 => (0..8_u8).prop_map(Some)];
+    let sends = (1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)], any::<bool>(), options);
+    (any::<u8>(), ways, 1..100_u16, sends).prop_map(
+        |(to, (via, ring, by_inbox), rx_depth_wr, (tx_depth_wr, signal_every_wr, inline_bytes, solicited, options))| {
+            LinkDraft {
+                to,
+                via,
+                ring,
+                by_inbox,
+                rx_depth_wr,
+                tx_depth_wr,
+                signal_every_wr: signal_every_wr.min(tx_depth_wr),
+                inline_bytes,
+                solicited,
+                options,
+            }
         },
     )
 }

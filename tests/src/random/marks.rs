@@ -6,6 +6,11 @@ use verbline::prelude::*;
 
 /// The section that says how a random plan is run.
 pub(super) const SECTION: &str = "run";
+/// Of a device whose packets go through a UDP socket. A process that runs plans has one of its own
+/// in its place, and groups of its own, since those of one host share what is sent to a group.
+pub(super) const WIRE_ADDRESS: &str = "127.77.77.77";
+/// Of all groups of plans, as they begin.
+pub(super) const GROUPS: &str = "239.1.1.";
 /// The most packets that are under way at once.
 pub(super) const TALK_PACKETS_MAX: u8 = 8;
 /// Why a stage drops packets of its own accord.
@@ -32,8 +37,14 @@ pub(super) const DESK: usize = 17;
 pub(super) const RUSH: usize = 18;
 pub(super) const RUSHED: usize = 21;
 const NODES_MAX: usize = 22;
-/// node, output, who it is for, and number of a packet, as its data begin.
+/// node, output, who it is for, what it asks of its send, and number of a packet, as its data
+/// begin.
 pub(super) const STAMP_BYTES: usize = 8;
+/// The places of who it is for and what it asks for.
+const TO_AT: usize = 2;
+pub(super) const ASKS_AT: usize = 3;
+/// What it may ask for is less.
+pub(super) const ASKS_END: u8 = 16;
 /// For its receiver.
 pub(super) const ANYBODY: u8 = u8::MAX;
 /// Room for the messages of operators and visitors.
@@ -151,13 +162,41 @@ pub(super) struct Stamps {
     node: u8,
     /// The last number sent by each output.
     numbers: [u32; OUTPUTS_MAX],
-    /// The last number received, by the sender's node and output.
-    seen: [u32; NODES_MAX * OUTPUTS_MAX],
+    seen: Numbers,
+}
+
+/// The last number received, by the sender's node and output.
+pub(super) struct Numbers([u32; NODES_MAX * OUTPUTS_MAX]);
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers([0; NODES_MAX * OUTPUTS_MAX])
+    }
+}
+
+impl Numbers {
+    /// Whether a packet was sent after those that came before it.
+    pub(super) fn is_next(&mut self, packet: &Packet) -> bool {
+        let Some([node, output, _, _, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
+        let number = u32::from_le_bytes(*number);
+        match self.0.get_mut(usize::from(*node) * OUTPUTS_MAX + usize::from(*output)) {
+            Some(seen) if *seen < number => {
+                *seen = number;
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Stamps {
     pub(super) fn new(node: u8) -> Stamps {
-        Stamps { node, numbers: [0; OUTPUTS_MAX], seen: [0; NODES_MAX * OUTPUTS_MAX] }
+        Stamps { node, numbers: [0; OUTPUTS_MAX], seen: Numbers::default() }
+    }
+
+    /// The number of the next packet that leaves by this output.
+    pub(super) fn number(&self, output: usize) -> u32 {
+        self.numbers[output] + 1
     }
 
     /// Marks a packet as the next one that leaves by this output, for that node.
@@ -169,14 +208,7 @@ impl Stamps {
     /// Whether the packet is as it was sent, for this node, and after those that were sent before
     /// it. The places of a spread are different nodes, so what came by one of them is in order.
     pub(super) fn is_next(&mut self, packet: &Packet) -> bool {
-        let Some([node, output, to, 0, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
-        let number = u32::from_le_bytes(*number);
-        match self.seen.get_mut(usize::from(*node) * OUTPUTS_MAX + usize::from(*output)) {
-            Some(seen) if *seen < number && (*to == self.node || *to == ANYBODY) => {
-                *seen = number;
-                true
-            }
-            _ => false,
-        }
+        let to = packet.data().get(TO_AT).copied();
+        (to == Some(self.node) || to == Some(ANYBODY)) && self.seen.is_next(packet)
     }
 }

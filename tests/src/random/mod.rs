@@ -4,13 +4,15 @@
 //! numbers smaller. It is written out as the TOML text of a plan ([`Draft::text`]) whose pools have
 //! the packets that the plan's own sums ask for and not one more. The stages do what the engine
 //! allows and an app seldom does: they hold, release, drop, leave packets in their input, take
-//! fresh ones, hand on a part of a batch, arm timers, and answer every
+//! fresh ones, hand on a part of a batch, arm timers, ask for immediate data, fences and their
+//! packets back, and answer every
 //! [`Next`](verbline::prelude::Next). Beside them a plan may have parts with a purpose of their
 //! own: two stages that talk, operations on a region, threads that inject, connections that come
 //! and go. A thread beside the run may change its ports, pause them, capture, trace and look.
 //!
 //! [`judge`] compares what the stages counted with what the report says.
 
+mod clerk;
 mod draft;
 mod judge;
 mod judge_links;
@@ -19,6 +21,7 @@ mod links;
 mod marks;
 mod meddler;
 mod operator;
+mod owner;
 mod parts;
 mod run;
 mod stages;

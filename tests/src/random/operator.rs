@@ -1,7 +1,9 @@
-//! A stage that asks for operations, and the owner of the region that they reach.
+//! A stage that asks for operations on another's region.
 //!
 //! A reliable connection carries out what one port is given in its order. So the operator keeps a
-//! copy of the region, and knows of each operation what it must bring back as it hands it over.
+//! copy of the region, and knows of each operation what it must bring back as it hands it over. By
+//! the wire a READ reads as its answer is sent, which may be behind WRITEs that came after it, as
+//! the ordering rules of RC allow: there these have a fence.
 
 use std::collections::VecDeque;
 
@@ -12,16 +14,14 @@ use verbline::engine::{
 };
 use verbline::prelude::*;
 
+use super::clerk::{ask, some};
 use super::marks::{
-    Counters, DROPS, LATE_NS, ON_PURPOSE, OPERATIONS, OPERATOR, OWNER, RETRY_NS, SLOT_BYTES, SLOTS_SPARE, STAMP_BYTES,
-    Stamps, WORD_BYTES, WORDS_FIXED,
+    ASKS_AT, Counters, DROPS, LATE_NS, ON_PURPOSE, OPERATIONS, OPERATOR, OWNER, RETRY_NS, SLOT_BYTES, SLOTS_SPARE,
+    STAMP_BYTES, Stamps, WORD_BYTES, WORDS_FIXED,
 };
+use super::owner::{NO_WORD, Owner, TOLD_BYTES};
 
 const OUT: OutId = OutId(0);
-/// A stamp, a word's place and what was written there before.
-const TOLD_BYTES: usize = STAMP_BYTES + 2 * WORD_BYTES;
-/// The place in a message that tells of no word.
-const NO_WORD: u64 = u64::MAX;
 /// The words that one operation writes or reads at most.
 const WORDS_MAX: usize = SLOT_BYTES / WORD_BYTES;
 
@@ -44,6 +44,10 @@ struct Params {
     words: usize,
     pause_ns: u64,
     sends: bool,
+    /// What it may ask of them.
+    asks: u8,
+    /// WRITEs wait for the READs before them.
+    fences: bool,
 }
 
 /// An operation that is under way.
@@ -168,6 +172,7 @@ impl Operator {
         values.iter_mut().zip(self.written + 1..).for_each(|(value, next)| *value = next);
         let memory: Local = self.memory(slot, &values[..words], out)?;
         let operation = self.finished(Operation::write(memory, there(key, first)));
+        let operation = if self.params.fences { operation.fenced() } else { operation };
         let flight = (slot, 0, values);
         // The SEND behind a WRITE tells of it.
         if self.rng.bool() && !self.free.is_empty() {
@@ -314,7 +319,11 @@ impl Stage for Operator {
                 break;
             }
             if self.params.sends && self.rng.bool() {
-                let Some(packet) = self.message(None, out) else { break };
+                let number = self.stamps.number(0);
+                let Some(mut packet) = self.message(None, out) else { break };
+                let asks = some(self.params.asks, &mut self.rng);
+                packet.data_mut()[ASKS_AT] = asks;
+                ask(&mut packet, asks, number);
                 match out.send(OUT, packet) {
                     true => self.counters.sent[0].add(1),
                     false => self.counters.refused[0].add(1),
@@ -327,67 +336,5 @@ impl Stage for Operator {
             false if self.left == 0 || self.rng.bool() => Next::At(Tick::MAX),
             false => Next::At(out.now_ns() + self.rng.u64(..=self.params.pause_ns)),
         }
-    }
-}
-
-/// Owns the region, and sends its key.
-struct Owner {
-    counters: Counters,
-    /// What was added, as the run stops.
-    sum: Counter,
-    stamps: Stamps,
-    there: Region,
-}
-
-impl Owner {
-    fn new(context: &StageContext<'_>) -> Result<Owner, StageError> {
-        Ok(Owner {
-            counters: Counters::new(context),
-            sum: context.counter("sum"),
-            stamps: Stamps::new(OWNER as u8),
-            there: context.region("there")?,
-        })
-    }
-
-    /// Whether a word that a message tells of has been written.
-    fn is_written(&self, packet: &Packet) -> bool {
-        let Ok(told) = <&[u8; TOLD_BYTES]>::try_from(packet.data()) else { return false };
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| told[at + byte]));
-        match word(STAMP_BYTES) {
-            NO_WORD => true,
-            index => {
-                let there = self.there.load_u64(index as usize * WORD_BYTES);
-                there.is_ok_and(|there| there >= word(STAMP_BYTES + WORD_BYTES))
-            }
-        }
-    }
-}
-
-impl Stage for Owner {
-    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        for packet in input.as_slice() {
-            let is_well = self.stamps.is_next(packet) && self.is_written(packet);
-            self.counters.astray.add((!is_well).into());
-        }
-        self.counters.came.add(input.len() as u64);
-        self.counters.drop_all(input, out);
-    }
-
-    /// Sends the key, once there is a packet for it.
-    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        let Some(mut packet) = self.counters.take(out) else { return Next::At(out.now_ns() + RETRY_NS) };
-        let key = self.there.remote(0).expect("its memory is there").to_bytes();
-        assert!(packet.set_len(STAMP_BYTES + key.len()), "a plan's packets hold a key");
-        self.stamps.stamp(&mut packet, 0, OPERATOR as u8);
-        packet.data_mut()[STAMP_BYTES..].copy_from_slice(&key);
-        match out.send(OUT, packet) {
-            true => self.counters.sent[0].add(1),
-            false => self.counters.refused[0].add(1),
-        }
-        Next::Done
-    }
-
-    fn stop(&mut self, _: &mut Outputs<'_>) {
-        self.sum.set(self.there.load_u64(0).expect("its memory is there"));
     }
 }

@@ -1,5 +1,8 @@
 //! One random plan, run in this process.
 
+use std::borrow::Cow;
+use std::net::Ipv4Addr;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -7,11 +10,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use verbline::engine::Ended;
 use verbline::prelude::*;
+use verbline_softnic::wire;
 
 use super::draft::Draft;
 use super::judge;
 use super::judge::kept_from_cpus;
-use super::marks::SECTION;
+use super::marks::{GROUPS, SECTION, WIRE_ADDRESS};
 use super::meddler::Meddler;
 use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
@@ -49,12 +53,26 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
     Ok(text)
 }
 
+/// The plan with this process's own address and groups, where it has an address: its packets go
+/// through a socket then, and do so for as long as the process.
+fn by_own_address(text: &str) -> Result<Cow<'_, str>, String> {
+    if !text.contains(WIRE_ADDRESS) {
+        return Ok(text.into());
+    }
+    let number = process::id();
+    let own = Ipv4Addr::new(127, 0x80 | (number >> 16) as u8 & 0x7f, (number >> 8) as u8, number as u8);
+    wire::attach("soft0", own.into()).map_err(|error| error.to_string())?.carry_own();
+    let groups = format!("239.{}.{}.", 2 + (number >> 8) % 250, number % 256);
+    Ok(text.replace(WIRE_ADDRESS, &own.to_string()).replace(GROUPS, &groups).into())
+}
+
 /// Runs the plan of this text to its end.
 ///
 /// # Errors
 /// It was refused, it failed, its sources did not end by themselves, or injectors tell otherwise
 /// than the threads that pushed.
 pub fn run(text: &str) -> Result<(Plan, Report), String> {
+    let text = &*by_own_address(text)?;
     let taps = Taps::default();
     let registry = registry(&taps);
     let loader = Loader::new(registry.catalog(), Machine::detect());

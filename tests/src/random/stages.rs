@@ -6,7 +6,8 @@ use serde::Deserialize;
 use verbline::engine::{Counter, DueTimer, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, fill, is_filled, stamped_by};
+use super::clerk::{Asked, ask, some};
+use super::marks::{ASKS_AT, Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, fill, is_filled, stamped_by};
 use super::taps::Taps;
 use super::timers::Timers;
 use super::ways::Ways;
@@ -50,6 +51,7 @@ pub(super) fn registry(taps: &Taps) -> Registry {
         };
         registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
     }
+    super::clerk::register(&mut registry);
     super::talk::register(&mut registry);
     super::operator::register(&mut registry);
     super::taps::register(&mut registry, taps);
@@ -72,6 +74,9 @@ struct Params {
     polite: bool,
     #[serde(default)]
     timers: usize,
+    /// What its packets may ask of their sends.
+    #[serde(default)]
+    asks: u8,
     count: Option<u64>,
     /// Of each output: the nodes that it leads to, and how it is dealt out to them.
     to: Vec<Vec<u8>>,
@@ -79,6 +84,10 @@ struct Params {
     /// Nodes and outputs whose packets come over rings of this stage's own, with the rings'
     /// priorities.
     urgency: Vec<[u8; 3]>,
+    /// Nodes and outputs whose packets come from a port that sends as they ask; 1: with immediate
+    /// data.
+    #[serde(default)]
+    asked: Vec<[u8; 3]>,
 }
 
 /// What `poll` may answer.
@@ -122,6 +131,7 @@ struct Habitual {
     outgoing: Batch,
     stamps: Stamps,
     timers: Timers,
+    asked: Asked,
     ways: Vec<Ways>,
     /// Packets that a source has still to make.
     left: Option<u64>,
@@ -147,6 +157,7 @@ impl Habitual {
             outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
             stamps: Stamps::new(params.node),
             timers: Timers::new(context, params.timers),
+            asked: Asked::new(context, &params.asked),
             ways: params.to.iter().zip(&params.by).map(|(to, by)| Ways::new(to, by)).collect(),
             left: params.count,
             idles: 0,
@@ -194,7 +205,13 @@ impl Habitual {
         let ways = &self.ways[output];
         for packet in self.outgoing.as_mut_slice() {
             packet.set_mark(self.rng.u64(..KEYS));
+            let asks = some(self.params.asks, &mut self.rng);
+            // Fresh packets ask for nothing.
+            if self.params.asks != 0 || !self.is_source {
+                ask(packet, asks, self.stamps.number(output));
+            }
             self.stamps.stamp(packet, output, ways.node_of(packet));
+            packet.data_mut()[ASKS_AT] = asks;
             fill(packet.data_mut());
         }
         match self.params.batches {
@@ -254,7 +271,8 @@ impl Stage for Habitual {
         let take = input.len() - leave;
         self.counters.left.add(leave as u64);
         for packet in input.drain_front(take) {
-            self.counters.astray.add((!self.stamps.is_next(&packet) || !is_filled(packet.data())).into());
+            let is_well = self.stamps.is_next(&packet) && is_filled(packet.data()) && self.asked.is_well(&packet);
+            self.counters.astray.add((!is_well).into());
             if self.chance(self.params.drop_percent) {
                 self.counters.on_purpose.add(1);
                 out.drop(packet, ON_PURPOSE);
@@ -264,6 +282,8 @@ impl Stage for Habitual {
                 self.outgoing.push(packet).expect("there is room for a whole input");
             }
         }
+        let is_well = |packet: &Packet| self.asked.is_well(packet);
+        self.counters.astray.add(input.iter().filter(|packet| !is_well(packet)).count() as u64);
         if self.chance(self.params.take_percent) {
             self.take(out, self.burst);
         }

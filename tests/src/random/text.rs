@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::draft::{Draft, HabitDraft, LcoreDraft, MeddlerDraft, NextDraft, NodeDraft};
 use super::links::{LinkDraft, RingDraft, Via};
-use super::marks::PART_BYTES;
+use super::marks::{GROUPS, PART_BYTES, WIRE_ADDRESS};
 
 /// The first TCP-like port number of links by address; the plan's other links count up from it.
 const ADDRESS_PORT: usize = 7500;
@@ -70,7 +70,8 @@ impl Plan<'_> {
             let does: Vec<&str> = does.collect();
             line!(self, "meddler = {{ seed = {seed}, pause_us = {pause_us}, does = {does:?} }}");
         }
-        line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n");
+        line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"");
+        line!(self, "{}", if self.draft.by_wire { format!("address = \"{WIRE_ADDRESS}\"\n") } else { String::new() });
         self.pool("packets", packets);
         let by_port = |node: &usize| self.ways(*node).concat().iter().any(|(link, _)| link.via != Via::Direct);
         if self.draft.two_pools && (reached.iter().any(by_port) || self.draft.parts.receive()) {
@@ -184,8 +185,8 @@ impl Plan<'_> {
         }
         line!(self, "out = {{ {} }}", out.join(", "));
         let to: Vec<Vec<usize>> = ways.iter().map(|ways| ways.iter().map(|(_, to)| *to).collect()).collect();
-        let (habits, urgency) = (params(node, habits, family == "source"), self.urgency(node));
-        line!(self, "params = {{ {habits}, to = {to:?}, by = {by:?}, urgency = {urgency:?} }}\n");
+        let (habits, urgency, asked) = (params(node, habits, family == "source"), self.urgency(node), self.asked(node));
+        line!(self, "params = {{ {habits}, to = {to:?}, by = {by:?}, urgency = {urgency:?}, asked = {asked:?} }}\n");
     }
 
     /// Nodes and outputs that lead to a node over a ring that it empties, with the ring's priority.
@@ -201,6 +202,19 @@ impl Plan<'_> {
             }
         }
         urgency
+    }
+
+    /// Nodes and outputs that lead to a node by a port that sends as packets ask, and whether their
+    /// immediate data come with them.
+    fn asked(&self, node: usize) -> Vec<[usize; 3]> {
+        let mut asked = Vec::new();
+        for from in self.reached().into_iter().filter(|from| *from < node) {
+            for (output, ways) in self.ways(from).iter().enumerate() {
+                let here = ways.iter().filter(|(link, to)| *to == node && link.via != Via::Direct);
+                asked.extend(here.filter_map(|(link, _)| Some([from, output, usize::from(link.options? & 1)])));
+            }
+        }
+        asked
     }
 
     /// One of this many ways of an output.
@@ -245,7 +259,7 @@ impl Plan<'_> {
         }
     }
 
-    fn ring(&mut self, name: &str, ring: &RingDraft, to: &str, may_hold: bool) -> String {
+    pub(super) fn ring(&mut self, name: &str, ring: &RingDraft, to: &str, may_hold: bool) -> String {
         let full = match ring.full % 3 {
             0 => "refuse",
             1 => "displace",
@@ -266,7 +280,7 @@ impl Plan<'_> {
             _ => "rc",
         };
         // Counted by themselves: what a group leaves with the process it leaves once.
-        let group = format!("239.1.1.{}", 1 + self.text.matches("send_to = ").count());
+        let group = format!("{GROUPS}{}", 1 + self.text.matches("send_to = ").count());
         let address = self.address();
         let (tx, rx) = match link.via {
             Via::Group => (format!("send_to = \"{group}\""), format!("join = [\"{group}\"]")),
@@ -275,15 +289,16 @@ impl Plan<'_> {
             _ => (format!("peer = \"port.q{name}\""), format!("peer = \"port.t{name}\"")),
         };
         let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, solicited, .. } = link;
+        let [near_keys, far_keys] = self.options(name, *near, link);
         line!(self, "[port.t{name}]\nlcore = \"c{near}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{tx}");
         line!(
             self,
             "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}\n\
-             solicited = {solicited}\n"
+             solicited = {solicited}\n{near_keys}"
         );
         let pool = self.receives_into();
         line!(self, "[port.q{name}]\nlcore = \"c{far}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{rx}");
-        line!(self, "pool = \"{pool}\"\nrx_depth_wr = {rx_depth_wr}\nnext = \"stage.s{to}\"\n");
+        line!(self, "pool = \"{pool}\"\nrx_depth_wr = {rx_depth_wr}\n{far_keys}next = \"stage.s{to}\"\n");
     }
 
     pub(super) fn receives_into(&self) -> &'static str {
@@ -292,7 +307,8 @@ impl Plan<'_> {
 
     /// One that nobody else of the plan listens at.
     pub(super) fn address(&self) -> String {
-        format!("10.9.9.1:{}", ADDRESS_PORT + self.text.matches("[port.").count())
+        let host = if self.draft.by_wire { WIRE_ADDRESS } else { "10.9.9.1" };
+        format!("{host}:{}", ADDRESS_PORT + self.text.matches("[port.").count())
     }
 }
 
@@ -301,11 +317,13 @@ fn params(node: usize, habits: &HabitDraft, is_source: bool) -> String {
     let next: Vec<String> = habits.next.iter().map(|next| format!("\"{}\"", next.word())).collect();
     let mut params = format!(
         "node = {node}, seed = {seed}, next = [{}], hold_packets = {hold_packets}, drop_percent = {drop_percent}, \
-         leave_percent = {leave_percent}, take_percent = {take_percent}, batches = {}, polite = {}, timers = {}",
+         leave_percent = {leave_percent}, take_percent = {take_percent}, batches = {}, polite = {}, timers = {}, \
+         asks = {}",
         next.join(", "),
         habits.batches,
         habits.polite,
-        habits.timers
+        habits.timers,
+        habits.asks
     );
     if let Some(count) = count.filter(|_| is_source) {
         write!(params, ", count = {count}").expect(INTO_STRING);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::links::{LinkDraft, RingDraft};
 use super::marks::{
-    ANSWERER, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, RUSH, RUSHED, SLOT_BYTES, SLOTS_SPARE, VISITOR,
-    WORD_BYTES, WORDS_FIXED,
+    ANSWERER, ASKS_END, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, RUSH, RUSHED, SLOT_BYTES, SLOTS_SPARE,
+    VISITOR, WORD_BYTES, WORDS_FIXED,
 };
 use super::parts::{InjectorDraft, OperatorDraft, PartsDraft, RushDraft, SpeakerDraft, TalkDraft, VisitsDraft};
 use super::text::{Ends, INTO_STRING, Plan, line};
@@ -75,6 +75,8 @@ impl Plan<'_> {
         // With a receive for most of what is under way, as in `with_room`.
         let rx_depth_wr = (*rx_depth_wr).max((*depth).into());
         let (pool, address) = (self.receives_into(), self.address());
+        let [near_keys, far_keys] = self.options("ops", lcores[0], port);
+        let asked: Vec<[usize; 3]> = port.options.iter().map(|options| [OPERATOR, 0, (options & 1).into()]).collect();
         let ends = match by_address {
             true => [format!("connect = \"{address}\""), format!("listen = \"{address}\"")],
             false => ["qops", "tops"].map(|other| format!("peer = \"port.{other}\"")),
@@ -91,17 +93,19 @@ impl Plan<'_> {
                 self,
                 "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}"
             );
-            line!(self, "{}", if at == 0 { format!("ops_depth_wr = {depth}\n") } else { String::new() });
+            line!(self, "{}", [format!("{near_keys}ops_depth_wr = {depth}\n"), far_keys.clone()][at]);
         }
         line!(self, "[stage.s{OPERATOR}]\nuse = \"operator\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
         line!(self, "regions = [\"own\"]\nout = {{ a = \"port.tops\" }}");
         line!(
             self,
             "params = {{ seed = {seed}, count = {count}, depth = {depth}, words = {words}, pause_ns = {pause_ns}, \
-            sends = {sends} }}\n"
+            sends = {sends}, fences = {}, asks = {} }}\n",
+            self.draft.by_wire,
+            port.options.map_or(0, |_| seed % u32::from(ASKS_END))
         );
         line!(self, "[stage.s{OWNER}]\nuse = \"owner\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[1]);
-        line!(self, "regions = [\"there\"]\nout = {{ a = \"port.qops\" }}\n");
+        line!(self, "regions = [\"there\"]\nout = {{ a = \"port.qops\" }}\nparams = {{ asked = {asked:?} }}\n");
     }
 
     /// The node that an injector leads to, unless it is a listener.
@@ -170,7 +174,8 @@ impl Plan<'_> {
         line!(
             self,
             "params = {{ seed = {seed}, rounds = {rounds}, closes = {closes}, window_packets = {window_packets}, \
-            server_closes = {server_closes}, is_rude = {is_rude} }}\n"
+            server_closes = {server_closes}, is_rude = {is_rude}, by_wire = {} }}\n",
+            self.draft.by_wire
         );
         line!(self, "[stage.s{DESK}]\nuse = \"desk\"\nlcore = \"c{}\"\nout = {{ a = \"port.door\" }}\n", lcores[1]);
     }

@@ -38,6 +38,9 @@ struct Params {
     window_packets: usize,
     server_closes: bool,
     is_rude: bool,
+    /// The end of a connection may overtake what acknowledges its last packets: it is told within
+    /// the process, and they go by the wire.
+    by_wire: bool,
 }
 
 /// What both ends know of connections, by slot: the one that is open, and the last number that came
@@ -111,7 +114,7 @@ impl Visitor {
     fn new(context: &StageContext<'_>) -> Result<Visitor, StageError> {
         let params: Params = context.params()?;
         // Packets that are under way as their connection closes may be lost.
-        context.counter("may_lose").set((params.is_rude || params.server_closes).into());
+        context.counter("may_lose").set((params.is_rude || params.server_closes || params.by_wire).into());
         Ok(Visitor {
             rng: Rng::with_seed(params.seed),
             counters: Counters::new(context),

@@ -82,7 +82,7 @@ type Tampering = fn(&mut Report);
 
 #[test]
 fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
-    let tamperings: [(&str, Tampering); 16] = [
+    let tamperings: [(&str, Tampering); 17] = [
         ("taken", |report| report.packets.taken += 1),
         ("free", |report| report.pools[0].free -= 1),
         ("rescues", |report| report.lcores[0].rescues = 1),
@@ -107,6 +107,10 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         ("closed", |report| connections(report).closed += 1),
         ("completed", |report| operations(report).kinds[0].completed += 1),
         ("declined", |report| operations(report).declined += 1),
+        ("returned", |report| {
+            let counters = report.stages.iter_mut().flat_map(|stage| &mut stage.counters);
+            counters.filter(|counter| counter.name.starts_with("back_")).for_each(|counter| counter.value += 1);
+        }),
     ];
     let words = [
         "full = \"refuse\"",
@@ -118,6 +122,7 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         "visitor",
         "listener",
         "ring.u0",
+        "sent = ",
     ];
     // Few have them all: pools are counted only for the one that does.
     let has_all = |seed: &u64| {
