@@ -134,7 +134,9 @@ impl Operation {
         self
     }
 
-    /// To start only when every earlier READ and atomic of the port is done (RC).
+    /// To start only when every earlier READ and atomic of the port is done (RC). Without it a READ
+    /// may bring what a WRITE behind it has written: on a network the peer reads as it answers, and
+    /// once more if the answer is lost (InfiniBand Architecture Specification, ordering rules).
     #[must_use]
     pub fn fenced(mut self) -> Operation {
         self.options.fence = true;
@@ -218,7 +220,9 @@ pub enum DeclineReason {
     #[error("the operation names no open connection of the port")]
     NoConnection,
     /// The output leads to no port that carries out operations, or the stage's kind does not say
-    /// that it asks for some there ([`StageSpec::operations`](verbline_plan::StageSpec::operations)).
+    /// that it asks for some there.
+    ///
+    /// [`StageSpec::operations`](verbline_plan::StageSpec::operations) says so.
     #[error(
         "the output leads to no port with `ops_depth_wr` in the plan, or `StageSpec::operations` of the stage's kind \
          does not name the output"
