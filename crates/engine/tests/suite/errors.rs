@@ -53,12 +53,10 @@ fn refused(text: &str) -> EngineError {
 
 #[test]
 fn a_device_that_is_not_there_and_those_that_are() {
-    let error = refused(&PLAN.replace("\"soft0\"", "\"mlx5_7\""));
+    let error = refused(&PLAN.replace("\"soft\"", "\"kernel\"").replace("\"soft0\"", "\"mlx5_7\""));
     assert!(matches!(error, EngineError::Device { .. }), "{error:?}");
-    assert_eq!(
-        error.to_string(),
-        "test.toml:4:9: device.nic0: no soft device is named \"mlx5_7\"; there are: soft0, soft1"
-    );
+    let says = "test.toml:4:9: device.nic0: no kernel device is named \"mlx5_7\"; there are";
+    assert!(error.to_string().starts_with(says), "{error}");
 }
 
 #[test]
