@@ -81,6 +81,13 @@ impl Frames {
         may
     }
 
+    /// Whether a datagram without messages says that its session is over.
+    #[cold]
+    pub fn is_end(&self, datagram: &[u8]) -> bool {
+        let is_end = |packet: mold::Packet<'_>| packet.kind() == mold::Kind::EndOfSession;
+        matches!(self, Frames::Mold(_)) && mold::Packet::parse(datagram).is_ok_and(is_end)
+    }
+
     /// Reads and checks a datagram.
     ///
     /// # Errors

@@ -21,7 +21,10 @@ pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
     match (&tallies.exchange, &tallies.arbiter) {
         (Some(exchange), Some(arbiter)) => both(report, exchange, arbiter, outcome),
         (Some(exchange), None) => of_exchange(exchange, &mut outcome.text),
-        (None, Some(arbiter)) => of_trader(report, arbiter, outcome),
+        (None, Some(arbiter)) => {
+            of_trader(report, arbiter, outcome);
+            silent(tallies, outcome);
+        }
         (None, None) if report.failures.is_empty() => {
             outcome.failures.push("the plan has no exchange and no arbiter, so there is nothing to report".to_owned());
         }
@@ -81,6 +84,17 @@ fn of_trader(report: &Report, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     {
         outcome.failures.push(format!("no tick was received: {why}"));
     }
+}
+
+/// An exchange that is gone: the books are as it left them, and it did not say that it ends.
+fn silent(tallies: &Tallies, outcome: &mut Outcome) {
+    let Some(silent_ns) = tallies.feed_silent_ns else { return };
+    outcome.json.insert("feed_silent_ns".into(), json!(silent_ns));
+    outcome.failures.push(format!(
+        "the feed had been silent for {} at the end: no book is known to be right; see whether the exchange runs, and \
+         what is between",
+        duration(silent_ns)
+    ));
 }
 
 fn gaps(arbiter: &ArbiterCounts, text: &mut String) {

@@ -5,9 +5,11 @@
 //! stream stands where it says: so the book learns of a loss that nothing comes behind.
 
 use serde::Deserialize;
+use verbline::cli::duration;
 use verbline::prelude::*;
 
 use super::settings::MoexSettings;
+use super::silence::Silence;
 use super::tally::Tally;
 use crate::arbitration::{Anew, Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
 use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
@@ -42,6 +44,7 @@ struct Params {
     session: Option<String>,
     first: Option<u64>,
     timeout_us: u64,
+    silence_ms: u64,
 }
 
 impl Keys for Params {
@@ -54,11 +57,17 @@ impl Keys for Params {
         AppKey::integer("timeout_us", 0..=TIMEOUT_US_MAX, "how long a hole on one channel may be filled by the other")
             .or(1_000)
             .unit("µs"),
+        AppKey::integer("silence_ms", 0..=SILENCE_MS_MAX, "how long a MoldUDP64 feed may say nothing; 0: for ever")
+            .or(3_000)
+            .unit("ms"),
     ];
 }
 
 /// The longest time-out, an hour: as good as none.
 const TIMEOUT_US_MAX: u64 = 3_600_000_000;
+
+/// A day.
+const SILENCE_MS_MAX: u64 = 86_400_000;
 
 /// No feed gets there: a thousand million messages a second for thirty years.
 pub(super) const FIRST_MAX: u64 = 1_000_000_000_000_000_000;
@@ -79,10 +88,14 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         let params: Params = stage.raw_params().read()?;
         let port_a = port_index(stage, &params.a)?;
         let timeout_ns = params.timeout_us * 1_000;
+        // A recording ends without a word.
+        let silence_ms = if params.framing == Framing::Mold { params.silence_ms } else { 0 };
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
             arbiter: Arbiter::new(spec),
             anew: Anew::default(),
+            silence: Silence::new(silence_ms * 1_000_000),
+            silent_ns: None,
             over_at: None,
             port_a,
             frames: frames(stage, &params)?,
@@ -97,6 +110,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             heartbeats: stage.counter("heartbeats"),
             heartbeats_forwarded: stage.counter("heartbeats_forwarded"),
             begun_anew: stage.counter("begun_anew"),
+            silences: stage.counter("silences"),
             home: home.clone(),
         }))
     });
@@ -134,6 +148,9 @@ fn port_index(stage: &StageContext<'_>, name: &str) -> Result<u16, StageError> {
 struct Merge {
     arbiter: Arbiter<Packet>,
     anew: Anew,
+    silence: Silence,
+    /// How long the feed had been silent at the stop, if for too long.
+    silent_ns: Option<u64>,
     /// Where the stream stood when it was found to be over, for a session that the plan does not
     /// name.
     over_at: Option<Option<u64>>,
@@ -159,12 +176,17 @@ struct Merge {
     heartbeats_forwarded: Counter,
     /// Times that the feed began anew, or ended for another session.
     begun_anew: Counter,
+    /// Times that the feed fell silent.
+    silences: Counter,
     home: Tally,
 }
 
 impl Stage for Merge {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
+        if let Some(lasted_ns) = self.silence.heard(now_ns) {
+            tracing::info!("the feed goes on: it was silent for {}", duration(lasted_ns));
+        }
         for packet in input.drain_front(input.len()) {
             let channel = if packet.port() == self.port_a { Channel::A } else { Channel::B };
             match self.frames.frame(packet.data()) {
@@ -173,6 +195,9 @@ impl Stage for Merge {
                 Ok(Framed { sequence, count: 0 }) => {
                     self.heartbeats.add(1);
                     self.arbiter.heartbeat(channel, sequence);
+                    if self.frames.is_end(packet.data()) {
+                        self.silence.end();
+                    }
                     if self.arbiter.next_sequence().is_some_and(|next| sequence >= next) {
                         self.anew.refute();
                     }
@@ -201,7 +226,18 @@ impl Stage for Merge {
             self.release(out.now_ns(), out);
             self.count();
         }
-        self.arbiter.deadline_ns().map_or(Next::Idle, Next::At)
+        if self.silence.begins(out.now_ns()) {
+            self.silences.add(1);
+            tracing::warn!("the feed has fallen silent: no book is known to be right until it goes on");
+        }
+        let due_ns = [self.arbiter.deadline_ns(), self.silence.due_ns()].into_iter().flatten().min();
+        due_ns.map_or(Next::Idle, Next::At)
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        self.silent_ns = self.silence.lasted_ns(out.now_ns());
+        // What stops with this run says nothing any more.
+        self.silence = Silence::new(0);
     }
 }
 
@@ -290,7 +326,9 @@ impl Merge {
 
 impl Drop for Merge {
     fn drop(&mut self) {
-        self.home.lock().arbiter = Some(*self.arbiter.counts());
+        let mut tallies = self.home.lock();
+        tallies.arbiter = Some(*self.arbiter.counts());
+        tallies.feed_silent_ns = self.silent_ns;
     }
 }
 

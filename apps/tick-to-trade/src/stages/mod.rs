@@ -21,6 +21,7 @@ mod pacer;
 mod replay;
 mod services;
 mod settings;
+mod silence;
 mod strategy;
 mod tally;
 mod teller;

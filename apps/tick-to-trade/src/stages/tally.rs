@@ -26,6 +26,8 @@ pub struct Tallies {
     pub origin: Option<OriginTally>,
     /// The arbiter's, in messages.
     pub arbiter: Option<ArbiterCounts>,
+    /// How long the arbiter had heard nothing of its feed at the stop, if for too long.
+    pub feed_silent_ns: Option<u64>,
     /// That of the ITCH books.
     pub itch: Option<ItchTally>,
     /// That of the FORTS books.

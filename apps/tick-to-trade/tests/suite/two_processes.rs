@@ -114,6 +114,27 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
     assert_eq!(json["ports"][2]["connections"]["opened"], 2, "{exchange}");
 }
 
+/// An exchange that is killed says nothing of its end: the trader tells of the silence, and has
+/// failed.
+#[test]
+fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
+    if two_lcores(["exchange", "trader"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [exchange, trader] = halves(folder.path());
+    let trader = trader.with(["--set", "stage.arbiter.params.silence_ms=400"]);
+    let mut first = exchange.start();
+    let running = trader.start_beside(&first);
+    await_count(folder.path(), "book", "rebuilt", 8);
+    first.child().kill().unwrap();
+    await_count(folder.path(), "arbiter", "silences", 1);
+    let shown = running.end_whole(1);
+    assert!(shown.json()["feed_silent_ns"].as_u64() >= Some(400_000_000), "{shown}");
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("the feed has fallen silent") && said.contains("see whether the exchange runs"), "{shown}");
+}
+
 /// A trader whose plan names another session than the exchange has: it follows nothing, and has
 /// failed.
 #[test]

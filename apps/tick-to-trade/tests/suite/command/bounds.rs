@@ -92,6 +92,7 @@ fn tables() -> [(&'static str, &'static str, Vec<Key>); 6] {
         Other("session"),
         Number("first", 0, 1_000_000_000_000_000_000),
         Number("timeout_us", 0, 3_600_000_000),
+        Number("silence_ms", 0, 86_400_000),
     ];
     let book = vec![
         Number("first", 0, 1_000_000_000_000_000_000),
