@@ -17,8 +17,8 @@ use crate::stage::{IO, Initiator, PAGE_BYTES};
 
 /// Blocks that are looked at for one that is not busy.
 const LOOKS: usize = 16;
-/// What stands in front of every so many bytes of a read's memory, until its data comes: no block
-/// has it there, and no protection information is it.
+/// What stands in front of each part of a read's memory until its data comes. No block has it
+/// there, and no protection information is it.
 const SPOILED: u64 = 0x5555_5555_5555_5555;
 const SPOILED_EVERY_BYTES: usize = 512;
 

@@ -17,9 +17,9 @@ use crate::stage::Target;
 
 /// Bytes that one request of a command zeroes or verifies.
 const PART_BYTES: u32 = 128 << 10;
-/// Bytes that one request of a Dataset Management gives back, between multiples of so many: nobody
-/// writes to a file while a part of it is given back. In fragments of 4 KiB, ext4 gave 512 MiB back
-/// in 200 s.
+/// Bytes that one request of a Dataset Management gives back at most. Parts end at its multiples.
+/// Nobody writes to a file while a part of it is given back: in fragments of 4 KiB, ext4 gave 512
+/// MiB back in 200 s.
 const DISCARD_BYTES: u64 = 16 << 20;
 
 /// What comes next for a command that is at the store.

@@ -57,9 +57,9 @@ fn a_form_that_cannot_be_is_said_and_the_log_is_text() {
     assert_eq!(shown.stderr, "", "{shown}");
 }
 
-/// Whoever has started one end of two sees meanwhile which port waits, and for whom; a program that
-/// collects logs has sentences without a break, of the wait and of its end. A
-/// device that has an address needs no advice to have one.
+/// A user who starts one end of two sees meanwhile which port waits, and for whom; a program that
+/// collects logs has sentences without a break, of the wait and of its end. A device that has an
+/// address needs no advice to have one.
 #[test]
 fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     let folder = tempfile::tempdir().unwrap();

@@ -166,7 +166,7 @@ impl Shape {
 
 /// Steps of one run.
 const RUN_STEPS: usize = 2_000;
-/// In so many, from whatever seed, everything happens that is there to be found.
+/// Steps in which everything happens that is there to be found, whatever the seed.
 const ALL_HAPPENS_STEPS: u64 = 40_000;
 
 /// What happened in a run of these steps, or what is wrong with it.
