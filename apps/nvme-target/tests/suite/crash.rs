@@ -214,28 +214,52 @@ fn what_was_acknowledged_as_durable_is_there_after_a_restart() {
     }
 }
 
+/// Writes eight blocks, which nobody flushes; `then` is what the host does behind it, after which
+/// they are there whatever becomes of the disk.
+#[track_caller]
+fn assert_durable_after(port: u16, faults: Faults, seed: u64, then: impl FnOnce(&mut Served)) {
+    let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
+    let mut served = serve(port, &disk);
+    served.host.memory.write_from(0, &seed.to_le_bytes().repeat(8 * BLOCK / 8)).expect("within the memory");
+    served.of_eight(opcode::io::WRITE, 0);
+    then(&mut served);
+    disk.crash();
+    ended(served, None);
+    let mut again = serve(port, &disk);
+    assert_eq!(again.read_all().map(|blocks| blocks[..8].to_vec()), Ok(vec![seed; 8]), "seed {seed}");
+    ended(again, None);
+}
+
+impl Served {
+    /// A command for the first eight blocks, with these bits in its dword 12.
+    #[track_caller]
+    fn of_eight(&mut self, opcode: u8, bits: u32) {
+        let sgl = if opcode == opcode::io::VERIFY { Sgl::NONE } else { self.host.keyed(0, 8 * BLOCK as u32) };
+        let mut dwords = ReadWrite { slba: 0, blocks: 8 }.dwords();
+        dwords[2] |= bits;
+        let command = Command { nsid: NSID, ..Command::new(opcode, 0, sgl).with(dwords) };
+        assert!(self.host.ask(self.io, &command).status.is_success(), "{command:?}");
+    }
+
+    /// Shuts the controller down: what that was answered with, and how far CSTS says it is.
+    fn shut_down(&mut self) -> (Status, u32) {
+        let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
+        let answer = self.host.ask(self.admin, &cc.set(0, SHUT_DOWN));
+        (answer.status, self.host.ask(self.admin, &csts.get(0)).result as u32 & property::CSTS_SHUTDOWN)
+    }
+}
+
+/// CC of a controller that works, with a normal shutdown.
+const SHUT_DOWN: u64 = (property::CC_USUAL | 1 << 14) as u64;
+
 /// A host that has shut its controller down need not have flushed before.
 #[test]
 fn what_was_written_before_a_shutdown_is_there_after_a_restart() {
     for seed in 1..=8 {
         let faults = Faults { latency_polls_max: 400, ..Faults::default() };
-        let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
-        let mut served = serve(7873, &disk);
-        served.host.memory.write_from(0, &seed.to_le_bytes().repeat(8 * BLOCK / 8)).expect("within the memory");
-        let range = ReadWrite { slba: 0, blocks: 8 };
-        let sgl = served.host.keyed(0, 8 * BLOCK as u32);
-        let write = Command { nsid: NSID, ..Command::new(opcode::io::WRITE, 0, sgl).with(range.dwords()) };
-        assert!(served.host.ask(served.io, &write).status.is_success());
-        let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
-        let shut_down = cc.set(0, (property::CC_USUAL | 1 << 14).into());
-        assert!(served.host.ask(served.admin, &shut_down).status.is_success());
-        let shown = served.host.ask(served.admin, &csts.get(0)).result as u32;
-        assert_eq!(shown & property::CSTS_SHUTDOWN, property::CSTS_SHUTDOWN_COMPLETE);
-        disk.crash();
-        ended(served, None);
-        let mut again = serve(7873, &disk);
-        assert_eq!(again.read_all().map(|blocks| blocks[..8].to_vec()), Ok(vec![seed; 8]), "seed {seed}");
-        ended(again, None);
+        assert_durable_after(7873, faults, seed, |served| {
+            assert_eq!(served.shut_down(), (Status::SUCCESS, property::CSTS_SHUTDOWN_COMPLETE));
+        });
     }
 }
 
@@ -246,38 +270,18 @@ fn a_shutdown_whose_flush_fails_is_not_complete() {
     let faults = Faults { error_once_in: 1, latency_polls_max: 2_000, ..Faults::default() };
     let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, 1).expect("a disk");
     let mut served = serve(7874, &disk);
-    let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
-    let shut_down = cc.set(0, (property::CC_USUAL | 1 << 14).into());
-    let answer = served.host.ask(served.admin, &shut_down);
-    assert!(answer.status.is(Status::WRITE_FAULT), "{answer:?}");
-    let shown = served.host.ask(served.admin, &csts.get(0)).result as u32;
-    assert_eq!(shown & property::CSTS_SHUTDOWN, property::CSTS_SHUTDOWN_BEGUN);
-    served.host.send(served.admin, &shut_down.to_bytes());
+    let (status, shown) = served.shut_down();
+    assert!(status.is(Status::WRITE_FAULT) && shown == property::CSTS_SHUTDOWN_BEGUN, "{status:?} {shown}");
+    let again = Property { offset: property::CC, is_wide: false }.set(0, SHUT_DOWN);
+    served.host.send(served.admin, &again.to_bytes());
     ended(served, None);
 }
 
 /// What a host found by a command with FUA is not lost, though nobody flushed it.
 #[test]
 fn what_was_read_with_fua_is_there_after_a_restart() {
-    let range = ReadWrite { slba: 0, blocks: 8 };
     for (seed, opcode) in (1..).zip([opcode::io::READ, opcode::io::COMPARE, opcode::io::VERIFY]) {
-        let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, Faults::default(), seed).expect("a disk");
-        let mut served = serve(7872, &disk);
-        served.host.memory.write_from(0, &seed.to_le_bytes().repeat(8 * BLOCK / 8)).expect("within the memory");
-        let all = served.host.keyed(0, 8 * BLOCK as u32);
-        let mut ask = |opcode: u8, sgl, more| {
-            let mut dwords = range.dwords();
-            dwords[2] |= more;
-            let command = Command { nsid: NSID, ..Command::new(opcode, 0, sgl).with(dwords) };
-            assert!(served.host.ask(served.io, &command).status.is_success(), "{command:?}");
-        };
-        ask(opcode::io::WRITE, all, 0);
-        ask(opcode, if opcode == opcode::io::VERIFY { Sgl::NONE } else { all }, FORCE_UNIT_ACCESS);
-        disk.crash();
-        ended(served, None);
-        let mut again = serve(7872, &disk);
-        assert_eq!(again.read_all().map(|blocks| blocks[..8].to_vec()), Ok(vec![seed; 8]), "{opcode:#x}");
-        ended(again, None);
+        assert_durable_after(7872, Faults::default(), seed, |served| served.of_eight(opcode, FORCE_UNIT_ACCESS));
     }
 }
 
