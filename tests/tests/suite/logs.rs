@@ -66,7 +66,7 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     let plan = std::fs::read_to_string(verbline_tests::root().join("tests/plans/rig.toml")).unwrap();
     let (ports, stage) = (plan.split("[port.in]").next().unwrap(), plan.split("[stage.numbers]").nth(1).unwrap());
     let stage = stage.split("[stage.sink]").next().unwrap();
-    let waits = "connect = \"127.77.3.2:7021\"\nconnect_timeout = \"2500ms\"";
+    let waits = "connect = \"127.77.3.2:7021\"\nconnect_timeout = \"3s\"";
     let ports = ports.replace("peer = \"port.in\"", waits);
     let file = folder.path().join("waits.toml");
     std::fs::write(&file, format!("{ports}[stage.numbers]{stage}")).unwrap();
@@ -76,7 +76,7 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
 
     let shown = text.finish().exited(1);
     let named: Vec<_> = shown.stderr.lines().filter(|line| line.contains("no connection yet: ")).collect();
-    let [line] = named[..] else { panic!("once in two seconds and a half:\n{shown}") };
+    let [line] = named[..] else { panic!("once in three seconds:\n{shown}") };
     assert!(line.contains("WARN") && line.contains("it connects to 127.77.3.2:7021 port=out waited=2s"), "{shown}");
     let told = unwrapped(&shown.stderr);
     assert!(
@@ -92,6 +92,6 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     };
     let waits = of("no connection yet: it connects to 127.77.3.2:7021");
     assert_eq!((&waits["port"], &waits["level"]), (&"out".into(), &"WARN".into()), "{waits}");
-    let error = of("and has no connection after 2.5s and")["message"].as_str().unwrap();
+    let error = of("and has no connection after 3s and")["message"].as_str().unwrap();
     assert!(error.len() > 80 && !error.contains('\n'), "{error}");
 }
