@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nvme_load::NvmeLoad;
 use nvme_target::NvmeTarget;
 use serde_json::{Map, Value};
+use tempfile::TempDir;
 use verbline::cli::App;
 use verbline::engine::{Report, Running, Runtime};
 use verbline_tests::two_lcores;
@@ -49,6 +50,14 @@ fn file(path: &Path) -> String {
     format!("[nvme.namespace.1]\nfile = {path:?}\ncreate_bytes = 8_388_608\npage_cache = true\n")
 }
 
+/// Both halves with a namespace in a file, and its folder; `None` where there are too few CPUs.
+fn over_a_file(port: u16) -> Option<(TempDir, String, String)> {
+    two_lcores(["target", "load"])?;
+    let folder = tempfile::tempdir().unwrap();
+    let (target, load) = halves(port, &file(&folder.path().join("disk")), SETTINGS);
+    Some((folder, target, load))
+}
+
 /// Commands that the load has had answered so far.
 fn answered(running: &Running) -> u64 {
     running.snapshot().stage("load").and_then(|stage| stage.counter("answered")).unwrap_or(0)
@@ -78,11 +87,7 @@ const SETTINGS: &str = "bytes = 4_194_304\nkeep_alive_ms = 2000\n";
 
 #[test]
 fn two_lcores_verify_over_a_target_that_ends_and_comes_again() {
-    if two_lcores(["target", "load"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (target_text, load_text) = halves(7940, &file(&folder.path().join("disk")), SETTINGS);
+    let Some((_folder, target_text, load_text)) = over_a_file(7940) else { return };
     let app = NvmeTarget::default();
     let mut target = start(&app, &target_text);
     let load = NvmeLoad::default();
@@ -104,11 +109,7 @@ fn two_lcores_verify_over_a_target_that_ends_and_comes_again() {
 /// A target that does not come again: what was measured is of the time before, and the run says so.
 #[test]
 fn two_lcores_say_that_the_target_was_gone_at_the_end() {
-    if two_lcores(["target", "load"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (target_text, load_text) = halves(7943, &file(&folder.path().join("disk")), SETTINGS);
+    let Some((_folder, target_text, load_text)) = over_a_file(7943) else { return };
     let target = start(&NvmeTarget::default(), &target_text);
     let load = NvmeLoad::default();
     let running = start(&load, &load_text);
@@ -128,11 +129,7 @@ fn two_lcores_say_that_the_target_was_gone_at_the_end() {
 
 #[test]
 fn two_lcores_serve_over_loads_that_end() {
-    if two_lcores(["target", "load"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (target_text, load_text) = halves(7941, &file(&folder.path().join("disk")), SETTINGS);
+    let Some((_folder, target_text, load_text)) = over_a_file(7941) else { return };
     let target_text = target_text.replace("drain = \"0s\"", "drain = \"60s\"");
     let target = start(&NvmeTarget::default(), &target_text);
     for _ in 0..4 {

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tempfile::TempDir;
 use verbline_tests::{Program, counted, own_address, two_lcores, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
@@ -48,6 +49,14 @@ fn halves(folder: &Path) -> [Program; 2] {
     })
 }
 
+/// Both halves, with the folder that they listen in; `None` where there are too few CPUs.
+fn both() -> Option<(TempDir, [Program; 2])> {
+    two_lcores(["exchange", "trader"])?;
+    let folder = tempfile::tempdir().unwrap();
+    let halves = halves(folder.path());
+    Some((folder, halves))
+}
+
 /// Waits until the trader has as many of these as it should.
 #[track_caller]
 fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
@@ -59,11 +68,7 @@ fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
 /// and it trades on.
 #[test]
 fn two_lcores_of_a_trader_outlive_their_exchange() {
-    if two_lcores(["exchange", "trader"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let [exchange, trader] = halves(folder.path());
+    let Some((folder, [exchange, trader])) = both() else { return };
     let first = exchange.start();
     let trader = trader.start_beside(&first);
     await_count(folder.path(), "book", "rebuilt", 8);
@@ -85,11 +90,7 @@ fn two_lcores_of_a_trader_outlive_their_exchange() {
 /// The trader comes when the feed has long begun, and again after that.
 #[test]
 fn two_lcores_of_two_processes_trade_over_the_network() {
-    if two_lcores(["exchange", "trader"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let [exchange, trader] = halves(folder.path());
+    let Some((folder, [exchange, trader])) = both() else { return };
     let exchange = exchange.start();
     let mut sent = 0;
     for _ in 0..2 {
@@ -118,11 +119,7 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
 /// failed.
 #[test]
 fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
-    if two_lcores(["exchange", "trader"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let [exchange, trader] = halves(folder.path());
+    let Some((folder, [exchange, trader])) = both() else { return };
     let trader = trader.with(["--set", "stage.arbiter.params.silence_ms=400"]);
     let mut first = exchange.start();
     let running = trader.start_beside(&first);
@@ -139,11 +136,7 @@ fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
 /// failed.
 #[test]
 fn two_lcores_of_a_trader_of_another_session_fail() {
-    if two_lcores(["exchange", "trader"]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let [exchange, trader] = halves(folder.path());
+    let Some((folder, [exchange, trader])) = both() else { return };
     let exchange = exchange.start();
     let trader = trader.with(["--set", "stage.arbiter.params.session=NOBODY"]).start_beside(&exchange);
     let are_dropped = |report: &Value| {

@@ -123,7 +123,7 @@ mod tests {
         for other in [of_interface(GidKind::Ib, 0), of_interface(GidKind::RoceV1, 1)] {
             assert!(join(local, group, other).expect("there is no IP under it").is_none());
         }
-        // No machine has so many interfaces.
+        // No machine has an interface of that number.
         assert!(join(local, group, of_interface(GidKind::RoceV2, i32::MAX.cast_unsigned())).is_err());
     }
 }
