@@ -1,8 +1,8 @@
 //! In-band authentication: the commands that carry its messages, and the messages of DH-HMAC-CHAP
-//! (Base 2.0, 8.13). [`secret`](crate::secret) computes what they hold.
+//! (Base 2.0, 8.13). [`secret`](crate::secret) computes the keys and responses in them.
 //!
-//! Of Diffie-Hellman groups there is the null one alone: a Challenge or a Reply with a
-//! Diffie-Hellman value is refused.
+//! Only the null Diffie-Hellman group is known: a Challenge or a Reply with a Diffie-Hellman value
+//! is refused.
 
 use crate::bytes::{put, u16_at, u32_at};
 use crate::command::Command;
@@ -12,19 +12,19 @@ use crate::secret::{DIGEST_BYTES_MAX, Digest, Hash};
 use crate::sgl::Sgl;
 use crate::status::Status;
 
-/// The longest message that either side takes, bytes. The longest one that a side writes is a Reply
-/// of 144.
+/// The longest message that either side takes, bytes. The longest message that this crate writes is
+/// a Reply of 144.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// Room that every message which is written here fits, bytes.
+/// Bytes of a buffer that holds any message of [`Message::write`].
 pub const WRITTEN_BYTES_MAX: usize = 144;
 
 /// In dword 0 of the response to Connect: the queue must be authenticated (AUTHREQ.ATR).
 pub const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
-/// In dword 0 of the response to Connect: so it must, with a secure channel behind it
-/// (AUTHREQ.ASCR).
+/// In dword 0 of the response to Connect: the queue must be authenticated, and then use a secure
+/// channel (AUTHREQ.ASCR).
 pub const SECURE_CHANNEL_REQUIRED: u64 = 1 << 18;
 
-/// SECP E9h, SPSP1 01h, SPSP0 01h: the one security protocol that there is.
+/// SECP E9h, SPSP1 01h, SPSP0 01h: the only security protocol.
 const PROTOCOL: u32 = 0xE901_0100;
 /// The identifier of DH-HMAC-CHAP among protocols.
 const DHCHAP: u8 = 1;
@@ -32,15 +32,16 @@ const PROTOCOL_BYTES: usize = 64;
 const NEGOTIATE_HEAD_BYTES: usize = 8;
 const HEAD_BYTES: usize = 16;
 const FAILURE_BYTES: usize = 8;
-/// Identifiers of hashes and of groups in the description of a protocol, at most.
+/// The most identifiers of hashes, or of groups, in the description of a protocol.
 const IDENTIFIERS_MAX: usize = 30;
 const NULL_GROUP: u8 = 0;
 
-/// How many bytes an Authentication Send carries, or an Authentication Receive may bring.
+/// The number of bytes that an Authentication Send carries, or that an Authentication Receive has
+/// room for.
 ///
 /// # Errors
-/// Its protocol is another, or it has no bytes, more than [`MESSAGE_BYTES_MAX`], or others than its
-/// SGL.
+/// The security protocol is unknown; the length is 0, above [`MESSAGE_BYTES_MAX`], or differs from
+/// the SGL's.
 pub fn transfer_of(command: &Command) -> Result<usize, FieldError> {
     let [protocol, len, ..] = command.cdw10;
     if protocol & 0xFFFF_FF00 != PROTOCOL {
@@ -55,12 +56,12 @@ pub fn transfer_of(command: &Command) -> Result<usize, FieldError> {
     Ok(len as usize)
 }
 
-/// An Authentication Send of the bytes at `sgl`.
+/// An Authentication Send of the message at `sgl`.
 pub fn send(cid: u16, sgl: Sgl) -> Command {
     of_type(fabrics::AUTHENTICATION_SEND, cid, sgl)
 }
 
-/// An Authentication Receive of a message, to the bytes at `sgl`.
+/// An Authentication Receive into the buffer at `sgl`.
 pub fn receive(cid: u16, sgl: Sgl) -> Command {
     of_type(fabrics::AUTHENTICATION_RECEIVE, cid, sgl)
 }
@@ -74,7 +75,7 @@ fn of_type(kind: u8, cid: u16, sgl: Sgl) -> Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Reason {
-    /// The response is not that of the secret.
+    /// The response was made with another secret.
     #[error("authentication failed")]
     Failed = 1,
     /// The host does not offer DH-HMAC-CHAP.
@@ -92,7 +93,7 @@ pub enum Reason {
     /// A message is malformed.
     #[error("incorrect payload")]
     Payload = 6,
-    /// It is not the turn of that message.
+    /// The message came out of turn.
     #[error("incorrect protocol message")]
     Message = 7,
 }
@@ -112,56 +113,56 @@ impl Reason {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The host's number of the exchange (T_ID).
+    /// The host's number for the exchange (T_ID).
     pub transaction: u16,
-    /// What it says.
+    /// The type of the message, and its fields.
     pub body: Body,
 }
 
-/// What a message says.
+/// The type of a [`Message`], and its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// AUTH_Negotiate: the host offers what it can.
+    /// AUTH_Negotiate, from the host: the hashes and groups that it supports.
     Negotiate(Offer),
-    /// DH-HMAC-CHAP_Challenge, of the controller.
+    /// DH-HMAC-CHAP_Challenge, from the controller.
     Challenge {
-        /// Of the responses; as long as `value`.
+        /// The hash of the responses; its digests are as long as `value`.
         hash: Hash,
         /// The number of the challenge (S1).
         sequence: u32,
         /// The challenge (C1).
         value: Digest,
     },
-    /// DH-HMAC-CHAP_Reply, of the host.
+    /// DH-HMAC-CHAP_Reply, from the host.
     Reply {
         /// The response (R1).
         response: Digest,
-        /// The number of the host's challenge (S2), and the challenge (C2), if the controller is to
-        /// prove who it is, too.
+        /// The host's challenge to the controller, if it wants one authenticated: its number (S2)
+        /// and value (C2).
         challenge: Option<(u32, Digest)>,
     },
-    /// DH-HMAC-CHAP_Success1, of the controller, with its response (R2) if it was asked for one.
+    /// DH-HMAC-CHAP_Success1, from the controller, with its response (R2) to the host's challenge.
     Success1 {
-        /// The hash's length, which is said even without a response.
+        /// The hash, whose length the message carries even without a response.
         hash: Hash,
-        /// R2.
+        /// R2; `None` if the host sent no challenge.
         response: Option<Digest>,
     },
-    /// DH-HMAC-CHAP_Success2, of the host: the controller's response is good.
+    /// DH-HMAC-CHAP_Success2, from the host: the controller's response is right.
     Success2,
-    /// AUTH_Failure1, of the controller.
+    /// AUTH_Failure1, from the controller.
     Failure1(Reason),
-    /// AUTH_Failure2, of the host.
+    /// AUTH_Failure2, from the host.
     Failure2(Reason),
 }
 
-/// What a host offers.
+/// The host's offer in an AUTH_Negotiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The host wants a secure channel (SC_C is not 0).
     pub wants_channel: bool,
-    /// The hash to use: the first of the host's that is known, of the first DH-HMAC-CHAP that it
-    /// offers; or why none can be used.
+    /// The hash to use: the first known one in the host's first DH-HMAC-CHAP descriptor; or the
+    /// reason why none can be used.
     pub hash: Result<Hash, Reason>,
 }
 
@@ -176,15 +177,15 @@ mod kind {
 }
 
 impl Message {
-    /// The transaction of a message that may be malformed.
+    /// Reads the transaction of a message that may be malformed otherwise.
     pub fn transaction_of(bytes: &[u8]) -> u16 {
         u16_at(bytes, 4)
     }
 
-    /// Reads a message. What lies behind it is not looked at.
+    /// Reads a message. Bytes behind it are ignored.
     ///
     /// # Errors
-    /// The reason that the other side is to be told.
+    /// The reason to send in a Failure1 or Failure2.
     pub fn read(bytes: &[u8]) -> Result<Message, Reason> {
         if bytes.len() < FAILURE_BYTES {
             return Err(Reason::Payload);
@@ -203,7 +204,7 @@ impl Message {
         Ok(Message { transaction: u16_at(bytes, 4), body })
     }
 
-    /// Puts the message at the front of `bytes`: how many it has.
+    /// Writes the message to the front of `bytes` and returns its length.
     pub fn write(&self, bytes: &mut [u8; WRITTEN_BYTES_MAX]) -> usize {
         bytes.fill(0);
         let (kind, len) = match &self.body {
@@ -242,7 +243,7 @@ impl Message {
 }
 
 impl Offer {
-    /// All hashes that are known, with `hash` in front.
+    /// Offers all known hashes, `hash` first.
     pub fn of(hash: Hash) -> Offer {
         Offer { wants_channel: false, hash: Ok(hash) }
     }
@@ -278,7 +279,7 @@ impl Offer {
     }
 }
 
-/// `len` bytes from `at` on, of a field whose length is that of a hash.
+/// Reads a digest of `len` bytes at `at`.
 fn digest_at(bytes: &[u8], at: usize, len: usize) -> Result<Digest, Reason> {
     let field = at.checked_add(len).and_then(|end| bytes.get(at..end)).ok_or(Reason::Payload)?;
     Digest::new(field).filter(|_| len <= DIGEST_BYTES_MAX).ok_or(Reason::Payload)
@@ -304,7 +305,7 @@ fn read_reply(bytes: &[u8]) -> Result<Body, Reason> {
     }
     let len = usize::from(bytes[6]);
     let response = digest_at(bytes, HEAD_BYTES, len)?;
-    // The place of the host's challenge is there even if it is not valid.
+    // The field of the host's challenge is present even where it is not valid.
     let value = digest_at(bytes, HEAD_BYTES + len, len)?;
     let challenge = match bytes[8] {
         0 => None,
@@ -328,7 +329,8 @@ fn read_success1(bytes: &[u8]) -> Result<Body, Reason> {
     Ok(Body::Success1 { hash, response })
 }
 
-/// The reason code is always 01h, authentication failure; the explanation says more.
+/// Reads a failure. Its reason code is always 01h, authentication failure; the explanation is the
+/// [`Reason`].
 fn read_failure(bytes: &[u8]) -> Result<Reason, Reason> {
     let reason = Reason::ALL.into_iter().find(|reason| *reason as u8 == bytes[7]);
     reason.filter(|_| bytes[6] == 1).ok_or(Reason::Payload)

@@ -1,7 +1,7 @@
-//! Little-endian numbers at places of a byte array. A place past the end reads as 0 and writes
-//! nothing: the lengths of what is read are checked before.
+//! Little-endian numbers at offsets of a byte array. An offset past the end reads as 0 and writes
+//! nothing: callers check the length first.
 
-/// The `N` bytes at `at`; zeros where there are none.
+/// Reads the `N` bytes at `at`; zeros past the end.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
@@ -18,14 +18,14 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
 
-/// Puts `value` at `at`, as far as there is room.
+/// Writes `value` at `at`, up to the end of the array.
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = at.checked_add(value.len()).and_then(|end| bytes.get_mut(at..end)) {
         place.copy_from_slice(value);
     }
 }
 
-/// Puts text in a field of `len` bytes, with `pad` behind it; what is longer is cut.
+/// Writes text to a field of `len` bytes, padded with `pad`. Longer text is cut.
 pub(crate) fn put_text(bytes: &mut [u8], at: usize, len: usize, text: &str, pad: u8) {
     let Some(field) = at.checked_add(len).and_then(|end| bytes.get_mut(at..end)) else { return };
     field.fill(pad);
@@ -33,7 +33,7 @@ pub(crate) fn put_text(bytes: &mut [u8], at: usize, len: usize, text: &str, pad:
     field[..taken].copy_from_slice(&text.as_bytes()[..taken]);
 }
 
-/// The text of a field of `len` bytes, without the zeros and spaces behind it; `None` if it is not
+/// Reads the text of a field of `len` bytes, without trailing zeros and spaces; `None` if it is not
 /// ASCII.
 pub(crate) fn text_at(bytes: &[u8], at: usize, len: usize) -> Option<&str> {
     let field = bytes.get(at..at.checked_add(len)?)?;

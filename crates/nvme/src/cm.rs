@@ -1,7 +1,8 @@
-//! Private data of the connection manager: what host and controller say as a queue pair is made.
+//! Private data of the connection manager: the messages of host and controller as they connect a
+//! queue pair.
 //!
-//! The messages of the connection manager carry more bytes than were sent, zeros behind them, so
-//! that a request is good if it is at least as long as it must be.
+//! The connection manager pads private data with zeros, so that a request may be longer than
+//! [`REQUEST_BYTES`], and never shorter.
 
 use crate::bytes::{put, u16_at};
 
@@ -23,7 +24,7 @@ pub struct Request {
     pub cntlid: u16,
 }
 
-/// Why a request is rejected.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u16)]
 pub enum Reject {
@@ -57,7 +58,7 @@ impl Request {
     /// Reads the private data of a request.
     ///
     /// # Errors
-    /// How to reject it. That sizes fit the controller is for the controller to say.
+    /// The rejection to answer with. Sizes are not held against the controller's limits here.
     pub fn read(private_data: &[u8]) -> Result<Request, Reject> {
         if private_data.len() < REQUEST_BYTES {
             return Err(Reject::Length);
@@ -73,7 +74,7 @@ impl Request {
         })
     }
 
-    /// The request on the wire.
+    /// Returns the request as on the wire.
     pub fn to_bytes(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         put(&mut bytes, 2, &self.qid.to_le_bytes());
@@ -84,7 +85,8 @@ impl Request {
     }
 }
 
-/// The acceptance of a queue: how many entries the controller's receive queue has (CRQSIZE).
+/// Returns the acceptance of a queue; `recv_depth` is the entries of the controller's receive queue
+/// (CRQSIZE).
 pub fn acceptance(recv_depth: u16) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     put(&mut bytes, 2, &recv_depth.to_le_bytes());
@@ -103,14 +105,14 @@ impl Reject {
         Reject::Ord,
     ];
 
-    /// The rejection on the wire.
+    /// Returns the rejection as on the wire.
     pub fn to_bytes(self) -> [u8; REJECTION_BYTES] {
         let mut bytes = [0; REJECTION_BYTES];
         put(&mut bytes, 2, &(self as u16).to_le_bytes());
         bytes
     }
 
-    /// Reads a rejection; `None` if it is no such reason.
+    /// Reads a rejection; `None` if its reason is unknown.
     pub fn read(private_data: &[u8]) -> Option<Reject> {
         let is_long_enough = private_data.len() >= REJECTION_BYTES && u16_at(private_data, 0) == 0;
         Reject::ALL.into_iter().find(|reject| is_long_enough && *reject as u16 == u16_at(private_data, 2))

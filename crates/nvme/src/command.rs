@@ -8,12 +8,12 @@ use crate::status::Status;
 /// Length of a command, bytes. Data in the capsule follows.
 pub const COMMAND_BYTES: usize = 64;
 
-/// A command, as far as all commands are alike.
+/// The fields that all commands have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What to do: [`opcode`](crate::opcode).
+    /// The opcode: one of [`opcode`](crate::opcode).
     pub opcode: u8,
-    /// The host's name for it, among those that are under way on its queue.
+    /// The command identifier: unique among the commands under way on its queue.
     pub cid: u16,
     /// The namespace. In a Fabrics command the lowest byte is its type.
     pub nsid: u32,
@@ -21,7 +21,7 @@ pub struct Command {
     pub cdw2: [u32; 2],
     /// The metadata pointer.
     pub metadata: u64,
-    /// Where its data is.
+    /// The SGL descriptor of its data.
     pub sgl: Sgl,
     /// Dwords 10 to 15.
     pub cdw10: [u32; 6],
@@ -32,19 +32,19 @@ const SGL_USED: u8 = 0x40;
 const FUSED: u8 = 0x3F;
 
 impl Command {
-    /// With zeros in what is not given.
+    /// Makes a command whose other fields are 0.
     pub fn new(opcode: u8, cid: u16, sgl: Sgl) -> Command {
         Command { opcode, cid, nsid: 0, cdw2: [0; 2], metadata: 0, sgl, cdw10: [0; 6] }
     }
 
-    /// With these dwords 10 to 15.
+    /// Sets dwords 10 to 15.
     #[must_use]
     pub fn with(self, cdw10: [u32; 6]) -> Command {
         Command { cdw10, ..self }
     }
 
-    /// The identifier of a command whatever else is in it, to answer it by; `None` if there are not
-    /// as many bytes.
+    /// Reads the identifier of a command that may be malformed otherwise, to answer it; `None` if
+    /// the capsule is too short.
     pub fn cid_of(capsule: &[u8]) -> Option<u16> {
         (capsule.len() >= 4).then(|| u16_at(capsule, 2))
     }
@@ -52,8 +52,8 @@ impl Command {
     /// Reads the command of a capsule.
     ///
     /// # Errors
-    /// The capsule is shorter than a command; the command is fused, points to its data otherwise
-    /// than by an SGL, or by one of a type that the transport does not have.
+    /// The capsule is shorter than a command; the command is fused, has no SGL, or an SGL of a type
+    /// that the RDMA transport lacks.
     #[inline]
     pub fn read(capsule: &[u8]) -> Result<Command, FieldError> {
         let Some(bytes) = capsule.first_chunk::<COMMAND_BYTES>() else {
@@ -81,7 +81,7 @@ impl Command {
         })
     }
 
-    /// The command on the wire.
+    /// Returns the command as on the wire.
     #[inline]
     pub fn to_bytes(&self) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
@@ -99,7 +99,7 @@ impl Command {
         bytes
     }
 
-    /// Dwords 10 and 11 as one number, and so on, by the first one's number.
+    /// Returns two dwords as one number, from the dword `dword` on (10 is the first).
     pub(crate) fn u64_of(&self, dword: usize) -> u64 {
         let low = self.cdw10.get(dword - 10).copied().unwrap_or_default();
         let high = self.cdw10.get(dword - 9).copied().unwrap_or_default();

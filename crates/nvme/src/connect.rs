@@ -1,4 +1,4 @@
-//! The Connect command: the first one on every queue, and its data.
+//! The Connect command, which is the first on every queue, and its data.
 
 use crate::bytes::{array, put, u16_at};
 use crate::command::Command;
@@ -11,10 +11,11 @@ use crate::status::Status;
 
 /// Length of the command's data, bytes.
 pub const DATA_BYTES: usize = 1024;
-/// The controller that a host asks for on its admin queue: any.
+/// On an admin queue: the host asks for any controller.
 pub const CNTLID_ANY: u16 = 0xFFFF;
 
-/// Places of fields, as a response says them.
+/// Offsets of fields, for [`ConnectDataError`] and
+/// [`Response::invalid_parameter`](crate::Response::invalid_parameter).
 pub mod at {
     /// In the command: the queue.
     pub const QID: u16 = 42;
@@ -33,11 +34,11 @@ pub mod at {
 pub struct Connect {
     /// The queue; 0 is the admin queue.
     pub qid: u16,
-    /// Its entries, less one.
+    /// Entries of the queue, less one.
     pub sqsize: u16,
     /// Connect attributes.
     pub cattr: u8,
-    /// The keep-alive time-out, milliseconds; 0: none. Of the admin queue.
+    /// The keep-alive time-out, milliseconds; 0: none. Only the admin queue has one.
     pub kato_ms: u32,
 }
 
@@ -45,7 +46,7 @@ impl Connect {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// Their format is not 0.
+    /// The record format is not 0.
     pub fn of(command: &Command) -> Result<Connect, FieldError> {
         let [dword10, dword11, kato_ms, ..] = command.cdw10;
         if dword10 & 0xFFFF != 0 {
@@ -54,7 +55,7 @@ impl Connect {
         Ok(Connect { qid: (dword10 >> 16) as u16, sqsize: dword11 as u16, cattr: (dword11 >> 16) as u8, kato_ms })
     }
 
-    /// The command.
+    /// Returns the command as to be sent.
     pub fn command(&self, cid: u16, sgl: Sgl) -> Command {
         let dword11 = u32::from(self.sqsize) | u32::from(self.cattr) << 16;
         let dwords = [u32::from(self.qid) << 16, dword11, self.kato_ms, 0, 0, 0];
@@ -62,10 +63,10 @@ impl Connect {
     }
 }
 
-/// Who asks for what.
+/// The data of the command: the host, and the controller and subsystem that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectData {
-    /// The host's own number.
+    /// The host identifier.
     pub host_id: [u8; 16],
     /// The controller; [`CNTLID_ANY`] on an admin queue.
     pub cntlid: u16,
@@ -75,7 +76,7 @@ pub struct ConnectData {
     pub host: Nqn,
 }
 
-/// Data of a Connect is wrong: where, for the response.
+/// A field in the data of a Connect is wrong. The response names its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the data of Connect is wrong from byte {at} on")]
 pub struct ConnectDataError {
@@ -84,7 +85,7 @@ pub struct ConnectDataError {
 }
 
 impl ConnectDataError {
-    /// What the response says of it.
+    /// Returns dword 0 of the response.
     pub fn result(self) -> u64 {
         Response::invalid_parameter(self.at, true)
     }
@@ -94,7 +95,7 @@ impl ConnectData {
     /// Reads the data.
     ///
     /// # Errors
-    /// It is too short, or holds no names.
+    /// The data is too short, or a name in it is no NQN.
     pub fn read(data: &[u8]) -> Result<ConnectData, ConnectDataError> {
         let Some(data) = data.first_chunk::<DATA_BYTES>() else { return Err(ConnectDataError { at: 0 }) };
         let name = |at| Nqn::read(data, usize::from(at)).ok_or(ConnectDataError { at });
@@ -106,7 +107,7 @@ impl ConnectData {
         })
     }
 
-    /// The data on the wire.
+    /// Returns the data as on the wire.
     pub fn to_bytes(&self) -> [u8; DATA_BYTES] {
         let mut bytes = [0; DATA_BYTES];
         put(&mut bytes, 0, &self.host_id);

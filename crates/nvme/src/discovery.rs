@@ -1,4 +1,4 @@
-//! The discovery log: where subsystems are.
+//! The discovery log: the addresses of subsystems.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use crate::error::FieldError;
 use crate::nqn::Nqn;
 use crate::status::Status;
 
-/// Length of the head, and of each entry, bytes.
+/// Length of the log's header, and of each entry, bytes.
 pub const ENTRY_BYTES: usize = 1024;
 
 const RDMA: u8 = 1;
@@ -15,33 +15,33 @@ const IPV4: u8 = 1;
 const IPV6: u8 = 2;
 const NVM_SUBSYSTEM: u8 = 2;
 
-/// A subsystem that can be reached by RDMA.
+/// An entry of the log: a subsystem on the RDMA transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryEntry {
-    /// Where its listener is.
+    /// The address of its listener.
     pub address: SocketAddr,
-    /// The number of that port in the subsystem.
+    /// The listener's port identifier in the subsystem (PORTID).
     pub port_id: u16,
-    /// Entries of its admin queue, at most.
+    /// The most entries of its admin queue.
     pub admin_entries: u16,
     /// The subsystem.
     pub subsystem: Nqn,
 }
 
-/// Writes the head of a log with `entries` entries.
+/// Writes the header of a log with `entries` entries.
 pub fn write_head(log: &mut [u8; ENTRY_BYTES], generation: u64, entries: u64) {
     log.fill(0);
     put(log, 0, &generation.to_le_bytes());
     put(log, 8, &entries.to_le_bytes());
 }
 
-/// The generation of a log, and how many entries follow its head; `None` if it is no head.
+/// Reads the header of a log: its generation and its number of entries; `None` if it is none.
 pub fn read_head(log: &[u8]) -> Option<(u64, u64)> {
     (log.len() >= 18 && u16_at(log, 16) == 0).then(|| (u64_at(log, 0), u64_at(log, 8)))
 }
 
 impl DiscoveryEntry {
-    /// The entry on the wire.
+    /// Writes the entry as on the wire.
     pub fn write(&self, entry: &mut [u8; ENTRY_BYTES]) {
         entry.fill(0);
         let family = if self.address.is_ipv4() { IPV4 } else { IPV6 };
@@ -52,14 +52,14 @@ impl DiscoveryEntry {
         put_text(entry, 32, 32, &self.address.port().to_string(), b' ');
         self.subsystem.write(entry, 256);
         put_text(entry, 512, 256, &self.address.ip().to_string(), b' ');
-        // Connected queue pairs, no provider of its own, by the connection manager.
+        // Reliable connected queue pairs, no RDMA provider named, rdma_cm.
         put(entry, 768, &[1, 1, 1]);
     }
 
     /// Reads an entry.
     ///
     /// # Errors
-    /// It is not of an NVM subsystem by RDMA, or has no address or no name.
+    /// The entry is of another transport or type of subsystem, or lacks an address or a name.
     pub fn read(entry: &[u8]) -> Result<DiscoveryEntry, FieldError> {
         if entry.len() < ENTRY_BYTES {
             return Err(FieldError::short("Discovery Log DiscoveryEntry", entry.len()));

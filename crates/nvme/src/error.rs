@@ -1,18 +1,18 @@
-//! What is wrong with bytes that were read.
+//! Errors of reading.
 
 use crate::status::Status;
 
-/// A field whose content is not one that may be there.
+/// A field with an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} (byte {at}) is {value:#x}: {status}")]
 pub struct FieldError {
-    /// The field, by the name that the specification gives it.
+    /// The field's name in the specification.
     pub field: &'static str,
-    /// Its first byte in what was read.
+    /// Its offset in the bytes that were read.
     pub at: usize,
-    /// What is there; of what is too short, its length.
+    /// The value; the number of bytes, where there were too few.
     pub value: u64,
-    /// How a controller answers a command with it.
+    /// The status by which a controller answers such a command.
     pub status: Status,
 }
 
@@ -21,7 +21,7 @@ impl FieldError {
         FieldError { field, at, value: value.into(), status }
     }
 
-    /// What was to be read is shorter than it must be.
+    /// The error of a structure that is too short.
     pub(crate) fn short(field: &'static str, len: usize) -> FieldError {
         FieldError { field, at: 0, value: len as u64, status: Status::INVALID_FIELD }
     }

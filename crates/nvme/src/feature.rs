@@ -1,4 +1,4 @@
-//! Features: what Set Features sets and Get Features reads.
+//! Features, for Set Features and Get Features.
 
 /// Arbitration.
 pub const ARBITRATION: u8 = 0x01;
@@ -19,7 +19,7 @@ pub const ASYNC_EVENTS: u8 = 0x0B;
 /// Keep Alive Timer.
 pub const KEEP_ALIVE: u8 = 0x0F;
 
-/// The queues that a host asks for, or is given: each number is less one on the wire.
+/// The value of Number of Queues: the queues that a host asks for, or is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCount {
     /// Submission queues, less one.
@@ -29,12 +29,12 @@ pub struct QueueCount {
 }
 
 impl QueueCount {
-    /// Dword 11 of the command, or dword 0 of the response.
+    /// Reads dword 11 of the command, or dword 0 of the response.
     pub fn from_dword(dword: u32) -> QueueCount {
         QueueCount { submission_less_one: dword as u16, completion_less_one: (dword >> 16) as u16 }
     }
 
-    /// As a dword.
+    /// Returns the value as a dword.
     pub fn to_dword(self) -> u32 {
         u32::from(self.completion_less_one) << 16 | u32::from(self.submission_less_one)
     }

@@ -1,4 +1,4 @@
-//! Identify: which page is asked for, and the page of a controller. Namespaces are in
+//! The Identify command, and the page of a controller. Pages of namespaces are in
 //! [`namespace`](crate::namespace).
 
 use crate::bytes::{put, put_text, text_at, u16_at, u32_at};
@@ -9,23 +9,23 @@ use crate::nqn::Nqn;
 /// Length of every page, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Which page: Controller or Namespace Structure.
+/// Values of CNS (Controller or Namespace Structure), which select the page.
 pub mod cns {
     /// A namespace.
     pub const NAMESPACE: u8 = 0x00;
     /// The controller.
     pub const CONTROLLER: u8 = 0x01;
-    /// The namespaces behind a number, in order.
+    /// The list of active namespaces above a number, in ascending order.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// The descriptors of a namespace: its unique names.
+    /// The identification descriptors of a namespace: its unique names.
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
-    /// A namespace, as far as it is of its command set.
+    /// A namespace, the part of its command set.
     pub const NAMESPACE_OF_SET: u8 = 0x05;
-    /// The controller, as far as it is of a command set.
+    /// The controller, the part of a command set.
     pub const CONTROLLER_OF_SET: u8 = 0x06;
 }
 
-/// What a command asks for: the page, and the command set that it is of.
+/// Reads which page an Identify asks for (CNS), and of which command set (CSI).
 pub fn asked_by(command: &Command) -> (u8, u8) {
     (command.cdw10[0] as u8, (command.cdw10[1] >> 24) as u8)
 }
@@ -42,16 +42,16 @@ pub mod optional {
     pub const VERIFY: u16 = 1 << 7;
 }
 
-/// What a controller is for.
+/// The type of a controller (CNTRLTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerType {
-    /// Namespaces.
+    /// An I/O controller, with namespaces.
     Io,
-    /// To tell where the others are.
+    /// A discovery controller.
     Discovery,
 }
 
-/// The page of a controller, as far as one on fabrics has something to say in it.
+/// The page of a controller: the fields that matter on fabrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// Serial number, 20 bytes at most.
@@ -62,29 +62,29 @@ pub struct Controller {
     pub firmware: String,
     /// The most bytes of a command's data: 4 KiB times two to the power of this; 0: no limit.
     pub mdts: u8,
-    /// Its number.
+    /// The controller identifier.
     pub cntlid: u16,
-    /// The version that it speaks.
+    /// The version of the specification, as in [`version`](crate::property::version).
     pub version: u32,
-    /// Asynchronous events that it sends (OAES).
+    /// Optional asynchronous events (OAES).
     pub async_events: u32,
-    /// What it is for.
+    /// The controller's type.
     pub kind: ControllerType,
-    /// Asynchronous Event Requests that it holds, less one.
+    /// The most outstanding Asynchronous Event Requests, less one.
     pub aerl: u8,
     /// Entries of its error log, less one.
     pub elpe: u8,
-    /// The grain of the keep-alive time-out, 100 ms.
+    /// The granularity of the keep-alive time-out, in units of 100 ms.
     pub kas: u16,
-    /// Commands under way on a queue, at most.
+    /// The most commands under way on a queue.
     pub max_commands: u16,
     /// The greatest number of a namespace.
     pub namespaces_max: u32,
     /// Optional commands: [`optional`].
     pub commands: u16,
-    /// It has a volatile write cache.
+    /// Whether there is a volatile write cache.
     pub has_write_cache: bool,
-    /// Bytes of a command capsule of an I/O queue; a multiple of 16.
+    /// Length of a command capsule of an I/O queue, bytes; a multiple of 16.
     pub capsule_bytes: u32,
     /// The subsystem.
     pub subsystem: Nqn,
@@ -95,11 +95,11 @@ const SGLS: u32 = 0x0010_0005;
 /// Commands of 64 bytes, responses of 16.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
-/// A Flush of all namespaces at once is refused. From 1.4 on a controller has to say which it is.
+/// VWC: a Flush of all namespaces is refused. Controllers from 1.4 on must tell.
 const FLUSH_NAMES_ITS_NAMESPACE: u8 = 0b10 << 1;
 
 impl Controller {
-    /// The page.
+    /// Writes the page.
     pub fn write(&self, page: &mut [u8; PAGE_BYTES]) {
         page.fill(0);
         put_text(page, 4, 20, &self.serial, b' ');
@@ -135,7 +135,7 @@ impl Controller {
     /// Reads a page.
     ///
     /// # Errors
-    /// It is too short, of texts that are none, or of a subsystem without a name.
+    /// The page is too short, a text in it is not ASCII, or the subsystem's name is no NQN.
     pub fn read(page: &[u8]) -> Result<Controller, FieldError> {
         if page.len() < PAGE_BYTES {
             return Err(FieldError::short("Identify Controller", page.len()));
@@ -150,7 +150,7 @@ impl Controller {
             cntlid: u16_at(page, 78),
             version: u32_at(page, 80),
             async_events: u32_at(page, 92),
-            // 0: older controllers don't say.
+            // 0: controllers before 1.4 don't tell.
             kind: if page[111] == 2 { ControllerType::Discovery } else { ControllerType::Io },
             aerl: page[259],
             elpe: page[262],

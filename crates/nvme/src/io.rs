@@ -1,4 +1,4 @@
-//! The NVM command set: reads, writes, and what they name.
+//! The NVM command set: the block ranges of its commands.
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::command::Command;
@@ -8,32 +8,32 @@ use crate::command::Command;
 pub struct ReadWrite {
     /// The first block.
     pub slba: u64,
-    /// How many: 1 to 65,536.
+    /// The number of blocks: 1 to 65,536.
     pub blocks: u32,
 }
 
 /// Dword 12: the write is durable before its response.
 pub const FORCE_UNIT_ACCESS: u32 = 1 << 30;
-/// Dword 12 of Write Zeroes: the blocks may be given back.
+/// Dword 12 of Write Zeroes: the blocks may be deallocated.
 pub const DEALLOCATE: u32 = 1 << 25;
-/// Dword 12: PRACT, PRCHK: what becomes of protection information.
+/// Dword 12: PRACT and PRCHK, the handling of protection information.
 pub const PROTECTION: u32 = 0xF << 26;
 
 impl ReadWrite {
-    /// Of a command.
+    /// Reads the range of a command.
     #[inline]
     pub fn of(command: &Command) -> ReadWrite {
         ReadWrite { slba: command.u64_of(10), blocks: (command.cdw10[2] & 0xFFFF) + 1 }
     }
 
-    /// Dwords 10 to 15 of a command.
+    /// Returns dwords 10 to 15 of a command for the range.
     #[inline]
     pub fn dwords(&self) -> [u32; 6] {
         [self.slba as u32, (self.slba >> 32) as u32, self.blocks.wrapping_sub(1) & 0xFFFF, 0, 0, 0]
     }
 
-    /// The bytes of a namespace that has `blocks` of `1 << block_shift` bytes: the first one's
-    /// place, and how many. `None` if they leave it.
+    /// Returns the byte offset and the length in a namespace of `blocks` blocks of
+    /// `1 << block_shift` bytes. `None` if the range goes past the end.
     #[inline]
     pub fn bytes_within(&self, blocks: u64, block_shift: u32) -> Option<(u64, u64)> {
         let end = self.slba.checked_add(self.blocks.into())?;
@@ -41,9 +41,9 @@ impl ReadWrite {
     }
 }
 
-/// Length of a range of Dataset Management, bytes.
+/// Length of a Dataset Management range, bytes.
 pub const DSM_RANGE_BYTES: usize = 16;
-/// Dword 11 of Dataset Management: the ranges may be given back.
+/// Dword 11 of Dataset Management: the ranges may be deallocated.
 pub const DSM_DEALLOCATE: u32 = 1 << 2;
 
 /// A range of a Dataset Management.
@@ -51,19 +51,19 @@ pub const DSM_DEALLOCATE: u32 = 1 << 2;
 pub struct DsmRange {
     /// Context attributes.
     pub attributes: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// The first.
+    /// The first block.
     pub slba: u64,
 }
 
 impl DsmRange {
-    /// How many ranges a command has.
+    /// Reads the number of ranges of a command.
     pub fn count_of(command: &Command) -> usize {
         (command.cdw10[0] & 0xFF) as usize + 1
     }
 
-    /// Reads the ranges of `data`; what is left over at the end is none.
+    /// Reads the ranges in `data`. An incomplete range at the end is ignored.
     pub fn read_all(data: &[u8]) -> impl Iterator<Item = DsmRange> {
         data.chunks_exact(DSM_RANGE_BYTES).map(|bytes| DsmRange {
             attributes: u32_at(bytes, 0),
@@ -72,7 +72,7 @@ impl DsmRange {
         })
     }
 
-    /// The range on the wire.
+    /// Returns the range as on the wire.
     pub fn to_bytes(&self) -> [u8; DSM_RANGE_BYTES] {
         let mut bytes = [0; DSM_RANGE_BYTES];
         put(&mut bytes, 0, &self.attributes.to_le_bytes());

@@ -1,10 +1,10 @@
-//! NVMe over Fabrics with the RDMA transport, as bytes: what a host and a controller write to each
-//! other, and what it means.
+//! NVMe over Fabrics with the RDMA transport, as bytes: the capsules and pages that a host and a
+//! controller exchange, read and written.
 //!
-//! Guarantees: no function here does I/O or panics, whatever bytes it is given, and none that a
-//! command passes through allocates. What is read is a value, or a [`FieldError`] that names the
-//! field, its place and its content, and carries the status by which a controller answers. What is
-//! written is read back as the same value.
+//! Guarantees: no function does I/O or panics, whatever bytes it is given, and no function on the
+//! path of a command allocates. Reading gives a value, or a [`FieldError`] that names the field,
+//! its offset and its value, and carries the status by which a controller answers. Reading a
+//! written value gives the same value.
 //!
 //! Names and numbers are those of NVM Express Base 2.0, NVM Command Set 1.0, NVMe over Fabrics 1.1
 //! and NVMe over RDMA 1.0. All numbers on the wire are little-endian.

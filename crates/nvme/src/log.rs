@@ -1,11 +1,11 @@
-//! Log pages: which is asked for, and what is in them. The discovery log is in
+//! The Get Log Page command, and the logs. The discovery log is in
 //! [`discovery`](crate::discovery).
 
 use crate::bytes::{put, put_text};
 use crate::command::Command;
 use crate::opcode::{admin, io};
 
-/// Which log.
+/// Log identifiers.
 pub mod id {
     /// Errors.
     pub const ERROR: u8 = 0x01;
@@ -13,29 +13,29 @@ pub mod id {
     pub const SMART: u8 = 0x02;
     /// Firmware slots.
     pub const FIRMWARE_SLOTS: u8 = 0x03;
-    /// Namespaces that changed since it was read.
+    /// Namespaces that changed since the log was last read.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Commands, and what they change.
+    /// Supported commands, and their effects.
     pub const EFFECTS: u8 = 0x05;
     /// Subsystems.
     pub const DISCOVERY: u8 = 0x70;
 }
 
-/// What a Get Log Page asks for.
+/// The request of a Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRequest {
-    /// Which log.
+    /// Log identifiers.
     pub id: u8,
-    /// Events that it tells of stay.
+    /// Reading the log clears no event (RAE).
     pub retain_event: bool,
-    /// From this byte on.
+    /// The offset in the log, bytes.
     pub offset: u64,
     /// The number of bytes.
     pub len: u64,
 }
 
 impl LogRequest {
-    /// Of a command.
+    /// Reads the request of a command.
     pub fn of(command: &Command) -> LogRequest {
         let [dword10, dword11, ..] = command.cdw10;
         let dwords = u64::from(dword11 & 0xFFFF) << 16 | u64::from(dword10 >> 16);
@@ -47,8 +47,8 @@ impl LogRequest {
         }
     }
 
-    /// Dwords 10 to 15 of a command. The length is rounded to whole dwords, of which there is one
-    /// at least.
+    /// Returns dwords 10 to 15 of a command. The length is rounded up to whole dwords, and at least
+    /// one.
     pub fn dwords(&self) -> [u32; 6] {
         let dwords = (self.len / 4).saturating_sub(1);
         let dword10 = u32::from(self.id) | u32::from(self.retain_event) << 15 | (dwords as u32 & 0xFFFF) << 16;
@@ -62,35 +62,35 @@ pub const ERROR_ENTRY_BYTES: usize = 64;
 pub const SMART_BYTES: usize = 512;
 /// Length of the log of firmware slots, bytes.
 pub const FIRMWARE_BYTES: usize = 512;
-/// Length of the log of commands, and of that of changed namespaces, bytes.
+/// Length of the log of supported commands, and of the log of changed namespaces, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Namespaces that the log of changed ones names, at most.
+/// The most namespaces in the log of changed namespaces.
 pub const CHANGED_MAX: usize = PAGE_BYTES / 4;
-/// What it says in place of their numbers, where more have changed.
+/// The first entry of that log if more have changed.
 pub const CHANGED_TOO_MANY: u32 = u32::MAX;
 
 /// An entry of the error log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorEntry {
-    /// How many errors there were with this one; 0: no entry.
+    /// The number of errors up to and including this one; 0: no entry.
     pub count: u64,
-    /// The queue, and the command.
+    /// The submission queue.
     pub sq_id: u16,
-    /// The command.
+    /// The identifier of the command.
     pub cid: u16,
     /// The status field of its response.
     pub status_field: u16,
-    /// The byte of the command that is wrong.
+    /// The offset of the wrong byte in the command.
     pub location: u16,
-    /// Its first block.
+    /// The first block of the command.
     pub lba: u64,
-    /// Its namespace.
+    /// The namespace of the command.
     pub nsid: u32,
 }
 
 impl ErrorEntry {
-    /// The entry on the wire.
+    /// Returns the entry as on the wire.
     pub fn to_bytes(&self) -> [u8; ERROR_ENTRY_BYTES] {
         let mut bytes = [0; ERROR_ENTRY_BYTES];
         put(&mut bytes, 0, &self.count.to_le_bytes());
@@ -104,23 +104,23 @@ impl ErrorEntry {
     }
 }
 
-/// What the health log counts.
+/// The counters of the health log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smart {
     /// Read commands.
     pub reads: u64,
     /// Write commands.
     pub writes: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Entries that the error log ever had.
+    /// Entries that were ever made in the error log.
     pub errors: u64,
 }
 
 impl Smart {
-    /// The log on the wire. A unit of data is 1,000 blocks of 512 bytes, rounded up.
+    /// Returns the log as on the wire. A data unit is 1,000 blocks of 512 bytes, rounded up.
     pub fn to_bytes(&self) -> [u8; SMART_BYTES] {
         let mut bytes = [0; SMART_BYTES];
         let units = |bytes: u64| bytes.div_ceil(512_000).to_le_bytes();
@@ -135,8 +135,8 @@ impl Smart {
     }
 }
 
-/// The log of firmware slots of a controller that has one, with this revision (8 bytes of it) in
-/// it, which is the one that runs.
+/// Returns the log of firmware slots of a controller with one slot. The slot is active and holds
+/// this revision, cut at 8 bytes.
 pub fn firmware_slots(revision: &str) -> [u8; FIRMWARE_BYTES] {
     let mut bytes = [0; FIRMWARE_BYTES];
     bytes[0] = 1; // AFI: slot 1.
@@ -144,7 +144,7 @@ pub fn firmware_slots(revision: &str) -> [u8; FIRMWARE_BYTES] {
     bytes
 }
 
-/// Writes the log of commands: which there are, and which change blocks.
+/// Writes the log of supported commands, and marks those that change blocks.
 pub fn write_effects(page: &mut [u8; PAGE_BYTES]) {
     const SUPPORTED: u32 = 1;
     const CHANGES_BLOCKS: u32 = 1 << 1;
@@ -169,14 +169,14 @@ pub fn write_effects(page: &mut [u8; PAGE_BYTES]) {
     }
 }
 
-/// An asynchronous event: dword 0 of the response to the request that waited for it.
+/// Asynchronous events: dword 0 of the response to an Asynchronous Event Request.
 pub mod event {
-    /// A namespace came, changed or went: the log 04h says which.
+    /// A namespace was attached, changed or detached: log 04h tells which.
     pub const NAMESPACE_CHANGED: u32 = 0x02 | (super::id::CHANGED_NAMESPACES as u32) << 16;
     /// The discovery log changed.
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xF0 << 8 | (super::id::DISCOVERY as u32) << 16;
-    /// OAES, and the bit of the feature, of [`NAMESPACE_CHANGED`].
+    /// The bit of [`NAMESPACE_CHANGED`] in OAES and in the feature.
     pub const NAMESPACE_CHANGED_BIT: u32 = 1 << 8;
-    /// OAES, and the bit of the feature, of [`DISCOVERY_CHANGED`].
+    /// The bit of [`DISCOVERY_CHANGED`] in OAES and in the feature.
     pub const DISCOVERY_CHANGED_BIT: u32 = 1 << 31;
 }

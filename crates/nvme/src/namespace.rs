@@ -1,4 +1,4 @@
-//! The pages of Identify about namespaces.
+//! The Identify pages of namespaces.
 
 use crate::bytes::{array, put, u16_at, u32_at, u64_at};
 use crate::error::FieldError;
@@ -6,36 +6,36 @@ use crate::identify::PAGE_BYTES;
 use crate::protection::{PROTECTION_BYTES, ProtectionType};
 use crate::status::Status;
 
-/// Numbers of namespaces in a list, at most.
+/// The most namespaces in a list.
 pub const LISTED_MAX: usize = PAGE_BYTES / 4;
-/// The number that stands for all namespaces.
+/// The NSID that stands for all namespaces.
 pub const NSID_ALL: u32 = 0xFFFF_FFFF;
 
 /// The page of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its blocks.
+    /// The size, in blocks.
     pub blocks: u64,
-    /// A block has two to the power of this many bytes.
+    /// A block has `1 << block_shift` bytes.
     pub block_shift: u8,
-    /// Nobody may write to it.
+    /// Writes are refused.
     pub is_read_only: bool,
-    /// Its NGUID and its EUI-64, as far as it has them.
+    /// The NGUID, if it has one.
     pub nguid: Option<[u8; 16]>,
-    /// The EUI-64.
+    /// The EUI-64, if it has one.
     pub eui64: Option<[u8; 8]>,
-    /// What lies behind its blocks, if anything does.
+    /// The type of the protection information behind each block, if there is any.
     pub protection: Option<ProtectionType>,
 }
 
 /// FLBAS and MC: metadata travels with the data.
 const EXTENDED_FORMAT: u8 = 1 << 4;
 const EXTENDED_METADATA: u8 = 1;
-/// DPC: protection information may be the last of the metadata.
+/// DPC: protection information may stand at the end of the metadata.
 const PROTECTION_LAST: u8 = 1 << 4;
 
 impl Namespace {
-    /// The page.
+    /// Writes the page.
     pub fn write(&self, page: &mut [u8; PAGE_BYTES]) {
         page.fill(0);
         for at in [0, 8, 16] {
@@ -59,8 +59,8 @@ impl Namespace {
     /// Reads a page.
     ///
     /// # Errors
-    /// It is too short, its blocks have a length that nothing has, or have metadata behind them
-    /// that is not protection information alone, and does not travel with them.
+    /// The page is too short, the block size is out of range, or the blocks have metadata that is
+    /// not protection information alone, or that does not travel with the data.
     pub fn read(page: &[u8]) -> Result<Namespace, FieldError> {
         if page.len() < PAGE_BYTES {
             return Err(FieldError::short("Identify Namespace", page.len()));
@@ -86,7 +86,7 @@ impl Namespace {
     }
 }
 
-/// Writes the list of those of `nsids`, which are in order, that are greater than `after`.
+/// Writes a list of the `nsids` above `after`. They must be in ascending order.
 pub fn write_list(page: &mut [u8; PAGE_BYTES], nsids: impl Iterator<Item = u32>, after: u32) {
     page.fill(0);
     for (place, nsid) in nsids.filter(|nsid| *nsid > after).take(LISTED_MAX).enumerate() {
@@ -94,19 +94,19 @@ pub fn write_list(page: &mut [u8; PAGE_BYTES], nsids: impl Iterator<Item = u32>,
     }
 }
 
-/// The numbers in a list, up to the first 0.
+/// Reads the NSIDs of a list, up to the first 0.
 pub fn read_list(page: &[u8]) -> impl Iterator<Item = u32> {
     page.chunks_exact(4).map(|bytes| u32_at(bytes, 0)).take_while(|nsid| *nsid != 0)
 }
 
-/// A name of a namespace that no other has.
+/// A globally unique name of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
     /// IEEE Extended Unique Identifier.
     Eui64([u8; 8]),
     /// Namespace Globally Unique Identifier.
     Nguid([u8; 16]),
-    /// Namespace UUID: what the Linux target has.
+    /// Namespace UUID, like the Linux target's namespaces have.
     Uuid([u8; 16]),
 }
 
@@ -115,18 +115,18 @@ const NGUID: u8 = 2;
 const UUID: u8 = 3;
 const COMMAND_SET: u8 = 4;
 
-/// The names of a namespace that no other one has.
+/// The globally unique names of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Every namespace has one.
+    /// The UUID, which every namespace has.
     pub uuid: [u8; 16],
-    /// Of IEEE's kinds of names what there is: each needs a number that IEEE gave to somebody.
+    /// The NGUID, if it has one. NGUID and EUI-64 need a number assigned by IEEE.
     pub nguid: Option<[u8; 16]>,
-    /// The shorter one.
+    /// The EUI-64, if it has one.
     pub eui64: Option<[u8; 8]>,
 }
 
-/// Writes the descriptors of a namespace: its names, and that it is of the NVM command set.
+/// Writes the identification descriptors of a namespace: its names and its command set, NVM.
 pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], names: &Names) {
     page.fill(0);
     let mut at = 0;
@@ -141,7 +141,7 @@ pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], names: &Names) {
     add(COMMAND_SET, &[0]); // The NVM command set.
 }
 
-/// The first name among the descriptors, if there is one.
+/// Reads the first name among the descriptors.
 pub fn read_name(page: &[u8]) -> Option<Name> {
     let mut rest = page;
     while let [kind, len, _, _, behind @ ..] = rest {

@@ -12,30 +12,30 @@ pub const NQN_FIELD_BYTES: usize = 256;
 /// The name of every discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// An NVMe Qualified Name. The specification has names begin with `nqn.`; Linux lets hosts and
-/// subsystems have any other, and so does this.
+/// An NVMe Qualified Name. By the specification it begins with `nqn.`; any other beginning is taken
+/// as well, since Linux allows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nqn {
     len: u8,
     bytes: [u8; NQN_BYTES],
 }
 
-/// A text is no name.
+/// A text that is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
-    /// It has no bytes, or more than 223.
+    /// The text is empty, or longer than 223 bytes.
     #[error("a name has 1 to 223 bytes, not {0}")]
     Length(usize),
-    /// It holds something else than printable ASCII without spaces.
+    /// The text has spaces, or characters other than printable ASCII.
     #[error("a name is of printable ASCII without spaces")]
     NotPrintable,
 }
 
 impl Nqn {
-    /// The name that this text is.
+    /// Makes a name of a text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The length or a character is wrong.
     pub fn new(text: &str) -> Result<Nqn, NqnError> {
         if text.is_empty() || text.len() > NQN_BYTES {
             return Err(NqnError::Length(text.len()));
@@ -48,20 +48,20 @@ impl Nqn {
         Ok(Nqn { len: text.len() as u8, bytes })
     }
 
-    /// The name in a field of 256 bytes; `None` if there is none that is good.
+    /// Reads the name in a field of 256 bytes; `None` if it is no name.
     pub fn read(bytes: &[u8], at: usize) -> Option<Nqn> {
         let field = bytes.get(at..at.checked_add(NQN_FIELD_BYTES)?)?;
         let end = field.iter().position(|byte| *byte == 0)?;
         text_at(field, 0, end).filter(|text| text.len() == end).and_then(|text| Nqn::new(text).ok())
     }
 
-    /// Puts it in a field of 256 bytes.
+    /// Writes the name to a field of 256 bytes.
     pub(crate) fn write(&self, bytes: &mut [u8], at: usize) {
         put(bytes, at, &[0; NQN_FIELD_BYTES]);
         put(bytes, at, self.as_str().as_bytes());
     }
 
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
     }

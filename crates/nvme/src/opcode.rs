@@ -1,8 +1,8 @@
-//! Opcodes, by queue.
+//! Opcodes, by type of queue.
 
-/// Fabrics commands, on any queue. Their type is in the lowest byte of the NSID.
+/// Fabrics commands, on any queue. They share an opcode; their type is the lowest byte of the NSID.
 pub mod fabrics {
-    /// The opcode of all of them.
+    /// The opcode of all Fabrics commands.
     pub const OPCODE: u8 = 0x7F;
     /// Property Set.
     pub const PROPERTY_SET: u8 = 0x00;

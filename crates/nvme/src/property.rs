@@ -1,4 +1,4 @@
-//! Properties of a controller: what its registers would be on PCIe.
+//! Properties of a controller, which stand for its registers on PCIe.
 
 use crate::command::Command;
 use crate::error::FieldError;
@@ -15,27 +15,27 @@ pub const CC: u32 = 0x14;
 /// Controller Status, 4 bytes.
 pub const CSTS: u32 = 0x1C;
 
-/// CC: the controller is to work.
+/// CC: the controller is enabled.
 pub const CC_ENABLE: u32 = 1;
-/// CC: the bits that say how it is to be shut down.
+/// CC: the shutdown notification bits (SHN).
 pub const CC_SHUTDOWN: u32 = 3 << 14;
-/// CSTS: it works.
+/// CSTS: the controller is ready.
 pub const CSTS_READY: u32 = 1;
-/// CSTS: it works no more until it is reset.
+/// CSTS: the controller has failed until it is reset.
 pub const CSTS_FATAL: u32 = 1 << 1;
-/// CSTS: the bits that say how far a shutdown is; 0 for none.
+/// CSTS: the shutdown status bits (SHST); 0 without a shutdown.
 pub const CSTS_SHUTDOWN: u32 = 3 << 2;
-/// CSTS: a shutdown is under way.
+/// CSTS: the shutdown is in progress.
 pub const CSTS_SHUTDOWN_BEGUN: u32 = 1 << 2;
 /// CSTS: the shutdown is complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
 
-/// What a host writes in CC so that a controller of ours starts: 64-byte commands, 16-byte
-/// responses, pages of 4 KiB, the NVM command set.
+/// The CC by which a host enables a controller: 64-byte commands, 16-byte responses, pages of
+/// 4 KiB, the NVM command set.
 pub const CC_USUAL: u32 = 4 << 20 | 6 << 16 | CC_ENABLE;
 
-/// The capabilities of a controller whose queues have at most this many entries, and that is ready
-/// within half a second.
+/// Returns the CAP of a controller whose queues have at most `entries_max` entries, and which is
+/// ready within half a second.
 pub fn cap(entries_max: u16) -> u64 {
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const READY_WITHIN_500_MS: u64 = 1 << 24;
@@ -43,30 +43,30 @@ pub fn cap(entries_max: u16) -> u64 {
     u64::from(entries_max.saturating_sub(1)) | CONTIGUOUS_QUEUES | READY_WITHIN_500_MS | NVM_COMMAND_SET
 }
 
-/// The most entries of a queue, as the capabilities say it.
+/// Reads the most entries of a queue from CAP.
 pub fn entries_max(cap: u64) -> u32 {
     u32::from(cap as u16) + 1
 }
 
-/// A version as VS and Identify have it.
+/// Returns a version as in VS and Identify.
 pub const fn version(major: u16, minor: u8, tertiary: u8) -> u32 {
     (major as u32) << 16 | (minor as u32) << 8 | tertiary as u32
 }
 
-/// A property that is to be read or written.
+/// A property, by its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Which.
+    /// The offset, as of the register on PCIe.
     pub offset: u32,
-    /// It has 8 bytes, not 4.
+    /// The property has 8 bytes, not 4.
     pub is_wide: bool,
 }
 
 impl Property {
-    /// Of a Property Get or Set.
+    /// Reads the property of a Property Get or Set.
     ///
     /// # Errors
-    /// Its attributes ask for a length that no property has.
+    /// The attributes ask for a length other than 4 or 8 bytes.
     pub fn of(command: &Command) -> Result<Property, FieldError> {
         let [attributes, offset, ..] = command.cdw10;
         match attributes & 7 {
@@ -75,18 +75,18 @@ impl Property {
         }
     }
 
-    /// What a Property Set writes.
+    /// Reads the value of a Property Set.
     pub fn value_of(command: &Command) -> u64 {
         command.u64_of(12)
     }
 
-    /// A command that reads it.
+    /// Returns a Property Get.
     pub fn get(self, cid: u16) -> Command {
         let dwords = [self.is_wide.into(), self.offset, 0, 0, 0, 0];
         Command { nsid: fabrics::PROPERTY_GET.into(), ..Command::new(fabrics::OPCODE, cid, Sgl::NONE).with(dwords) }
     }
 
-    /// A command that writes it.
+    /// Returns a Property Set.
     pub fn set(self, cid: u16, value: u64) -> Command {
         let dwords = [self.is_wide.into(), self.offset, value as u32, (value >> 32) as u32, 0, 0];
         Command { nsid: fabrics::PROPERTY_SET.into(), ..Command::new(fabrics::OPCODE, cid, Sgl::NONE).with(dwords) }

@@ -1,10 +1,9 @@
-//! Protection information: what lies behind each block of a namespace that has it, and what a
-//! command wants done about it.
+//! Protection information: the 8 bytes behind each block of a namespace, and how a command handles
+//! them.
 //!
-//! Protection information is T10-DIF's, 8 bytes behind the data of each block: a guard (CRC-16 of
-//! the data), an application tag and a reference tag, each highest byte first. It is all the
-//! metadata that there is, and travels as fabrics have it: with the data, block by block (extended
-//! blocks).
+//! Protection information is T10-DIF's: a guard (CRC-16 of the data), an application tag and a
+//! reference tag, each highest byte first. There is no other metadata. As fabrics require, it
+//! travels behind the data of each block (extended blocks).
 
 use crate::bytes::array;
 use crate::command::Command;
@@ -17,19 +16,19 @@ use crc_fast::{CrcAlgorithm, checksum};
 /// Bytes of protection information behind a block.
 pub const PROTECTION_BYTES: u32 = 8;
 
-/// What the reference tags of a namespace are.
+/// The protection type of a namespace, which defines its reference tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionType {
     /// The low 32 bits of the block's number.
     Type1,
-    /// From what each command says on, a block's one more than that of the block before.
+    /// The command gives the tag of its first block; each further block has one more.
     Type2,
-    /// The host's own, as the application tag is.
+    /// The host's own value, like the application tag.
     Type3,
 }
 
 impl ProtectionType {
-    /// Its number: 1 to 3.
+    /// Returns the type's number: 1 to 3.
     pub const fn number(self) -> u8 {
         match self {
             ProtectionType::Type1 => 1,
@@ -38,7 +37,7 @@ impl ProtectionType {
         }
     }
 
-    /// The type of a number; `None` if it is not 1 to 3.
+    /// Returns the type with a number; `None` if it is not 1 to 3.
     pub const fn from_number(number: u8) -> Option<ProtectionType> {
         match number {
             1 => Some(ProtectionType::Type1),
@@ -61,10 +60,11 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    /// Of a block that was never written, or was given back: it is not checked, whatever its type.
+    /// The protection information of a block that was never written, or deallocated. It is not
+    /// checked, whatever the type.
     pub const DEALLOCATED: Tuple = Tuple { guard: u16::MAX, app_tag: u16::MAX, ref_tag: u32::MAX };
 
-    /// Reads it from behind a block.
+    /// Reads protection information.
     #[inline]
     pub fn read(bytes: &[u8]) -> Tuple {
         Tuple {
@@ -74,7 +74,7 @@ impl Tuple {
         }
     }
 
-    /// As it lies behind a block.
+    /// Returns the bytes to put behind a block.
     #[inline]
     pub fn to_bytes(self) -> [u8; PROTECTION_BYTES as usize] {
         let ([g0, g1], [a0, a1]) = (self.guard.to_be_bytes(), self.app_tag.to_be_bytes());
@@ -82,33 +82,33 @@ impl Tuple {
         [g0, g1, a0, a1, r0, r1, r2, r3]
     }
 
-    /// Whether the block is not to be checked.
+    /// Whether the tags exempt the block from checks.
     fn is_escape(self, kind: ProtectionType) -> bool {
         self.app_tag == u16::MAX && (kind != ProtectionType::Type3 || self.ref_tag == u32::MAX)
     }
 }
 
-/// The guard of a block's data.
+/// Computes the guard of a block's data.
 #[inline]
 pub fn guard(data: &[u8]) -> u16 {
     checksum(CrcAlgorithm::Crc16T10Dif, data) as u16
 }
 
-/// What a command wants done about protection information (PRINFO, and the tags beside it).
+/// How a command handles protection information (PRINFO and the tags).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// PRACT: the controller makes it when it writes, and takes it off when it reads. Else it
-    /// travels with the data.
+    /// PRACT: the controller inserts it on a write, and strips it on a read. Otherwise it travels
+    /// with the data.
     pub pract: bool,
     /// PRCHK: the guard is checked.
     pub checks_guard: bool,
-    /// The application tag is, as far as `app_mask` goes.
+    /// PRCHK: the bits of `app_mask` in the application tag are checked.
     pub checks_app_tag: bool,
-    /// The reference tag is.
+    /// PRCHK: the reference tag is checked.
     pub checks_ref_tag: bool,
     /// ILBRT or EILBRT: the reference tag of the first block.
     pub ref_tag: u32,
-    /// LBAT or ELBAT.
+    /// LBAT or ELBAT: the expected application tag.
     pub app_tag: u16,
     /// LBATM or ELBATM: the bits of the application tag that are checked.
     pub app_mask: u16,
@@ -120,7 +120,7 @@ const CHECK_APP_TAG: u32 = 1 << 27;
 const CHECK_REF_TAG: u32 = 1 << 26;
 
 impl Action {
-    /// Of a command.
+    /// Reads the action of a command.
     #[inline]
     pub fn of(command: &Command) -> Action {
         let [_, _, info, _, ref_tag, app] = command.cdw10;
@@ -135,7 +135,7 @@ impl Action {
         }
     }
 
-    /// The dwords 10 to 15 of a command, with this in them.
+    /// Adds the action to dwords 10 to 15 of a command.
     #[must_use]
     pub fn put(self, mut cdw10: [u32; 6]) -> [u32; 6] {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -147,7 +147,7 @@ impl Action {
         cdw10
     }
 
-    /// Whether blocks travel with what lies behind them, and nothing of it is looked at.
+    /// Whether protection information travels with the blocks and is not checked.
     #[inline]
     pub fn is_none(command: &Command) -> bool {
         command.cdw10[2] & PROTECTION == 0
@@ -158,36 +158,36 @@ impl Action {
     }
 }
 
-/// How the blocks of a protected namespace lie behind one another, in a store or on the wire.
+/// The layout of the blocks of a protected namespace, in a store or on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
-    /// What their reference tags are.
+    /// The protection type.
     pub kind: ProtectionType,
-    /// Bytes of a block's data.
+    /// Length of a block's data, bytes.
     pub block_bytes: u32,
 }
 
 /// A block whose protection information is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which, from the first of the command on.
+    /// The block's index in the command.
     pub index: u32,
-    /// The status that says what is wrong of it.
+    /// The status that names the tag.
     pub status: Status,
 }
 
 impl Protection {
-    /// Bytes of a block with its protection information.
+    /// Length of a block with its protection information, bytes.
     #[inline]
     pub const fn extended_bytes(&self) -> u32 {
         self.block_bytes + PROTECTION_BYTES
     }
 
-    /// What a command may not ask for.
+    /// Checks that the specification allows the command's action.
     ///
     /// # Errors
-    /// Reference tags of type 1 that do not start at the first block's number, or of type 3; to
-    /// make or take off what is to be compared or verified; to check what is to be zeroed.
+    /// A checked reference tag of type 1 that differs from the first block's number, or of type 3;
+    /// PRACT in a Compare or Verify; a check in a Write Zeroes.
     pub fn allow(&self, command: &Command) -> Result<(), Status> {
         let action = Action::of(command);
         let slba = ReadWrite::of(command).slba as u32;
@@ -201,7 +201,7 @@ impl Protection {
         if is_wrong { Err(Status::INVALID_PROTECTION_INFORMATION.do_not_retry()) } else { Ok(()) }
     }
 
-    /// The bytes that `blocks` blocks have on the wire.
+    /// The bytes of `blocks` blocks on the wire.
     #[inline]
     pub fn wire_bytes(&self, action: Action, blocks: u32) -> u64 {
         let bytes = if action.pract { self.block_bytes } else { self.extended_bytes() };
@@ -215,10 +215,10 @@ impl Protection {
         }
     }
 
-    /// Checks extended blocks, of which the first has this number in the command.
+    /// Checks extended blocks. `first` is the first one's index in the command.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first wrong block.
     pub fn check(&self, action: Action, first: u32, blocks: &[u8]) -> Result<(), Wrong> {
         if !action.checks() {
             return Ok(());
@@ -245,12 +245,12 @@ impl Protection {
         Ok(())
     }
 
-    /// Makes extended blocks of the data of blocks, which lies at the front of as many bytes as the
-    /// extended blocks have. The first has this number in the command.
+    /// Inserts protection information: `bytes` has the length of the extended blocks, and at its
+    /// front the data alone. `first` is the first block's index in the command.
     pub fn insert(&self, action: Action, first: u32, bytes: &mut [u8]) {
         let (data, extended) = (self.block_bytes as usize, self.extended_bytes() as usize);
         let blocks = bytes.len() / extended;
-        // From the last on, so that nothing lies where a block goes.
+        // Last block first, so that no data is overwritten.
         for at in (0..blocks).rev() {
             if at > 0 {
                 bytes.copy_within(at * data..(at + 1) * data, at * extended);
@@ -261,7 +261,8 @@ impl Protection {
         }
     }
 
-    /// The other way: the data of extended blocks moves to the front. Gives how much it is.
+    /// Strips protection information: moves the data of extended blocks to the front, and returns
+    /// its length.
     pub fn strip(&self, bytes: &mut [u8]) -> usize {
         let (data, extended) = (self.block_bytes as usize, self.extended_bytes() as usize);
         let blocks = bytes.len() / extended;
@@ -271,13 +272,13 @@ impl Protection {
         blocks * data
     }
 
-    /// The data of extended blocks, block by block.
+    /// Iterates over the data of extended blocks.
     pub fn data<'a>(&self, blocks: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let data = self.block_bytes as usize;
         blocks.chunks_exact(self.extended_bytes() as usize).map(move |block| &block[..data])
     }
 
-    /// What lies behind the data of extended blocks, block by block.
+    /// Iterates over the protection information of extended blocks, as bytes.
     pub fn behind<'a>(&self, blocks: &'a mut [u8]) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
         let data = self.block_bytes as usize;
         blocks.chunks_exact_mut(self.extended_bytes() as usize).map(move |block| &mut block[data..])

@@ -10,22 +10,21 @@ pub const RESPONSE_BYTES: usize = 16;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Dwords 0 and 1: what the command says.
+    /// Dwords 0 and 1: the result, specific to the command.
     pub result: u64,
-    /// How far the controller has read the submission queue.
+    /// The controller's read position in the submission queue.
     pub sq_head: u16,
-    /// The queue.
+    /// The submission queue.
     pub sq_id: u16,
-    /// The command.
+    /// The identifier of the command.
     pub cid: u16,
-    /// How it ended.
+    /// The status.
     pub status: Status,
 }
 
 impl Response {
-    /// Dword 0 of a Connect that ended with
-    /// [`Status::CONNECT_INVALID_PARAMETERS`]: the byte that is wrong, in the data or in the
-    /// command.
+    /// Returns dword 0 for a Connect that ends with [`Status::CONNECT_INVALID_PARAMETERS`]: the
+    /// offset of the wrong field, in the data or in the command.
     pub fn invalid_parameter(offset: u16, in_data: bool) -> u64 {
         u64::from(offset) | u64::from(in_data) << 16
     }
@@ -33,7 +32,7 @@ impl Response {
     /// Reads a response capsule.
     ///
     /// # Errors
-    /// It has another length.
+    /// The capsule does not have [`RESPONSE_BYTES`] bytes.
     #[inline]
     pub fn read(capsule: &[u8]) -> Result<Response, FieldError> {
         let Ok(bytes) = <&[u8; RESPONSE_BYTES]>::try_from(capsule) else {
@@ -48,7 +47,7 @@ impl Response {
         })
     }
 
-    /// The response on the wire.
+    /// Returns the response as on the wire.
     #[inline]
     pub fn to_bytes(&self) -> [u8; RESPONSE_BYTES] {
         let mut bytes = [0; RESPONSE_BYTES];

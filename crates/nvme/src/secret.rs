@@ -1,5 +1,5 @@
-//! Secrets of DH-HMAC-CHAP, and what is computed of them (Base 2.0, 8.13.5): the key of a host, its
-//! response to a challenge, and whether a response is good.
+//! Secrets of DH-HMAC-CHAP, and the computations with them (Base 2.0, 8.13.5): the key of a host,
+//! its response to a challenge, and the check of a response.
 //!
 //! Neither [`Secret`] nor [`Key`] shows its bytes, in `Debug` or in an error.
 
@@ -17,7 +17,7 @@ pub const DIGEST_BYTES_MAX: usize = 64;
 
 const CRC_BYTES: usize = 4;
 const HEAD: &str = "DHHC-1:";
-/// What the key of a host is made with, behind the host's name.
+/// Input to the transformation of a secret into a key, behind the host's name.
 const OF_KEYS: &[u8] = b"NVMe-over-Fabrics";
 
 /// A hash function, by its identifier.
@@ -33,15 +33,15 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All that are known.
+    /// All known hashes.
     pub const ALL: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
 
-    /// The one of this identifier.
+    /// Returns the hash with an identifier.
     pub fn of(identifier: u8) -> Option<Hash> {
         Hash::ALL.into_iter().find(|hash| *hash as u8 == identifier)
     }
 
-    /// Bytes of a digest, and of a challenge.
+    /// Length of a digest, and of a challenge, bytes.
     pub const fn len_bytes(self) -> usize {
         match self {
             Hash::Sha256 => 32,
@@ -59,7 +59,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Of these bytes; `None` if no hash has as many.
+    /// Makes a digest of bytes; `None` if their number is no hash's.
     pub fn new(bytes: &[u8]) -> Option<Digest> {
         Hash::ALL.iter().find(|hash| hash.len_bytes() == bytes.len())?;
         let mut digest = Digest { len: bytes.len() as u8, bytes: [0; DIGEST_BYTES_MAX] };
@@ -67,7 +67,7 @@ impl Digest {
         Some(digest)
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -79,40 +79,40 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A secret as an administrator gives it.
+/// A secret, as an administrator configures it.
 #[derive(Clone, Copy)]
 pub struct Secret {
     secret: Digest,
-    /// What the key is made with; nothing: the secret is the key.
+    /// The hash that transforms the secret into the key; `None`: the secret is the key.
     transform: Option<Hash>,
 }
 
-/// A text is no secret. The text is not in it.
+/// A text that is no secret. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It is not `DHHC-1:NN:…:`.
+    /// The text is not of the form `DHHC-1:NN:…:`.
     #[error("it is not of the form DHHC-1:NN:BASE64:")]
     Form,
     /// NN is not 00 to 03.
     #[error("its hash is none of 00 (none), 01 (SHA-256), 02 (SHA-384) and 03 (SHA-512)")]
     Transform,
-    /// What follows is not Base64 with padding.
+    /// The third part is not Base64 with padding.
     #[error("its third part is not Base64")]
     Base64,
-    /// The secret has another length than a digest.
+    /// The length is not that of a digest and its checksum.
     #[error("it holds {0} bytes, not 32, 48 or 64 and 4 of a checksum")]
     Length(usize),
-    /// The checksum is that of another secret.
+    /// The checksum is wrong.
     #[error("its checksum is wrong: a character is missing, or is another one")]
     Checksum,
 }
 
 impl Secret {
     /// Reads a secret: `DHHC-1:NN:`, the Base64 of the secret and its CRC-32, and `:`. Blanks
-    /// around it do not matter.
+    /// around it are ignored.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The form, the length or the checksum is wrong.
     pub fn read(text: &str) -> Result<Secret, SecretError> {
         let parts = text.trim().strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(':')?.split_once(':'));
         let (transform, coded) = parts.ok_or(SecretError::Form)?;
@@ -137,7 +137,7 @@ impl Secret {
         Ok(Secret { secret: digest, transform })
     }
 
-    /// The key that a host of this name proves itself with.
+    /// Computes the key by which the host of this name authenticates itself.
     pub fn key_of(&self, host: &Nqn) -> Key {
         let parts = [host.as_str().as_bytes(), OF_KEYS];
         Key(self.transform.map_or(self.secret, |hash| mac(hash, &self.secret, &parts)))
@@ -160,30 +160,30 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a host's response is to, beside the challenge.
+/// The input of a response, beside the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Of the Challenge.
+    /// The hash in the Challenge.
     pub hash: Hash,
-    /// C1.
+    /// The challenge (C1).
     pub challenge: Digest,
-    /// S1.
+    /// The number of the challenge (S1).
     pub sequence: u32,
-    /// T_ID.
+    /// The transaction (T_ID).
     pub transaction: u16,
-    /// Who proves itself.
+    /// The host, which authenticates itself.
     pub host: Nqn,
-    /// To whom.
+    /// The subsystem.
     pub subsystem: Nqn,
 }
 
 impl Key {
-    /// The host's response (R1), without a secure channel.
+    /// Computes the host's response (R1), without a secure channel.
     pub fn respond(&self, claim: &Claim) -> Digest {
         claim.with_parts(|parts| mac(claim.hash, &self.0, parts))
     }
 
-    /// Whether a response is that of this key; in the same time whatever it is.
+    /// Whether a response was made with this key. Takes constant time.
     pub fn verifies(&self, claim: &Claim, response: &Digest) -> bool {
         claim.with_parts(|parts| match claim.hash {
             Hash::Sha256 => check(fed::<Hmac<Sha256>>(&self.0, parts), response),
@@ -209,7 +209,7 @@ impl Claim {
     }
 }
 
-/// A code over the parts; `None` cannot be: HMAC takes a key of any length.
+/// Computes the HMAC of the parts. Never `None`: HMAC takes a key of any length.
 fn fed<M: Mac + hmac::digest::KeyInit>(key: &Digest, parts: &[&[u8]]) -> Option<M> {
     let mut code = <M as Mac>::new_from_slice(key.as_bytes()).ok()?;
     parts.iter().for_each(|part| code.update(part));

@@ -1,35 +1,35 @@
-//! The SGL descriptor of a command: where its data is.
+//! The SGL descriptor of a command: the place of its data.
 
 use crate::bytes::{array, put, u32_at, u64_at};
 use crate::error::FieldError;
 use crate::status::Status;
 
-/// Where the data of a command is.
+/// The place of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
-    /// In the capsule, behind the command: `len` bytes from this offset on.
+    /// In the capsule, behind the command.
     InCapsule {
-        /// From the end of the command, plus the controller's ICDOFF.
+        /// The offset from the end of the command plus the controller's ICDOFF.
         offset: u64,
-        /// Bytes.
+        /// The length, bytes.
         len: u32,
     },
-    /// In the host's memory, by a key.
+    /// In the host's memory, reached by a remote key.
     Keyed {
-        /// The address there.
+        /// The address in the host's memory.
         addr: u64,
-        /// Bytes; 24 bits of it are carried.
+        /// The length, bytes; 24 bits on the wire.
         len: u32,
         /// The remote key.
         key: u32,
-        /// The response is to take the key back.
+        /// The response shall invalidate the key (SEND with invalidate).
         invalidate: bool,
     },
 }
 
 /// Length on the wire, bytes.
 pub(crate) const SGL_BYTES: usize = 16;
-/// Where the descriptor is in a command.
+/// The offset of the descriptor in a command.
 const AT: usize = 24;
 
 const IN_CAPSULE: u8 = 0x01;
@@ -40,14 +40,14 @@ impl Sgl {
     /// No data.
     pub const NONE: Sgl = Sgl::Keyed { addr: 0, len: 0, key: 0, invalidate: false };
 
-    /// Bytes of data.
+    /// Returns the length of the data, bytes.
     pub fn len_bytes(self) -> usize {
         match self {
             Sgl::InCapsule { len, .. } | Sgl::Keyed { len, .. } => len as usize,
         }
     }
 
-    /// The key that the response is to take back.
+    /// Returns the key that the response shall invalidate.
     pub fn invalidated_key(self) -> Option<u32> {
         match self {
             Sgl::Keyed { key, invalidate: true, .. } => Some(key),
@@ -55,7 +55,7 @@ impl Sgl {
         }
     }
 
-    /// Reads a descriptor. Its reserved bytes may hold anything.
+    /// Reads a descriptor. Reserved bytes are ignored.
     pub(crate) fn read(bytes: &[u8; SGL_BYTES]) -> Result<Sgl, FieldError> {
         let [.., len0, len1, len2, key0, key1, key2, key3, identifier] = *bytes;
         match identifier {

@@ -1,4 +1,4 @@
-//! Status codes: how a command ended.
+//! Status codes of completed commands.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ macro_rules! statuses {
                 pub const $name: Status = Status(($sct << 8) | $sc);
             )*
 
-            /// What the specification calls it; `None` if it is not one of these.
+            /// Returns the name in the specification; `None` if the status is not one of these.
             pub fn name(self) -> Option<&'static str> {
                 match Status(self.0 & 0x07FF) {
                     $(Status::$name => Some($text),)*
@@ -70,65 +70,65 @@ statuses! {
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";
 }
 
-/// Of the Connect command. Their numbers are those of other statuses in other commands.
+/// Statuses of the Connect command. Other commands use the same numbers for other statuses.
 impl Status {
     /// Connect Incompatible Format.
     pub const CONNECT_FORMAT: Status = Status(0x180);
     /// Connect Controller Busy.
     pub const CONNECT_BUSY: Status = Status(0x181);
-    /// Connect Invalid Parameters: the response says which ([`Response::invalid_parameter`]).
+    /// Connect Invalid Parameters: the response tells which ([`Response::invalid_parameter`]).
     ///
     /// [`Response::invalid_parameter`]: crate::Response::invalid_parameter
     pub const CONNECT_INVALID_PARAMETERS: Status = Status(0x182);
     /// Connect Invalid Host.
     pub const CONNECT_INVALID_HOST: Status = Status(0x184);
-    /// Authentication Required: of any command on a queue that is not authenticated.
+    /// Authentication Required: for any command on a queue that is not authenticated.
     pub const AUTHENTICATION_REQUIRED: Status = Status(0x191);
 }
 
 impl Status {
-    /// Of this type (3 bits) and code.
+    /// Makes a status of a type (3 bits) and a code.
     pub const fn new(sct: u8, sc: u8) -> Status {
         Status(((sct as u16 & 7) << 8) | sc as u16)
     }
 
-    /// As it is in a response, behind the phase bit: bits 1 to 15.
+    /// Reads the status field of a response: bits 1 to 15, above the phase bit.
     pub const fn from_field(field: u16) -> Status {
         Status(field >> 1)
     }
 
-    /// The field of a response. There are no phases on fabrics: bit 0 is 0.
+    /// Returns the status field of a response. Fabrics have no phase: bit 0 is 0.
     pub const fn field(self) -> u16 {
         self.0 << 1
     }
 
-    /// The status code type.
+    /// Returns the status code type.
     pub const fn sct(self) -> u8 {
         (self.0 >> 8) as u8 & 7
     }
 
-    /// The status code.
+    /// Returns the status code.
     pub const fn sc(self) -> u8 {
         self.0 as u8
     }
 
-    /// The same, and the host shall not try again.
+    /// Sets DNR: the host shall not retry.
     #[must_use]
     pub const fn do_not_retry(self) -> Status {
         Status(self.0 | DO_NOT_RETRY)
     }
 
-    /// Whether the host shall not try again.
+    /// Whether the host shall not retry (DNR).
     pub const fn is_final(self) -> bool {
         self.0 & DO_NOT_RETRY != 0
     }
 
-    /// Whether type and code are the same, whatever is said of trying again.
+    /// Whether type and code are equal. DNR is ignored.
     pub const fn is(self, other: Status) -> bool {
         self.0 & 0x07FF == other.0 & 0x07FF
     }
 
-    /// Whether the command was carried out.
+    /// Whether the command succeeded.
     pub const fn is_success(self) -> bool {
         self.is(Status::SUCCESS)
     }
