@@ -1,9 +1,9 @@
 //! The array of handles behind a `PoolCache`, and the list of those bound to this thread.
 //!
 //! The array is a stack: what was returned last, and is warm in this core's caches, goes out first.
-//! What overflows goes to the free list from the cold end, what is missing comes from there, each
-//! in one compare-and-swap that leaves the stash half full. Moving a batch in or out is a copy
-//! between arrays; no metadata line is touched.
+//! A full stash gives its cold end to the free list, and an empty one refills from there, each in
+//! one compare-and-swap that leaves the stash half full. Moving a batch in or out is a copy between
+//! arrays; no metadata line is touched.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -42,7 +42,7 @@ pub(crate) struct Stash {
     base: usize,
     mask: usize,
     fresh: Fresh,
-    /// What a fresh packet can hold, bytes.
+    /// Room for data in a fresh packet, bytes.
     data_bytes: u32,
     handles: Handles,
     shared: NonNull<Shared>,

@@ -15,8 +15,8 @@ pub struct ConnectionId(NonZeroU64);
 const _: () = assert!(size_of::<Option<ConnectionId>>() == 8);
 
 impl ConnectionId {
-    /// Of the port with this number, in this slot, the one of this generation; `None` for
-    /// generation 0, which is nobody's.
+    /// Makes the handle of the connection of this generation in a slot of a port; `None` for
+    /// generation 0, which no connection has.
     #[must_use]
     pub fn new(port: u16, slot: u16, generation: u32) -> Option<ConnectionId> {
         let bits = u64::from(generation) << 32 | u64::from(port) << 16 | u64::from(slot);

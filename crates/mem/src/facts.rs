@@ -23,7 +23,7 @@ pub enum FactsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The file is there but does not say what proc(5) says it does.
@@ -119,7 +119,7 @@ impl HugepageFacts {
 pub struct MemlockLimit {
     /// The limit in force, bytes; `None`: unlimited.
     pub soft_bytes: Option<u64>,
-    /// What the process may raise it to, bytes; `None`: unlimited.
+    /// The hard limit, up to which the process may raise it, bytes; `None`: unlimited.
     pub hard_bytes: Option<u64>,
     /// The process holds CAP_IPC_LOCK, so the limit does not bind it (capabilities(7)). That of a
     /// rootless container does not count.
@@ -192,7 +192,7 @@ fn default_hugepage_bytes(meminfo: &str, path: &Path) -> Result<Option<u64>, Fac
     }
 }
 
-/// What /proc/meminfo says of the default size (proc(5)).
+/// Reads the count of the default size from /proc/meminfo (proc(5)).
 fn count_in_meminfo(size_bytes: u64, meminfo: &str, path: &Path) -> Result<HugepageCount, FactsError> {
     let count = |name: &str| {
         let found = meminfo.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");

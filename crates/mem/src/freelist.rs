@@ -38,7 +38,7 @@ pub(crate) struct FreeList {
 struct Chunk {
     /// The first index of the chunk below.
     below: AtomicU32,
-    /// Those of this chunk beside its own, up to the first `NIL`.
+    /// The chunk's other packets, up to the first `NIL`.
     rest: [AtomicU32; REST],
 }
 
@@ -83,7 +83,7 @@ impl Want {
     }
 }
 
-/// What a walk found, if nothing overtook it.
+/// The result of a walk along the stack, valid if no other thread changed the stack meanwhile.
 struct Walk {
     taken: usize,
     /// The first chunk that was left alone.
@@ -123,8 +123,8 @@ impl FreeList {
     /// and at most `want.most`. `found(k, index)` is called for the k-th of a walk; a walk that was
     /// overtaken is made again from k = 0, and only what the last one found has been taken.
     ///
-    /// What is left of a chunk that was taken in part is put back at once. Others may find the list
-    /// empty meanwhile, by less than a chunk; it never comes to that where `most` is a chunk above
+    /// The rest of a chunk that was taken in part is put back at once. Meanwhile other threads may
+    /// miss less than a chunk, and find the list empty; not so where `most` is a chunk above
     /// `least`.
     pub(crate) fn take(&self, want: Want, mut found: impl FnMut(usize, u32)) -> usize {
         // Acquire, here and on failure below: pairs with the Release in `push`. All changes of

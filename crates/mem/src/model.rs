@@ -2,9 +2,9 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbline-mem --release --lib`
 //!
-//! What makes them bite: every packet has a loom `UnsafeCell`, which fails the model when two
-//! threads are at it at once or when a hand-over does not order them; and `FreeList`'s loom drop
-//! touches every atomic exclusively, which fails it when a put may still be going on.
+//! How faults show: every packet has a loom `UnsafeCell`, which fails the model when two threads
+//! access it at once or when a hand-over does not order them; and `FreeList`'s drop under loom
+//! accesses every atomic exclusively, which fails the model when a put may still be going on.
 
 use std::ptr::NonNull;
 use std::sync::Arc as StdArc;

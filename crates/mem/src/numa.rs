@@ -89,11 +89,11 @@ impl NodeControl for KernelNodes {
 pub struct NodeWish<'a> {
     /// Its number.
     pub node: u32,
-    /// Who is told.
+    /// Receives the placement calls.
     pub control: &'a dyn NodeControl,
 }
 
-/// What came of a [`NodeWish`].
+/// The outcome of a [`NodeWish`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeOutcome {
     /// The node that was wished for.

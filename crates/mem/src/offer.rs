@@ -50,8 +50,8 @@ impl Batch {
     }
 }
 
-/// What a deal has done so far. Puts it right when the deal ends, also by a panic: what was dealt
-/// is in its targets, and the rest is in the batch.
+/// The progress of a deal. Dropping it, also in a panic, restores both sides: dealt packets are in
+/// their targets, and the rest is in the batch.
 struct Dealing<'a, const N: usize> {
     from: &'a mut Vec<Packet>,
     next: usize,

@@ -45,7 +45,7 @@ use crate::shared::{Meta, RawPacket, View};
 #[repr(transparent)]
 pub struct Packet(RawPacket);
 
-/// What the packets of one pool are like when they are fresh ([`Packet::pool_form`]).
+/// The form of a pool's fresh packets ([`Packet::pool_form`]).
 #[derive(Clone, Copy, Debug)]
 pub struct PoolForm {
     fresh: Fresh,
@@ -300,7 +300,7 @@ impl Packet {
         fits
     }
 
-    /// What every fresh packet of its pool is like.
+    /// Returns the form of the fresh packets of its pool.
     #[inline]
     #[must_use]
     pub fn pool_form(&self) -> PoolForm {

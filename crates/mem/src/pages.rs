@@ -75,15 +75,15 @@ pub struct Shortage {
     pub page: PageSize,
     /// How many pages are wanted.
     pub pages: u64,
-    /// What can't be had and why.
+    /// What is missing, and why.
     pub why: String,
     /// The command that makes it available.
     pub remedy: String,
 }
 
 impl Shortage {
-    /// What stands between now and `pages` more hugepages of this size: the machine's counts are
-    /// read anew.
+    /// Finds out why `pages` more hugepages of this size can't be had. Reads the machine's counts
+    /// anew.
     #[must_use]
     pub fn of(page: PageSize, pages: u64) -> Self {
         let (why, remedy) = shortage(page, pages, &HugepageFacts::read());
@@ -103,7 +103,7 @@ impl fmt::Display for Shortage {
 pub struct Fallback {
     /// The region's name.
     pub region: String,
-    /// What it lacks.
+    /// The hugepages that are missing.
     pub shortage: Shortage,
 }
 

@@ -62,7 +62,7 @@ pub enum PeerAccessError {
 #[derive(Debug)]
 pub struct PeerRegion {
     region: Region,
-    /// What is reached of it, from its first byte on: never more than there is.
+    /// The accessible length, from the first byte on; at most the region's.
     len_bytes: usize,
 }
 

@@ -42,7 +42,7 @@ pub struct PoolSpec {
     pub name: String,
     /// How many packets, above 0.
     pub packets: u32,
-    /// What a fresh packet can hold, bytes, above 0.
+    /// Room for data in a fresh packet, bytes, above 0.
     pub data_bytes: u32,
     /// Room before the data of a fresh packet, bytes. With `data_bytes` a multiple of 128, 64 is a
     /// good choice beyond its use: buffers then start an odd number of cache lines apart and spread
@@ -66,7 +66,7 @@ pub enum PoolError {
     TooManyPackets {
         /// The pool's name.
         pool: String,
-        /// What was asked.
+        /// The requested number.
         packets: u32,
     },
     /// This process has made 2^32 pools.
@@ -83,9 +83,9 @@ pub enum PoolError {
     PacketTooLarge {
         /// The pool's name.
         pool: String,
-        /// What was asked, bytes.
+        /// The requested value, bytes.
         headroom_bytes: u32,
-        /// What was asked, bytes.
+        /// The requested value, bytes.
         data_bytes: u32,
     },
     /// The region does not hold the packets.
@@ -98,9 +98,9 @@ pub enum PoolError {
         pool: String,
         /// The region's name.
         region: String,
-        /// What it has, bytes.
+        /// The region's length, bytes.
         region_bytes: usize,
-        /// What the packets need, bytes.
+        /// The length that the packets need, bytes.
         required_bytes: usize,
     },
     /// No memory for the metadata.
@@ -111,7 +111,7 @@ pub enum PoolError {
     NoMetadata {
         /// The pool's name.
         pool: String,
-        /// What was asked.
+        /// The requested number.
         packets: u32,
     },
     /// A pool has one MR.

@@ -23,7 +23,7 @@ use crate::mapping::{Mapping, PageSource};
 use crate::numa::{NodeFound, NodeOutcome, NodeWish};
 use crate::pages::{Fallback, PageChoice, PageSize, Shortage};
 
-/// What to map.
+/// The size, pages and name of a region to map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSpec {
     /// Named in every message.
@@ -50,7 +50,7 @@ pub enum RegionError {
     TooLong {
         /// The region's name.
         region: String,
-        /// What was asked, bytes.
+        /// The requested length, bytes.
         len_bytes: usize,
         /// The page size.
         page: PageSize,
@@ -64,7 +64,7 @@ pub enum RegionError {
         page: PageSize,
         /// How many pages of it.
         pages: u64,
-        /// What is missing.
+        /// What the machine lacks.
         why: String,
         /// The command that makes it available.
         remedy: String,
@@ -76,7 +76,7 @@ pub enum RegionError {
         region: String,
         /// The region's length, bytes.
         len_bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
         /// How to raise the limit.
         remedy: String,
@@ -90,9 +90,9 @@ pub enum RegionError {
         call: &'static str,
         /// Its length, bytes.
         len_bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to look at.
+        /// A hint where to look.
         remedy: &'static str,
     },
 }
@@ -147,7 +147,7 @@ impl Region {
     /// What it makes of it is no error: [`Region::node`] tells.
     ///
     /// # Errors
-    /// Those of [`Region::map`].
+    /// The same as [`Region::map`]'s.
     pub fn map_near(spec: &RegionSpec, wish: Option<NodeWish<'_>>) -> Result<Self, RegionError> {
         match spec.pages {
             PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::Chosen, wish),
@@ -197,7 +197,7 @@ impl Region {
         self.fallback.as_ref()
     }
 
-    /// What came of the wish for a NUMA node; `None` where there was none.
+    /// Returns the outcome of the wish for a NUMA node; `None` without a wish.
     #[must_use]
     pub fn node(&self) -> Option<&NodeOutcome> {
         self.node.as_ref()

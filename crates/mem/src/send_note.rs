@@ -3,8 +3,8 @@
 use crate::packet::Packet;
 
 impl Packet {
-    /// What the packet asks of its send, or what became of that: what it means is the sender's. 0
-    /// after [`Packet::reset`].
+    /// The options that the packet asks of its send, or their outcome. The sender defines the
+    /// meaning. 0 after [`Packet::reset`].
     #[inline]
     #[must_use]
     pub fn send_note(&self) -> u8 {

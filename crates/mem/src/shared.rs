@@ -32,13 +32,13 @@ pub(crate) struct Meta {
     pub(crate) headroom_bytes: u32,
     /// Which pool: above 0, and no other pool's, ever.
     pub(crate) pool_id: u32,
-    /// What it was set to last, which holds while `View::has_connection` says so: a renewal of the
-    /// view takes it away too.
+    /// The last value set; valid while `View::has_connection` is true: a renewal of the view resets
+    /// it too.
     pub(crate) connection: Option<ConnectionId>,
 }
 
-/// What a packet's holder may change. The data is `start .. start + len` of the buffer, and never
-/// leaves it.
+/// The part of a packet that its holder may change. The data is `start .. start + len` of the
+/// buffer, and never leaves it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct View {
@@ -49,9 +49,9 @@ pub(crate) struct View {
     pub(crate) port: u16,
     /// 1 if `Meta::connection` is this packet's, otherwise 0.
     pub(crate) has_connection: u8,
-    /// What the packet asks of its send, or what became of that.
+    /// The options that the packet asks of its send, or their outcome.
     pub(crate) send_note: u8,
-    /// The whole buffer, bytes: never changes, but is a part of what a renewal writes.
+    /// Length of the whole buffer, bytes: never changes, but a renewal writes it along.
     pub(crate) buffer_bytes: u32,
 }
 

@@ -15,8 +15,8 @@ use crate::immediate::Answers;
 use crate::request::{Done, Fault, Op, Request};
 use crate::store::{Geometry, GeometryError, Store};
 
-/// What a memory store keeps its blocks in. [`PeerRegion`] has the semantics: it is reached by
-/// copies, and a device may change it at any time.
+/// The memory of a memory store's blocks. [`PeerRegion`] has the semantics: access is by copies,
+/// and a device may change it at any time.
 pub trait BlockMemory: Send {
     /// Length, bytes: what it had first, for ever.
     fn len_bytes(&self) -> usize;

@@ -2,7 +2,7 @@
 
 use verbline_mem::Packet;
 
-/// What to do with the blocks of a request.
+/// The operation on the blocks of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Read the blocks into the packet's data.
@@ -77,7 +77,7 @@ impl Request {
         Request { op: Op::Flush, lba: 0, blocks: 0, packet: None, tag }
     }
 
-    /// What changes or forgets blocks without data.
+    /// Makes a request that changes or deallocates blocks without data.
     #[must_use]
     pub fn without_data(op: Op, lba: u64, blocks: u32, tag: u64) -> Request {
         Request { op, lba, blocks, packet: None, tag }

@@ -1,6 +1,6 @@
 //! The consuming side of the completion queue's ring: finding what was published, arming, growing.
 //!
-//! What it guarantees is said in `ring`.
+//! Its guarantees are in `ring`.
 
 use crate::primitives::{Backoff, Ordering};
 use crate::ring::{CqEntry, CqRing, DISARMED, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};

@@ -4,9 +4,9 @@
 //! what it last read is used up. A sender without credit sets [`WAITING`] and looks once more; the
 //! receiver looks for it after each publish.
 //!
-//! What it guarantees: of a sender that ran out and a receiver that posts, at least one sees the
-//! other, so no message stays pending beside a posted receive. The receiver pays no fence for it:
-//! the sender's heavy fence pays for both, on a path that is slow anyway. The same pair of fences
+//! Guarantees: of a sender that ran out and a receiver that posts, at least one sees the other, so
+//! no message stays pending beside a posted receive. The receiver pays no fence for it: the
+//! sender's heavy fence pays for both, on a path that is slow anyway. The same pair of fences
 //! orders a move to the error state against a concurrent post: [`FLUSHING`] is set, then the count
 //! is read; the poster publishes, then reads the word.
 
@@ -23,7 +23,8 @@ pub const FLUSHING: u32 = 2;
 #[derive(Debug, Default)]
 pub struct Posted(AtomicU64);
 
-/// What a receiver must attend to after posting. In a line that is hardly ever written.
+/// The conditions that a receiver must look at after posting. On a line that is hardly ever
+/// written.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU32);
 

@@ -5,8 +5,8 @@
 //! that takes an object away first makes it unreachable, then waits until all have left who were
 //! inside ([`present`], [`Presence::is_over`]), then frees it.
 //!
-//! What it guarantees: when a presence is over, the data path that it was of has left, or holds
-//! nothing but what it says; what it did before happened before. Entering costs a load, two stores
+//! Guarantees: when a presence is over, its data path has left, or holds only the objects that it
+//! names; all that it did before happened before. Entering costs a load, two stores
 //! and no fence: [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data
 //! path that is inside must not wait for a presence to be over, nor for anybody who does
 //! (`lock_order::may_wait`).
@@ -27,7 +27,7 @@ pub struct Guard {
     narrowed: Box<NarrowedTo>,
 }
 
-/// What is held while narrowed.
+/// The objects that a narrowed guard holds.
 #[derive(Debug, Default)]
 struct NarrowedTo {
     /// Odd while narrowed.
@@ -154,25 +154,25 @@ impl Drop for Narrowed<'_> {
     }
 }
 
-/// What was made unreachable, and so who is waited for.
+/// The object that was made unreachable, which decides which guards are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Everybody inside may hold it.
+    /// Every thread inside may hold it.
     Anything,
-    /// Who is narrowed holds it only if its set has the number.
+    /// A narrowed guard holds it only if its set has the number.
     Number(u64),
-    /// Nobody who is narrowed holds it.
+    /// No narrowed guard holds it.
     Unnumbered,
 }
 
-/// That somebody was inside a guard.
+/// A note that a thread was inside a guard.
 #[derive(Clone, Copy, Debug)]
 pub struct Presence {
     turns: u64,
 }
 
-/// Who is inside one of `guards`. Call it after making an object unreachable; free that when
-/// [`Presence::is_over`] of each.
+/// Returns the presences in `guards`. Call it after making an object unreachable; free the object
+/// when [`Presence::is_over`] is true of each.
 pub fn present<'g, T>(guards: impl IntoIterator<Item = (T, &'g Guard)>) -> Vec<(T, Presence)> {
     lock_order::may_wait("taking an object away");
     // Pairs with the light fences in `enter` and in `Narrowed::drop`.

@@ -1,9 +1,9 @@
 //! A spin lock, for sections of some dozen instructions that several senders enter.
 //!
-//! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't
-//! fair, and it isn't poisoned by a panic: no section under it may panic half way (they only move
-//! integers and pointers). A thread that waits for it may be inside a guard: so a section waits for
-//! nobody (`presence`), and copies no memory of a program's.
+//! Guarantees: mutual exclusion, and release/acquire between successive holders. It isn't fair, and
+//! a panic doesn't poison it: no section under it may panic half way (they only move integers and
+//! pointers). A thread that waits for it may be inside a guard: so a section waits for nobody
+//! (`presence`), and copies no memory of a program's.
 
 use crate::lock_order::{self, Rank};
 use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};

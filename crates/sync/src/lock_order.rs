@@ -53,7 +53,7 @@ mod account {
     use super::Rank;
     use std::cell::Cell;
 
-    /// What one thread is in the middle of.
+    /// The guards and locks that one thread holds.
     #[derive(Clone, Copy, Debug, Default)]
     struct Account {
         guards: u32,

@@ -8,7 +8,7 @@
 //! Its sender writes it only when it knows that everything before was taken: the answers say so
 //! (`Sq::acked`). Whatever it sends while that isn't known goes through the ring.
 //!
-//! What it guarantees:
+//! Guarantees:
 //! - *One at a time.* A message is written when the one before was taken, by the sender's own
 //!   knowledge, which is the condition of [`Mailbox::publish`]. So it needs no lock and no count.
 //! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it

@@ -6,7 +6,7 @@
 //! storing its sequence number last. The consumer never writes a slot: it recognises what is new by
 //! the sequence number alone. A message that is alone on its way may go by a `mailbox` instead.
 //!
-//! What it guarantees:
+//! Guarantees:
 //! - *Room.* A completion is written only where the consumer has been; when there is no room the
 //!   claim is refused, and nothing is overwritten.
 //! - *Order.* Completions come out in the order of their claims, each whole.
@@ -78,8 +78,8 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
-/// What producers share. One line: with one producer it never leaves that core; `armed` is in it so
-/// that looking at it after the claim costs nothing.
+/// The producers' shared state. One line: with one producer it never leaves that core; `armed` is
+/// in it so that looking at it after the claim costs nothing.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Producers {
@@ -92,7 +92,8 @@ pub(crate) struct Producers {
     pub(crate) armed: AtomicU32,
 }
 
-/// What the consumer writes, or looks at on an empty poll: producers' lines are left alone there.
+/// The consumer's words, also those that it reads on an empty poll, which so leaves the producers'
+/// lines alone.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Consumed {
@@ -121,7 +122,7 @@ pub struct CqRing {
 /// unsafe { claim.publish(0, 1, false) };
 /// ```
 ///
-/// Whose slots a position is of is the caller's to answer for:
+/// The caller answers for the ring that a position belongs to:
 ///
 /// ```compile_fail,E0133
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);

@@ -5,12 +5,12 @@
 //! changes under its readers: it is cleared, then set for the next bind, perhaps for the same key.
 //! So a reader of any entry counts changes as well.
 //!
-//! What it guarantees: [`KeyEntry::read`] gives what one [`KeyEntry::set`] wrote, or `None` if the
-//! key didn't stand for anything at some time during the call. It never waits.
+//! Guarantees: [`KeyEntry::read`] gives the value of one [`KeyEntry::set`], or `None` if the key
+//! stood for nothing at some time during the call. It never waits.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What a key stands for.
+/// The memory that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The protection domain.
@@ -21,8 +21,7 @@ pub struct Grant {
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// What to add to such an address to get the host's (0 unless the region has an address of its
-    /// own).
+    /// Added to such an address to get the host's (0 unless the region has an address of its own).
     pub offset: u64,
     /// The only queue pair that may use it, or 0 for all of its protection domain.
     pub qpn: u32,
@@ -83,7 +82,7 @@ impl KeyEntry {
         key != 0 && self.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// What `key` stands for now.
+    /// Returns the memory that `key` stands for now.
     #[inline]
     pub fn read(&self, key: u32) -> Option<Grant> {
         // Acquire pairs with the Release in `set`: what it wrote is seen, or something newer.

@@ -7,9 +7,9 @@
 //!   after one more poll.
 //! - It stands by when owners have polled more than a number of times since it began to serve.
 //!
-//! What it guarantees: an owner that rings, polls that number of times at most and sleeps, is
-//! served until it polls again, though nothing else ever wakes the thread. Who works is decided by
-//! the work's own lock, so that both at once is slower and never wrong.
+//! Guarantees: an owner that rings, polls that number of times at most and sleeps, is served until
+//! it polls again, though nothing else ever wakes the thread. The work's own lock decides which of
+//! the two works, so that both at once is slower and never wrong.
 
 /// The work, and the ways to wait for it.
 pub trait Work {

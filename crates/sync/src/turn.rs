@@ -1,8 +1,8 @@
 //! Work that one thread at a time does, and that nobody waits for: a thread that comes while
 //! another is at work leaves word, and the other looks once more before it goes.
 //!
-//! What it guarantees: what a thread did before [`Turn::take`] is seen by somebody who takes the
-//! turn after that, or by the one who has it, in another look.
+//! Guarantees: all that a thread did before [`Turn::take`] is seen by the thread that takes the
+//! turn next, or by the thread that has it, in another look.
 
 use crate::primitives::{AtomicU64, Ordering};
 

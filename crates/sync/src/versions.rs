@@ -4,9 +4,9 @@
 //! Readers hold a version; a writer makes another one and puts it in its place. Versions lie in
 //! slots that are used again, of which there come to be one more than were ever held at a time.
 //!
-//! What it guarantees: nobody waits for anybody, whatever is held meanwhile, by this thread or by
-//! another. A version doesn't change while it is held. Of writers that change a value at once, each
-//! changes what another left.
+//! Guarantees: no thread waits for another, whatever versions are held meanwhile, by this thread or
+//! others. A version doesn't change while it is held. Writers that change a value at once each
+//! change the value that another left.
 
 use crate::primitives::{AtomicI64, AtomicPtr, AtomicU64, Cell, Ordering};
 use std::ops::Deref;

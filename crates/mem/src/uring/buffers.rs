@@ -25,8 +25,8 @@ struct Registered {
 }
 
 impl Buffers {
-    /// What to register for these pools, and the table that finds it again. `None` for no pools, or
-    /// too many.
+    /// Returns the buffers to register for these pools, and the table that finds a packet's. `None`
+    /// for no pools, or too many.
     pub(super) fn plan(pools: &[Pool]) -> Option<(Buffers, Vec<libc::iovec>)> {
         let (mut regions, mut vectors) = (Vec::with_capacity(pools.len()), Vec::new());
         for pool in pools {

@@ -19,15 +19,15 @@ pub enum RingError {
          --security-opt seccomp=PROFILE)"
     )]
     Forbidden {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What the sysctl says.
+        /// The value of the sysctl.
         disabled: String,
     },
     /// A depth that no ring has.
     #[error("a ring of depth {depth}: it must be from 1 to 16384")]
     Depth {
-        /// What was asked.
+        /// The requested depth.
         depth: u32,
     },
     /// Any other call refused.
@@ -37,15 +37,15 @@ pub enum RingError {
         call: &'static str,
         /// The ring's depth.
         depth: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to look at.
+        /// A hint where to look.
         remedy: &'static str,
     },
 }
 
 impl RingError {
-    /// What io_uring_setup(2) said.
+    /// Makes the error of io_uring_setup(2).
     pub(super) fn of_setup(source: io::Error, depth: u32) -> RingError {
         match source.raw_os_error() {
             Some(libc::ENOSYS) => RingError::NoKernelSupport,

@@ -20,7 +20,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 /// The file's number in the ring's table.
 const FILE: types::Fixed = types::Fixed(0);
 
-/// What [`What::WriteZeros`] writes from. Aligned for direct I/O.
+/// The source of [`What::WriteZeros`]. Aligned for direct I/O.
 #[repr(align(4096))]
 struct Zeros([u8; ZEROS_MAX as usize]);
 
@@ -38,8 +38,8 @@ pub struct FileRing {
     file: OwnedFd,
     /// Completions of entries that are not under way: a kernel's fault.
     unknown: u64,
-    /// What the kernel said as it refused entries for good (errno(3)). The kernel is never asked to
-    /// take entries again: those in its queue have lost their packets ([`FileRing::take_back`]).
+    /// The kernel's error as it refused entries for good (errno(3)). Nothing is submitted after it:
+    /// the entries in the queue have lost their packets ([`FileRing::take_back`]).
     broken: Option<i32>,
 }
 
@@ -148,7 +148,7 @@ impl FileRing {
         Err((Submission { what, packet, tag }, PushError::Full))
     }
 
-    /// What the kernel is told; `None` for a transfer of nothing.
+    /// Returns the submission queue entry; `None` for a transfer of 0 bytes.
     #[inline]
     fn sqe(&self, entry: &Submission) -> Option<squeue::Entry> {
         let rw_flags = |dsync| if dsync { libc::RWF_DSYNC } else { 0 };
@@ -229,8 +229,7 @@ impl FileRing {
         // The kernel has work to do in this thread's name. A broken ring leaves that to the
         // thread's next way out of the kernel, since the call would hand over entries as well.
         if taken < most && self.broken.is_none() && self.ring.submission().taskrun() {
-            // What it refuses now (EAGAIN, EBUSY, EINTR) it is asked again at the next call, since
-            // the flag stays.
+            // After EAGAIN, EBUSY or EINTR the next call tries again, since the flag stays.
             let _ = self.ring.submit();
             taken += self.take_queued(most - taken, &mut each);
         }

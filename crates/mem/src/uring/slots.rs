@@ -1,5 +1,5 @@
-//! Who owns what is under way: a slot an entry, with its packet, until the kernel says that it is
-//! done.
+//! The packets of submitted entries: each entry has a slot, which owns its packet until the kernel
+//! reports its completion.
 
 use crate::packet::Packet;
 

@@ -1,4 +1,4 @@
-//! What a ring is asked to do, and what comes of it.
+//! Submissions to a ring, and their completions.
 
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -12,30 +12,30 @@ pub struct RingSpec {
     pub pools: Vec<Pool>,
 }
 
-/// What to do with the file.
+/// The operation on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Read from `offset` on into the packet's data, behind its first `skip` bytes.
     Read {
-        /// Of the file, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Of the packet, bytes.
+        /// Offset in the packet's data, bytes.
         skip: u32,
     },
     /// Write the packet's data, behind its first `skip` bytes, to `offset` on.
     Write {
-        /// Of the file, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Of the packet, bytes.
+        /// Offset in the packet's data, bytes.
         skip: u32,
         /// Durable when done (RWF_DSYNC, pwritev2(2)).
         dsync: bool,
     },
     /// Write `len` zeros, at most [`ZEROS_MAX`](super::ZEROS_MAX).
     WriteZeros {
-        /// Of the file, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Bytes.
+        /// Length, bytes.
         len: u32,
         /// As for a write.
         dsync: bool,
@@ -44,16 +44,16 @@ pub enum What {
     Sync,
     /// Make the range read as zeros, with its space kept (FALLOC_FL_ZERO_RANGE, fallocate(2)).
     ZeroRange {
-        /// Of the file, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Bytes.
+        /// Length, bytes.
         len: u64,
     },
     /// Make the range read as zeros, and give up its space (FALLOC_FL_PUNCH_HOLE).
     PunchHole {
-        /// Of the file, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Bytes.
+        /// Length, bytes.
         len: u64,
     },
 }
@@ -63,8 +63,8 @@ pub enum What {
 pub struct Submission {
     /// What.
     pub what: What,
-    /// Of a read or write; it belongs to the ring until the entry is done. Any other entry hands
-    /// back what it was given.
+    /// The packet of a read or write; it belongs to the ring until the entry is done. Other
+    /// operations hand it back unused.
     pub packet: Option<Packet>,
     /// Comes back with what is done.
     pub tag: u64,

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::request::Fault;
 use crate::store::{Geometry, GeometryError};
 
-/// What a disk does wrong.
+/// The faults of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// One request in this number fails with [`Fault::Medium`]; what it was to change is then
@@ -34,14 +34,14 @@ pub struct Disk {
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// What a crash leaves.
+    /// The contents after a crash.
     medium: Vec<u8>,
-    /// What is read.
+    /// The contents as read.
     current: Vec<u8>,
-    /// By unit of tearing: what it was written with since it was last on the medium.
+    /// Writes since the last one on the medium, by unit of tearing.
     cached: BTreeMap<usize, Vec<Version>>,
     unit_bytes: usize,
-    /// Of the latest write.
+    /// The number of the latest write.
     sequence: u64,
     /// Crashes so far: a store over an earlier time is dead.
     pub(super) crashes: u64,
@@ -90,7 +90,7 @@ impl Disk {
         self.geometry
     }
 
-    /// What it does wrong.
+    /// Returns the faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults
@@ -125,7 +125,7 @@ impl Disk {
         self.lock().failing = with;
     }
 
-    /// What is read now, all of it.
+    /// Returns all contents as read now.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.lock().current.clone()

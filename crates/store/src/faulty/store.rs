@@ -16,7 +16,7 @@ pub struct FaultyStore {
     crashes: u64,
     depth: usize,
     started: Vec<Started>,
-    /// Of the next request.
+    /// The number of the next request.
     number: u64,
     polls: u64,
 }
@@ -63,7 +63,7 @@ impl FaultyStore {
     }
 }
 
-/// What a request writes; `None` if nothing.
+/// Returns the bytes that a request writes; `None` if none.
 fn written(request: &Request, extent: Extent, state: &mut State) -> Option<Vec<u8>> {
     match (request.op, &request.packet) {
         (Op::Write { .. }, Some(packet)) => Some(packet.data().to_vec()),
@@ -145,8 +145,8 @@ impl Store for FaultyStore {
 }
 
 impl Drop for FaultyStore {
-    /// What is under way is never done, as when a process is killed: the disk has seen it, so that
-    /// it may be there.
+    /// Requests under way are never done, as when a process is killed. The disk has seen them, so
+    /// that they may have had effect.
     fn drop(&mut self) {
         let mut state = self.disk.lock();
         if self.crashes == state.crashes {

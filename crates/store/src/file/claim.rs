@@ -36,8 +36,7 @@ pub(super) struct Claim {
     identity: Identity,
     /// Why nobody is kept from it.
     pub(super) lack: Option<&'static str>,
-    /// What was to be durable in the file is lost, which all its stores have to know: the kernel
-    /// tells it to one.
+    /// Set once durable data of the file was lost. The kernel tells one store; all must know.
     pub(super) lost: Arc<OnceLock<Fault>>,
     /// The claim goes with it.
     _file: OwnedFd,

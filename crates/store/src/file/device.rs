@@ -19,7 +19,7 @@ pub trait Device: Send {
     /// Starts what was pushed; gives whether all is started.
     ///
     /// # Errors
-    /// What trying again does not mend: the device is broken, and takes nothing any more.
+    /// An error that a retry does not mend: the device is broken, and takes nothing any more.
     fn submit(&mut self) -> io::Result<bool>;
 
     /// Gives `each` the tags and packets of what was pushed and not started before the device
@@ -72,7 +72,7 @@ impl Device for FileRing {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = statx(self.file(), c"", flags, StatxFlags::TYPE | StatxFlags::SIZE)?;
         match FileType::from_raw_mode(stat.stx_mode.into()) {
-            // Of which statx(2) says nothing. The offset is nobody's.
+            // statx(2) has no length of it. Nothing uses the file's offset.
             FileType::BlockDevice => Ok(rustix::fs::seek(self.file(), rustix::fs::SeekFrom::End(0))?),
             _ => Ok(stat.stx_size),
         }

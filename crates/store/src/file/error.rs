@@ -18,9 +18,9 @@ pub enum FileError {
         path: PathBuf,
         /// The call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to look at.
+        /// A hint where to look.
         remedy: &'static str,
     },
     /// Somebody else has it, as a mounted file system, or a process.
@@ -51,9 +51,9 @@ pub enum FileError {
     BlocksTooSmall {
         /// The file.
         path: PathBuf,
-        /// What was asked.
+        /// The requested block size, bytes.
         block_bytes: u32,
-        /// What is needed.
+        /// The least that the file allows, bytes.
         least: u32,
     },
     /// Neither a regular file nor a block device.
@@ -61,7 +61,7 @@ pub enum FileError {
     Kind {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file.
         kind: String,
     },
     /// It holds not one block.
@@ -74,7 +74,7 @@ pub enum FileError {
         path: PathBuf,
         /// Its length.
         len_bytes: u64,
-        /// Of a block.
+        /// The block size, bytes.
         block_bytes: u32,
     },
     /// It is to be made, and of not one block.
@@ -85,9 +85,9 @@ pub enum FileError {
     TooShort {
         /// The file.
         path: PathBuf,
-        /// What was asked.
+        /// The requested length, bytes.
         len_bytes: u64,
-        /// Of a block.
+        /// The block size, bytes.
         block_bytes: u32,
     },
     /// Blocks can't be of this size.

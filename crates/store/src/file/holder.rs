@@ -9,14 +9,14 @@ use rustix::fs::{major, makedev, minor};
 /// Nobody is to be seen who holds it.
 const UNSEEN: &str = "a process that can't be seen from here holds it (of another user, container or machine)";
 
-/// Who holds the lock of a file.
+/// Names the holders of a file's lock.
 pub(super) fn of_file(device: u64, inode: u64) -> String {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let holders = lockers(&locks, device, inode);
     if holders.is_empty() { UNSEEN.to_owned() } else { held_by(&holders) }
 }
 
-/// Who holds a block device, or one that it is a part of or that is a part of it.
+/// Names the holders of a block device, of its partitions, or of the device that it is a part of.
 pub(super) fn of_device(device: u64) -> String {
     let parts = parts_of(device);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

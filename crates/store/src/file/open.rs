@@ -59,7 +59,7 @@ impl FileStore<FileRing> {
     /// writing to it as long as one of these stores is there.
     ///
     /// # Errors
-    /// What the machine or the file lacks, and what to do.
+    /// The machine or the file lacks something; the error says what, and what to do.
     pub fn open(spec: &FileSpec) -> Result<FileStore, FileError> {
         let path = &spec.path;
         let geometry = |len| {
@@ -182,7 +182,7 @@ fn check_kind(path: &Path) -> Result<Stat, FileError> {
     }
 }
 
-/// What direct I/O must be aligned to.
+/// The alignment that direct I/O requires.
 #[derive(Clone, Copy, Debug)]
 struct Alignment {
     /// Where a transfer starts in the file, and its length.

@@ -1,7 +1,7 @@
 //! How long a block device is, as the kernel shows it to everybody (`/sys/dev/block`).
 //!
-//! What it guarantees: to ask waits for nobody. lseek(2) to the end of a device, and whatever else
-//! its file is asked, waits for the lock that a discard of the whole device holds until it is done.
+//! Guarantees: asking never waits. lseek(2) to the end of a device, like every other call on its
+//! file, waits for the lock that a discard of the whole device holds until it is done.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,8 @@ const SECTOR_BYTES: u64 = 512;
 pub(super) struct Sectors(OwnedFd);
 
 impl Sectors {
-    /// Of the file that `stat` is of; `None` if that is no block device, or nothing is shown here.
+    /// Opens the count of the device of `stat`; `None` if it is no block device, or sysfs does not
+    /// show it.
     pub(super) fn of(stat: &Stat) -> Option<Sectors> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
             return None;

@@ -17,7 +17,7 @@ pub(super) enum ZeroBy {
     Writing,
 }
 
-/// What the file turned out to be able to do.
+/// The operations that the file turned out to lack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lacks {
     pub(super) zero_range: bool,
@@ -43,12 +43,12 @@ pub(super) struct Steps {
     phase: Phase,
 }
 
-/// What to do after a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     /// The next one.
     GoOn,
-    /// The same once more, since the kernel couldn't now.
+    /// The same step again, since the kernel couldn't now.
     Again,
     /// Nothing: it is done.
     Done(Result<(), Fault>),
@@ -68,7 +68,7 @@ impl Steps {
         Some(Steps { op, tag, extent, moved: 0, phase })
     }
 
-    /// What the ring is to do next.
+    /// Returns the ring's next operation.
     pub(super) fn what(&self) -> What {
         let Extent { offset, len } = self.extent;
         let at = offset + self.moved;

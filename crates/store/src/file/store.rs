@@ -26,11 +26,11 @@ pub struct FileStore<D: Device = FileRing> {
     /// By the tag of the ring's entries.
     steps: Box<[Option<Steps>]>,
     free: Vec<u32>,
-    /// What the ring is done with, on its way through `poll`.
+    /// Completions of the ring, on their way through `poll`.
     completed: Vec<Completed>,
     done: VecDeque<Done>,
     lacks: Lacks,
-    /// What was to be durable is lost: nothing can be promised any more, by no store of the file.
+    /// Set once durable data was lost: no store of the file promises anything from then on.
     lost: Arc<OnceLock<Fault>>,
     /// The ring is broken: why every request fails from then on.
     broken: Option<Fault>,
@@ -39,11 +39,11 @@ pub struct FileStore<D: Device = FileRing> {
     counts: FileCounts,
     notes: Vec<String>,
     claim: Option<Arc<Claim>>,
-    /// Of a block device.
+    /// A block device's.
     sectors: Option<Sectors>,
 }
 
-/// What happened beside what was asked for.
+/// Counters of events beside the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
     /// Transfers that the kernel cut short, and that went on.
@@ -101,12 +101,13 @@ impl<D: Device> FileStore<D> {
         self.claim.as_ref().map(|claim| claim.identity())
     }
 
-    /// What a person should know: that there is no direct I/O, or that buffers are not registered.
+    /// Returns notes for the user, e.g. that there is no direct I/O, or that buffers are not
+    /// registered.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What happened beside what was asked for.
+    /// Returns the counters of events beside the requests.
     pub fn counts(&self) -> FileCounts {
         self.counts
     }
@@ -217,7 +218,7 @@ impl<D: Device> FileStore<D> {
         }
     }
 
-    /// What transfers go on at: blocks of direct I/O, else bytes.
+    /// Returns the granularity at which a cut transfer goes on: blocks with direct I/O, else bytes.
     fn align(&self) -> u32 {
         if self.geometry.align_bytes > 1 { self.geometry.block_bytes } else { 1 }
     }
