@@ -1,4 +1,4 @@
-//! Protection information of blocks, in memory and on the wire: a device takes every value of these
+//! Protection information of blocks, in memory and on the wire. Devices accept every value of these
 //! types.
 
 use verbline_softnic::mlx5dv::{
@@ -6,7 +6,7 @@ use verbline_softnic::mlx5dv::{
     mlx5dv_sig_t10dif, sig_block_attr_flags, sig_type, t10dif_bg_type, t10dif_flags,
 };
 
-/// Bytes of data a block.
+/// Data bytes per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockSize {
     /// 512.
@@ -22,7 +22,7 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    /// In bytes.
+    /// The size in bytes.
     pub(crate) fn bytes(self) -> u32 {
         match self {
             BlockSize::B512 => 512,
@@ -44,17 +44,17 @@ impl BlockSize {
     }
 }
 
-/// What a guard starts from. There is nothing else that devices take.
+/// The initial value of a guard. Devices take no other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Seed {
-    /// 0, as T10-DIF has it.
+    /// 0, usual for T10-DIF.
     #[default]
     Zeros,
-    /// All ones, as CRC-32, CRC-32C and CRC-64 usually have it.
+    /// All ones, usual for CRC-32, CRC-32C and CRC-64.
     Ones,
 }
 
-/// The checksum in T10-DIF's guard: both are two bytes long.
+/// The checksum in T10-DIF's guard; both kinds are two bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum T10Guard {
     /// CRC-16/T10-DIF.
@@ -64,32 +64,32 @@ pub enum T10Guard {
     IpChecksum,
 }
 
-/// Which blocks aren't checked.
+/// Blocks exempt from checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Escape {
-    /// All are.
+    /// None: all blocks are checked.
     #[default]
     Never,
-    /// Those whose application tag is 0xffff (types 1 and 2).
+    /// Blocks whose application tag is 0xffff (types 1 and 2).
     AppTag,
-    /// Those whose application tag is 0xffff and whose reference tag is 0xffffffff (type 3).
+    /// Blocks whose application tag is 0xffff and whose reference tag is 0xffffffff (type 3).
     AppAndRefTag,
 }
 
 /// T10-DIF: eight bytes behind each block, guard, application tag and reference tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct T10Dif {
-    /// How the guard is made.
+    /// The guard's checksum.
     pub guard: T10Guard,
-    /// What it starts from.
+    /// The guard's initial value.
     pub seed: Seed,
     /// Application tag of every block.
     pub app_tag: u16,
     /// Reference tag of the key's first block.
     pub ref_tag: u32,
-    /// Whether each block's reference tag is the last one's and 1.
+    /// Whether each block's reference tag is the previous one plus 1.
     pub ref_increments: bool,
-    /// Which blocks aren't checked.
+    /// Blocks exempt from checks.
     pub escape: Escape,
 }
 
@@ -101,7 +101,7 @@ impl T10Dif {
     }
 }
 
-/// Which CRC.
+/// Kinds of CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrcKind {
     /// CRC-32 of Fibre Channel and Ethernet: four bytes.
@@ -115,29 +115,29 @@ pub enum CrcKind {
 /// A CRC alone behind each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Crc {
-    /// Which.
+    /// The kind of CRC.
     pub kind: CrcKind,
-    /// What it starts from.
+    /// The CRC's initial value.
     pub seed: Seed,
 }
 
-/// What the blocks of one side, memory or wire, carry.
+/// The protection information of one side, memory or wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Domain {
-    /// T10-DIF behind each block of that size.
+    /// T10-DIF behind each block of this size.
     T10Dif(BlockSize, T10Dif),
-    /// A CRC behind each block of that size.
+    /// A CRC behind each block of this size.
     Crc(BlockSize, Crc),
 }
 
 impl Domain {
-    /// Bytes of data a block.
+    /// Data bytes per block.
     pub(crate) fn block_size(&self) -> BlockSize {
         let (Domain::T10Dif(size, _) | Domain::Crc(size, _)) = self;
         *size
     }
 
-    /// Bytes behind each block.
+    /// Protection bytes behind each block.
     pub(crate) fn protection_bytes(&self) -> u32 {
         match self {
             Domain::T10Dif(..) | Domain::Crc(_, Crc { kind: CrcKind::Crc64Xp10, .. }) => 8,
@@ -145,7 +145,7 @@ impl Domain {
         }
     }
 
-    /// Whether the fields of both lie alike: only then can parts of them be copied.
+    /// Whether both sides have the same field layout, a condition for copying parts.
     fn is_alike(&self, other: &Domain) -> bool {
         let kinds = match (self, other) {
             (Domain::T10Dif(..), Domain::T10Dif(..)) => true,
@@ -155,7 +155,7 @@ impl Domain {
         kinds && self.block_size() == other.block_size()
     }
 
-    /// Calls `f` with what a device is told.
+    /// Calls `f` with the domain in the form that the device takes.
     fn with_raw<T>(&self, f: impl FnOnce(&mlx5dv_sig_block_domain) -> T) -> T {
         match self {
             Domain::T10Dif(size, dif) => {
@@ -203,14 +203,14 @@ impl Crc {
     }
 }
 
-/// Bytes of the protection information, a bit each: the highest is the guard's first byte.
+/// Bytes of the protection information, one bit each; the highest bit is the guard's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mask(pub u8);
 
 impl Mask {
-    /// Nothing.
+    /// No bytes.
     pub const NONE: Mask = Mask(0);
-    /// Everything, whatever the kind.
+    /// All bytes, for every kind of protection information.
     pub const ALL: Mask = Mask(0xff);
     /// T10-DIF's guard.
     pub const GUARD: Mask = Mask(0xc0);
@@ -219,27 +219,28 @@ impl Mask {
     /// T10-DIF's reference tag.
     pub const REF_TAG: Mask = Mask(0x0f);
 
-    /// Both.
+    /// The bytes of both masks.
     #[must_use]
     pub const fn and(self, other: Mask) -> Mask {
         Mask(self.0 | other.0)
     }
 }
 
-/// A copy mask where nothing can be copied.
+/// A copy mask for two sides that have no bytes to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a copy mask needs blocks of the same size and kind in memory and on the wire; here memory has {memory:?} and the \
      wire {wire:?}: leave the mask out, and what can be copied is"
 )]
 pub struct CopyMaskError {
-    /// What memory has.
+    /// The protection information in memory.
     pub memory: Option<Domain>,
-    /// What the wire has.
+    /// The protection information on the wire.
     pub wire: Option<Domain>,
 }
 
-/// What a key does to the blocks that move through it. At least one side carries something.
+/// The handling of the blocks that move through a key. At least one side carries protection
+/// information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockSignature {
     pub(crate) memory: Option<Domain>,
@@ -249,31 +250,31 @@ pub struct BlockSignature {
 }
 
 impl BlockSignature {
-    /// Blocks carry it in memory and not on the wire: what is sent is checked and stripped, what
-    /// comes gets it.
+    /// Protection information in memory only: it is checked and stripped from sent blocks, and
+    /// added to received ones.
     pub fn in_memory(memory: Domain) -> BlockSignature {
         BlockSignature { memory: Some(memory), wire: None, check: Mask::ALL, copy: None }
     }
 
-    /// Blocks carry it on the wire and not in memory: what is sent gets it, what comes is checked
-    /// and stripped.
+    /// Protection information on the wire only: it is added to sent blocks, and checked and
+    /// stripped from received ones.
     pub fn on_the_wire(wire: Domain) -> BlockSignature {
         BlockSignature { memory: None, wire: Some(wire), check: Mask::ALL, copy: None }
     }
 
-    /// Blocks carry something on both sides: what comes in is checked, what both have alike is
-    /// copied, and the rest is made.
+    /// Protection information on both sides: incoming fields are checked, fields alike on both
+    /// sides are copied, and the rest is generated.
     pub fn on_both(memory: Domain, wire: Domain) -> BlockSignature {
         BlockSignature { memory: Some(memory), wire: Some(wire), check: Mask::ALL, copy: None }
     }
 
-    /// Checks these bytes of what comes in, instead of all.
+    /// Checks these incoming bytes instead of all.
     #[must_use]
     pub fn checking(self, check: Mask) -> BlockSignature {
         BlockSignature { check, ..self }
     }
 
-    /// Copies these bytes, right or wrong, instead of those that both sides have alike.
+    /// Copies these bytes, right or wrong, instead of all bytes that both sides have alike.
     pub fn copying(self, copy: Mask) -> Result<BlockSignature, CopyMaskError> {
         let (memory, wire) = (self.memory, self.wire);
         match (memory, wire) {
@@ -282,7 +283,7 @@ impl BlockSignature {
         }
     }
 
-    /// Calls `f` with what a device is told.
+    /// Calls `f` with the attributes in the form that the device takes.
     pub(crate) fn with_raw<T>(&self, f: impl FnOnce(&mlx5dv_sig_block_attr) -> T) -> T {
         with_domain(self.memory, |mem| {
             with_domain(self.wire, |wire| {
@@ -293,14 +294,14 @@ impl BlockSignature {
         })
     }
 
-    /// How many bytes `data_bytes` of data are in memory, if they are whole blocks, and not more
-    /// than 64 bits hold.
+    /// Bytes in memory for `data_bytes` of data; `None` if these are not whole blocks or the result
+    /// exceeds 64 bits.
     pub fn memory_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.memory, data_bytes)
     }
 
-    /// How many bytes `data_bytes` of data are on the wire, if they are whole blocks, and not more
-    /// than 64 bits hold.
+    /// Bytes on the wire for `data_bytes` of data; `None` if these are not whole blocks or the
+    /// result exceeds 64 bits.
     pub fn wire_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.wire, data_bytes)
     }

@@ -1,18 +1,18 @@
-//! Errors of verbs: which verb, on what, the errno by name, and what to do about it.
+//! Errors of verbs: the verb, its object, the errno by name, and advice.
 //!
 //! libibverbs reports failure in three ways: NULL with `errno` set, an errno returned, or -1 with
-//! `errno` set (man pages of each verb). All three end here, so that a message never depends on
-//! which one it was.
+//! `errno` set (man pages of each verb). All three become one error here, so that a message does
+//! not depend on the way it was reported.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// An errno value, printed by its name and the system's description of it.
+/// An errno value, printed as its name and the system's description.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
 impl Errno {
-    /// The value as `errno.h` numbers it.
+    /// The number, as in `errno.h`.
     pub fn raw(self) -> i32 {
         self.0
     }
@@ -21,13 +21,13 @@ impl Errno {
         Errno(raw)
     }
 
-    /// The calling thread's `errno`, as the last failed call left it.
+    /// Returns the calling thread's `errno`, as the last failed call left it.
     pub(crate) fn last() -> Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// What a verb that returns an `int` meant: `None` on success. Some verbs return the errno,
-    /// some -1 with `errno` set, and a few drivers the errno negated.
+    /// Reads the result of a verb that returns an `int`; `None` on success. Some verbs return the
+    /// errno, some -1 with `errno` set, and a few drivers the errno negated.
     pub(crate) fn of_return(ret: libc::c_int) -> Option<Errno> {
         match ret {
             0 => None,
@@ -90,13 +90,13 @@ impl fmt::Debug for Errno {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{verb} of {object}: {errno}{}{advice}", if advice.is_empty() { "" } else { "; " })]
 pub struct VerbError {
-    /// The verb, as libibverbs names it.
+    /// The verb's name in libibverbs.
     pub verb: &'static str,
-    /// What it was called for: names and the values that were asked.
+    /// The object of the call: names and requested values.
     pub object: String,
-    /// What it answered.
+    /// The errno of the call.
     pub errno: Errno,
-    /// What usually helps; empty when nothing is known.
+    /// Advice that usually helps; empty when none is known.
     pub advice: Cow<'static, str>,
 }
 
@@ -112,7 +112,7 @@ impl VerbError {
         VerbError::new(verb, object(), errno)
     }
 
-    /// `Ok` when the verb's `int` says success.
+    /// Returns `Ok` when the verb's `int` says success.
     pub(crate) fn check<S: Into<String>>(
         verb: &'static str,
         ret: libc::c_int,
@@ -130,7 +130,8 @@ impl VerbError {
     }
 }
 
-/// What usually helps. What knows more about the call says that instead ([`VerbError::advise`]).
+/// Advice that usually helps. Callers that know more about the call replace it
+/// ([`VerbError::advise`]).
 fn advice(verb: &'static str, errno: Errno) -> Cow<'static, str> {
     let not_offered = matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS);
     let of_this_verb = match verb {

@@ -1,8 +1,7 @@
-//! A device that does as a test tells it: it takes a number of work requests, refuses the next, and
-//! completes those that it is told to.
+//! A device that follows a test's orders: it takes a given number of work requests, refuses the
+//! next, and completes the ones it is told to.
 //!
-//! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues
-//! use.
+//! No real device is behind it; it fills the entries of `ibv_context.ops` that the queues use.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -15,7 +14,7 @@ use crate::device::Device;
 use crate::device::context::Context;
 use crate::device::provider::Provider;
 
-/// What a posted work request said.
+/// The fields of a posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posted {
     pub(crate) wr_id: u64,
@@ -24,16 +23,16 @@ pub(crate) struct Posted {
     pub(crate) len: Option<u32>,
 }
 
-/// The `ibv_qp` is first, so that its address is the device's.
+/// `ibv_qp` comes first, so that the fake's address is the QP's.
 #[repr(C)]
 pub(crate) struct Fake {
     qp: ibv_qp,
     context: ibv_context,
-    /// What was taken.
+    /// The work requests taken.
     pub(crate) posted: Vec<Posted>,
-    /// How many more are taken before one is refused.
+    /// How many more work requests to take before refusing one.
     pub(crate) takes: usize,
-    /// What a refusal says.
+    /// The return value of a refusal.
     pub(crate) refusal: i32,
     /// Whether a refusal leaves `bad_wr` as it was.
     pub(crate) silent: bool,
@@ -97,7 +96,7 @@ unsafe fn take<W>(qp: *mut ibv_qp, mut wr: *mut W, bad: *mut *mut W, parts: impl
     0
 }
 
-/// Completions with these numbers, statuses and lengths, as a poll would have left them.
+/// Completions with these numbers, statuses and lengths, as after a poll.
 pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
     let mut completions = Completions::with_capacity(entries.len());
     let (first, _) = completions.as_raw();
@@ -116,7 +115,7 @@ pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
     completions
 }
 
-/// soft0, opened, with another table of extended verbs.
+/// Opens soft0 with a changed table of extended verbs.
 pub(crate) fn soft_with(change: impl FnOnce(&mut verbs_context)) -> Context {
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
     let raw = context.inner.as_ptr();
@@ -126,12 +125,12 @@ pub(crate) fn soft_with(change: impl FnOnce(&mut verbs_context)) -> Context {
     context
 }
 
-/// A pool bound to PD 7 by no device at all.
+/// A pool bound to PD 7, registered with no device.
 pub(crate) fn pool(packets: u32) -> Pool {
     pool_of(packets, 512, 64)
 }
 
-/// Like [`pool`], of another shape.
+/// Like [`pool`], with another shape.
 pub(crate) fn pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Pool {
     let pool = unregistered_pool_of(packets, data_bytes, headroom_bytes);
     pool.attach_mr(verbline_mem::MrBinding { pd_id: PD, lkey: 0x77, keep: Box::new(()) }).unwrap();
@@ -154,5 +153,5 @@ fn unregistered_pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> P
     Pool::new(region.unwrap(), spec).unwrap()
 }
 
-/// The PD that [`pool`]'s packets belong to.
+/// The PD of [`pool`]'s packets.
 pub(crate) const PD: u64 = 7;

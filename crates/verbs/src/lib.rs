@@ -1,15 +1,15 @@
-//! The safe verbs API on rdma-sys: devices, memory registration, CQs, QPs and the packets that pass
-//! through them.
+//! The safe verbs API on rdma-sys: devices, memory registration, CQs, QPs and the packets that they
+//! carry.
 //!
 //! One data path serves two devices: an RNIC (or the kernel's rdma_rxe) and the software RNIC of
-//! this process. Both are reached through the function table of `ibv_context`; which one it is was
-//! decided once, at [`Device::list`], by [`Provider`].
+//! this process. Both are reached through the function table of `ibv_context`; [`Provider`] chooses
+//! one, once, at [`Device::list`].
 //!
 //! What this crate guarantees to safe code:
-//! - A posted packet, or other memory of a work request, has moved into the QP. It comes back by
+//! - A posted packet, or other memory of a work request, has moved into the QP. It comes back with
 //!   its completion or when the QP is gone; until then nobody can read, write or free it.
-//! - No object outlives what it stands on: each keeps its context, PD, CQs and AHs.
-//! - A completion that fits nothing outstanding is counted and refused.
+//! - No object outlives its parents: each keeps its context, PD, CQs and AHs alive.
+//! - A completion that matches no outstanding work request is counted and refused.
 //! - Memory that peers may write is a [`PeerMr`](rdma::PeerMr): never a slice.
 //!
 //! ```
@@ -83,14 +83,14 @@ pub use transport::Transport;
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use wr_id::WrKind;
 
-/// What a device and its ports report, and what some devices lack.
+/// Attributes of devices and their ports, and capabilities that some devices lack.
 pub mod attr {
     pub use crate::device::attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
     pub use crate::device::capability::{Capability, Lacking};
     pub use crate::device::caps::{OnDemandCaps, OnDemandOps, RateLimitCaps};
 }
 
-/// What happens to a device, a port, a CQ, an SRQ or a QP without a work completion.
+/// Asynchronous events of a device, a port, a CQ, an SRQ or a QP.
 pub mod event {
     pub use crate::device::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 }
@@ -108,8 +108,8 @@ pub mod rdma {
     pub use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 }
 
-/// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of
-/// registration, and the software RNIC's faults to order.
+/// For experts: memory windows, scatter/gather lists, raw QP attributes, registration options, and
+/// fault injection into the software RNIC.
 pub mod expert {
     pub use crate::memory::mr::MrOptions;
     pub use crate::memory::window::{MemoryWindow, WindowKind};

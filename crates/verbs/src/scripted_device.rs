@@ -1,11 +1,11 @@
-//! A device for tests that does as it is told: it takes a number of work requests and refuses the
-//! next, and completes those that it has when and as it is told to.
+//! A device for tests that follows a script: it takes a given number of work requests and refuses
+//! the next, and completes the ones it has when and how it is told to.
 //!
-//! Its control verbs are soft0's. What is posted and polled goes by functions of its own in
-//! `ibv_context.ops`, so that all that is above the provider's table is the real thing. What it
-//! guarantees: it never touches the memory of a work request, so that no completion does any harm,
-//! whenever it comes and whatever it says; and it has no thread and no clock, so that a run of the
-//! same steps is the same run.
+//! Its control verbs are soft0's. Posting and polling go through its own functions in
+//! `ibv_context.ops`, so that everything above the provider's table is the real code. It guarantees
+//! two things. It never touches the memory of a work request, so that no completion does any harm,
+//! whenever it comes and whatever it reports. And it has no thread and no clock, so that the same
+//! steps always give the same run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -25,42 +25,42 @@ use crate::qp::QueuePair;
 
 /// One scripted device.
 pub struct Script {
-    /// Where its context is, which finds it.
+    /// The address of its context, the key in [`SCRIPTS`].
     context: usize,
     device: Arc<Mutex<Scripted>>,
 }
 
-/// A work request that it has.
+/// A work request that the device holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// Its number.
+    /// The work request's number.
     pub wr_id: u64,
-    /// Whether a success is told (of a receive, always).
+    /// Whether a success gives a completion (always for receives).
     pub signaled: bool,
-    /// Whether READs and atomics in front of it are done first.
+    /// Whether preceding READs and atomics finish first.
     pub fenced: bool,
-    /// The bytes of its parts.
+    /// The total length of its scatter/gather elements.
     pub len_bytes: u32,
 }
 
 /// A call of ibv_post_send(3), ibv_post_recv(3) or ibv_post_srq_recv(3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// The QP's number; 0 of a shared queue.
+    /// The QP's number; 0 for a shared receive queue.
     pub qpn: u32,
-    /// Whether it was of sends.
+    /// Whether the work requests were sends.
     pub sends: bool,
-    /// What was taken.
+    /// The work requests taken.
     pub taken: Vec<Posted>,
-    /// Whether there was more, which was refused.
+    /// Whether the rest of the list was refused.
     pub refused: bool,
 }
 
-/// What the device has, and what is done with it.
+/// The work requests that the device holds, with the operations on them.
 #[derive(Debug)]
 pub struct Queues {
     pairs: BTreeMap<u32, Pair>,
-    /// What is posted to shared receive queues.
+    /// Work requests posted to shared receive queues.
     shared: BTreeMap<usize, VecDeque<Posted>>,
     ready: VecDeque<Ready>,
     polled: Option<Ready>,
@@ -73,13 +73,13 @@ pub struct Queues {
 struct Pair {
     send_cq: usize,
     recv_cq: usize,
-    /// The shared queue that it receives from; 0: its own.
+    /// The shared receive queue it receives from; 0 for its own queue.
     srq: usize,
     sends: VecDeque<Posted>,
     recvs: VecDeque<Posted>,
 }
 
-/// A completion that is not polled yet.
+/// A completion not polled yet.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     cq: usize,
@@ -97,16 +97,17 @@ struct Scripted {
     on_poll: Option<Hook>,
 }
 
-/// Which device is behind which context.
+/// The device behind each context.
 static SCRIPTS: Mutex<BTreeMap<usize, Arc<Mutex<Scripted>>>> = Mutex::new(BTreeMap::new());
 
-/// A test that fails in the middle of something leaves figures behind, for nobody to go on with.
+/// A test that panics while it holds the lock leaves figures that nobody goes on with.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Script {
-    /// Opens one. When the `Script` is dropped, the device refuses everything with `ENODEV`.
+    /// Opens a scripted device. When the `Script` is dropped, the device refuses everything with
+    /// `ENODEV`.
     ///
     /// # Errors
     /// As opening soft0.
@@ -133,8 +134,8 @@ impl Script {
         Ok((context, Script { context: raw.addr(), device }))
     }
 
-    /// What it has. The device does nothing meanwhile: who posts or polls on the same thread before
-    /// this is dropped waits for ever.
+    /// Locks the device's queues. The device does nothing meanwhile: posting or polling on the same
+    /// thread before the guard is dropped deadlocks.
     pub fn queues(&self) -> impl std::ops::DerefMut<Target = Queues> + '_ {
         struct Guard<'a>(MutexGuard<'a, Scripted>);
         impl std::ops::Deref for Guard<'_> {
@@ -151,21 +152,21 @@ impl Script {
         Guard(lock(&self.device))
     }
 
-    /// From now on `hook` is called at the beginning of every poll: what happens while a thread
-    /// does nothing but poll. It does not panic, which would end the process.
+    /// Calls `hook` at the beginning of every poll from now on, to change the queues while a thread
+    /// only polls. The hook must not panic, which would end the process.
     pub fn on_poll(&self, hook: impl FnMut(&mut Queues) + Send + 'static) {
         lock(&self.device).on_poll = Some(Box::new(hook));
     }
 }
 
 impl Queues {
-    /// The next `count` work requests are taken, and those behind them refused with this `errno`;
-    /// `ENOMEM` says that the queue is full.
+    /// Takes the next `count` work requests and refuses later ones with this `errno`; `ENOMEM`
+    /// means that the queue is full.
     pub fn take_only(&mut self, count: usize, errno: i32) {
         (self.takes, self.refusal) = (count, errno);
     }
 
-    /// How many more it takes.
+    /// How many more work requests it takes.
     pub fn takes(&self) -> usize {
         self.takes
     }
@@ -175,22 +176,23 @@ impl Queues {
         self.takes = usize::MAX;
     }
 
-    /// The calls since this was last asked.
+    /// The calls since the last call of `posts`.
     pub fn posts(&mut self) -> Vec<Post> {
         std::mem::take(&mut self.posts)
     }
 
-    /// Sends that it has, oldest first.
+    /// Sends that the device holds, oldest first.
     pub fn sends(&self, qpn: u32) -> Vec<Posted> {
         self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.sends.iter().copied().collect())
     }
 
-    /// Receives that it has, oldest first.
+    /// Receives that the device holds, oldest first.
     pub fn recvs(&self, qpn: u32) -> Vec<Posted> {
         self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.recvs.iter().copied().collect())
     }
 
-    /// The device knows the QP before anything is posted to it: it may receive from a shared queue.
+    /// Makes the device know the QP before anything is posted to it; the QP may receive from a
+    /// shared queue.
     pub fn know(&mut self, qp: &QueuePair) {
         // SAFETY: the QP is live until drop.
         unsafe { self.pair(qp.raw.as_ptr()) };
@@ -206,13 +208,13 @@ impl Queues {
         self.pairs.entry(qpn).or_insert_with(new)
     }
 
-    /// A message of `len_bytes` comes (on UD with the 40 of the GRH). False if no receive is
-    /// posted.
+    /// Receives a message of `len_bytes` (on UD including the 40 of the GRH). False if no receive
+    /// is posted.
     pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
         self.end_recv(qpn, Status::SUCCESS, len_bytes)
     }
 
-    /// The oldest receive fails. False if there is none.
+    /// Fails the oldest receive. False if there is none.
     pub fn fail_recv(&mut self, qpn: u32, status: Status) -> bool {
         self.end_recv(qpn, status, 0)
     }
@@ -229,8 +231,8 @@ impl Queues {
         true
     }
 
-    /// The oldest send ends so. Gives it, if there is one; its completion comes if it failed or was
-    /// signaled.
+    /// Ends the oldest send with this status. Returns it, if there is one; its completion comes if
+    /// it failed or was signaled.
     pub fn end_send(&mut self, qpn: u32, status: Status) -> Option<Posted> {
         let pair = self.pairs.get_mut(&qpn)?;
         let posted = pair.sends.pop_front()?;
@@ -241,8 +243,8 @@ impl Queues {
         Some(posted)
     }
 
-    /// Flushes what is posted, as a device does whose QP is in ERR; what is in a shared queue stays
-    /// there. Gives the sends.
+    /// Flushes the QP's work requests, as a device does when the QP is in ERR; those in a shared
+    /// queue stay there. Returns the sends.
     pub fn flush(&mut self, qpn: u32) -> Vec<Posted> {
         let sends = std::iter::from_fn(|| self.end_send(qpn, Status::WR_FLUSH_ERR)).collect();
         let has_own = self.pairs.get(&qpn).is_some_and(|pair| pair.srq == 0);
@@ -250,19 +252,19 @@ impl Queues {
         sends
     }
 
-    /// QPs with something posted that somebody has brought to ERR.
+    /// QPs in ERR that still have work requests.
     pub fn in_error(&self) -> Vec<u32> {
         let in_error = |qpn: &u32| fault::state_of(*qpn) == Some(State::Err);
         self.pairs.keys().copied().filter(in_error).collect()
     }
 
-    /// The completion that was polled last comes once more. False if none was.
+    /// Delivers the last polled completion once more. False if none was polled.
     pub fn repeat(&mut self) -> bool {
         self.ready.extend(self.polled);
         self.polled.is_some()
     }
 
-    /// What was of QPs that are gone is gone.
+    /// Drops the state of QPs that are gone.
     fn forget(&mut self) {
         let gone = |qpn: u32| fault::state_of(qpn).is_none();
         self.pairs.retain(|qpn, _| !gone(*qpn));
@@ -279,42 +281,43 @@ impl fmt::Debug for Script {
 impl Drop for Script {
     fn drop(&mut self) {
         let mut scripts = lock(&SCRIPTS);
-        // Another one may be behind a context at the same address by now.
+        // Another device may be behind a context at the same address by now.
         if scripts.get(&self.context).is_some_and(|device| Arc::ptr_eq(device, &self.device)) {
             scripts.remove(&self.context);
         }
     }
 }
 
-/// The device of this context, if its script is still there.
+/// The device of this context, if its script still exists.
 fn behind(context: *mut ibv_context) -> Option<Arc<Mutex<Scripted>>> {
     lock(&SCRIPTS).get(&context.addr()).cloned()
 }
 
 /// # Safety
-/// As ibv_post_send(3): a live QP, a list that ends, and a place for what was refused.
+/// The contract of ibv_post_send(3): a live QP, a list that ends, and a place for the refused work
+/// request.
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
-    // SAFETY: the caller's word; the parts are those of the work request.
+    // SAFETY: by the contract above; the parts are the work request's own.
     unsafe {
         take((*qp).context, Queue::Sends(qp), wr, bad, |wr| (wr.next, wr.wr_id, wr.send_flags, wr.sg_list, wr.num_sge))
     }
 }
 
 /// # Safety
-/// As ibv_post_recv(3).
+/// The contract of ibv_post_recv(3).
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of ibv_post_recv(3), the QP is live and the list valid.
     unsafe { take((*qp).context, Queue::Recvs(qp), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
 }
 
 /// # Safety
-/// As ibv_post_srq_recv(3).
+/// The contract of ibv_post_srq_recv(3).
 unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of ibv_post_srq_recv(3), the SRQ is live and the list valid.
     unsafe { take((*srq).context, Queue::Shared(srq), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
 }
 
-/// What work requests are posted to.
+/// The queue that work requests are posted to.
 #[derive(Clone, Copy)]
 enum Queue {
     Sends(*mut ibv_qp),
@@ -324,11 +327,11 @@ enum Queue {
 
 const TOLD: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
-/// Next, number, flags, and the parts.
+/// Next pointer, number, flags, scatter/gather list and its length.
 type Parts<W> = (*mut W, u64, u32, *mut ibv_sge, i32);
 
 /// # Safety
-/// The contract of [`post_send`], for a live queue of this context; `parts` says what is in the
+/// The contract of [`post_send`], for a live queue of this context; `parts` reads the fields of the
 /// work request.
 unsafe fn take<W>(
     context: *mut ibv_context,
@@ -338,7 +341,7 @@ unsafe fn take<W>(
     parts: impl Fn(&W) -> Parts<W>,
 ) -> i32 {
     let Some(device) = behind(context) else {
-        // SAFETY: by the contract above, `bad` is a place for what was refused.
+        // SAFETY: by the contract above, `bad` is a place for the refused work request.
         unsafe { *bad = wr };
         return libc::ENODEV;
     };
@@ -370,13 +373,13 @@ unsafe fn take<W>(
     if !refused {
         return 0;
     }
-    // SAFETY: by the contract above, `bad` is a place for what was refused.
+    // SAFETY: by the contract above, `bad` is a place for the refused work request.
     unsafe { *bad = wr };
     queues.refusal
 }
 
 /// # Safety
-/// As ibv_poll_cq(3): a live CQ, and room for `room` completions.
+/// The contract of ibv_poll_cq(3): a live CQ, and space for `room` completions.
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: i32, wc: *mut ibv_wc) -> i32 {
     // SAFETY: the CQ is live.
     let Some(device) = behind(unsafe { (*cq).context }) else { return -1 };

@@ -1,11 +1,11 @@
-//! The transport service types, as verbs number them and as the table of states has them.
+//! The transport service types, with the numbers of verbs and the names of the state table.
 
 use std::fmt;
 
 use rdma_sys::ibv_qp_type;
 use verbline_softnic::qp_table::Transport as TableTransport;
 
-/// Transport service types, of which a QP has one: what it may post depends on it.
+/// The transport service type of a QP. It decides which operations the QP may post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.
@@ -14,8 +14,8 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Whole Ethernet frames, on cards that have it; to create one takes CAP_NET_RAW. It sends and
-    /// receives, and nothing else.
+    /// Whole Ethernet frames, on cards that support them. Creating such a QP takes CAP_NET_RAW. It
+    /// sends and receives, and nothing else.
     RawPacket,
 }
 

@@ -1,5 +1,5 @@
-//! The 64 bits that a work request carries to its completion: whose it is, of what kind, and which
-//! one.
+//! The 64 bits that a work request carries to its completion: the queue's tag, the kind, and the
+//! sequence number.
 //!
 //! ```text
 //!   63          48 47 46 45                                             0
@@ -7,17 +7,17 @@
 //!  │ tag          │kind │ sequence = generation ∥ slot                   │
 //!  └──────────────┴─────┴────────────────────────────────────────────────┘
 //! ```
-//! The low bits of the sequence are the slot, the bits above count its reuse. Sequences are drawn
-//! in blocks from one counter of the process, so that no two work requests have the same one, on
-//! whichever queue they were posted: a completion that is kept too long, handed to another QP, or
-//! left in a CQ by a QP that is gone matches no slot and is found stale. They come round after 2^46
-//! work requests, less a sixteenth for what lies between blocks: 76 days at ten million a second. A
-//! queue takes a block at its first work request, however few it posts, so that they come round
-//! after 63 million queues as well: nine hours of a thousand connections a second, with two each.
+//! The low bits of the sequence are the slot, the bits above count the slot's reuse. Sequences are
+//! drawn in blocks from one counter of the process, so that no two work requests of any queues have
+//! the same one. A completion that is kept too long, handed to another QP, or left in a CQ by a QP
+//! that is gone matches no slot and is found stale. Sequences wrap after 2^46 work requests, less a
+//! sixteenth for the gaps between blocks: 76 days at ten million a second. A queue takes a whole
+//! block at its first work request, so sequences also wrap after 63 million queues: nine hours of a
+//! thousand connections a second, with two queues each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What kind of queue entry a completion is for.
+/// The kind of queue entry that a completion is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WrKind {
@@ -31,18 +31,18 @@ pub enum WrKind {
     SrqRecv = 3,
 }
 
-/// A work request that was posted, by its number: no other of the process has the same. Several
-/// that belong together are several numbers.
+/// The number of a posted work request, unique in the process. Several work requests that belong
+/// together have several numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrNumber(u64);
 
 impl WrNumber {
-    /// The work request that has this `wr_id`, of whichever kind it is.
+    /// The number of the work request with this `wr_id`, of any kind.
     pub(crate) fn of(wr_id: u64) -> WrNumber {
         WrNumber(wr_id & !(3 << KIND_SHIFT))
     }
 
-    /// The `wr_id` that it has if it was posted as this kind.
+    /// The `wr_id` of this number for a work request of this kind.
     pub(crate) fn wr_id(self, kind: WrKind) -> u64 {
         self.0 | kind_bits(kind)
     }
@@ -52,13 +52,14 @@ const SEQUENCE_BITS: u32 = 46;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 const KIND_SHIFT: u32 = SEQUENCE_BITS;
 const TAG_SHIFT: u32 = KIND_SHIFT + 2;
-/// Work requests a block. A queue takes a new block from the shared counter once in as many posts.
+/// Work requests per block. A queue takes a new block from the shared counter once per this number
+/// of posts.
 const BLOCK: u64 = 1 << 20;
-/// From block to block. What lies between two is nobody's: the number behind a queue's last is
-/// never another queue's.
+/// Distance between the starts of two blocks. The numbers in the gap between two blocks are never
+/// used: the number behind a queue's last is never another queue's.
 const STRIDE: u64 = BLOCK + MAX_SLOTS as u64;
 const BLOCKS: u64 = (1 << SEQUENCE_BITS) / STRIDE;
-/// No work request's.
+/// The `wr_id` of no work request.
 pub(crate) const NO_WR_ID: u64 = u64::MAX;
 /// A queue's slots must divide a block, so that the low bits of the sequence go round the slots
 /// without a jump.
@@ -82,12 +83,12 @@ pub(crate) fn tag(wr_id: u64) -> u16 {
 #[inline]
 pub(crate) fn kind(wr_id: u64) -> WrKind {
     let bits = (wr_id >> KIND_SHIFT) as u8 & 3;
-    // SAFETY: the kinds are 0 to 3, all that two bits can be. (A match took 14 instructions where
-    // it was matched on again.)
+    // SAFETY: the kinds are 0 to 3, all values of two bits. (A match took 14 instructions where it
+    // was matched on again.)
     unsafe { std::mem::transmute::<u8, WrKind>(bits) }
 }
 
-/// The bits that a kind sets.
+/// The bits of a kind within a `wr_id`.
 #[inline]
 pub(crate) const fn kind_bits(kind: WrKind) -> u64 {
     (kind as u64) << KIND_SHIFT
@@ -96,13 +97,13 @@ pub(crate) const fn kind_bits(kind: WrKind) -> u64 {
 /// The `wr_id`s of one queue: consecutive within a block, unique in the process.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    /// The next one, tag and kind included.
+    /// The next `wr_id`, tag and kind included.
     next: u64,
-    /// Behind the last of the block.
+    /// The `wr_id` behind the block's last.
     end: u64,
-    /// The block's first.
+    /// The block's first `wr_id`.
     start: u64,
-    /// Where the block before this one ended.
+    /// The end of the used part of the previous block.
     previous_end: u64,
     /// Tag and kind.
     base: u64,
@@ -116,27 +117,26 @@ impl Sequence {
         Sequence { next: base, end: base, start: base, previous_end: base, base }
     }
 
-    /// The next work request's number, if one is reserved. It is taken only by
-    /// [`Sequence::advance`], so that a refused post reuses it. Its low bits are the slot also when
-    /// none is reserved.
+    /// The next work request's number, if one is reserved. Only [`Sequence::advance`] takes it, so
+    /// that a refused post reuses it. Its low bits are the slot even when none is reserved.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether a number can be had without a new block.
+    /// Whether a number is left in the block.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         self.next != self.end
     }
 
-    /// Whether `count` numbers can be had without a new block.
+    /// Whether `count` numbers are left in the block.
     #[inline]
     pub(crate) fn has(&self, count: usize) -> bool {
         count as u64 <= self.end - self.next
     }
 
-    /// How many numbers, at most `want`, can be had before the next block; never 0 unless `want`
+    /// Returns how many numbers, at most `want`, are left before the next block; 0 only if `want`
     /// is.
     #[inline]
     pub(crate) fn reserve(&mut self, want: u32) -> u32 {
@@ -149,14 +149,14 @@ impl Sequence {
     #[cold]
     fn take_block(&mut self) {
         self.previous_end = self.next;
-        // Relaxed: only uniqueness matters, nothing is published by it.
+        // Relaxed: only uniqueness matters; the counter publishes nothing.
         let block = NEXT_BLOCK.fetch_add(1, Ordering::Relaxed) % BLOCKS;
         self.start = self.base | (block * STRIDE);
         (self.next, self.end) = (self.start, self.start + BLOCK);
     }
 
-    /// How many numbers were taken after this one, if it is one of the last `within` that were.
-    /// `within` is less than a block.
+    /// How many numbers were taken after this one; `None` if it is not among the last `within`
+    /// taken. `within` is less than a block.
     #[inline]
     pub(crate) fn age(&self, number: u64, within: u32) -> Option<u32> {
         let in_block = self.next - self.start;
@@ -174,7 +174,7 @@ impl Sequence {
         (age < u64::from(within).saturating_sub(in_block)).then(|| (in_block + age) as u32)
     }
 
-    /// The number that was taken `ago` posts ago; 1 is the last. There were `ago` posts, and `ago`
+    /// The number taken `ago` posts ago; 1 is the last. There were at least `ago` posts, and `ago`
     /// is at most a block.
     pub(crate) fn taken(&self, ago: u32) -> u64 {
         let (ago, in_block) = (u64::from(ago), self.next - self.start);

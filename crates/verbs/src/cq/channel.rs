@@ -1,9 +1,9 @@
-//! A completion channel: where armed CQs say that a completion has come.
+//! A completion channel: the file descriptor on which armed CQs announce completions.
 //!
-//! Its descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event
-//! without blocking and acknowledges them in one call a CQ, before it returns. No event is ever
+//! The descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event
+//! without blocking and acknowledges them, in one call per CQ, before it returns. No event is ever
 //! left unacknowledged, so that destroying a CQ never waits for one. Waiting takes an
-//! [`ArmedCq`](super::ArmedCq): a CQ that was not armed cannot be slept on.
+//! [`ArmedCq`](super::ArmedCq): it is impossible to sleep on a CQ that was not armed.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -17,7 +17,7 @@ use crate::device::context::{Context, ContextInner, set_nonblocking};
 use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 
-/// Why a channel could not be made or read.
+/// Why a channel could not be created or read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ChannelError {
     /// The device or the kernel refused.
@@ -28,7 +28,7 @@ pub enum ChannelError {
     Wait {
         /// The device.
         device: String,
-        /// What poll(2) said.
+        /// The errno of poll(2).
         errno: Errno,
     },
 }
@@ -40,7 +40,7 @@ pub struct CompletionChannel {
 }
 
 impl Context {
-    /// A channel on which CQs deliver their events.
+    /// Creates a channel on which CQs deliver their events.
     pub fn create_comp_channel(&self) -> Result<CompletionChannel, ChannelError> {
         CompletionChannel::create(self)
     }
@@ -56,7 +56,7 @@ impl CompletionChannel {
         Ok(CompletionChannel { inner })
     }
 
-    /// Whether the descriptor became readable before `left` was over or a signal came.
+    /// Whether the descriptor became readable before `left` ran out or a signal came.
     pub(super) fn block(&self, left: Option<Duration>) -> Result<bool, ChannelError> {
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
@@ -99,11 +99,11 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// CQs whose events one acknowledgement round counts together; more of them take another round.
+/// CQs whose events one round of acknowledgements counts together; more CQs take another round.
 const CQS_A_CALL: usize = 16;
 
-/// The events read so far, to be acknowledged in one call a CQ: each call takes a mutex of the CQ.
-/// Dropping acknowledges, so that an error on the way leaves nothing behind.
+/// The events read so far, acknowledged with one call per CQ because each call takes a mutex of the
+/// CQ. Dropping acknowledges them, so that an early error leaves nothing behind.
 struct Acknowledge<'a> {
     provider_of: &'a ChannelInner,
     cqs: [(*mut ibv_cq, u32); CQS_A_CALL],
@@ -125,8 +125,8 @@ impl Acknowledge<'_> {
 
     fn flush(&mut self) {
         for (cq, events) in &self.cqs[..self.len] {
-            // SAFETY: ibv_destroy_cq waits until the events that were read for a CQ are
-            // acknowledged, so that each of these is alive; it is not touched after.
+            // SAFETY: ibv_destroy_cq waits until the events read for a CQ are acknowledged, so that
+            // each of these CQs is alive; it is not touched after.
             unsafe { verb!(self.provider_of.context.provider, ibv_ack_cq_events(*cq, *events)) };
         }
         self.len = 0;
@@ -161,7 +161,7 @@ impl ChannelInner {
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 
-    /// The CQ of the next event, to be acknowledged; `None` when there is none now.
+    /// The CQ of the next event, to be acknowledged; `None` when there is no event now.
     fn next_event(&self) -> Result<Option<*mut ibv_cq>, Errno> {
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is open; both pointers may be written by the call. The descriptor is

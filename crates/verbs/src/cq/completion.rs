@@ -1,7 +1,7 @@
-//! Completions as a CQ gave them: which work request, how it ended, and what came with it.
+//! Completions polled from a CQ: the work request, how it ended, and the data that came with it.
 //!
-//! Every field is read as the integer that it is: a status or an opcode that verbs.h does not name
-//! is kept as its number.
+//! Every field is read as its plain integer: a status or an opcode that verbs.h does not name is
+//! kept as its number.
 
 mod status;
 
@@ -13,62 +13,63 @@ pub use status::{Status, WcOpcode};
 
 use crate::wr_id::{self, WrKind, WrNumber};
 
-/// One completion. The device's own record, read through methods; it cannot be made or copied, only
-/// polled.
+/// One completion. The device's own record, read through methods; it can be polled only, not made
+/// or copied.
 #[repr(transparent)]
 pub struct Completion {
     raw: ibv_wc,
 }
 
 impl Completion {
-    /// The tag of the QP (or SRQ) that it is for: [`crate::QpSpec::tag`].
+    /// The tag of its QP or SRQ: [`crate::QpSpec::tag`].
     #[inline]
     pub fn tag(&self) -> u16 {
         wr_id::tag(self.raw.wr_id)
     }
 
-    /// Which call takes it: [`crate::QueuePair::send_done`], [`crate::QueuePair::recv_done`],
+    /// The kind of work request. It decides which call takes the completion:
+    /// [`crate::QueuePair::send_done`], [`crate::QueuePair::recv_done`],
     /// [`crate::QueuePair::op_done`] or the SRQ's.
     #[inline]
     pub fn kind(&self) -> WrKind {
         wr_id::kind(self.raw.wr_id)
     }
 
-    /// How the work request ended: of any other status than success only the QP and the request are
-    /// known.
+    /// How the work request ended. With any status other than success, only the QP and the request
+    /// are known.
     #[inline]
     pub fn status(&self) -> Status {
         Status::from_raw(self.raw.status)
     }
 
-    /// Whether it succeeded. Of a completion that did not, only tag, kind, status, QP number and
-    /// vendor error mean anything.
+    /// Whether the work request succeeded. If not, only tag, kind, status, QP number and vendor
+    /// error are valid.
     #[inline]
     pub fn is_ok(&self) -> bool {
         self.status().is_success()
     }
 
-    /// Which operation it completes. Of a failed one it says nothing (ibv_poll_cq(3)).
+    /// The completed operation. Undefined for a failed one (ibv_poll_cq(3)).
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode::from_raw(self.raw.opcode)
     }
 
-    /// Bytes received, the 40 of the GRH included on UD; bytes transferred by a READ or an atomic.
-    /// 0 for others.
+    /// Bytes received, including the 40 of the GRH on UD; bytes transferred by a READ or an atomic.
+    /// 0 for other operations.
     #[inline]
     pub fn byte_len(&self) -> u32 {
         if self.is_ok() { self.raw.byte_len } else { 0 }
     }
 
-    /// Whether a receive put its bytes into the buffer that was posted: an RDMA WRITE with
-    /// immediate puts them elsewhere.
+    /// Whether a receive put its bytes into the posted buffer. An RDMA WRITE with immediate puts
+    /// them elsewhere.
     #[inline]
     pub(crate) fn filled_its_buffer(&self) -> bool {
         self.is_ok() && self.raw.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
     }
 
-    /// Whether it is of a receive that succeeded and put its bytes into the buffer that was posted.
+    /// Whether a receive succeeded and put its bytes into the posted buffer.
     #[inline]
     pub(crate) fn brought_a_message(&self) -> bool {
         // One load and one compare: the fields are neighbours.
@@ -76,7 +77,7 @@ impl Completion {
         u64::from(self.raw.status) | u64::from(self.raw.opcode) << 32 == RECEIVED
     }
 
-    /// Its length field, which means something when [`Completion::brought_a_message`].
+    /// The length field, valid when [`Completion::brought_a_message`].
     #[inline]
     pub(crate) fn raw_len(&self) -> usize {
         self.raw.byte_len as usize
@@ -88,7 +89,7 @@ impl Completion {
         self.has(ibv_wc_flags::IBV_WC_WITH_IMM).then(|| u32::from_be(self.imm_or_rkey()))
     }
 
-    /// The key of ours that a SEND with invalidate took away.
+    /// Our key that a SEND with invalidate invalidated.
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<u32> {
         self.has(ibv_wc_flags::IBV_WC_WITH_INV).then(|| self.imm_or_rkey())
@@ -100,31 +101,31 @@ impl Completion {
         self.has(ibv_wc_flags::IBV_WC_GRH)
     }
 
-    /// The number of the local QP whose work request it was.
+    /// The number of the local QP that the work request was posted on.
     #[inline]
     pub fn qp_num(&self) -> u32 {
         self.raw.qp_num
     }
 
-    /// The QP that sent it (UD receives).
+    /// The sender's QP number (UD receives).
     #[inline]
     pub fn src_qp(&self) -> u32 {
         self.raw.src_qp
     }
 
-    /// The LID that sent it (UD receives on InfiniBand).
+    /// The sender's LID (UD receives on InfiniBand).
     #[inline]
     pub fn slid(&self) -> u16 {
         self.raw.slid
     }
 
-    /// The service level that it came with (UD receives).
+    /// The service level of the datagram (UD receives).
     #[inline]
     pub fn service_level(&self) -> u8 {
         self.raw.sl
     }
 
-    /// The vendor's own code of an error, for its support.
+    /// The vendor's own error code, for its support.
     #[inline]
     pub fn vendor_error(&self) -> u32 {
         self.raw.vendor_err
@@ -136,7 +137,7 @@ impl Completion {
         self.raw.wr_id
     }
 
-    /// Which work request it is: what [`crate::QueuePair::last_posted`] gave.
+    /// The work request's number, as returned by [`crate::QueuePair::last_posted`].
     #[inline]
     pub fn number(&self) -> WrNumber {
         WrNumber::of(self.raw.wr_id)
@@ -169,17 +170,17 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// Room for the completions of one poll. Allocated once, reused for every poll.
+/// Space for the completions of one poll. Allocated once, reused for every poll.
 pub struct Completions {
     entries: Box<[Completion]>,
     len: usize,
 }
 
 impl Completions {
-    /// The most that a poll brings: 3 MiB of them.
+    /// The largest capacity: 3 MiB of completions.
     pub const MOST: usize = 1 << 16;
 
-    /// Room for `capacity` completions a poll: at least 1, at most [`Completions::MOST`].
+    /// Allocates space for `capacity` completions: at least 1, at most [`Completions::MOST`].
     pub fn with_capacity(capacity: usize) -> Completions {
         let capacity = capacity.clamp(1, Completions::MOST);
         // SAFETY: ibv_wc is integers only, for which all zeros is a value.
@@ -187,43 +188,43 @@ impl Completions {
         Completions { entries: std::iter::repeat_with(empty).take(capacity).collect(), len: 0 }
     }
 
-    /// What the last poll found, oldest first.
+    /// The completions of the last poll, oldest first.
     #[inline]
     pub fn as_slice(&self) -> &[Completion] {
-        // SAFETY: the length stays within the entries, by the word of who sets it.
+        // SAFETY: the callers of `set_len` keep the length within the entries.
         unsafe { self.entries.get_unchecked(..self.len) }
     }
 
-    /// What the last poll found, oldest first.
+    /// The completions of the last poll, oldest first.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Completion> {
         self.as_slice().iter()
     }
 
-    /// How many the last poll found.
+    /// The number of completions of the last poll.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the last poll found none.
+    /// Whether the last poll found no completions.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many one poll can find.
+    /// The largest number of completions of one poll.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.entries.len()
     }
 
-    /// Forgets what the last poll found.
+    /// Drops the completions of the last poll.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Where a poll writes, and how many.
+    /// The buffer for a poll to write to, and its length.
     #[inline]
     pub(crate) fn as_raw(&mut self) -> (*mut ibv_wc, i32) {
         // `Completion` is a transparent ibv_wc. The capacity was clamped to i32.
@@ -231,7 +232,7 @@ impl Completions {
     }
 
     /// # Safety
-    /// No more than the capacity.
+    /// `len` is at most the capacity.
     #[inline]
     pub(crate) unsafe fn set_len(&mut self, len: usize) {
         debug_assert!(len <= self.entries.len());
@@ -254,7 +255,7 @@ impl fmt::Debug for Completions {
     }
 }
 
-/// A completion that matches nothing the queue has outstanding. It was counted; nothing else
+/// A completion that matches no outstanding work request of the queue. It was counted; nothing else
 /// happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -264,7 +265,7 @@ impl fmt::Debug for Completions {
     wr_id::kind(*.wr_id)
 )]
 pub struct Stale {
-    /// What the completion carried.
+    /// The completion's `wr_id`.
     pub wr_id: u64,
 }
 

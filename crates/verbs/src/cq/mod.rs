@@ -1,7 +1,7 @@
-//! A completion queue: polled in batches by its owner, armed before it is slept on.
+//! A completion queue: its owner polls it in batches, and arms it before sleeping on it.
 //!
 //! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue
-//! alive beyond this handle.
+//! alive after this handle is dropped.
 
 pub(crate) mod channel;
 pub(crate) mod completion;
@@ -19,29 +19,29 @@ use crate::device::context::{Context, ContextInner};
 use crate::device::provider::verb;
 use crate::errno::VerbError;
 
-/// Why a CQ could not be made, resized or armed.
+/// Why a CQ could not be created, resized or armed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CqError {
     /// The device or the kernel refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// A depth that no device takes.
+    /// No device takes this depth.
     #[error(
         "a CQ of {depth_wc} completions: the depth must be 1 to {max}; see DeviceAttr::max_cqe for the device's limit"
     )]
     Depth {
-        /// What was asked.
+        /// The requested depth.
         depth_wc: u32,
-        /// The most that can be asked.
+        /// The largest depth.
         max: u32,
     },
-    /// Armed without a channel to deliver the event to.
+    /// Arming needs a channel to deliver the event to.
     #[error("CQ {id} has no completion channel to sleep on; pass one to create_cq, or ask by request_notify")]
     NoChannel {
         /// The CQ.
         id: u64,
     },
-    /// The channel is of another device.
+    /// The channel belongs to another device.
     #[error("the completion channel is of {channel}, the CQ of {cq}; both must come from one context")]
     ForeignChannel {
         /// The channel's device.
@@ -51,12 +51,12 @@ pub enum CqError {
     },
 }
 
-/// What makes an armed CQ deliver its event.
+/// The completions that make an armed CQ deliver its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
-    /// The next completion.
+    /// The next completion of any kind.
     Next,
-    /// The next that the sender marked as solicited, or that failed.
+    /// The next completion that the sender marked as solicited, or that failed.
     Solicited,
 }
 
@@ -67,10 +67,10 @@ unsafe extern "C" fn no_poll_cq(_: *mut ibv_cq, _: i32, _: *mut ibv_wc) -> i32 {
 }
 
 /// Completions of any number of queue pairs, polled by one thread. Its queue pairs keep it alive
-/// beyond this handle.
+/// after this handle is dropped.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// What `inner` points to, and the verb: looked up once.
+    /// The pointer in `inner` and the poll verb, looked up once.
     raw: NonNull<ibv_cq>,
     poll: PollCq,
     pub(crate) inner: Arc<CqInner>,
@@ -78,18 +78,18 @@ pub struct CompletionQueue {
 }
 
 impl CompletionChannel {
-    /// Ends the armed state: reads and acknowledges every event that is there, without blocking.
-    /// Gives how many there were.
+    /// Ends the armed state: reads and acknowledges all pending events without blocking. Returns
+    /// their number.
     ///
-    /// For those who block in an epoll of their own on the channel (it is an `AsFd`); call it
-    /// whether or not the channel was what woke them.
+    /// For callers that block in an epoll of their own on the channel (it is an `AsFd`). Call it
+    /// even if the channel was not what woke them.
     pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
         armed.disarm();
         self.drain()
     }
 
-    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means
-    /// that the time was over.
+    /// Blocks until an armed CQ has an event or the timeout expires, then takes the events. 0 means
+    /// that the timeout expired.
     ///
     /// Poll every armed CQ between arming and this call: a completion that came before the arm
     /// makes no event.
@@ -109,13 +109,13 @@ impl CompletionChannel {
 }
 
 impl Context {
-    /// A CQ of at least `depth_wc` completions; with a channel it can be armed.
+    /// Creates a CQ of at least `depth_wc` completions. Only a CQ with a channel can be armed.
     pub fn create_cq(&self, depth_wc: u32, channel: Option<&CompletionChannel>) -> Result<CompletionQueue, CqError> {
         CompletionQueue::create(self, depth_wc, channel, 0)
     }
 
-    /// Like [`Context::create_cq`], with its events on the given completion vector: below
-    /// [`Context::completion_vectors`], or it is refused with EINVAL.
+    /// Like [`Context::create_cq`], with its events on the given completion vector. A vector not
+    /// below [`Context::completion_vectors`] is refused with EINVAL.
     pub fn create_cq_on_vector(
         &self,
         depth_wc: u32,
@@ -144,10 +144,10 @@ impl CompletionQueue {
             return Err(CqError::ForeignChannel { channel, cq });
         }
         let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.inner.as_ptr());
-        // Relaxed: only uniqueness matters, nothing is published by it.
+        // Relaxed: only uniqueness matters; the counter publishes nothing.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        // The context pointer is a number that names the CQ in asynchronous events; nobody follows
-        // it.
+        // The context pointer is a number that names the CQ in asynchronous events; it is never
+        // dereferenced.
         let cq_context = std::ptr::without_provenance_mut(id as usize);
         let vector = i32::try_from(vector).unwrap_or(i32::MAX);
         // SAFETY: context and channel are open and of one device; the new CQ holds both.
@@ -162,14 +162,14 @@ impl CompletionQueue {
         Ok(CompletionQueue { raw, poll, inner: Arc::new(inner), poll_errors: 0 })
     }
 
-    /// The same queue, for making QPs on. It must be neither polled nor armed: that is for one
-    /// thread at a time, the owner's.
+    /// A second handle to the same queue, for creating QPs on it. It must be neither polled nor
+    /// armed: only the owner may, on one thread at a time.
     pub(crate) fn unpolled(&self) -> CompletionQueue {
         CompletionQueue { raw: self.raw, poll: no_poll_cq, inner: self.inner.clone(), poll_errors: 0 }
     }
 
-    /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives
-    /// how many. What the last poll left in `completions` is gone.
+    /// Takes the waiting completions, oldest first, at most `completions.capacity()`; returns how
+    /// many. The previous contents of `completions` are dropped.
     ///
     /// When the device refuses (an overrun CQ), nothing is found and
     /// [`CompletionQueue::poll_errors`] grows.
@@ -185,16 +185,16 @@ impl CompletionQueue {
         found
     }
 
-    /// Polls that the device refused. Such a CQ is beyond help: see
+    /// Polls that the device refused. Such a CQ cannot be repaired: see
     /// [`crate::event::AsyncEventKind::CqErr`].
     pub fn poll_errors(&self) -> u64 {
         self.poll_errors
     }
 
-    /// Asks for an event on the channel when a completion comes from now on.
+    /// Requests an event on the channel for the next completion from now on.
     ///
-    /// Poll once more before sleeping: what came before this call makes no event. The returned
-    /// value is the right to sleep, taken by [`CompletionChannel::wait`] or
+    /// Poll once more before sleeping: completions that came before this call make no event. The
+    /// returned value is the right to sleep, taken by [`CompletionChannel::wait`] or
     /// [`CompletionChannel::take_events`]; if the poll found work, give it up with
     /// [`ArmedCq::disarm`]. An event may come all the same, and the next `take_events` takes it.
     ///
@@ -207,8 +207,8 @@ impl CompletionQueue {
         Ok(ArmedCq { cqs: 1 })
     }
 
-    /// Asks for an event when a completion comes from now on (ibv_req_notify_cq), without the right
-    /// to sleep. Every CQ may be asked; one without a channel tells nobody.
+    /// Requests an event for the next completion from now on (ibv_req_notify_cq), without the right
+    /// to sleep. Every CQ accepts the request; one without a channel delivers no event.
     pub fn request_notify(&mut self, notify: Notify) -> Result<(), CqError> {
         // SAFETY: the CQ is alive; `&mut self` keeps arming and polling to one thread.
         let ret = unsafe { rdma_sys::ibv_req_notify_cq(self.inner.as_ptr(), (notify == Notify::Solicited).into()) };
@@ -216,16 +216,16 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Completions that it holds: at least what was asked.
+    /// The CQ's capacity in completions: at least the requested depth.
     pub fn depth_wc(&self) -> u32 {
         // SAFETY: the CQ is alive; the field changes only in `resize`, which takes `&mut self`.
         u32::try_from(unsafe { (*self.inner.as_ptr()).cqe }).unwrap_or(0)
     }
 
-    /// Changes the depth to at least this, keeping the completions that are there
-    /// (ibv_resize_cq(3)); [`CompletionQueue::depth_wc`] says to what. Asked for fewer than are in
-    /// it, a device refuses with EINVAL, and nothing changes, or stays as deep as it was, as the
-    /// software RNIC does. Arming it before has not to be repeated.
+    /// Changes the depth to at least `depth_wc`, keeping the queued completions (ibv_resize_cq(3));
+    /// [`CompletionQueue::depth_wc`] returns the new depth. If more completions are queued than
+    /// `depth_wc`, a device refuses with EINVAL and nothing changes, or keeps its depth, like the
+    /// software RNIC. An earlier arm stays in force.
     pub fn resize(&mut self, depth_wc: u32) -> Result<(), CqError> {
         let depth = check_depth(depth_wc)?;
         // SAFETY: the CQ is alive; `&mut self` keeps polls away meanwhile.
@@ -247,8 +247,7 @@ impl CompletionQueue {
         self.inner.id
     }
 
-    /// What the device says it found is below 0, an error, or more than there is room for, which no
-    /// device does.
+    /// Handles a poll result below 0, an error, or above the capacity, which no device returns.
     #[cold]
     fn poll_failed(&mut self, found: i32, capacity: i32) -> usize {
         if found > capacity {
@@ -286,7 +285,7 @@ fn check_depth(depth_wc: u32) -> Result<i32, CqError> {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// The right to sleep: one or more CQs are armed. Only blocking, or giving it up, uses it.
+/// The right to sleep: one or more CQs are armed. Blocking uses it up; so does giving it up.
 #[must_use = "an armed CQ is either slept on (CompletionChannel::wait, take_events) or disarmed"]
 #[derive(Debug)]
 pub struct ArmedCq {
@@ -294,17 +293,18 @@ pub struct ArmedCq {
 }
 
 impl ArmedCq {
-    /// Both: for a channel with several CQs.
+    /// Combines both, for a channel with several CQs.
     pub fn and(self, other: ArmedCq) -> ArmedCq {
         ArmedCq { cqs: self.cqs + other.cqs }
     }
 
-    /// How many CQs were armed together, each of which was to be polled once more before the wait.
+    /// How many CQs were armed together. Each must be polled once more before the wait.
     pub fn cqs(&self) -> u32 {
         self.cqs
     }
 
-    /// Gives up the right to sleep, because there is work. The device is not told: it cannot be.
+    /// Gives up the right to sleep, because there is work. The device stays armed: verbs have no
+    /// call to disarm it.
     pub fn disarm(self) {}
 }
 

@@ -11,10 +11,10 @@ use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::{PdInner, ProtectionDomain};
 
-/// The QP number that stands for "every member of the group" in a multicast send.
+/// The QP number that addresses every member of the group in a multicast send.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// A path: from which port and GID, to where, how.
+/// A path: the local port and GID, the destination, and the header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhSpec {
     /// The local port.
@@ -37,25 +37,25 @@ pub struct AhSpec {
 }
 
 impl ProtectionDomain {
-    /// An address handle: where UD sends go.
+    /// Creates an address handle, the destination of UD sends.
     pub fn create_ah(&self, spec: &AhSpec) -> Result<AddressHandle, VerbError> {
         AddressHandle::create(&self.inner, spec)
     }
 }
 
 impl AhSpec {
-    /// To a GID, from port 1 and GID index 0, within 64 hops.
+    /// A path to a GID, from port 1 and GID index 0, within 64 hops.
     pub fn to_gid(gid: Gid) -> AhSpec {
         AhSpec { gid: Some(gid), ..AhSpec::default() }
     }
 
-    /// To a peer, by what its [`crate::QueuePair::endpoint`] gave: the GID, from port 1 and GID
+    /// A path to a peer, by the GID of its [`crate::QueuePair::endpoint`], from port 1 and GID
     /// index 0.
     pub fn to_endpoint(peer: &Endpoint) -> AhSpec {
         AhSpec { gid: Some(peer.gid), lid: peer.lid, ..AhSpec::default() }
     }
 
-    /// From a port and a GID index of this side other than port 1 and index 0.
+    /// Starts the path at this local port and GID index instead of port 1 and index 0.
     #[must_use]
     pub fn from_port(self, port: u8, gid_index: u8) -> AhSpec {
         AhSpec { port, gid_index, ..self }
@@ -108,7 +108,7 @@ impl Default for AhSpec {
     }
 }
 
-/// An address handle. Cloning it is cheap and shares it; a QP that sends by it keeps it.
+/// An address handle. Cloning it is cheap and shares it; a QP that sends with it keeps it alive.
 #[derive(Clone, Debug)]
 pub struct AddressHandle {
     pub(crate) inner: Arc<AhInner>,
@@ -128,7 +128,7 @@ impl AddressHandle {
 #[derive(Debug)]
 pub(crate) struct AhInner {
     pub(crate) pd: Arc<PdInner>,
-    /// What it was made from.
+    /// The path it was made from.
     pub(crate) spec: AhSpec,
     raw: NonNull<ibv_ah>,
 }

@@ -8,48 +8,48 @@ use crate::cq::completion::{Completion, Status, WcOpcode};
 use crate::datagram::ah::AhSpec;
 use crate::device::gid::Gid;
 
-/// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean
-/// nothing when none came (InfiniBand Architecture Specification, 11.4.1.2).
+/// Bytes that a UD receive puts before the message: a Global Routing Header, or 40 bytes without
+/// meaning when none came (InfiniBand Architecture Specification, 11.4.1.2).
 pub const GRH_BYTES: usize = 40;
 
-/// Where the IPv4 header is, of datagrams that came by IPv4 (RoCEv2, annex A17): the last 20 of the
+/// Offset of the IPv4 header in datagrams that came by IPv4 (RoCEv2, annex A17): the last 20 of the
 /// 40 bytes.
 const IPV4: usize = 20;
 
-/// The header that a datagram came with: a GRH (InfiniBand Architecture Specification, 8.3), or on
+/// The header of a received datagram: a GRH (InfiniBand Architecture Specification, 8.3), or on
 /// RoCEv2 the IP header in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
-    /// Where it came from.
+    /// The sender's GID.
     pub source: Gid,
-    /// Where it went to: a GID of ours, or a group's.
+    /// The destination: a GID of ours, or a group's.
     pub destination: Gid,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Flow label, 20 bits; 0 of IPv4.
+    /// Flow label, 20 bits; 0 for IPv4.
     pub flow_label: u32,
-    /// Hops that were left.
+    /// Hops that remained.
     pub hop_limit: u8,
 }
 
-/// Why there is no way back.
+/// Why there is no path back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// The completion is of no received message.
+    /// The completion is not of a received message.
     #[error("only a received message can be answered; this completion is {opcode:?}, {status}")]
     NotReceived {
-        /// What it is for.
+        /// The completion's operation.
         opcode: WcOpcode,
-        /// How it ended.
+        /// The completion's status.
         status: Status,
     },
-    /// The packet has no 40 bytes before its data.
+    /// The packet has less than 40 bytes before its data.
     #[error(
         "the packet has {headroom_bytes} bytes before its data, too few for the GRH: ask before anything is put in \
          front, and with the packet of this completion"
     )]
     NoHeader {
-        /// What it has.
+        /// The packet's headroom.
         headroom_bytes: usize,
     },
     /// The 40 bytes are neither form of header.
@@ -58,11 +58,11 @@ pub enum ReplyError {
 }
 
 impl Grh {
-    /// Reads the first 40 bytes of a datagram's receive buffer, which mean something if
-    /// [`Completion::has_grh`] says so; `None` when they are no header.
+    /// Reads the first 40 bytes of a datagram's receive buffer, which are valid if
+    /// [`Completion::has_grh`]; `None` when they are not a header.
     ///
-    /// The two forms are told apart as libibverbs does: of IPv4 the first 20 bytes are undefined,
-    /// so that they may look like the other form, and then the checksum decides.
+    /// The two forms are told apart as in libibverbs. With IPv4 the first 20 bytes are undefined
+    /// and may look like the other form; then the checksum decides.
     pub fn parse(bytes: &[u8; GRH_BYTES]) -> Option<Grh> {
         let (like_grh, like_ipv4) = (bytes[0] >> 4 == 6, bytes[IPV4] == 0x45);
         match (like_grh, like_ipv4) {
@@ -72,8 +72,8 @@ impl Grh {
         }
     }
 
-    /// [`Grh::parse`] of the bytes before the data of a packet that [`crate::QueuePair::recv_done`]
-    /// gave.
+    /// [`Grh::parse`] of the bytes before the data of a packet from
+    /// [`crate::QueuePair::recv_done`].
     pub fn before(packet: &Packet) -> Option<Grh> {
         Grh::parse(packet.headroom_data().last_chunk()?)
     }
@@ -105,13 +105,13 @@ impl Grh {
 }
 
 impl AhSpec {
-    /// To the sender of the message that this completion is of, with its traffic class, flow label
-    /// and service level. The packet is the completion's, unchanged since
-    /// [`crate::QueuePair::recv_done`] gave it: the GRH is read from before its data. The sender's
-    /// QP is [`Completion::src_qp`]; its Q_Key is agreed on otherwise.
+    /// The path to the sender of this completion's message, with the message's traffic class, flow
+    /// label and service level. The packet must be the completion's, unchanged since
+    /// [`crate::QueuePair::recv_done`] returned it: the GRH is read from before its data. The
+    /// sender's QP is [`Completion::src_qp`]; its Q_Key must be agreed on otherwise.
     ///
-    /// From port 1 and GID index 0, as always: [`AhSpec::from_port`] changes that, and
-    /// [`crate::QueuePair::reply_path`] takes the QP's own.
+    /// The path starts at port 1 and GID index 0, the default: [`AhSpec::from_port`] changes that,
+    /// and [`crate::QueuePair::reply_path`] takes the QP's own.
     pub fn reply(completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
         if !completion.brought_a_message() {
             return Err(ReplyError::NotReceived { opcode: completion.opcode(), status: completion.status() });
@@ -129,12 +129,12 @@ impl AhSpec {
     }
 }
 
-/// `LEN` bytes from `at` on, which there are.
+/// `LEN` bytes from `at`, which must lie within `bytes`.
 fn part<const LEN: usize>(bytes: &[u8; GRH_BYTES], at: usize) -> [u8; LEN] {
     std::array::from_fn(|index| bytes[at + index])
 }
 
-/// Whether an IPv4 header and its checksum come to what they must (RFC 1071).
+/// Whether the sum of an IPv4 header with its checksum is correct (RFC 1071).
 fn checksum_is_right(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0;
     let sum: u32 = words.iter().map(|&word| u32::from(u16::from_be_bytes(word))).sum();

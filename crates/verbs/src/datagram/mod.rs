@@ -1,4 +1,4 @@
-//! UD: where datagrams go, and what lies before one that came.
+//! UD: paths of datagrams, and the header before a received one.
 
 pub(crate) mod ah;
 pub(crate) mod grh;

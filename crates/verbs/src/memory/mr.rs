@@ -1,4 +1,4 @@
-//! Memory registration: what a device may reach, and what it says when it may not.
+//! Memory registration: the memory that a device may reach, and its reasons for refusing more.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -22,37 +22,37 @@ pub enum MrError {
     /// The device or the kernel refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// The pool refused: it has an MR already.
+    /// The pool has an MR already.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The device has no such memory.
+    /// The device lacks this kind of memory.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// Others use the registration.
+    /// The registration is shared.
     #[error("{shared_by} clones, slices, windows or posted work requests share this MR; change it when they are gone")]
     Shared {
-        /// How many.
+        /// The number of other users.
         shared_by: usize,
     },
-    /// Another device's PD.
+    /// The PD belongs to another device.
     #[error("the PD belongs to {theirs}, the registration to {ours}; a registration stays on its device")]
     Foreign {
         /// The PD's device.
         theirs: String,
-        /// The registration's.
+        /// The registration's device.
         ours: String,
     },
-    /// The specification wants local write wherever a peer may write (ibv_reg_mr(3)).
+    /// The specification requires local write wherever a peer may write (ibv_reg_mr(3)).
     #[error(
         "access {access:?} lets a peer write but not the local device; add Access::LOCAL_WRITE (ibv_reg_mr(3) wants it)"
     )]
     NeedsLocalWrite {
-        /// What was asked.
+        /// The requested access.
         access: Access,
     },
 }
 
-/// What may be done with registered memory (`enum ibv_access_flags`). Reading it locally is always
+/// Permitted access to registered memory (`enum ibv_access_flags`). Reading it locally is always
 /// allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Access(u32);
@@ -61,8 +61,8 @@ impl ProtectionDomain {
     /// Registers a pool's whole region for local access (receives may write it, sends read it; no
     /// peer ever reaches it).
     ///
-    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. It is
-    /// deregistered when the pool goes, and keeps this PD and the context open until then.
+    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. The MR
+    /// is deregistered when the pool is dropped, and keeps this PD and the context open until then.
     pub fn register_pool(&self, pool: &Pool) -> Result<(), MrError> {
         self.register_pool_with(pool, MrOptions::default())
     }
@@ -87,7 +87,7 @@ impl Access {
     /// Memory windows may be bound to it.
     pub const MW_BIND: Access = Access(ibv_access_flags::IBV_ACCESS_MW_BIND.0);
 
-    /// Whether it has all of `other`.
+    /// Whether it includes all of `other`.
     pub fn contains(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
@@ -128,19 +128,19 @@ impl BitOrAssign for Access {
 /// Options of a registration, all off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrOptions {
-    /// Let the PCIe bus reorder the device's writes (IBV_ACCESS_RELAXED_ORDERING): more bandwidth
-    /// on some machines. A completion still orders what it covers; memory that is polled without
-    /// one must not ask for it. A device that does not know it ignores it.
+    /// Lets the PCIe bus reorder the device's writes (IBV_ACCESS_RELAXED_ORDERING): more bandwidth
+    /// on some machines. A completion still orders the writes that it covers; memory that is polled
+    /// without a completion must not use this option. A device that does not know it ignores it.
     pub relaxed_ordering: bool,
-    /// Leave the memory unpinned, and let the device fault in what it touches
+    /// Leaves the memory unpinned, and lets the device fault in the pages it touches
     /// (IBV_ACCESS_ON_DEMAND): no locked memory is used up, and the first access to a page costs a
-    /// fault, tens of microseconds. Refused where [`crate::attr::DeviceAttr::on_demand`] has it
-    /// not; what each transport may do on such memory stands there as well.
+    /// fault, tens of microseconds. Refused if [`crate::attr::DeviceAttr::on_demand`] is absent,
+    /// which also lists the operations of each transport on such memory.
     pub on_demand: bool,
 }
 
 impl MrOptions {
-    /// As bits beside an [`Access`].
+    /// The options as bits beside an [`Access`].
     fn bits(self) -> u32 {
         let bit = |wanted, flag: ibv_access_flags| if wanted { flag.0 } else { 0 };
         bit(self.relaxed_ordering, ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING)
@@ -165,13 +165,13 @@ pub(crate) struct MrInner {
     options: MrOptions,
 }
 
-/// What a re-registration changes.
+/// The property that a re-registration changes.
 pub(crate) enum Change<'a> {
-    /// What is granted.
+    /// The permitted access.
     Access(Access),
-    /// The PD that it belongs to, on the same device.
+    /// The PD, on the same device.
     Pd(&'a Arc<PdInner>),
-    /// The memory: where it starts, and its length in bytes.
+    /// The memory: its start, and its length in bytes.
     Memory(*mut u8, usize),
 }
 
@@ -188,8 +188,8 @@ impl fmt::Display for Change<'_> {
 /// A re-registration that failed.
 pub(crate) struct NotChanged {
     pub(crate) error: VerbError,
-    /// Whether the registration is what it was; else it is neither one nor the other for certain,
-    /// and may only be dropped.
+    /// Whether the registration is unchanged. If not, its state is uncertain, and it may only be
+    /// dropped.
     pub(crate) as_before: bool,
 }
 
@@ -203,8 +203,8 @@ impl MrInner {
     /// Registers `len` bytes at `addr`.
     ///
     /// # Safety
-    /// The memory stays mapped until the returned value is dropped (or leaked), and other code
-    /// reads or writes it knowing that the device may do what `access` allows.
+    /// The memory stays mapped until the returned value is dropped (or leaked), and other code that
+    /// reads or writes it allows for the device's accesses under `access`.
     pub(crate) unsafe fn register(
         pd: &Arc<PdInner>,
         addr: *mut u8,
@@ -239,7 +239,7 @@ impl MrInner {
         self.raw.as_ptr()
     }
 
-    /// Drops it and says whether the device has let go of the memory.
+    /// Drops the registration and returns whether the device has released the memory.
     pub(crate) fn deregister(self) -> bool {
         let mut this = ManuallyDrop::new(self);
         let gone = this.end();
@@ -251,16 +251,16 @@ impl MrInner {
         gone
     }
 
-    /// Re-registers: changes one thing in place. The keys may be others after that.
+    /// Re-registers: changes one property in place. The keys may change.
     ///
     /// # Safety
-    /// No work request that uses the registration is under way, and the memory's other users know
-    /// what the access allows. New memory stays mapped until the registration is gone, or has been
-    /// changed again, unless the error says that all is as before. The old memory is out of the
+    /// No work request that uses the registration is under way, and the memory's other users allow
+    /// for the new access. New memory stays mapped until the registration is gone or changed again,
+    /// unless the error says that the registration is unchanged. The old memory is out of the
     /// device's reach only after success.
     pub(crate) unsafe fn change(&mut self, change: Change<'_>) -> Result<(), NotChanged> {
         let none = (ptr::null_mut(), ptr::null_mut(), 0, 0);
-        // What does not change must be null or 0 (ibv_rereg_mr(3)).
+        // Unchanged properties must be null or 0 (ibv_rereg_mr(3)).
         let (flag, (pd, addr, len, bits)) = match &change {
             Change::Access(access) => {
                 let bits = access.bits() | self.options.bits();
@@ -295,7 +295,7 @@ impl MrInner {
         })
     }
 
-    /// Deregisters; false when the device would not.
+    /// Deregisters; false when the device refuses.
     fn end(&mut self) -> bool {
         // SAFETY: registered by the same provider; `drop` and `deregister`, the callers, end the
         // value's life.
@@ -332,16 +332,16 @@ unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, option
     }
 }
 
-/// Of a re-registration: `None` when it is done, else whether the registration is what it was. The
-/// value returned is one of `enum ibv_rereg_mr_err_code` (ibv_rereg_mr(3)).
+/// Reads the result of a re-registration: `None` when it is done, else whether the registration is
+/// unchanged. The result is a value of `enum ibv_rereg_mr_err_code` (ibv_rereg_mr(3)).
 fn is_as_before(ret: libc::c_int, errno: Errno) -> Option<bool> {
     match ret {
-        // Of the latter only the fork behaviour of the old memory is not what it should be.
+        // With the second value, only the fork behaviour of the old memory is wrong.
         0 | ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DO_FORK_OLD => None,
         ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT | ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DONT_FORK_NEW => {
             Some(true)
         }
-        // A device that can't do it at all has not begun.
+        // A device that does not support re-registration has not begun.
         _ => Some(matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS)),
     }
 }
@@ -351,7 +351,7 @@ pub(crate) fn register_pool(pd: &Arc<PdInner>, pool: &Pool, options: MrOptions) 
     let region = pool.region();
     let access = Access::LOCAL_WRITE;
     // SAFETY: the pool drops `keep` before it unmaps the region, and leaks it with the region. No
-    // peer may reach the memory; the local device writes it only for posted receives and reads,
+    // peer may reach the memory; the local device writes it only for posted receives and READs,
     // whose packets are in a slot meanwhile.
     let mr = unsafe { MrInner::register(pd, region.as_ptr(), region.len_bytes(), access, options, pool.name())? };
     let lkey = mr.lkey();

@@ -1,4 +1,4 @@
-//! A protection domain: what belongs together. A QP reaches only memory registered on its own PD.
+//! A protection domain. A QP reaches only memory registered on its own PD.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ pub struct ProtectionDomain {
 }
 
 impl Context {
-    /// A protection domain of this device: a queue pair reaches only memory that is registered on
-    /// its own.
+    /// Allocates a protection domain. A queue pair reaches only memory registered on its own.
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
         ProtectionDomain::alloc(self)
     }
@@ -29,12 +28,12 @@ impl ProtectionDomain {
         // SAFETY: the context is open.
         let raw = unsafe { verb!(context.provider(), ibv_alloc_pd(context.inner.as_ptr())) };
         let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_pd", || context.name()))?;
-        // Relaxed: only uniqueness matters, nothing is published by it.
+        // Relaxed: only uniqueness matters; the counter publishes nothing.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Ok(ProtectionDomain { inner: Arc::new(PdInner { context: context.inner.clone(), raw, id }) })
     }
 
-    /// Names this PD among all of the process; never reused.
+    /// Identifies this PD within the process; never reused.
     pub fn id(&self) -> u64 {
         self.inner.id
     }
@@ -42,7 +41,7 @@ impl ProtectionDomain {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// The PD. Freed when the last MR, QP and AH of it is gone.
+/// The PD. Freed when its last MR, QP and AH are gone.
 #[derive(Debug)]
 pub(crate) struct PdInner {
     pub(crate) context: Arc<ContextInner>,
@@ -72,7 +71,7 @@ impl PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        // SAFETY: everything made on the PD holds the Arc of this one, so that nothing is left;
+        // SAFETY: everything created on the PD holds the Arc of this one, so that nothing is left;
         // freed once.
         let ret = unsafe { verb!(self.provider(), ibv_dealloc_pd(self.as_ptr())) };
         if let Some(errno) = self.context.undestroyed(ret) {

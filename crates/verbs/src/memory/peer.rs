@@ -1,8 +1,8 @@
-//! Memory that a peer may read or write, registered.
+//! Registered memory that a peer may read or write.
 //!
-//! There is no `&[u8]` into it: a peer may write at any moment. It is reached by copies and by
-//! atomic loads and stores ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold
-//! a [`PeerSlice`] of it.
+//! There is no `&[u8]` into it: a peer may write at any moment. Access is by copies and by atomic
+//! loads and stores ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold a
+//! [`PeerSlice`] of it.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -23,27 +23,27 @@ pub struct PeerMr {
 
 #[derive(Debug)]
 pub(crate) struct PeerMrInner {
-    /// Gone first: see `drop`.
+    /// Dropped first: see `drop`.
     mr: ManuallyDrop<MrInner>,
     region: ManuallyDrop<PeerRegion>,
-    /// What it may be on as well, since re-registering failed half-way.
+    /// Regions that the registration may also cover since a re-registration failed half-way.
     limbo: Vec<PeerRegion>,
     access: Access,
 }
 
-/// Memory that did not get under a registration.
+/// Memory that did not come under a registration.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotReplaced {
-    /// The memory; `None` when the registration may reach it nevertheless, and keeps it for that.
+    /// The memory; `None` if the registration may still reach it and therefore keeps it.
     pub region: Option<PeerRegion>,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: MrError,
 }
 
-/// Where a peer's memory is, as the peer was told: an address and the key that opens it
-/// ([`Remote::to_bytes`] for a message).
+/// A peer's memory as the peer announced it: an address and its key ([`Remote::to_bytes`] for a
+/// message).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Virtual address at the peer.
@@ -53,7 +53,7 @@ pub struct Remote {
 }
 
 impl ProtectionDomain {
-    /// Registers memory that peers may reach, with what they may do there.
+    /// Registers memory for peers, with their permitted access.
     pub fn register_peer_region(&self, region: PeerRegion, access: Access) -> Result<PeerMr, MrError> {
         PeerMr::register(&self.inner, region, access, MrOptions::default())
     }
@@ -73,7 +73,7 @@ impl Remote {
     /// The length of [`Remote::to_bytes`].
     pub const BYTES: usize = 12;
 
-    /// As it travels in a message: address and key, in network byte order.
+    /// The form in messages: address and key, in network byte order.
     pub fn to_bytes(self) -> [u8; Remote::BYTES] {
         let mut bytes = [0; Remote::BYTES];
         bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
@@ -81,13 +81,13 @@ impl Remote {
         bytes
     }
 
-    /// What [`Remote::to_bytes`] wrote.
+    /// Decodes the bytes of [`Remote::to_bytes`].
     pub fn from_bytes(bytes: [u8; Remote::BYTES]) -> Remote {
         let [addr @ .., a, b, c, d] = bytes;
         Remote { addr: u64::from_be_bytes(addr), rkey: u32::from_be_bytes([a, b, c, d]) }
     }
 
-    /// The same memory, `bytes` further.
+    /// The same memory, `bytes` further on.
     #[must_use]
     pub fn offset(self, bytes: u64) -> Remote {
         Remote { addr: self.addr.wrapping_add(bytes), ..self }
@@ -109,45 +109,45 @@ impl PeerMr {
         Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, limbo: Vec::new(), access }) })
     }
 
-    /// Changes what is granted, in place (ibv_rereg_mr(3)); the keys may change. Refused while a
-    /// clone, a [`PeerSlice`], a window or a posted work request shares the registration.
-    /// EOPNOTSUPP where the device cannot change registrations, which then stay as they are.
+    /// Changes the permitted access in place (ibv_rereg_mr(3)); the keys may change. Refused while
+    /// a clone, a [`PeerSlice`], a window or a posted work request shares the registration. Fails
+    /// with EOPNOTSUPP, and changes nothing, if the device cannot change registrations.
     pub fn set_access(&mut self, access: Access) -> Result<(), MrError> {
         access.check()?;
         let inner = self.exclusive()?;
-        // SAFETY: nobody else has the registration, so that no work request uses it.
+        // SAFETY: the registration has no other user, so that no work request uses it.
         unsafe { inner.mr.change(Change::Access(access)) }.map_err(|not| not.error)?;
         inner.access = access;
         Ok(())
     }
 
-    /// Moves it to another PD of the same device, in place: QPs of that one may use it from then
-    /// on, and those of the old one no more. Refused as [`PeerMr::set_access`] is; the keys may
-    /// change.
+    /// Moves the registration to another PD of the same device, in place: from then on only QPs of
+    /// the new PD may use it. Refused like [`PeerMr::set_access`]; the keys may change.
     pub fn set_pd(&mut self, pd: &ProtectionDomain) -> Result<(), MrError> {
         let inner = self.exclusive()?;
         let (ours, theirs) = (&inner.mr.pd().context, &pd.inner.context);
         if !Arc::ptr_eq(ours, theirs) {
             return Err(MrError::Foreign { theirs: theirs.name.clone(), ours: ours.name.clone() });
         }
-        // SAFETY: nobody else has the registration, so that no work request uses it. It keeps its
+        // SAFETY: the registration has no other user, so that no work request uses it. It keeps its
         // PD alive.
         unsafe { inner.mr.change(Change::Pd(&pd.inner)) }.map_err(|not| not.error)?;
         Ok(())
     }
 
-    /// Puts other memory under the registration, in place, and gives the old back, which nobody
-    /// reaches any more. The peers must be told: addresses are the new memory's, and the keys may
-    /// change. Refused as [`PeerMr::set_access`] is.
+    /// Replaces the memory under the registration, in place, and returns the old memory, which the
+    /// device can no longer reach. Peers must be told: addresses are the new memory's, and the keys
+    /// may change. Refused like [`PeerMr::set_access`].
     pub fn replace_region(&mut self, region: PeerRegion) -> Result<PeerRegion, Box<NotReplaced>> {
         let inner = match self.exclusive() {
             Ok(inner) => inner,
             Err(error) => return Err(NotReplaced { region: Some(region), error }.into()),
         };
         let change = Change::Memory(region.as_ptr(), region.len_bytes());
-        // SAFETY: nobody else has the registration, so that no work request uses it. The new memory
-        // is kept below until the registration is gone, or unless all is as before; the old is kept
-        // unless this succeeds. Both are PeerRegions: only reached by copies and atomics.
+        // SAFETY: the registration has no other user, so that no work request uses it. The new
+        // memory is kept below until the registration is gone, unless the registration is
+        // unchanged; the old is kept unless this succeeds. Both are PeerRegions: only reached by
+        // copies and atomics.
         let changed = unsafe { inner.mr.change(change) };
         inner.settle(region, changed)
     }
@@ -157,7 +157,7 @@ impl PeerMr {
         Arc::get_mut(&mut self.inner).ok_or(MrError::Shared { shared_by })
     }
 
-    /// What to tell a peer so that it can reach the bytes from `offset` on.
+    /// The address and key for a peer to reach the bytes from `offset` on.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: self.inner.addr().wrapping_add(offset), rkey: self.inner.mr.rkey() }
     }
@@ -167,20 +167,20 @@ impl PeerMr {
         self.inner.mr.lkey()
     }
 
-    /// What was granted.
+    /// The permitted access.
     pub fn access(&self) -> Access {
         self.inner.access
     }
 
-    /// Where a part begins, for a work request that is kept along with the region: `None` when it
-    /// leaves that.
+    /// The address of a part, for a work request that is kept along with the region; `None` when
+    /// the part exceeds the region.
     #[inline]
     pub(crate) fn addr_of(&self, span: Span) -> Option<u64> {
         let (addr, len_bytes) = self.span();
         span.is_within(len_bytes).then(|| addr + span.offset())
     }
 
-    /// Its address, and its length, bytes.
+    /// The region's address, and its length in bytes.
     pub(crate) fn span(&self) -> (u64, u64) {
         (self.inner.addr(), self.inner.region.len_bytes() as u64)
     }
@@ -189,7 +189,7 @@ impl PeerMr {
         self.inner.mr.pd()
     }
 
-    /// A part of it for a work request: `None` when it leaves the region.
+    /// A part of the region for a work request; `None` when it exceeds the region.
     pub fn slice(&self, offset: usize, len: u32) -> Option<PeerSlice> {
         let end = offset.checked_add(usize::try_from(len).ok()?)?;
         if end > self.inner.region.len_bytes() {
@@ -199,7 +199,7 @@ impl PeerMr {
         Some(PeerSlice { mr: self.inner.clone(), addr, len_bytes: len.into() })
     }
 
-    /// The same for a window, which may be longer than a message.
+    /// Like [`PeerMr::slice`], for a window, which may be longer than a message.
     pub(crate) fn slice_of(&self, span: Span) -> Option<PeerSlice> {
         let addr = self.addr_of(span)?;
         Some(PeerSlice { mr: self.inner.clone(), addr, len_bytes: span.len_bytes() })
@@ -215,7 +215,8 @@ impl Deref for PeerMr {
 }
 
 impl PeerMrInner {
-    /// Gives the memory that the device has let go of, and keeps what it may reach.
+    /// Returns the memory that the device has released, and keeps the memory that it may still
+    /// reach.
     fn settle(&mut self, region: PeerRegion, changed: Result<(), NotChanged>) -> Result<PeerRegion, Box<NotReplaced>> {
         match changed {
             Ok(()) => Ok(std::mem::replace(&mut *self.region, region)),
@@ -237,19 +238,19 @@ impl Drop for PeerMrInner {
         // SAFETY: taken once, here.
         let (mr, region) = unsafe { (ManuallyDrop::take(&mut self.mr), ManuallyDrop::take(&mut self.region)) };
         if !mr.deregister() {
-            // A peer may still write them.
+            // A peer may still write these regions.
             std::mem::forget((region, std::mem::take(&mut self.limbo)));
         }
     }
 }
 
-/// A part of a [`PeerMr`], for a work request to read from or write to. Keeps the memory registered
-/// and mapped.
+/// A part of a [`PeerMr`] for a work request to read or write. Keeps the memory registered and
+/// mapped.
 #[derive(Clone, Debug)]
 pub struct PeerSlice {
     mr: Arc<PeerMrInner>,
     addr: u64,
-    /// What [`PeerMr::slice`] gave has at most 32 bits; what a window keeps may have more.
+    /// At most 32 bits for [`PeerMr::slice`]; a window's memory may be longer.
     len_bytes: u64,
 }
 
@@ -261,12 +262,12 @@ impl PeerSlice {
         self.len_bytes as u32
     }
 
-    /// The same of a window's memory.
+    /// The length for a window's memory, bytes.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Whether it has no bytes.
+    /// Whether the slice is empty.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }

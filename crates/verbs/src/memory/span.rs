@@ -1,13 +1,13 @@
-//! Where in a region: an offset and a length of 48 bits each.
+//! A part of a region: an offset and a length of 48 bits each.
 //!
-//! 256 TiB are more than an address space has. With the number of a region in front, twelve bytes
-//! that need no more than two bytes' alignment leave a work request that waits in a list as long as
-//! two numbers of 32 bits would: 72 bytes.
+//! 256 TiB are more than an address space has. A span takes twelve bytes with two-byte alignment.
+//! With a region's number in front, a work request that waits in a list is then no larger than with
+//! two 32-bit numbers: 72 bytes.
 
 use std::fmt;
 use std::ops::Range;
 
-/// A part of a region: its first byte, counted from the region's, and its length.
+/// A part of a region: the offset of its first byte, and its length.
 ///
 /// ```
 /// use verbline_verbs::rdma::Span;
@@ -29,10 +29,10 @@ pub struct Span {
 const _: () = assert!(size_of::<Span>() == 12 && align_of::<Span>() == 2);
 
 impl Span {
-    /// No offset and no length is above this.
+    /// The largest offset and the largest length.
     pub const MAX: u64 = (1 << 48) - 1;
 
-    /// `None` if one of them is above [`Span::MAX`].
+    /// Returns `None` if either value is above [`Span::MAX`].
     #[inline]
     pub const fn new(offset: u64, len_bytes: u64) -> Option<Span> {
         if offset > Span::MAX || len_bytes > Span::MAX {
@@ -46,40 +46,40 @@ impl Span {
         })
     }
 
-    /// Where it starts, bytes.
+    /// The offset in bytes.
     #[inline]
     pub const fn offset(self) -> u64 {
         (self.offset_high as u64) << 32 | self.offset_low as u64
     }
 
-    /// How long it is, bytes.
+    /// The length in bytes.
     #[inline]
     pub const fn len_bytes(self) -> u64 {
         (self.len_high as u64) << 32 | self.len_low as u64
     }
 
-    /// Whether it has no bytes.
+    /// Whether the span is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.len_bytes() == 0
     }
 
-    /// Its length, if a message can be so long.
+    /// The length as that of a message; `None` if it exceeds `max_bytes`.
     #[inline]
     pub(crate) fn message_len(self, max_bytes: u32) -> Option<u32> {
         (self.len_high == 0 && self.len_low <= max_bytes).then_some(self.len_low)
     }
 
-    /// Whether it ends within memory of `bytes`.
+    /// Whether the span ends within memory of `bytes`.
     #[inline]
     pub(crate) fn is_within(self, bytes: u64) -> bool {
-        // Two numbers of 48 bits.
+        // The sum of two 48-bit numbers cannot overflow.
         self.offset() + self.len_bytes() <= bytes
     }
 }
 
 impl From<Range<u32>> for Span {
-    /// From a first byte to the last; no bytes if the end is in front of the start.
+    /// The bytes of a range; empty if its end is before its start.
     fn from(bytes: Range<u32>) -> Span {
         let len_low = bytes.end.saturating_sub(bytes.start);
         Span { offset_low: bytes.start, len_low, ..Span::default() }

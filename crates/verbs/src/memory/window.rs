@@ -1,10 +1,9 @@
-//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::rdma::PeerMr), given and taken by
+//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::rdma::PeerMr), granted and revoked by
 //! work requests (ibv_bind_mw(3)).
 //!
-//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a
-//! bind that is under way. One whose bind failed is as it was before it: the device goes by the
-//! handle's key, which the post changed, so the next bind puts it back first (ibv_bind_mw(3),
-//! notes).
+//! A window keeps its bound memory registered and mapped, and a bind in progress keeps the window.
+//! A failed bind leaves the window as it was. The device goes by the handle's key, which the post
+//! changed, so the next bind first restores it (ibv_bind_mw(3), notes).
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,23 +17,23 @@ use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerSlice, Remote};
 
-/// What a window belongs to.
+/// The owner of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowKind {
-    /// To its PD: any QP of it may be used by the peer; binding gives a new key each time.
+    /// The PD: the peer may use any QP of it; every bind gives a new key.
     Type1,
-    /// To the QP that bound it (2B): the key can be invalidated by either side's work requests.
+    /// The QP that bound the window (2B); work requests of either side can invalidate the key.
     Type2,
 }
 
-/// A memory window. Deallocated when it and every bind of it are gone.
+/// A memory window. Deallocated when the window and all its binds are gone.
 #[derive(Debug)]
 pub struct MemoryWindow {
     pub(crate) inner: Arc<WindowInner>,
     kind: WindowKind,
-    /// What the last posted bind gives.
+    /// The memory of the last posted bind, as peers address it.
     remote: Option<Remote>,
-    /// The key of the last bind to memory, whatever came after it.
+    /// The key of the last bind to memory, even if the window was unbound since.
     last_rkey: u32,
     /// Binds posted so far.
     binds: u64,
@@ -49,29 +48,29 @@ pub(crate) struct WindowInner {
 
 #[derive(Debug, Default)]
 struct Bound {
-    /// The memory that peers reach through it, once the last posted bind is done.
+    /// The memory that peers reach through the window, once the last posted bind is done.
     memory: Option<PeerSlice>,
-    /// The earliest bind that failed, and the key that it was to replace, which is in force still.
-    /// Those posted behind it fail too.
+    /// The earliest failed bind, and the key it was to replace, which is still in force. Binds
+    /// posted behind it fail too.
     failed: Option<(u64, u32)>,
-    /// Failures of binds before this one have been put right.
+    /// Failures of binds before this number have been handled.
     settled: u64,
-    /// Set when a bind's end is not known: the QP was reset or dropped before its completion was
+    /// Set when a bind's outcome is unknown: the QP was reset or dropped before its completion was
     /// handed back.
     doubt: Option<Doubt>,
 }
 
-/// What is so if binds whose end is not known were not carried out.
+/// The state of the window if the binds with unknown outcome were not carried out.
 #[derive(Debug)]
 struct Doubt {
-    /// The key in force: where the next bind is refused with the one, the other is right.
+    /// The key in force. If the next bind is refused with one of the two keys, the other is right.
     in_force: u32,
-    /// What the window may be bound to: kept until another bind is known to be done, or the window
-    /// goes.
+    /// Memory that the window may still be bound to. Kept until another bind is known to be done,
+    /// or the window is gone.
     memory: Vec<PeerSlice>,
 }
 
-/// A bind that was posted, until its completion: keeps the window and what it was bound to before.
+/// A posted bind, until its completion. Keeps the window and its previous memory.
 #[derive(Debug)]
 pub(crate) struct PostedBind {
     window: Arc<WindowInner>,
@@ -82,17 +81,17 @@ pub(crate) struct PostedBind {
 }
 
 impl ProtectionDomain {
-    /// A memory window, bound to nothing.
+    /// Allocates a memory window, bound to nothing.
     pub fn alloc_mw(&self, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
         MemoryWindow::alloc(&self.inner, kind)
     }
 }
 
 impl PostedBind {
-    /// Its completion has come.
+    /// Handles the bind's completion.
     pub(crate) fn done(mut self, status: Status) {
         self.is_done = true;
-        // Let go of when the window's lock is free.
+        // Dropped after the window's lock is released.
         let before = self.before.take();
         let mut bound = self.window.bound();
         if status == Status::SUCCESS {
@@ -108,7 +107,7 @@ impl PostedBind {
             }
             bound.failed = Some((self.number, in_force));
             let replaced = std::mem::replace(&mut bound.memory, before);
-            // As `before`: a region whose deregistration may wait is let go of without the lock.
+            // Like `before`: its deregistration may wait, so it is dropped without the lock.
             drop(bound);
             drop(replaced);
         }
@@ -116,15 +115,15 @@ impl PostedBind {
 }
 
 impl Drop for PostedBind {
-    /// Nobody will say whether it was carried out: both may be so.
+    /// The outcome of the bind stays unknown: either key may be in force.
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
         let mut bound = self.window.bound();
         match &mut bound.doubt {
-            // Binds behind it are no more certain, and replace what was never in force if it was
-            // not carried out.
+            // Later binds are just as uncertain: if this one was not carried out, they replace a
+            // key that was never in force.
             Some(doubt) => doubt.memory.extend(self.before.take()),
             None => {
                 let memory = self.before.take().into_iter().collect();
@@ -161,26 +160,26 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// What to tell a peer, once the completion of the last bind has come; `None` before any, or
-    /// after it was bound to nothing.
+    /// The address and key for a peer, valid once the completion of the last bind has come; `None`
+    /// before any bind, or after an unbind.
     pub fn remote(&self) -> Option<Remote> {
         self.remote
     }
 
-    /// The key that the next bind of a type 2 window gives: the same but for the low 8 bits, which
-    /// count up and wrap.
+    /// The key that the next bind of a type 2 window gives: only the low 8 bits differ, which count
+    /// up and wrap.
     pub(crate) fn next_rkey(&self) -> u32 {
         (self.last_rkey & !0xff) | (self.last_rkey.wrapping_add(1) & 0xff)
     }
 
-    /// To be called before a bind is posted: gives the key that it replaces, which the handle has.
+    /// Prepares a bind. Returns the key that the bind replaces, which the handle has.
     pub(crate) fn settle(&mut self) -> u32 {
         let mut bound = self.inner.bound();
         // SAFETY: the window is alive, `&mut self` is its only user, and no post of it is under
         // way.
         let rkey = unsafe { &raw mut (*self.inner.as_ptr()).rkey };
         if let Some((_, in_force)) = bound.failed.take() {
-            // What was posted behind the failed one fails with it, and says so later.
+            // Binds posted behind the failed one fail with it; their completions come later.
             bound.settled = self.binds;
             // SAFETY: the window is alive, and `&mut self` is its only user.
             unsafe { rkey.write(in_force) };
@@ -189,8 +188,7 @@ impl MemoryWindow {
         unsafe { rkey.read() }
     }
 
-    /// Notes that a bind to `slice` was posted, which replaces the key that
-    /// [`MemoryWindow::settle`] gave.
+    /// Records a posted bind to `slice`, which replaces the key from [`MemoryWindow::settle`].
     pub(crate) fn posted(&mut self, slice: PeerSlice, replaces: u32) -> PostedBind {
         let rkey = match self.kind {
             // SAFETY: the window is alive; ibv_bind_mw, which writes the field, has returned.
@@ -198,8 +196,8 @@ impl MemoryWindow {
             WindowKind::Type2 => {
                 let rkey = self.next_rkey();
                 // SAFETY: the window is alive, and `&mut self` is its only user. For type 2 the
-                // program keeps the field: the kernel's provider takes from it which key the next
-                // bind replaces.
+                // program maintains the field: the kernel's provider reads from it the key that the
+                // next bind replaces.
                 unsafe { (*self.inner.as_ptr()).rkey = rkey };
                 rkey
             }
@@ -213,7 +211,7 @@ impl MemoryWindow {
     }
 }
 
-/// What the device is told of the memory to bind to.
+/// The description of a bind's memory for the device.
 pub(crate) fn bind_info(slice: &PeerSlice, access: Access) -> ibv_mw_bind_info {
     ibv_mw_bind_info {
         mr: slice.mr_ptr(),
@@ -229,15 +227,15 @@ impl WindowInner {
     }
 
     fn bound(&self) -> MutexGuard<'_, Bound> {
-        // A panic while it is held leaves nothing half done that anybody reads.
+        // A panic while the lock is held leaves no inconsistent state.
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for WindowInner {
     fn drop(&mut self) {
-        // SAFETY: allocated on the same context; binds under way hold the Arc of this one.
-        // Deallocated once, before `bound` lets its memory go.
+        // SAFETY: allocated on the same context; binds in progress hold the Arc of this one.
+        // Deallocated once, before `bound` drops its memory.
         let ret = unsafe { rdma_sys::ibv_dealloc_mw(self.as_ptr()) };
         if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the memory window would not go");

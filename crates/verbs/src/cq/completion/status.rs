@@ -25,7 +25,7 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// Done.
+    /// Success.
     SUCCESS = 0, "done";
     /// The message does not fit the buffer, or is longer than the port carries.
     LOC_LEN_ERR = 1, "the message is longer than the posted buffer or than the port carries";
@@ -35,19 +35,19 @@ statuses! {
     LOC_EEC_OP_ERR = 3, "local end-to-end context error";
     /// The buffer is not registered, not on this PD, or without the access needed.
     LOC_PROT_ERR = 4, "the local buffer is not registered on this PD, or not for this access";
-    /// Flushed: the QP went to ERR before it was done.
+    /// Flushed: the QP went to ERR before the work request was done.
     WR_FLUSH_ERR = 5, "flushed, because the QP went to ERR";
     /// A memory window could not be bound.
     MW_BIND_ERR = 6, "the memory window could not be bound";
-    /// The peer answered something that the specification does not allow.
+    /// The peer's answer violates the specification.
     BAD_RESP_ERR = 7, "the peer's answer was not a valid one";
-    /// A receive could not be written.
+    /// The receive buffer may not be written.
     LOC_ACCESS_ERR = 8, "the receive buffer may not be written";
     /// The peer found the request invalid.
     REM_INV_REQ_ERR = 9, "the peer found the request invalid (too long, or not enabled there)";
-    /// The peer's memory may not be accessed so.
+    /// The peer's memory may not be accessed in this way.
     REM_ACCESS_ERR = 10, "the peer's R_Key, range or access flags do not allow it";
-    /// The peer could not do it.
+    /// The peer could not carry out the request.
     REM_OP_ERR = 11, "the peer could not carry it out";
     /// No answer after all retries.
     RETRY_EXC_ERR = 12, "no answer after all retries: the peer is gone, or not in RTR";
@@ -67,12 +67,12 @@ statuses! {
     FATAL_ERR = 19, "the device failed";
     /// The answer took too long.
     RESP_TIMEOUT_ERR = 20, "the answer took too long";
-    /// Something else.
+    /// An error that the device does not explain.
     GENERAL_ERR = 21, "an error that the device does not explain";
 }
 
 impl Status {
-    /// The status that verbs.h numbers so.
+    /// The status with this number in verbs.h.
     #[inline]
     pub fn from_raw(raw: u32) -> Status {
         Status(raw)
@@ -83,7 +83,7 @@ impl Status {
         self.text().map_or("UNKNOWN", |(name, _)| name)
     }
 
-    /// The number, as verbs.h has it.
+    /// The number in verbs.h.
     pub fn raw(self) -> u32 {
         self.0
     }
@@ -112,7 +112,8 @@ impl fmt::Debug for Status {
     }
 }
 
-/// What a completion is for (`enum ibv_wc_opcode`). Only meaningful when the status is success.
+/// The operation that a completion is for (`enum ibv_wc_opcode`). Valid only when the status is
+/// success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
     /// A send, with or without immediate data or invalidation.
