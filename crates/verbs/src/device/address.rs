@@ -1,4 +1,4 @@
-//! Software devices that other processes and hosts reach: by an address of this host.
+//! Addresses of software devices, by which other processes and hosts reach them.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::device::provider::Provider;
 /// Why a device gets no address.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It has those of its network interface.
+    /// Kernel devices have the addresses of their network interface.
     #[error("{device} is a kernel device: its addresses are those of its network interface (`ip addr`)")]
     Kernel {
         /// The device.
@@ -23,10 +23,10 @@ pub enum AddressError {
 }
 
 impl Context {
-    /// Gives a software device an address of this host, for as long as this process: other
-    /// processes and hosts reach it there by RoCE v2, and it reaches them. It is one more entry of
-    /// the GID table, whose index this gives. Queue pairs that the device has already don't go by
-    /// it. Other processes of the user may have the same address.
+    /// Gives a software device an address of this host, for the life of this process. Other
+    /// processes and hosts reach the device there by RoCE v2, and it reaches them. The address is a
+    /// new entry of the GID table; its index is returned. Existing queue pairs of the device do not
+    /// use it. Other processes of the user may have the same address.
     pub fn set_address(&self, address: IpAddr) -> Result<u8, AddressError> {
         if self.provider() == Provider::Kernel {
             return Err(AddressError::Kernel { device: self.name().to_owned() });
@@ -35,28 +35,28 @@ impl Context {
         Ok(u8::try_from(wire.gid_index()).unwrap_or(u8::MAX))
     }
 
-    /// The address that [`Context::set_address`] gave to the device.
+    /// The address set by [`Context::set_address`].
     pub fn address(&self) -> Option<IpAddr> {
         let wire = wire::of_device(self.name()).filter(|_| self.provider() == Provider::Soft)?;
         Some(wire.address().ip())
     }
 }
 
-/// What a software device with an address did on the network, since it has it.
+/// Network counters of a software device with an address, since the address was set.
 #[derive(Clone, Debug)]
 pub struct WireCounters {
     /// The device's name.
     pub device: &'static str,
-    /// Its address.
+    /// The device's address.
     pub address: IpAddr,
-    /// What its socket counted.
+    /// Counters of the device's socket.
     pub link: LinkCounters,
-    /// What went otherwise than on a network that loses nothing.
+    /// Incidents that a lossless network would not have.
     pub incidents: Incidents,
 }
 
-/// Of each software device of this process that has an address. Takes no lock: a thread that sends
-/// and receives goes on meanwhile, so that the values are not of one instant.
+/// The counters of each software device of this process with an address. Takes no lock: threads
+/// that send and receive go on meanwhile, so that the values are not of one instant.
 pub fn wire_counters() -> impl Iterator<Item = WireCounters> {
     wire::all().map(|wire| WireCounters {
         device: wire.device_name(),

@@ -1,4 +1,4 @@
-//! Attributes of devices and ports, in the words of verbs.h, without its unions and padding.
+//! Attributes of devices and ports, by the names of verbs.h, without its unions and padding.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::device::gid::Gid;
 /// completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
-    /// Firmware, as the vendor writes it.
+    /// Firmware version, in the vendor's format.
     pub firmware: String,
     /// EUI-64 of the device, host order.
     pub node_guid: u64,
-    /// Vendor, as its IEEE OUI.
+    /// The vendor's IEEE OUI.
     pub vendor_id: u32,
     /// The vendor's part number.
     pub vendor_part_id: u32,
     /// Largest MR, bytes.
     pub max_mr_bytes: u64,
-    /// Page sizes for MRs, a bit each.
+    /// Page sizes for MRs, one bit each.
     pub page_size_cap: u64,
     /// `IBV_DEVICE_*` bits.
     pub capabilities: u32,
@@ -29,7 +29,7 @@ pub struct DeviceAttr {
     pub max_qp: u32,
     /// Depth of one SQ or RQ.
     pub max_qp_wr: u32,
-    /// SGEs a WR.
+    /// SGEs per WR.
     pub max_sge: u32,
     /// CQs.
     pub max_cq: u32,
@@ -39,11 +39,11 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// PDs.
     pub max_pd: u32,
-    /// READs and atomics that a QP serves at once.
+    /// READs and atomics served at once per QP.
     pub max_qp_rd_atomic: u32,
-    /// READs and atomics that a QP starts at once.
+    /// READs and atomics started at once per QP.
     pub max_qp_init_rd_atomic: u32,
-    /// Whether atomics are atomic against other HCAs, or against the CPU as well.
+    /// The reach of atomics: other HCAs only, or the CPU as well.
     pub atomics: AtomicCap,
     /// Memory windows.
     pub max_mw: u32,
@@ -57,20 +57,20 @@ pub struct DeviceAttr {
     pub max_srq: u32,
     /// Depth of one SRQ.
     pub max_srq_wr: u32,
-    /// SGEs a WR of an SRQ.
+    /// SGEs per WR of an SRQ.
     pub max_srq_sge: u32,
     /// Ports, numbered from 1.
     pub ports: u8,
-    /// On-demand paging; nothing where the driver does not say.
+    /// On-demand paging; empty if the driver does not report it.
     pub on_demand: OnDemandCaps,
-    /// Packet pacing; nothing where the driver does not say.
+    /// Packet pacing; empty if the driver does not report it.
     pub rate_limit: RateLimitCaps,
 }
 
 impl DeviceAttr {
     pub(crate) fn from_raw(extended: &ibv_device_attr_ex) -> DeviceAttr {
         let raw = &extended.orig_attr;
-        // C's characters are signed on x86-64, and unsigned on aarch64.
+        // C's `char` is signed on x86-64, and unsigned on aarch64.
         let firmware =
             raw.fw_ver.iter().take_while(|&&byte| byte != 0).flat_map(|byte| byte.to_ne_bytes()).collect::<Vec<u8>>();
         DeviceAttr {
@@ -105,12 +105,12 @@ impl DeviceAttr {
     }
 }
 
-/// verbs.h counts with `int`; a negative one is a driver's mistake and counts as none.
+/// verbs.h counts with `int`; a negative count is a driver's mistake and reads as 0.
 fn count(raw: libc::c_int) -> u32 {
     u32::try_from(raw).unwrap_or(0)
 }
 
-/// How far atomics reach (`enum ibv_atomic_cap`).
+/// The reach of atomics (`enum ibv_atomic_cap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicCap {
     /// None.
@@ -141,7 +141,7 @@ pub struct PortAttr {
     pub state: PortState,
     /// Largest MTU of the port.
     pub max_mtu: Mtu,
-    /// MTU in use: the largest UD message, and what RC and UC segment to.
+    /// MTU in use: the largest UD message, and the segment size of RC and UC.
     pub active_mtu: Mtu,
     /// Length of the GID table.
     pub gid_table_len: u32,
@@ -183,7 +183,7 @@ pub enum PortState {
     Armed,
     /// Carries traffic.
     Active,
-    /// Active, link lost for a moment.
+    /// Active, with the link lost for a moment.
     ActiveDefer,
     /// A value that verbs.h does not name.
     Unknown(u32),
@@ -203,7 +203,7 @@ impl PortState {
     }
 }
 
-/// A path MTU: one of the five of the specification.
+/// A path MTU: one of the five sizes of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Mtu {
     /// 256 B.
@@ -220,12 +220,12 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(self) -> u32 {
         128 << self.to_raw()
     }
 
-    /// The one of that size.
+    /// The MTU of this size.
     pub fn from_bytes(bytes: u32) -> Option<Mtu> {
         [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096].into_iter().find(|mtu| mtu.bytes() == bytes)
     }
@@ -240,7 +240,7 @@ impl Mtu {
         }
     }
 
-    /// A value outside the enumeration is read as the nearest one.
+    /// Reads a value outside the enumeration as the nearest MTU.
     pub(crate) fn from_raw(raw: u32) -> Mtu {
         match raw {
             0 | 1 => Mtu::B256,
@@ -258,7 +258,7 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// What a port is wired to (`IBV_LINK_LAYER_*`).
+/// A port's link layer (`IBV_LINK_LAYER_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// Not reported.
@@ -285,17 +285,17 @@ impl LinkLayer {
 /// An entry of a GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Its place in the table, as QPs and AHs name it.
+    /// Its index in the table, as QPs and AHs name it.
     pub index: u8,
     /// The GID.
     pub gid: Gid,
     /// InfiniBand, RoCE v1 or RoCE v2.
     pub kind: GidKind,
-    /// The network interface behind it; 0 when there is none.
+    /// The network interface behind it; 0 for none.
     pub netdev_index: u32,
 }
 
-/// What protocol a GID speaks (`enum ibv_gid_type`).
+/// The protocol of a GID (`enum ibv_gid_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand.

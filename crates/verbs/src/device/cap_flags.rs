@@ -31,8 +31,8 @@ const NAMES: [(flags, &str); 23] = [
 ];
 
 impl DeviceAttr {
-    /// The capability bits that are set, by their names in verbs.h without `IBV_DEVICE_`. Bits that
-    /// it does not name are left out.
+    /// The names of the set capability bits, as in verbs.h without `IBV_DEVICE_`. Bits without a
+    /// name there are left out.
     pub fn capability_names(&self) -> impl Iterator<Item = &'static str> {
         let set = self.capabilities;
         NAMES.iter().filter(move |(flag, _)| set & flag.0 != 0).map(|(_, name)| *name)

@@ -1,6 +1,6 @@
-//! Capabilities that some devices lack: on-demand paging, rate limits, alternate paths, queues that
-//! can be resized, raw Ethernet. Each is asked of the device's own capabilities before the device
-//! is asked to do it, so that a refusal says which one is lacking instead of EINVAL.
+//! Capabilities that some devices lack: on-demand paging, rate limits, alternate paths, resizable
+//! queues, raw Ethernet. The device's reported capabilities are checked before each use, so that a
+//! refusal names the lacking one instead of EINVAL.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use rdma_sys::ibv_device_cap_flags;
 use crate::device::attr::DeviceAttr;
 use crate::transport::Transport;
 
-/// What not every device has.
+/// A capability that some devices lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
-    /// An alternate path and its migration (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE).
+    /// An alternate path and migration to it (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE).
     AlternatePath,
     /// Queues whose depth changes after creation (IBV_QP_CAP).
     ResizeQueues,
     /// A rate limit for QPs of this transport (IBV_QP_RATE_LIMIT).
     RateLimit(Transport),
-    /// Memory that is paged on demand (IBV_ACCESS_ON_DEMAND).
+    /// Memory paged on demand (IBV_ACCESS_ON_DEMAND).
     OnDemand,
     /// QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET).
     RawPacket,
     /// Block signatures made and checked by the device, and their pipelining (mlx5dv).
     SignatureOffload,
-    /// Queue pairs that stop behind a block that is wrong (mlx5dv).
+    /// Queue pairs that stop behind a bad block (mlx5dv).
     SignaturePipelining,
 }
 
 impl Capability {
-    /// What the device says about it, if it has it not.
+    /// The device's attribute that shows the lack; `None` if the device has the capability.
     fn lacking(self, attr: &DeviceAttr) -> Option<String> {
         let flag = |bit: ibv_device_cap_flags, name: &str| {
             (attr.capabilities & bit.0 == 0).then(|| format!("{name} is not in its device_cap_flags"))
@@ -50,19 +50,19 @@ impl Capability {
             Capability::OnDemand => {
                 (!attr.on_demand.supported).then(|| "IBV_ODP_SUPPORT is not in its odp_caps.general_caps".to_owned())
             }
-            // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only
-            // trying tells.
-            // Nor does any attribute tell of signatures: which device it is does.
+            // Drivers that have such QPs may still report `max_raw_ethy_qp` as 0 (mlx5): only
+            // trying tells. No attribute shows signatures either: they depend on the kind of
+            // device.
             Capability::RawPacket | Capability::SignatureOffload | Capability::SignaturePipelining => None,
         }
     }
 
-    /// An error where the device lacks it.
+    /// Fails if the device lacks the capability.
     pub fn check(self, device: &str, attr: &DeviceAttr) -> Result<(), Lacking> {
         self.lacking(attr).map_or(Ok(()), |says| Err(self.refused(device, says)))
     }
 
-    /// The error, with what tells that it is lacking.
+    /// The error, with the evidence of the lack.
     pub(crate) fn refused(self, device: &str, says: impl Into<String>) -> Lacking {
         Lacking { device: device.to_owned(), capability: self, says: says.into() }
     }
@@ -111,15 +111,15 @@ impl fmt::Display for Capability {
     }
 }
 
-/// A device was asked for what it does not have.
+/// A device lacks a requested capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{device} has no {capability}: {says}; {}", capability.remedy())]
 pub struct Lacking {
     /// The device.
     pub device: String,
-    /// What it lacks.
+    /// The lacking capability.
     pub capability: Capability,
-    /// By what one can tell.
+    /// The evidence.
     pub says: String,
 }
 

@@ -6,19 +6,19 @@ use rdma_sys::{ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_b
 
 use crate::transport::Transport;
 
-/// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`,
+/// On-demand paging: memory that need not be pinned (`struct ibv_odp_caps`,
 /// ibv_query_device_ex(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnDemandCaps {
-    /// IBV_ODP_SUPPORT: memory can be registered so.
+    /// IBV_ODP_SUPPORT: memory can be registered with on-demand paging.
     pub supported: bool,
-    /// IBV_ODP_SUPPORT_IMPLICIT: the whole address space at once, too.
+    /// IBV_ODP_SUPPORT_IMPLICIT: so can the whole address space at once.
     pub implicit: bool,
-    /// What RC may do on such memory.
+    /// Operations of RC on such memory.
     pub rc: OnDemandOps,
-    /// What UC may do.
+    /// Operations of UC.
     pub uc: OnDemandOps,
-    /// What UD may do.
+    /// Operations of UD.
     pub ud: OnDemandOps,
 }
 
@@ -35,7 +35,7 @@ impl OnDemandCaps {
         }
     }
 
-    /// What QPs of this transport may do; raw Ethernet has no word in it.
+    /// The operations of this transport; none for raw Ethernet, which the structure does not list.
     pub fn of(&self, transport: Transport) -> OnDemandOps {
         match transport {
             Transport::Rc => self.rc,
@@ -46,7 +46,7 @@ impl OnDemandCaps {
     }
 }
 
-/// Operations on memory that is paged on demand (`enum ibv_odp_transport_cap_bits`).
+/// Operations on memory paged on demand (`enum ibv_odp_transport_cap_bits`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OnDemandOps(u32);
 
@@ -64,7 +64,7 @@ impl OnDemandOps {
     /// Receives of an SRQ write it.
     pub const SRQ_RECV: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SRQ_RECV.0);
 
-    /// Whether it has all of `other`.
+    /// Whether it includes all of `other`.
     pub fn contains(self, other: OnDemandOps) -> bool {
         self.0 & other.0 == other.0
     }
@@ -77,13 +77,13 @@ impl BitOr for OnDemandOps {
     }
 }
 
-/// Packet pacing: how a QP's rate can be limited (`struct ibv_packet_pacing_caps`,
+/// Packet pacing: possible rate limits of a QP (`struct ibv_packet_pacing_caps`,
 /// ibv_query_device_ex(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitCaps {
     /// Lowest rate, kbit/s.
     pub min_kbit_per_s: u32,
-    /// Highest rate, kbit/s; 0 where there are no limits to set.
+    /// Highest rate, kbit/s; 0 if rates cannot be limited.
     pub max_kbit_per_s: u32,
     transports: u32,
 }

@@ -1,6 +1,6 @@
-//! An opened device: what it can do, its ports, and the objects that are made from it.
+//! An opened device: its capabilities, its ports, and the objects created from it.
 //!
-//! A `Context` is shared: every object made from it keeps it open, so that nothing outlives it.
+//! A `Context` is shared: every object created from it keeps it open, so that nothing outlives it.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
@@ -37,18 +37,19 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// The name that the kernel, or the software RNIC, has for the device, e.g. `mlx5_0`.
+    /// The device's name in the kernel or the software RNIC, e.g. `mlx5_0`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Where the device comes from.
+    /// The provider of the device.
     pub(crate) fn provider(&self) -> Provider {
         self.inner.provider
     }
 
-    /// What the device offers and its limits (ibv_query_device_ex(3); where the driver is too old
-    /// for that, ibv_query_device(3), and what only the former tells counts as not there).
+    /// The device's capabilities and limits (ibv_query_device_ex(3)). If the driver is too old for
+    /// that, ibv_query_device(3) answers, and attributes that only the former reports count as
+    /// absent.
     pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
         // SAFETY: ibv_device_attr_ex is integers only: all zeros is a valid value.
         let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -57,7 +58,7 @@ impl Context {
         if let Some(query) = unsafe { extended!(raw, query_device_ex) } {
             // SAFETY: as above; `attr` may be written by the call, as far as its size says.
             let ret = unsafe { query(raw, std::ptr::null(), &raw mut attr, size_of_val(&attr)) };
-            // Not implemented by this driver: verbs.h asks the old way then, too.
+            // Not implemented by this driver: verbs.h falls back to the old call in this case, too.
             if !Errno::of_return(ret).is_some_and(|errno| matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS)) {
                 VerbError::check("ibv_query_device_ex", ret, || self.name())?;
                 return Ok(DeviceAttr::from_raw(&attr));
@@ -71,7 +72,7 @@ impl Context {
 
     /// The state and the limits of a port; ports count from 1 (ibv_query_port(3)).
     pub fn query_port(&self, port: u8) -> Result<PortAttr, VerbError> {
-        // SAFETY: ibv_port_attr is integers only. Zeroed first: a driver fills what it knows.
+        // SAFETY: ibv_port_attr is integers only. Zeroed first: a driver fills the fields it knows.
         let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
         let raw = self.inner.as_ptr();
         // SAFETY: the context is open; `attr` may be written by the call. rdma-sys keeps the
@@ -117,7 +118,7 @@ impl Context {
         })
     }
 
-    /// Every entry of a port's GID table that is set.
+    /// The entries in use of a port's GID table.
     pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>, VerbError> {
         let mut entries = Vec::new();
         for index in indices(self.query_port(port)?.gid_table_len) {
@@ -143,28 +144,28 @@ impl Context {
         Ok(u16::from_be(pkey))
     }
 
-    /// Whether the device has signature offload; [`Capability::SignatureOffload`] says what to do
-    /// where it has not.
+    /// Whether the device has signature offload; without it, the error is that of
+    /// [`Capability::SignatureOffload`].
     pub fn check_signature_offload(&self) -> Result<(), Lacking> {
         self.inner.offload().map(|_| ())
     }
 
-    /// Completion vectors: how many event cores the device's CQs can be spread over.
+    /// Completion vectors: the number of event cores that the device's CQs can be spread over.
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open; the field is not written after that.
         u32::try_from(unsafe { (*self.inner.as_ptr()).num_comp_vectors }).unwrap_or(0)
     }
 }
 
-/// The open device. Closed when the last object made from it is gone.
+/// The open device. Closed when the last object created from it is gone.
 #[derive(Debug)]
 pub(crate) struct ContextInner {
     pub(crate) provider: Provider,
     raw: NonNull<ibv_context>,
     pub(crate) name: String,
-    /// It has said that it is gone (IBV_EVENT_DEVICE_FATAL).
+    /// The device has announced its removal (IBV_EVENT_DEVICE_FATAL).
     gone: AtomicBool,
-    /// Who carries out signature offload, once somebody has asked.
+    /// The implementation of signature offload, looked up at the first request.
     pub(crate) offload: OnceLock<Result<Offload, Lacking>>,
 }
 
@@ -179,7 +180,7 @@ impl ContextInner {
         self.raw.as_ptr()
     }
 
-    /// Who carries out signature offload on it.
+    /// The device's implementation of signature offload.
     pub(crate) fn offload(&self) -> Result<Offload, Lacking> {
         let found = self.offload.get_or_init(|| {
             // SAFETY: the context is open, and of this provider.
@@ -189,25 +190,25 @@ impl ContextInner {
         found.clone()
     }
 
-    /// The device has said that it is gone.
+    /// Records that the device has announced its removal.
     pub(crate) fn set_gone(&self) {
-        // Relaxed: carries no data; who destroys just before it is seen, tries again.
+        // Relaxed: carries no data. A thread that destroys an object just before it sees the flag
+        // tries again.
         self.gone.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: as in `set_gone`.
+        // Relaxed: like `set_gone`.
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Why a verb that destroys an object did not; `None` if the object is gone.
+    /// The reason why a verb did not destroy an object; `None` if the object is gone.
     ///
-    /// The kernel destroys all that a process has of a device that goes away before it says
-    /// IBV_EVENT_DEVICE_FATAL, and answers EIO to every later request to destroy something: there
-    /// is nothing left, and nobody who would touch its memory. The library keeps a few hundred
-    /// bytes an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
-    /// (ibv_open_device(3)), but not for programs that read events while another thread destroys,
-    /// as we do.
+    /// When a device is removed, the kernel destroys all its objects of a process before it raises
+    /// IBV_EVENT_DEVICE_FATAL, and answers EIO to every later request to destroy one: nothing is
+    /// left, and nothing touches their memory any more. The library then keeps a few hundred bytes
+    /// per object. RDMAV_ALLOW_DISASSOC_DESTROY makes it free them (ibv_open_device(3)), but not
+    /// for programs like ours, which read events while another thread destroys.
     pub(crate) fn undestroyed(&self, ret: libc::c_int) -> Option<Errno> {
         Errno::of_return(ret).filter(|errno| !(errno.raw() == libc::EIO && self.is_gone()))
     }
@@ -230,12 +231,12 @@ impl Drop for ContextInner {
     }
 }
 
-/// Of a table of this length, as far as QPs and AHs can name its entries.
+/// The indices of a table of this length, as far as QPs and AHs can name its entries.
 fn indices(len: u32) -> impl Iterator<Item = u8> {
     (0..=u8::MAX).take_while(move |&index| u32::from(index) < len)
 }
 
-/// Makes reads of a descriptor of the verbs return EAGAIN instead of blocking.
+/// Makes reads of a descriptor of verbs return EAGAIN instead of blocking.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     let nonblocking = |flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);
     rustix::fs::fcntl_getfl(fd).and_then(nonblocking).map_err(|errno| Errno::new(errno.raw_os_error()))?;
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(indices(256).last(), Some(u8::MAX));
     }
 
-    // No device that this suite runs on refuses destruction with EIO; the rule by itself, then.
+    // No device of this suite refuses destruction with EIO, so the rule is tested by itself.
     #[test]
     fn eio_means_destroyed_once_the_device_has_said_that_it_is_gone() {
         let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();

@@ -1,14 +1,14 @@
-//! Asynchronous events: what the device says without being asked (ibv_get_async_event(3)).
+//! Asynchronous events of a device (ibv_get_async_event(3)).
 //!
-//! Each is read without blocking, turned into a value of our own, and acknowledged before it is
-//! handed on: destroying a QP, CQ or SRQ never waits for an event that someone forgot. The event's
-//! type is read as an integer.
+//! Each event is read without blocking, converted to a value of our own, and acknowledged before it
+//! is handed on: destroying a QP, CQ or SRQ never waits for a forgotten event. The event's type is
+//! read as an integer.
 //!
-//! A device that goes away says so in one of two ways. A driver that can part with its users raises
-//! [`AsyncEventKind::DeviceFatal`]: from then on the kernel has nothing of the device any more, and
-//! every verb, those that destroy too, fails with EIO; objects that are dropped after it count as
-//! destroyed. A driver that can't (rdma_rxe) waits until its users have closed it, and tells them
-//! nothing; [`AsyncEvents::is_being_removed`] finds it out.
+//! The removal of a device shows in one of two ways. A driver that can part with its users raises
+//! [`AsyncEventKind::DeviceFatal`]. From then on the kernel holds none of the device's objects, and
+//! every verb fails with EIO, including destruction; objects dropped after the event count as
+//! destroyed. A driver that cannot (rdma_rxe) waits, without notice, until its users have closed
+//! the device; [`AsyncEvents::is_being_removed`] detects that.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::errno::{Errno, VerbError};
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Arc<ContextInner>,
-    /// Where the kernel lists the device for its users (infiniband_verbs in sysfs), if it did at
+    /// The kernel's entry of the device for its users (infiniband_verbs in sysfs), if it existed at
     /// first.
     listed: Option<PathBuf>,
 }
@@ -47,10 +47,10 @@ impl AsyncEvents {
         AsyncEvents { context, listed }
     }
 
-    /// Whether the kernel has begun to remove the device and waits for us: what is there goes on
-    /// working, nobody can open the device again, and the removal (`rdma link del`, or the network
-    /// device's end) is done once everything of the context is dropped. Looks into sysfs; always
-    /// false on the software RNIC, and where there is no sysfs.
+    /// Whether the kernel has begun to remove the device and waits for us. Existing objects go on
+    /// working, but the device cannot be opened again, and the removal (`rdma link del`, or the end
+    /// of the network device) finishes once all objects of the context are dropped. Reads sysfs;
+    /// always false on the software RNIC, and without sysfs.
     pub fn is_being_removed(&self) -> bool {
         self.listed.as_ref().is_some_and(|path| !path.exists())
     }
@@ -60,7 +60,7 @@ impl AsyncEvents {
         self.listed.is_some()
     }
 
-    /// The next event, if there is one.
+    /// The next pending event, if any.
     pub fn try_next(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; `event` may be written by the call. The descriptor is
@@ -70,8 +70,8 @@ impl AsyncEvents {
         match Errno::of_return(ret) {
             None => {}
             Some(errno) if errno.raw() == libc::EAGAIN || errno.raw() == libc::EINTR => return Ok(None),
-            // The kernel's end of the queue is closed, which it is once the device is gone: if the
-            // event that says so was lost for want of memory, this stands for it.
+            // The kernel has closed its end of the queue, as it does once the device is gone. If
+            // the event for that was lost for want of memory, this one replaces it.
             Some(errno) if errno.raw() == libc::EIO && !self.context.is_gone() => {
                 self.context.set_gone();
                 return Ok(Some(AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device }));
@@ -90,20 +90,19 @@ impl AsyncEvents {
     }
 }
 
-/// The device's folder in sysfs that goes first when it is removed, before its users are waited
-/// for.
+/// The device's folder in sysfs that removal deletes first, before it waits for users.
 fn listed_at(context: &ContextInner) -> Option<PathBuf> {
     if context.provider != Provider::Kernel {
         return None;
     }
     // SAFETY: the context is open and keeps its device; `dev_path` is a NUL-terminated string in it
-    // that isn't written after the device was listed (libibverbs/verbs.h).
+    // that is not written after the device was listed (libibverbs/verbs.h).
     let path = unsafe { CStr::from_ptr((&raw const (*(*context.as_ptr()).device).dev_path).cast()) };
     Some(PathBuf::from(OsStr::from_bytes(path.to_bytes()))).filter(|path| path.is_absolute())
 }
 
 impl AsFd for AsyncEvents {
-    /// Readable when there is an event.
+    /// Readable when an event is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.context.async_fd()
     }
@@ -112,13 +111,13 @@ impl AsFd for AsyncEvents {
 /// One asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The kind of event.
     pub kind: AsyncEventKind,
-    /// To what.
+    /// The object concerned.
     pub source: AsyncEventSource,
 }
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEventSource {
     /// A QP, by its number.
@@ -129,7 +128,7 @@ pub enum AsyncEventSource {
     Srq(u64),
     /// A port.
     Port(u8),
-    /// The device as a whole, or something that this crate does not make.
+    /// The device as a whole, or an object that this crate does not create.
     Device,
 }
 
@@ -147,7 +146,7 @@ impl fmt::Display for AsyncEventSource {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $c_name:literal;)*) => {
-        /// What happened (`enum ibv_event_type`). Displayed by its name in verbs.h, e.g.
+        /// The kind of event (`enum ibv_event_type`). Displayed by its name in verbs.h, e.g.
         /// `IBV_EVENT_PORT_ERR`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum AsyncEventKind {
@@ -164,7 +163,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Its name in verbs.h.
+            /// The name in verbs.h.
             pub fn name(self) -> &'static str {
                 match self {
                     $(AsyncEventKind::$name => concat!("IBV_EVENT_", $c_name),)*
@@ -199,7 +198,7 @@ kinds! {
     SqDrained = 5, "SQ_DRAINED";
     /// The connection moved to the alternate path.
     PathMig = 6, "PATH_MIG";
-    /// It could not.
+    /// The connection could not move to the alternate path.
     PathMigErr = 7, "PATH_MIG_ERR";
     /// The device failed.
     DeviceFatal = 8, "DEVICE_FATAL";
@@ -229,8 +228,7 @@ kinds! {
 
 impl AsyncEvent {
     /// # Safety
-    /// `event` was filled by ibv_get_async_event and is not acknowledged yet: what it points to is
-    /// alive.
+    /// `event` was filled by ibv_get_async_event and is not acknowledged yet: its object is alive.
     unsafe fn read(event: *const ibv_async_event) -> AsyncEvent {
         // SAFETY: the type is a 32-bit enum in C; read as an integer, any value is valid. The union
         // is 8 bytes, zeroed before.
@@ -264,8 +262,8 @@ mod tests {
 
     #[test]
     fn events_have_the_names_of_the_header() {
-        // ibv_event_type_str(3) speaks in sentences, so the header itself is the reference:
-        // rdma-sys' constants.
+        // ibv_event_type_str(3) returns sentences, so the reference is the header itself: rdma-sys'
+        // constants.
         use rdma_sys::ibv_event_type as header;
         for (raw, name) in [
             (header::IBV_EVENT_CQ_ERR as u32, "IBV_EVENT_CQ_ERR"),

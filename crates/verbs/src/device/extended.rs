@@ -1,9 +1,9 @@
-//! The extended verbs: those that verbs.h reaches through the table around a context (`struct
+//! The extended verbs, which verbs.h reaches through the table around a context (`struct
 //! verbs_context`).
 //!
-//! An operation is looked for before it is read: the table grows at its front, and `sz` says how
-//! far this library's goes. rdma-sys' own functions for it compare `abi_compat` with 2^32 - 1 where
-//! verbs.h says UINTPTR_MAX, and so never find the table on 64 bit.
+//! Before an operation is read, its presence is checked: the table grows at its front, and `sz` is
+//! the size of this library's table. rdma-sys' own functions for it compare `abi_compat` with 2^32
+//! - 1 instead of verbs.h's UINTPTR_MAX, and so never find the table on 64 bit.
 
 use std::mem::offset_of;
 
@@ -18,7 +18,7 @@ macro_rules! extended {
 }
 pub(crate) use extended;
 
-/// The operation at `offset` of the table. `_its_type` is not called.
+/// The operation at `offset` of the table. `_its_type` is never called.
 ///
 /// # Safety
 /// The context is open, and `offset` is that of the field that `_its_type` names.
@@ -29,8 +29,8 @@ pub(crate) unsafe fn op<F: Copy>(
 ) -> Option<F> {
     // The context is the table's last part.
     let before = |offset| offset_of!(verbs_context, context) - offset;
-    // SAFETY: a context that says so in `abi_compat` is the last part of a table (verbs.h). `sz` is
-    // right before it, and the fields that fit `sz` are there.
+    // SAFETY: a context with this `abi_compat` is the last part of a table (verbs.h). `sz` is right
+    // before it, and the fields that fit `sz` are there.
     unsafe {
         if (*context).abi_compat.addr() != usize::MAX {
             return None;

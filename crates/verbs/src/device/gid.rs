@@ -1,4 +1,4 @@
-//! A GID: 128 bits that name a port or a multicast group (InfiniBand Architecture Specification,
+//! A GID: the 128-bit name of a port or a multicast group (InfiniBand Architecture Specification,
 //! chapter 4; RoCEv2 annex A17).
 
 use std::fmt;
@@ -18,7 +18,7 @@ impl Gid {
         Ipv6Addr::from(self.0)
     }
 
-    /// The IPv4 address that it maps, if it maps one.
+    /// The mapped IPv4 address, if the GID is one.
     pub fn to_ipv4(self) -> Option<Ipv4Addr> {
         self.to_ipv6().to_ipv4_mapped()
     }
@@ -28,7 +28,7 @@ impl Gid {
         self.0 == [0; 16]
     }
 
-    /// Whether it names a group: `ff00::/8`, or an IPv4 multicast address mapped.
+    /// Whether the GID names a group: `ff00::/8`, or a mapped IPv4 multicast address.
     pub fn is_multicast(self) -> bool {
         match self.to_ipv4() {
             Some(address) => address.is_multicast(),
@@ -63,7 +63,7 @@ impl From<Ipv4Addr> for Gid {
 impl FromStr for Gid {
     type Err = std::net::AddrParseError;
 
-    /// Reads `239.1.1.1` and `fe80::1` alike.
+    /// Reads both `239.1.1.1` and `fe80::1`.
     fn from_str(text: &str) -> Result<Gid, Self::Err> {
         match text.parse::<Ipv4Addr>() {
             Ok(address) => Ok(address.into()),
@@ -84,12 +84,12 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// How a peer reaches a QP: what the two sides of a connection exchange.
+/// The address of a QP, which the two sides of a connection exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The QP's number, 24 bits.
     pub qpn: u32,
-    /// The PSN that it starts to send with, 24 bits.
+    /// The QP's first PSN to send, 24 bits.
     pub psn: u32,
     /// Its port's GID.
     pub gid: Gid,

@@ -1,7 +1,6 @@
 //! The devices of this machine: listed by provider, opened by name.
 //!
-//! A machine without RDMA in its kernel has no kernel devices; that is an empty list, not a
-//! failure.
+//! A machine without RDMA in its kernel has an empty list of kernel devices; that is not a failure.
 
 pub(crate) mod address;
 pub(crate) mod attr;
@@ -31,14 +30,14 @@ pub enum DeviceError {
     /// The provider refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// There is no device of that name.
+    /// No device has this name.
     #[error("no {provider} device is named {name:?}; {}", have(.available))]
     NotFound {
-        /// Where it was looked for.
+        /// The provider searched.
         provider: Provider,
-        /// What was asked.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of the provider's devices.
         available: Vec<String>,
     },
 }
@@ -63,21 +62,21 @@ pub struct Device {
 }
 
 // SAFETY: an ibv_device is not written after it was listed, and stays allocated for as long as
-// `_list` does; libibverbs' and softnic's ibv_open_device and ibv_get_device_name may be called
-// from any thread.
+// `_list`; libibverbs' and softnic's ibv_open_device and ibv_get_device_name may be called from any
+// thread.
 unsafe impl Send for Device {}
 // SAFETY: as above; `&Device` only reads.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Lists the devices of a provider, in the order in which it has them. None is no error.
+    /// Lists the devices of a provider, in its order. An empty list is not an error.
     pub fn list(provider: Provider) -> Result<Vec<Device>, DeviceError> {
         let mut count = 0;
         // SAFETY: `count` is a live c_int that the call may write (ibv_get_device_list(3)).
         let raw = unsafe { verb!(provider, ibv_get_device_list(&raw mut count)) };
         let Some(raw) = NonNull::new(raw) else {
             let errno = Errno::last();
-            // No uverbs in this kernel: "no devices", which is what the caller asked about.
+            // No uverbs in this kernel, which means "no devices".
             if errno.raw() == libc::ENOSYS {
                 return Ok(Vec::new());
             }
@@ -91,8 +90,8 @@ impl Device {
         Ok(devices.iter().filter_map(|&raw| NonNull::new(raw)).map(|raw| Device::new(raw, &list)).collect())
     }
 
-    /// Looks for a device, such as `mlx5_0`. The error of a name that is not there lists those that
-    /// are.
+    /// Finds a device by name, such as `mlx5_0`. The error for an unknown name lists the known
+    /// ones.
     pub fn find(provider: Provider, name: &str) -> Result<Device, DeviceError> {
         let devices = Device::list(provider)?;
         let available = devices.iter().map(|device| device.name.clone()).collect();
@@ -103,17 +102,17 @@ impl Device {
         })
     }
 
-    /// Its name, such as `mlx5_0`, `rxe0` or `soft0`.
+    /// The device's name, such as `mlx5_0`, `rxe0` or `soft0`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it comes from.
+    /// The provider of the device.
     pub fn provider(&self) -> Provider {
         self.provider
     }
 
-    /// Opens it (ibv_open_device(3)): what is made on it later keeps the context alive.
+    /// Opens the device (ibv_open_device(3)). Objects created on the context keep it alive.
     pub fn open(&self) -> Result<Context, DeviceError> {
         // SAFETY: `raw` is a device of the list that `self._list` keeps.
         let raw = unsafe { verb!(self.provider, ibv_open_device(self.raw.as_ptr())) };
@@ -135,7 +134,7 @@ struct List {
     raw: NonNull<*mut ibv_device>,
 }
 
-// SAFETY: the list is only read, and freed once, by whichever thread drops it last;
+// SAFETY: the list is only read, and freed once, by the thread that drops it last;
 // ibv_free_device_list may be called from any thread.
 unsafe impl Send for List {}
 // SAFETY: threads that share the list only read it.
@@ -144,7 +143,7 @@ unsafe impl Sync for List {}
 impl Drop for List {
     fn drop(&mut self) {
         // SAFETY: the list came from ibv_get_device_list of the same provider and is freed once; no
-        // Device is left that points into it. Contexts opened from it hold their own reference to
+        // Device that points into it is left. Contexts opened from it hold their own reference to
         // the device.
         unsafe { verb!(self.provider, ibv_free_device_list(self.raw.as_ptr())) };
     }

@@ -1,5 +1,5 @@
 //! The implementation of signature offload on a device: the software RNIC, or libmlx5 for its
-//! cards. Both are called by the names of mlx5dv.
+//! cards. Both are called by mlx5dv's names.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::device::provider::Provider;
 use crate::mlx5::card::Card;
 use crate::mlx5::functions::Functions;
 
-/// Who does.
+/// The implementation.
 #[derive(Clone, Copy)]
 pub(crate) enum Offload {
     Soft,
@@ -28,10 +28,10 @@ impl fmt::Debug for Offload {
 }
 
 impl Offload {
-    /// Who does on this device, or why nobody does.
+    /// The implementation for this device, or the reason why there is none.
     ///
     /// # Safety
-    /// The context is open, and this provider's.
+    /// The context is open, and of this provider.
     pub(crate) unsafe fn of(provider: Provider, context: *mut ibv_context) -> Result<Offload, String> {
         if provider == Provider::Soft {
             return Ok(Offload::Soft);
@@ -86,14 +86,15 @@ impl Offload {
     /// `mlx5dv_create_qp(3)`.
     ///
     /// # Safety
-    /// As `ibv_create_qp(3)`, on this device.
+    /// The contract of `ibv_create_qp(3)`, on this device.
     pub(crate) unsafe fn create_qp(
         self,
         pd: *mut ibv_pd,
         init: &mut ibv_qp_init_attr,
         extras: QpExtras,
     ) -> *mut ibv_qp {
-        // SAFETY: by the contract above, what the attributes name is live, and of this device.
+        // SAFETY: by the contract above, the objects in the attributes are live, and of this
+        // device.
         unsafe {
             match self {
                 Offload::Soft => soft::mlx5dv_create_qp(pd, init, extras),
@@ -102,8 +103,8 @@ impl Offload {
         }
     }
 
-    /// Slots of a send queue that a work request may take: a card makes up to three of one that
-    /// configures a key.
+    /// The most slots of a send queue that one work request takes: a card makes up to three of one
+    /// that configures a key.
     pub(crate) fn slots_a_work_request(self) -> u32 {
         match self {
             Offload::Soft => 1,

@@ -1,4 +1,4 @@
-//! Which implementation of the verbs a context came from, chosen once when a device is opened.
+//! The implementation of verbs behind a context, chosen once when a device is opened.
 //!
 //! Only the control path asks: libibverbs' control verbs follow private pointers that the software
 //! RNIC's contexts lack. The data path goes through `ibv_context.ops` and is the same code for
@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Where a device comes from.
+/// The implementation that a device belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// libibverbs: an RNIC, or the kernel's rdma_rxe.

@@ -1,6 +1,6 @@
 //! Attributes of a QP on its way RESET → INIT → RTR → RTS (ibv_modify_qp(3)).
 //!
-//! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest.
+//! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold the attributes of each step, with defaults.
 //! [`QpAttr`] is the raw form, field by field, for everything else that the state table allows.
 
 use rdma_sys::{ibv_qp_attr, ibv_qp_cap};
@@ -11,7 +11,7 @@ use crate::device::attr::Mtu;
 use crate::device::gid::Endpoint;
 use crate::memory::mr::Access;
 
-/// RESET → INIT: the local port, and what peers may do. From INIT on receives are posted.
+/// RESET → INIT: the local port, and the access of peers. From INIT on receives can be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitSpec {
     /// The local port.
@@ -20,10 +20,10 @@ pub struct InitSpec {
     pub gid_index: u8,
     /// The P_Key's index.
     pub pkey_index: u16,
-    /// What peers may do to this QP's memory (RC and UC): only the MRs and windows that allow it
-    /// too.
+    /// The access of peers to this QP's memory (RC and UC), limited to MRs and windows that allow
+    /// it too.
     pub access: Access,
-    /// What senders must know (UD).
+    /// The Q_Key that senders must know (UD).
     pub qkey: u32,
 }
 
@@ -33,17 +33,17 @@ impl Default for InitSpec {
     }
 }
 
-/// The Q_Key of a UD QP that asks for none: below 2^31, which only privileged programs may exceed.
+/// The default Q_Key of a UD QP: below 2^31, above which only privileged programs may go.
 pub const DEFAULT_QKEY: u32 = 0x5642_4c4e;
 
 /// INIT → RTR: the peer and the path to it. From RTR on the queue pair receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrSpec {
-    /// The peer; `None` for UD and RAW_PACKET, which have none.
+    /// The peer; `None` for UD and RAW_PACKET.
     pub remote: Option<Endpoint>,
     /// Path MTU, at most either port's active MTU.
     pub mtu: Mtu,
-    /// READs and atomics of the peer that this side serves at once (RC).
+    /// The peer's READs and atomics that this side serves at once (RC).
     pub max_dest_rd_atomic: u8,
     /// How long the peer waits after "receiver not ready", in the code of ibv_modify_qp(3): 1 is 10
     /// µs, 12 is 640 µs (RC).
@@ -57,12 +57,12 @@ pub struct RtrSpec {
 }
 
 impl RtrSpec {
-    /// For RC and UC: to this peer.
+    /// Attributes for RC and UC, with this peer.
     pub fn connected(remote: Endpoint) -> RtrSpec {
         RtrSpec { remote: Some(remote), ..RtrSpec::datagram() }
     }
 
-    /// For UD and RAW_PACKET, which have no peer.
+    /// Attributes for UD and RAW_PACKET, without a peer.
     pub fn datagram() -> RtrSpec {
         RtrSpec {
             remote: None,
@@ -75,7 +75,7 @@ impl RtrSpec {
         }
     }
 
-    /// With a path MTU other than 1,024 bytes; both ends need the same.
+    /// Changes the path MTU from 1,024 bytes; both ends need the same.
     #[must_use]
     pub fn mtu(self, mtu: Mtu) -> RtrSpec {
         RtrSpec { mtu, ..self }
@@ -87,20 +87,20 @@ impl RtrSpec {
 pub struct RtsSpec {
     /// How long to wait for an ACK: 4.096 µs × 2^timeout, 0 for ever (RC).
     pub timeout: u8,
-    /// How often to send again after that, 0 to 7 (RC).
+    /// Retries after a missing ACK, 0 to 7 (RC).
     pub retry_cnt: u8,
-    /// How often to send again to a peer that has no receive posted, 0 to 6; 7 is for ever (RC).
+    /// Retries while the peer has no receive posted, 0 to 6; 7 is for ever (RC).
     pub rnr_retry: u8,
-    /// READs and atomics under way at once (RC).
+    /// READs and atomics in progress at once (RC).
     pub max_rd_atomic: u8,
-    /// The most that the QP sends, kbit/s; 0 for no limit, which asks nothing of the device
+    /// The QP's highest send rate, kbit/s; 0 for no limit, which needs no capability
     /// ([`crate::attr::DeviceAttr::rate_limit`]).
     pub rate_limit_kbit_per_s: u32,
 }
 
 impl Default for RtsSpec {
     fn default() -> RtsSpec {
-        // 4.096 µs × 2^14 = 67 ms, seven times: half a second to find a peer gone.
+        // 4.096 µs × 2^14 = 67 ms, seven times: half a second to detect a lost peer.
         RtsSpec { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1, rate_limit_kbit_per_s: 0 }
     }
 }
@@ -112,21 +112,20 @@ pub struct QpCap {
     pub max_send_wr: u32,
     /// Receives outstanding at once.
     pub max_recv_wr: u32,
-    /// SGEs a send.
+    /// SGEs per send.
     pub max_send_sge: u32,
-    /// SGEs a receive.
+    /// SGEs per receive.
     pub max_recv_sge: u32,
-    /// Longest message that goes inline, bytes.
+    /// Longest inline message, bytes.
     pub max_inline_bytes: u32,
 }
 
-/// Every attribute that a QP can be told, in the words of `struct ibv_qp_attr`. Which are looked at
-/// is the mask's business.
+/// All attributes of a QP, by the names of `struct ibv_qp_attr`. The mask selects the valid ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
-    /// The state to go to, or that it is in.
+    /// The state to go to, or the current state.
     pub state: QpState,
-    /// The state that it is assumed to be in.
+    /// The state that the QP is assumed to be in.
     pub cur_state: QpState,
     /// Path MTU.
     pub path_mtu: Mtu,
@@ -140,7 +139,7 @@ pub struct QpAttr {
     pub sq_psn: u32,
     /// The peer's QP number.
     pub dest_qpn: u32,
-    /// What peers may do.
+    /// The access of peers.
     pub access: Access,
     /// The path to the peer.
     pub ah: AhSpec,
@@ -154,9 +153,9 @@ pub struct QpAttr {
     pub en_sqd_async_notify: bool,
     /// Reported: SQD is not reached yet.
     pub sq_draining: bool,
-    /// READs and atomics under way at once, started here.
+    /// READs and atomics in progress at once, started here.
     pub max_rd_atomic: u8,
-    /// READs and atomics under way at once, served here.
+    /// READs and atomics in progress at once, served here.
     pub max_dest_rd_atomic: u8,
     /// RNR NAK timer, coded.
     pub min_rnr_timer: u8,
@@ -214,7 +213,7 @@ impl Default for QpAttr {
 }
 
 impl QpAttr {
-    /// Only a state, for steps that need nothing else.
+    /// A state alone, for steps without other attributes.
     pub fn to_state(state: QpState) -> QpAttr {
         QpAttr { state, ..QpAttr::default() }
     }
@@ -256,7 +255,7 @@ impl QpAttr {
         raw
     }
 
-    /// A state that verbs.h does not name reads as ERR: nothing should be posted to such a QP.
+    /// Reads a state that verbs.h does not name as ERR: nothing should be posted to such a QP.
     pub(crate) fn from_raw(raw: &ibv_qp_attr) -> QpAttr {
         QpAttr {
             state: QpState::from_raw(raw.qp_state).unwrap_or(QpState::Err),

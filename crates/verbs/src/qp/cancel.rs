@@ -1,4 +1,4 @@
-//! Signature pipelining: cancels posted work requests, and tells whether the QP has stopped.
+//! Signature pipelining: cancels posted work requests, and detects whether the QP has stopped.
 
 use verbline_softnic::mlx5dv::mlx5dv_qp_cancel_posted_send_wrs;
 
@@ -11,34 +11,34 @@ use crate::wr::kept::KeptKey;
 use crate::wr_id::{WrKind, WrNumber};
 
 impl QueuePair {
-    /// The work request that was posted last, whichever way, unless all that was posted is known to
-    /// be done: what [`QueuePair::cancel_posted_sends`] takes, and what its completion tells by
-    /// [`Completion::number`](crate::Completion::number).
+    /// The last posted work request of any kind, unless all are known to be done.
+    /// [`QueuePair::cancel_posted_sends`] takes the number; the work request's completion carries
+    /// it ([`Completion::number`](crate::Completion::number)).
     pub fn last_posted(&self) -> Option<WrNumber> {
         self.last_posted_list(1).next()
     }
 
-    /// The last `count` work requests that were posted, newest first, of those that are not known
-    /// to be done: a transaction's, of which all are to be cancelled together.
+    /// The last `count` posted work requests that are not known to be done, newest first: those of
+    /// a transaction, to be cancelled together.
     pub fn last_posted_list(&self, count: u32) -> impl Iterator<Item = WrNumber> + use<'_> {
         (1..=count.min(self.send.outstanding())).map(|ago| WrNumber::of(self.send.taken(ago)))
     }
 
-    /// Whether the device has stopped the send queue: it is in SQD. The state is noted, so that
-    /// [`QueuePair::resume`] is possible.
+    /// Whether the device has stopped the send queue, i.e. the QP is in SQD. The state is recorded,
+    /// so that [`QueuePair::resume`] is possible.
     pub fn is_stopped(&mut self) -> Result<bool, QpError> {
         Ok(self.query(AttrMask::STATE)?.state == QpState::Sqd)
     }
 
-    /// Makes work requests that were posted and not carried out do nothing: they complete as if
-    /// they had been, or are flushed in ERR. A window or a signature key stays what it was before
-    /// one that was to bind or configure it. Gives how many that were; of those that were carried
-    /// out already nothing is taken back. Refused outside SQD, and while what was begun before SQD
-    /// is not finished; EOPNOTSUPP on devices without signature offload, and for a queue pair of
-    /// the software RNIC whose peer is in another process.
+    /// Cancels posted work requests that have not been carried out: they do nothing and complete as
+    /// if they had been carried out, or are flushed in ERR. A cancelled bind or configuration
+    /// leaves the window or signature key as it was. Returns the number of cancelled ones; work
+    /// requests that were already carried out stay so. Refused outside SQD, and while work requests
+    /// begun before SQD are unfinished; EOPNOTSUPP on devices without signature offload, and for a
+    /// queue pair of the software RNIC whose peer is in another process.
     ///
-    /// mlx5dv_qp_cancel_posted_send_wrs(3) cancels all that have one `wr_id`. Here no two have the
-    /// same, so that those that belong together are named one by one.
+    /// mlx5dv_qp_cancel_posted_send_wrs(3) cancels all work requests with one `wr_id`. Here every
+    /// `wr_id` is unique, so work requests that belong together are named one by one.
     pub fn cancel_posted_sends(&mut self, numbers: impl IntoIterator<Item = WrNumber>) -> Result<u32, QpError> {
         let mut cancelled = 0;
         for number in numbers {
@@ -57,7 +57,8 @@ impl QueuePair {
         Ok(attr.state == QpState::Sqd && !attr.sq_draining)
     }
 
-    /// 1, or 0 if no work request that waits has it, or one that was cancelled.
+    /// Returns 1 if it cancelled a waiting work request with this `wr_id`; 0 if none has it, or it
+    /// was cancelled before.
     fn cancel_wr_id(&mut self, wr_id: u64) -> Result<u32, QpError> {
         let call = "mlx5dv_qp_cancel_posted_send_wrs";
         let count = match (&self.keep().extended, self.keep().pd.provider()) {
@@ -70,11 +71,12 @@ impl QueuePair {
         if count > 0 {
             self.send.cancelled(wr_id);
         }
-        // Where the queue is drained, a card says so of one that does nothing already.
+        // If the queue is drained, a card answers EINVAL for a work request that does nothing
+        // already.
         if count == -libc::EINVAL && self.is_held()? {
             return Ok(0);
         }
-        // A card makes several of a work request that configures a key.
+        // A card makes several entries of a work request that configures a key.
         u32::try_from(count.min(1)).map_err(|_| {
             let error = VerbError::new(call, self.describe(), Errno::new(-count));
             if -count == libc::EOPNOTSUPP {
@@ -84,10 +86,10 @@ impl QueuePair {
         })
     }
 
-    /// The device has stopped the send queue, and its completion queue has given nothing since: the
-    /// responses ([`Operation::Respond`](crate::rdma::Operation::Respond)) that wait for bad blocks
-    /// will not go out. `each` is told the key of each, and what was wrong. Gives how many had gone
-    /// out before, which is the device's mistake. Then the queue may go on:
+    /// Cancels responses ([`Operation::Respond`](crate::rdma::Operation::Respond)) that wait for
+    /// bad blocks. Call it when the device has stopped the send queue, and its completion queue has
+    /// given nothing since. `each` receives the key of each fault, and the fault. Returns how many
+    /// responses had gone out before, which is the device's mistake. Then the queue may go on:
     /// [`QueuePair::resume`].
     pub fn cancel_responses(&mut self, mut each: impl FnMut(KeptKey, &BlockFault)) -> Result<u32, QpError> {
         let mut gone = 0;
@@ -95,7 +97,7 @@ impl QueuePair {
             let Some(fault) = self.keep().memory.keys[place].key().check()? else { continue };
             let kept = &mut self.keep_mut().memory.keys[place];
             kept.found(&fault);
-            // One that is not posted yet is refused when it is to be.
+            // A response not posted yet is refused when it is posted.
             if let Some(number) = kept.response() {
                 gone += 1 - self.cancel_wr_id(number)?;
             }

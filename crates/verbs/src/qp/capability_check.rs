@@ -1,5 +1,5 @@
 //! Checks a modification against the device's capabilities first, so that a refusal names the
-//! capability that is lacking.
+//! lacking capability.
 
 use rdma_sys::{ibv_mig_state, ibv_qp_attr};
 
@@ -11,7 +11,7 @@ use crate::qp::attr::AttrMask;
 use crate::qp::{QpError, QueuePair};
 
 impl Context {
-    /// An error where connections can have no alternate path that leaves by this port.
+    /// Fails if connections can have no alternate path that leaves by this port.
     pub fn check_alternate_path(&self, port: u8) -> Result<(), QpError> {
         Capability::AlternatePath.check(self.name(), &self.query_device()?)?;
         if self.inner.provider == Provider::Kernel && self.query_port(port)?.link_layer == LinkLayer::Ethernet {
@@ -25,15 +25,17 @@ impl Context {
 }
 
 impl QueuePair {
-    /// Whether the device has what these attributes need. Those that every device has need no look.
+    /// Checks that the device has the capabilities that these attributes need. Attributes that
+    /// every device supports need no query.
     ///
-    /// Gives the attributes that no row of the state table has and that this device takes: a resize
-    /// of the queues (`IBV_DEVICE_RESIZE_MAX_WR`), and a rate limit of a transport that it paces.
-    /// ibv_modify_qp(3) allows both by the capability alone; the kernel's table has IB_QP_CAP
-    /// nowhere and IB_QP_RATE_LIMIT for RAW_PACKET only, so that its drivers may still refuse.
+    /// Returns the attributes that no row of the state table has and that this device takes: a
+    /// resize of the queues (`IBV_DEVICE_RESIZE_MAX_WR`), and a rate limit of a transport that it
+    /// paces. ibv_modify_qp(3) allows both by the capability alone; the kernel's table has
+    /// IB_QP_CAP nowhere and IB_QP_RATE_LIMIT for RAW_PACKET only, so that its drivers may still
+    /// refuse.
     pub(crate) fn check_offered(&self, attr: &ibv_qp_attr, mask: AttrMask) -> Result<AttrMask, QpError> {
         let has = |bit| mask.contains(bit);
-        // IBV_MIG_MIGRATED is where every QP is.
+        // Every QP is in IBV_MIG_MIGRATED.
         let migrates = has(AttrMask::PATH_MIG_STATE) && attr.path_mig_state != ibv_mig_state::IBV_MIG_MIGRATED;
         let needs = [
             (has(AttrMask::CAP), Capability::ResizeQueues),
@@ -94,7 +96,7 @@ mod tests {
         0
     }
 
-    /// A device that has nothing of all that.
+    /// A device without these capabilities.
     unsafe extern "C" fn bare(
         _: *mut ibv_context,
         _: *const ibv_query_device_ex_input,
@@ -124,7 +126,7 @@ mod tests {
             assert_eq!(qp.modify(&rearm, mask).unwrap_err().to_string(), says);
         }
         assert_eq!(context.check_alternate_path(1).unwrap_err().to_string(), says);
-        // Where every QP is, whatever the device has.
+        // Every QP's state, whatever the device's capabilities.
         qp.modify(&QpAttr::default(), AttrMask::PATH_MIG_STATE).unwrap();
     }
 
@@ -144,8 +146,8 @@ mod tests {
             "QP 0x11 on soft0: a rate limit of 999 kbit/s: the device takes 1000 to 9000, or 0 for no limit"
         );
         assert_eq!(refused(&limited(9001), AttrMask::RATE_LIMIT).matches("kbit/s").count(), 1);
-        // The table has no such transition. The page asks for the capability alone, so that the
-        // word is the device's: the one behind the fake has neither.
+        // The table has no such transition. The page requires the capability alone, so that the
+        // device decides; the one behind the fake lacks both.
         let cap = QpAttr { cap: QpCap { max_send_wr: 8, ..QpCap::default() }, ..QpAttr::default() };
         let asked = [(limited(1000), AttrMask::RATE_LIMIT), (limited(0), AttrMask::RATE_LIMIT), (cap, AttrMask::CAP)];
         for (attr, mask) in asked {
@@ -154,15 +156,14 @@ mod tests {
         }
         let both = refused(&cap, AttrMask::CAP | AttrMask::QKEY);
         assert!(both.contains("INIT -> INIT: not allowed here IBV_QP_QKEY"), "{both}");
-        // The table takes an alternate path on the way to RTR; the device behind the fake has none
-        // after all.
+        // The table takes an alternate path on the way to RTR; the device behind the fake has none.
         let own = RtrSpec::connected(qp.endpoint());
         qp.to_rtr(&own).unwrap();
         let rearm = QpAttr { path_mig_state: 1, ..QpAttr::to_state(QpState::Rts) };
         let rts = AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY;
         let mask = AttrMask::STATE | rts | AttrMask::MAX_QP_RD_ATOMIC | AttrMask::PATH_MIG_STATE;
         assert!(matches!(qp.modify(&rearm, mask), Err(QpError::Verb(error)) if error.errno.raw() == libc::EINVAL));
-        // A limit goes along on the way to RTS; without one nothing is asked.
+        // The step to RTS can carry a limit; without one the device is not asked.
         let paced = RtsSpec { rate_limit_kbit_per_s: 1000, ..RtsSpec::default() };
         let says = qp.to_rts(&paced).unwrap_err().to_string();
         assert!(says.contains("ibv_modify_qp") && says.contains("IBV_QP_RATE_LIMIT"), "{says}");

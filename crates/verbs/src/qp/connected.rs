@@ -17,10 +17,10 @@ use crate::wr::wr_queue::{WorkList, WorksDone};
 use crate::wr_id::WrKind;
 
 impl QueuePair {
-    /// Keeps regions registered and mapped, and makes windows and signature keys, for as long as
-    /// the QP lives: operations name them by numbers, which go on from those of what it keeps
-    /// already. Refused of regions of another PD than the QP's, and of more than 65,535 of a kind;
-    /// on devices without signature offload keys are `EOPNOTSUPP`.
+    /// Keeps regions registered and mapped, and creates windows and signature keys, for the life of
+    /// the QP. Operations name them by numbers, which continue those of the memory kept already.
+    /// Refuses regions of another PD than the QP's, and more than 65,535 of a kind; without
+    /// signature offload, keys fail with `EOPNOTSUPP`.
     pub fn keep_memory(&mut self, spec: &KeepSpec) -> Result<(), QpError> {
         let pd = self.pd();
         if let Some(region) = spec.regions.iter().flatten().find(|region| region.pd().id != pd.inner.id) {
@@ -49,17 +49,16 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What to tell a peer of a window, once the completion of its last bind has come; `None`
-    /// before any.
+    /// The address and key of a window for a peer, valid once the completion of its last bind has
+    /// come; `None` before any bind.
     pub fn window_remote(&self, window: KeptWindow) -> Option<Remote> {
         self.keep().memory.windows.get(usize::from(window.0)).and_then(MemoryWindow::remote)
     }
 
-    /// Takes the completion of a listed work request: `each` is told of the operations that are
-    /// done by it, oldest first. It is called with a number of operations that had no memory to
-    /// give back, or with 1 and the operation's; and with whether the completion is of this
-    /// operation: the others succeeded. The packets of sends go to `freed`, or to their pools when
-    /// it is full.
+    /// Takes the completion of a listed work request. `each` is called for the operations that it
+    /// completes, oldest first: with a number of operations that had no memory to return, or with 1
+    /// and the operation's memory; and with whether the completion is this operation's own (the
+    /// others succeeded). The packets of sends go to `freed`, or to their pools when it is full.
     #[inline]
     pub fn works_done(
         &mut self,
@@ -74,13 +73,13 @@ impl QueuePair {
         done.inspect_err(|_| self.counters.stale += 1)
     }
 
-    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
-    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
-    /// its pool when it was a send that went inline. A QP of UC refuses what it does not carry;
-    /// lists for [`UcQp`](crate::rdma::UcQp) have none of it.
+    /// Posts from the front of the list, in order, as linked lists, until the queue is full or a
+    /// work request is refused, which is then at the front. Posted memory has moved into the QP, or
+    /// back to its pool if it was a send that went inline. A QP of UC refuses work requests that it
+    /// does not carry; lists for [`UcQp`](crate::rdma::UcQp) have none of them.
     ///
-    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
-    /// are [`QueuePair::works_done`]'s.
+    /// The last work request of each call completes, and every `signal_every_wr`-th;
+    /// [`QueuePair::works_done`] takes all these completions.
     #[inline]
     pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
         match self.transport() {

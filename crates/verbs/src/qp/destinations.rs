@@ -11,9 +11,9 @@ use crate::wr::post::DestinationId;
 use crate::wr::send::Destination;
 
 impl QueuePair {
-    /// Sets where UD packets go by default: the first destination, or its replacement. What it
-    /// replaces is let go when nothing is outstanding; else it stays as long as the QP, since a
-    /// posted send may still use it.
+    /// Sets the default destination of UD packets: the first, or its replacement. The replaced one
+    /// is dropped if nothing is outstanding; else it stays for the life of the QP, since a posted
+    /// send may still use it.
     pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
         let id = usize::from(self.add_destination(ah, qpn, qkey)?.0);
         self.send.destinations.swap(0, id);
@@ -23,9 +23,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Adds where UD packets may go, for [`crate::SendOptions::destination`]. Destinations stay as
-    /// long as the QP: a posted send may still use one. [`crate::datagram::MULTICAST_QPN`] is the
-    /// QP number of a group.
+    /// Adds a destination of UD packets, for [`crate::SendOptions::destination`]. Destinations stay
+    /// for the life of the QP: a posted send may still use one. [`crate::datagram::MULTICAST_QPN`]
+    /// is the QP number of a group.
     pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
         self.check_destination(ah)?;
         let id = u16::try_from(self.send.destinations.len())
@@ -34,15 +34,15 @@ impl QueuePair {
         Ok(DestinationId(id))
     }
 
-    /// Makes room for this many more destinations, and for as many address handles that are
-    /// replaced and may still be used: adding and replacing them allocates nothing.
+    /// Reserves space for this many more destinations, and for as many replaced address handles
+    /// still in use: adding and replacing them then allocates nothing.
     pub fn reserve_destinations(&mut self, more: usize) {
         self.send.reserve_destinations(more);
     }
 
-    /// Puts another address in the place of a destination, for those who keep a bounded number of
-    /// them. The one that was there stays until no posted send uses it:
-    /// [`QueuePair::take_replaced`]. Refused if there is no such destination.
+    /// Replaces a destination, for callers that keep a bounded number of them. The old address
+    /// handle stays until no posted send uses it: [`QueuePair::take_replaced`]. Refused if there is
+    /// no such destination.
     pub fn replace_destination(
         &mut self,
         id: DestinationId,
@@ -59,14 +59,14 @@ impl QueuePair {
         Ok(())
     }
 
-    /// How many address handles were replaced and not taken back: a send is known to be done by a
-    /// completion only, its own or a later one.
+    /// The number of replaced address handles not taken back. Only a completion shows that a send
+    /// is done: its own or a later one.
     pub fn replaced(&self) -> usize {
         self.send.replaced.len()
     }
 
-    /// An address handle that was replaced and that no posted send uses any more. Dropping the last
-    /// of its clones destroys it, which on kernel devices is a system call.
+    /// Takes a replaced address handle that no posted send uses any more. Dropping its last clone
+    /// destroys it, which on kernel devices is a system call.
     pub fn take_replaced(&mut self) -> Option<AddressHandle> {
         self.send.take_replaced()
     }
@@ -80,9 +80,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The path back to the sender of the message that this completion is of: [`AhSpec::reply`],
-    /// from the port and GID that the QP has from INIT on. With [`Completion::src_qp`] and the
-    /// sender's Q_Key it makes a destination:
+    /// The path back to the sender of this completion's message: [`AhSpec::reply`], from the port
+    /// and GID that the QP has from INIT on. Together with [`Completion::src_qp`] and the sender's
+    /// Q_Key it makes a destination:
     ///
     /// ```no_run
     /// # use verbline_verbs::{Completion, QueuePair, datagram::{DEFAULT_QKEY, DestinationId}};
@@ -94,8 +94,8 @@ impl QueuePair {
     /// # }
     /// ```
     ///
-    /// Destinations stay as long as the QP, so a caller that answers a peer often keeps what
-    /// `add_destination` gave.
+    /// Destinations stay for the life of the QP, so a caller that answers a peer often keeps the
+    /// result of `add_destination`.
     pub fn reply_path(&self, completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
         Ok(AhSpec::reply(completion, packet)?.from_port(self.local.port, self.local.gid_index))
     }

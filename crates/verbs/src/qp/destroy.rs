@@ -1,4 +1,4 @@
-//! Letting go of a QP: every packet comes back, or is never freed.
+//! Destruction of a QP: every packet comes back, or is never freed.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use crate::errno::Errno;
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.detach_all();
-        // Stops the device before it is asked to let go; destroying works from any state, so a
-        // refusal does not matter.
+        // Stops the device before destruction. Destroying works from any state, so a refusal does
+        // not matter.
         let _ = self.to_err();
         match self.destroy() {
             Ok(()) => {
@@ -31,10 +31,10 @@ impl Drop for QueuePair {
 }
 
 impl QueuePair {
-    /// Destroys the QP, trying again for a while. Gives why the device would not, if it would not.
+    /// Destroys the QP, retrying for a while. Returns the errno if the device keeps refusing.
     fn destroy(&mut self) -> Result<(), Errno> {
         let provider = self.keep.pd.provider();
-        // None: later than any clock goes, so it tries for ever.
+        // `None`: the deadline is later than any clock goes, so it retries for ever.
         let deadline = Instant::now().checked_add(self.destroy_timeout);
         loop {
             // SAFETY: the QP is live; this is its end if the call succeeds.
@@ -47,10 +47,11 @@ impl QueuePair {
         }
     }
 
-    /// The device may still write the packets: they, and what the QP stands on, are never freed.
+    /// The device may still write the packets: they, and the objects that the QP keeps, are never
+    /// freed.
     #[cold]
     fn leak(&mut self, errno: Errno) {
-        // Relaxed: a count for people.
+        // Relaxed: a counter for people.
         LEAKED.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             qpn = self.qpn(),
@@ -65,7 +66,7 @@ impl QueuePair {
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// QPs of this process that a device would not let go of. Each one's packets, and so their pools,
+/// QPs of this process that a device refused to destroy. Each one's packets, and so their pools,
 /// are never freed.
 pub fn leaked_queue_pairs() -> u64 {
     LEAKED.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Why a QP could not be made, changed or used so.
+//! Why a QP could not be created, changed or used.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::errno::VerbError;
 use crate::signature::SignatureError;
 use crate::transport::Transport;
 
-/// Why a QP could not be made, changed or used so.
+/// Why a QP could not be created, changed or used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QpError {
     /// The device or the kernel refused.
@@ -21,13 +21,13 @@ pub enum QpError {
         qpn: u32,
         /// Its device.
         device: String,
-        /// What the table says.
+        /// The table's reason.
         refusal: verbline_softnic::qp_table::Refusal,
     },
-    /// The device has not what was asked of it.
+    /// The device lacks a requested capability.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// A signature key can't be checked.
+    /// A signature key that signs no blocks cannot be checked.
     #[error("a signature key made without KeySpec::signs_blocks says nothing of blocks: {0:#x}")]
     SignsNothing(u32),
     /// An attribute that cannot be set here.
@@ -37,7 +37,7 @@ pub enum QpError {
         qpn: u32,
         /// Its device.
         device: String,
-        /// Which, and why.
+        /// The attribute, and the reason.
         what: String,
     },
     /// The network interface under the device could not join a multicast group.
@@ -51,27 +51,27 @@ pub enum QpError {
         local: Gid,
         /// The group.
         group: Gid,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Arc<std::io::Error>,
     },
-    /// More scatter/gather entries a work request than the device takes.
+    /// More scatter/gather entries per work request than the device takes.
     #[error("{what} of {asked}: {device} takes at most {max} entries a work request (DeviceAttr::max_sge)")]
     Sges {
-        /// Which limit.
+        /// The exceeded limit.
         what: &'static str,
-        /// What was asked.
+        /// The requested number.
         asked: u32,
         /// The device's limit.
         max: u32,
         /// The device.
         device: String,
     },
-    /// A depth beyond what a queue here can have.
+    /// A depth beyond the limit of a queue here.
     #[error("{what} of {asked} work requests; at most {max} fit a queue")]
     Depth {
-        /// Which depth.
+        /// The depth's name.
         what: &'static str,
-        /// What was asked.
+        /// The requested depth.
         asked: u32,
         /// The limit.
         max: u32,
@@ -79,11 +79,11 @@ pub enum QpError {
     /// An object of another device or PD.
     #[error("the {what} belongs to {theirs}, the QP to {ours}; make both from the same one")]
     Foreign {
-        /// What kind of object.
+        /// The kind of object.
         what: &'static str,
-        /// Where it belongs.
+        /// The object's device or PD.
         theirs: String,
-        /// Where the QP belongs.
+        /// The QP's device or PD.
         ours: String,
     },
     /// A typed handle of another transport.
@@ -91,32 +91,32 @@ pub enum QpError {
     NotTransport {
         /// The QP.
         qpn: u32,
-        /// What it is.
+        /// The QP's transport.
         is: Transport,
-        /// What was asked for.
+        /// The handle's transport.
         asked: Transport,
     },
-    /// An SRQ of datagrams cannot serve connections, nor the other way: the GRH comes before one
-    /// and not the other.
+    /// An SRQ for datagrams cannot serve connections, nor the reverse: only datagrams have a GRH
+    /// before them.
     #[error("the SRQ is for {srq}, the QP is {qp}; datagrams and connections each need an SRQ of their own")]
     SrqTransport {
-        /// What the SRQ was made for.
+        /// The SRQ's transport.
         srq: Transport,
-        /// What the QP is.
+        /// The QP's transport.
         qp: Transport,
     },
-    /// More to be kept than operations can name.
+    /// More objects to keep than operations can number.
     #[error("QP {qpn:#x} keeps {has} {what}, and {asked} more have no numbers: {max} have")]
     KeptNumbers {
         /// The QP.
         qpn: u32,
         /// Regions, windows or signature keys.
         what: &'static str,
-        /// How many it keeps.
+        /// The number kept so far.
         has: usize,
-        /// How many more were asked for.
+        /// The number of additional ones requested.
         asked: usize,
-        /// How many there are numbers for.
+        /// The highest number.
         max: u16,
     },
     /// More destinations than the table holds.
@@ -132,9 +132,9 @@ pub enum QpError {
     NoDestination {
         /// The QP.
         qpn: u32,
-        /// How many it has.
+        /// The number of destinations in the table.
         has: usize,
-        /// What was asked.
+        /// The requested destination.
         asked: u16,
     },
 }

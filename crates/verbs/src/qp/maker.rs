@@ -1,5 +1,5 @@
-//! Making QPs like one that was made, later and on any thread: for a connection that is lost and
-//! made again, and for the peers that come to one port.
+//! Creation of more QPs like a given one, later and on any thread: to replace a lost connection,
+//! and for the peers of one port.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,16 +15,16 @@ use crate::signature::QpSignature;
 use crate::transport::Transport;
 use crate::wr::kept::KeepSpec;
 
-/// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. The owners of the
-/// CQs and the SRQ go on to poll and to post: a maker only says where its QPs complete, and where
+/// Creates QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. The owners of
+/// the CQs and the SRQ still poll and post: a maker only decides where its QPs complete, and where
 /// their receives come from.
 #[derive(Debug)]
 pub struct QpMaker {
     pd: Arc<PdInner>,
-    /// Never polled nor armed.
+    /// Neither polled nor armed.
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    /// Its receives stay the owner's of the handle.
+    /// Its receives belong to the owner of the SRQ's handle.
     srq: Option<Arc<SrqInner>>,
     transport: Transport,
     tx_depth_wr: u32,
@@ -39,12 +39,12 @@ pub struct QpMaker {
     signature: QpSignature,
     destroy_timeout: Duration,
     keep: KeepSpec,
-    /// Where the software RNIC counts for all of them.
+    /// The software RNIC's counter for all these QPs.
     out_of_buffer: Arc<AtomicU64>,
 }
 
 impl ProtectionDomain {
-    /// What makes QPs of this spec later, on any thread.
+    /// Returns a maker of QPs of this spec, for use later and on any thread.
     pub fn qp_maker(&self, spec: &QpSpec<'_>) -> QpMaker {
         QpMaker::new(&self.inner, spec)
     }
@@ -74,27 +74,27 @@ impl QpMaker {
         }
     }
 
-    /// QPs that are made from now on keep the regions that this one keeps, under the same numbers,
-    /// and as many windows, bound to nothing, and signature keys; and count with it
+    /// Gives QPs made from now on the same regions as this QP, under the same numbers; as many
+    /// windows, bound to nothing; and as many signature keys. They also share its counter
     /// ([`QueuePair::out_of_buffer`]).
     pub fn keep_like(&mut self, qp: &QueuePair) {
         self.keep = qp.keep().memory.spec();
         self.out_of_buffer = qp.keep().out_of_buffer.clone();
     }
 
-    /// What counts the messages to its QPs that find no receive posted, on this port of the device.
+    /// The counter of messages to its QPs that found no receive posted, on this port of the device.
     pub fn out_of_buffer(&self, port: u8) -> OutOfBuffer {
         OutOfBuffer::new(&Context { inner: self.pd.context.clone() }, port, &self.out_of_buffer)
     }
 
-    /// QPs that are made from now on keep this ([`QueuePair::keep_memory`]).
+    /// Gives QPs made from now on this memory to keep ([`QueuePair::keep_memory`]).
     pub fn keep_memory(&mut self, spec: KeepSpec) {
         self.keep = spec;
     }
 
-    /// Another QP of the spec, in RESET. Its completions carry the spec's tag. Those of several
-    /// that are in use at once are told apart by [`crate::Completion::qp_num`]; by tag alone one
-    /// has to take the place of another, of which nothing is outstanding any more
+    /// Creates another QP of the spec, in RESET. Its completions carry the spec's tag.
+    /// [`crate::Completion::qp_num`] tells apart QPs that are in use at once. The tag alone
+    /// suffices only if each QP replaces another that has nothing outstanding any more
     /// ([`QueuePair::is_drained`]).
     pub fn make(&self) -> Result<QueuePair, QpError> {
         let spec = QpSpec {

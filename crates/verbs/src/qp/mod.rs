@@ -1,14 +1,14 @@
-//! A queue pair: what it is made of, what it keeps, and what it promises. Posting, completions and
-//! its end have files of their own.
+//! A queue pair: its parts, the objects that it keeps alive, and its guarantees. Posting,
+//! completions and destruction have their own files.
 //!
 //! - Posting moves packets into the QP; a completion moves them out. Meanwhile nobody can read,
 //!   write or free them.
-//! - It keeps its PD, CQs, AHs and context alive. It does not keep pools: one that goes while the
-//!   QP holds its packets is leaked.
-//! - Dropping it brings it to ERR, destroys it and returns every packet. A device that will not let
-//!   go within [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed
+//! - It keeps its PD, CQs, AHs and context alive. It does not keep pools: a pool that is dropped
+//!   while the QP holds its packets is leaked.
+//! - Dropping it brings it to ERR, destroys it and returns every packet. If a device does not
+//!   destroy it within [`QpSpec::destroy_timeout`], the memory of its packets is never freed
 //!   ([`leaked_queue_pairs`]).
-//! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
+//! - It may move to another thread; one thread at a time uses it (`Send`, not `Sync`).
 
 pub(crate) mod attr;
 mod cancel;
@@ -64,38 +64,38 @@ use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::send::{SendQueue, SendQueueSpec};
 use crate::wr_id::WrKind;
 
-/// What a QP holds and what went wrong with it.
+/// Errors of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QpCounters {
-    /// Completions that matched nothing outstanding.
+    /// Completions that matched no outstanding work request.
     pub stale: u64,
     /// Work requests that the device refused.
     pub refused: u64,
 }
 
-/// A send queue and a receive queue of one device. What is posted belongs to it until it completes;
-/// see the crate page for the way of a packet.
+/// A send queue and a receive queue of one device. Posted memory belongs to it until it completes;
+/// see the crate page for the path of a packet.
 pub struct QueuePair {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) post_send: PostSend,
     post_recv: PostRecv,
     pub(crate) send: ManuallyDrop<SendQueue>,
     recv: ManuallyDrop<RecvQueue>,
-    /// Where receives are lists; then `recv` takes nothing.
+    /// The receive queue for lists, if receives are lists; then `recv` takes nothing.
     recv_scatter: ManuallyDrop<Option<Box<ScatterQueue>>>,
     pub(crate) state: QpState,
     pub(crate) local: Local,
     counters: QpCounters,
-    /// Room for a packet that is posted alone and goes the way of batches; empty between posts.
+    /// A batch for a packet that is posted alone through the batch path; empty between posts.
     single: Batch,
     keep: ManuallyDrop<Keep>,
     destroy_timeout: Duration,
-    /// Used by one thread at a time.
+    /// One thread at a time uses it.
     _not_sync: PhantomData<Cell<()>>,
 }
 
 impl ProtectionDomain {
-    /// A QP in the state RESET: [`QueuePair::to_init`] brings it further.
+    /// Creates a QP in the state RESET; [`QueuePair::to_init`] is the next step.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         QueuePair::create(&self.inner, spec, spec.srq.map(|srq| &srq.inner), Arc::default())
     }
@@ -105,24 +105,24 @@ impl ProtectionDomain {
 // libibverbs nor softnic ties a QP to a thread.
 unsafe impl Send for QueuePair {}
 
-/// What the QP keeps alive.
+/// Objects that the QP keeps alive.
 pub(crate) struct Keep {
-    /// What it is made on, if that is not the PD itself.
+    /// The parent domain that the QP was created on, if not on the PD itself.
     domain: Option<OwnDomain>,
-    /// What posting to it needs, if it configures keys on a card.
+    /// Functions for posting to a QP that configures keys on a card.
     extended: Option<Box<ExtendedQp>>,
     pub(crate) pd: Arc<PdInner>,
     _send_cq: Arc<CqInner>,
     _recv_cq: Arc<CqInner>,
     pub(crate) srq: Option<Arc<SrqInner>>,
     pub(crate) groups: Vec<Membership>,
-    /// What operations name by a number.
+    /// Memory that operations name by a number.
     pub(crate) memory: KeptMemory,
-    /// Where the software RNIC counts for it.
+    /// The software RNIC's counter for this QP.
     pub(crate) out_of_buffer: Arc<AtomicU64>,
 }
 
-/// This side of the connection, as `to_init` learned it.
+/// This side of the connection, as learned by `to_init`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Local {
     pub(crate) port: u8,
@@ -131,13 +131,13 @@ pub(crate) struct Local {
     pub(crate) lid: u16,
     pub(crate) psn: u32,
     pub(crate) qkey: u32,
-    /// The peer that the step to RTR named.
+    /// The peer of the step to RTR.
     pub(crate) peer: Option<Endpoint>,
 }
 
 impl QueuePair {
-    /// With the receives of `srq`, whatever the spec says of one. Messages that find none are
-    /// counted in `out_of_buffer`, if the device is the software RNIC.
+    /// Creates a QP that receives from `srq`; the spec's own SRQ is ignored. On the software RNIC,
+    /// messages that find no receive are counted in `out_of_buffer`.
     pub(crate) fn create(
         pd: &Arc<PdInner>,
         spec: &QpSpec<'_>,
@@ -188,8 +188,8 @@ impl QueuePair {
             recv: ManuallyDrop::new(recv),
             recv_scatter: ManuallyDrop::new(recv_scatter),
             state: QpState::Reset,
-            // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP
-            // number out.
+            // Any 24 bits do; a fresh number keeps out packets of an earlier connection of the same
+            // QP number.
             local: Local { psn: fresh_psn(), ..Local::default() },
             counters: QpCounters::default(),
             single: Batch::with_capacity(1),
@@ -209,33 +209,33 @@ impl QueuePair {
         })
     }
 
-    /// The number (24 bits) by which peers address it, and completions name it.
+    /// The QP number (24 bits) that peers address and completions carry.
     pub fn qpn(&self) -> u32 {
         // SAFETY: the QP is live; the field is not written after creation.
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
-    /// The transport that it was created with; it never changes.
+    /// The transport of the QP; it never changes.
     pub fn transport(&self) -> Transport {
         self.send.transport
     }
 
-    /// What [`crate::Completion::tag`] says of its completions.
+    /// The [`crate::Completion::tag`] of its completions.
     pub fn tag(&self) -> u16 {
         self.send.tag
     }
 
-    /// Whether it is in a thread domain of its own ([`QpSpec::thread_domain`]).
+    /// Whether the QP has a thread domain of its own ([`QpSpec::thread_domain`]).
     pub fn has_thread_domain(&self) -> bool {
         self.keep.domain.is_some()
     }
 
-    /// The protection domain that it was created on: memory of another is refused.
+    /// The QP's protection domain; memory of another is refused.
     pub fn pd(&self) -> ProtectionDomain {
         ProtectionDomain { inner: self.keep.pd.clone() }
     }
 
-    /// The longest packet that goes inline: what was asked, or what the device grants if that is
+    /// The longest packet that goes inline: the requested length, or less if the device grants
     /// less.
     pub fn max_inline_bytes(&self) -> u32 {
         self.send.inline_bytes
@@ -246,7 +246,7 @@ impl QueuePair {
         self.send.max_message_bytes()
     }
 
-    /// The most parts with bytes that a list may have that is sent, written from or read into.
+    /// The most non-empty parts of a list that is sent, written from or read into.
     pub fn max_send_sge(&self) -> u32 {
         self.send.max_sge()
     }
@@ -278,19 +278,19 @@ impl QueuePair {
         (self.recv.outstanding() + lists) as usize
     }
 
-    /// What went wrong so far.
+    /// Errors so far.
     pub fn counters(&self) -> QpCounters {
         self.counters
     }
 
-    /// Returns every packet to its pool: the device holds none. For those who brought the QP to
-    /// RESET.
+    /// Returns every packet to its pool. Call it only once the QP is in RESET: the device then
+    /// holds none.
     pub(crate) fn reclaim(&mut self) -> u32 {
         let lists = self.recv_scatter.as_mut().map_or(0, |lists| lists.reclaim());
         self.send.reclaim() + self.recv.reclaim() + lists
     }
 
-    /// Whether its receives come from an SRQ.
+    /// Whether the QP receives from an SRQ.
     pub fn uses_srq(&self) -> bool {
         self.keep.srq.is_some()
     }
@@ -311,7 +311,7 @@ impl QueuePair {
         }
     }
 
-    /// Notes the state, and what may be posted in it.
+    /// Records the state, and which work requests may be posted in it.
     pub(crate) fn set_state(&mut self, state: QpState) {
         self.state = state;
         let may_send = self.may_send();
@@ -332,7 +332,7 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-/// 24 bits that differ from connection to connection.
+/// A 24-bit number that differs from connection to connection.
 pub(crate) fn fresh_psn() -> u32 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only spreading the numbers matters. The multiplier is 2^64 over the golden ratio,

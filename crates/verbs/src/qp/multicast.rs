@@ -1,10 +1,10 @@
-//! The IP side of a multicast group on RoCE v2, where a group is one of IPv6, or one of IPv4 mapped
-//! into a GID.
+//! The IP side of a multicast group on RoCE v2, where a group is an IPv6 group, or an IPv4 group
+//! mapped into a GID.
 //!
-//! `ibv_attach_mcast` tells the device which queue pair wants the group; the frames reach the
-//! device only if its network interface has joined the group too. rdma_cm does that by an IGMP join
-//! on the interface (`rdma_join_multicast(3)`); so does this, and for IPv6 by MLD, by a socket that
-//! receives nothing and is kept for as long as the queue pair is attached.
+//! `ibv_attach_mcast` tells the device which queue pair wants the group, but the frames reach the
+//! device only if its network interface has joined the group too. rdma_cm joins by IGMP on the
+//! interface (`rdma_join_multicast(3)`). So does this module, and for IPv6 by MLD, with a socket
+//! that receives nothing and is kept while the queue pair is attached.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -29,9 +29,9 @@ impl Membership {
 }
 
 /// Joins `group` on the interface of the GID `local`, which `entry` looks up in the GID table.
-/// `None` where `group` is none of a group, which the device refuses; and where there is no group
-/// of IP to join, as on InfiniBand, or none of IPv4 where `local` is no IPv4 address. Refused where
-/// `local` is not known yet.
+/// Returns `None` in three cases: `group` is not a group, which the device refuses; there is no IP
+/// group to join, as on InfiniBand; or the group is IPv4 and `local` is not an IPv4 address. Fails
+/// if `local` is not known yet.
 pub(crate) fn join(
     local: Gid,
     group: Gid,
@@ -73,7 +73,7 @@ mod tests {
         let cq = context.create_cq(16, None).unwrap();
         let mut qp = context.alloc_pd().unwrap().create_qp(&QpSpec::new(Transport::Ud, &cq)).unwrap();
         let group = Gid::from(Ipv4Addr::new(239, 7, 9, 1));
-        // The kernel's limit of memberships (net.ipv4.igmp_max_memberships), for one.
+        // For example, the kernel's limit of memberships (net.ipv4.igmp_max_memberships).
         let full = |_, _| Err(io::Error::from_raw_os_error(libc::ENOBUFS));
         assert!(matches!(qp.attach_joining(group, 0, full), Err(QpError::Multicast { .. })));
         assert!(qp.detach_mcast(group, 0).is_err(), "it is not attached");
@@ -89,7 +89,7 @@ mod tests {
         qp.detach_mcast(group, 0).unwrap();
     }
 
-    /// GID 1 of some table, of the interface with this number.
+    /// An entry at GID index 1, of the interface with this number.
     fn of_interface(kind: GidKind, netdev_index: u32) -> impl FnOnce() -> Result<GidEntry, VerbError> {
         move || Ok(GidEntry { index: 1, gid: Gid([0xfe; 16]), kind, netdev_index })
     }
@@ -113,7 +113,7 @@ mod tests {
         let loopback = Gid::from(Ipv4Addr::LOCALHOST);
         assert!(join(loopback, group, unasked).expect("the loopback interface takes groups").is_some());
         assert!(join(Gid([0xfe; 16]), group, unasked).expect("no IPv4 interface").is_none());
-        // TEST-NET-1 (RFC 5737) is nobody's.
+        // No interface has an address of TEST-NET-1 (RFC 5737).
         assert!(join(Gid::from(Ipv4Addr::new(192, 0, 2, 1)), group, unasked).is_err());
     }
 

@@ -1,12 +1,11 @@
-//! One-sided and special work requests, for those who need more than packets: RDMA WRITE and READ,
-//! atomics, invalidation.
+//! One-sided and special work requests, beyond packets: RDMA WRITE and READ, atomics, invalidation.
 //!
-//! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in
+//! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only the operations of its transport (table in
 //! ibv_post_send(3)), so that a READ on UC, an atomic on UD or a fence on either does not compile.
 //! The memory that a work request uses moves into the QP with it and comes back from
 //! [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one
 //! slice, or a list of them ([`SgList`](crate::expert::SgList)): a message gathered from several
-//! places, or what a READ brings scattered over them, without a copy.
+//! places, or a READ's data scattered over them, without a copy.
 
 use std::ffi::c_int;
 
@@ -28,7 +27,7 @@ use crate::wr::request::Request;
 use crate::wr::send::Kept;
 use crate::wr::wr_queue::WorkList;
 
-/// An RC QP: everything.
+/// An RC QP: all operations.
 #[derive(Debug)]
 pub struct RcQp<'q> {
     qp: &'q mut QueuePair,
@@ -47,21 +46,22 @@ pub struct UdQp<'q> {
 }
 
 impl QueuePair {
-    /// WRITE, READ, atomics and the rest of RC; refused on a QP of another transport.
+    /// The handle for WRITE, READ, atomics and the rest of RC; refused on a QP of another
+    /// transport.
     #[inline]
     pub fn rc(&mut self) -> Result<RcQp<'_>, QpError> {
         self.check_transport(Transport::Rc)?;
         Ok(RcQp { qp: self })
     }
 
-    /// WRITEs and what else UC carries; refused on a QP of another transport.
+    /// The handle for WRITEs and the rest of UC; refused on a QP of another transport.
     #[inline]
     pub fn uc(&mut self) -> Result<UcQp<'_>, QpError> {
         self.check_transport(Transport::Uc)?;
         Ok(UcQp { qp: self })
     }
 
-    /// Sends of any memory by UD; refused on a QP of another transport.
+    /// The handle for UD sends of any memory; refused on a QP of another transport.
     pub fn ud(&mut self) -> Result<UdQp<'_>, QpError> {
         self.check_transport(Transport::Ud)?;
         Ok(UdQp { qp: self })
@@ -77,8 +77,8 @@ impl QueuePair {
         self.post_op_by(self.post_send, request, given, options, kept)
     }
 
-    /// Posts one work request by a function of the device's; its slot keeps what `kept` makes of
-    /// its memory.
+    /// Posts one work request by a given function of the device; its slot keeps the result of
+    /// `kept` for its memory.
     fn post_op_by(
         &mut self,
         post: PostSend,
@@ -90,8 +90,8 @@ impl QueuePair {
         if !self.may_send() {
             return Err(Refused { buffer: given.into_buffer(), reason: PostStop::NotReady(self.state) });
         }
-        // SAFETY: the QP is live until drop, `send` is its send queue, and `post` posts to it. What
-        // it uses goes into the slot.
+        // SAFETY: the QP is live until drop, `send` is its send queue, and `post` posts to it. The
+        // memory it uses goes into the slot.
         match unsafe { self.send.post_op(post, request, &given, options) } {
             Ok(slot) => {
                 self.send.keep_op(slot, kept(given.into_buffer()));
@@ -104,7 +104,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether anything can be posted, that uses an object of this PD.
+    /// Whether a work request that uses an object of this PD can be posted.
     fn may_use(&self, pd_id: u64) -> Result<(), PostStop> {
         match self.send.pd_id {
             _ if !self.may_send() => Err(PostStop::NotReady(self.state)),
@@ -113,8 +113,7 @@ impl QueuePair {
         }
     }
 
-    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was
-    /// bound to before.
+    /// Binds a window. The slot keeps the window, and its memory both before and after the bind.
     fn bind_window(
         &mut self,
         window: &mut MemoryWindow,
@@ -160,11 +159,11 @@ impl QueuePair {
     }
 }
 
-/// Windows of type 1 have a verb of their own, which posts the work request itself.
+/// Posts a bind of a type 1 window, through its own verb, which writes the work request itself.
 ///
 /// # Safety
-/// That of `ibv_post_send` for one work request that binds a window, of which QP and region are
-/// alive and of one PD.
+/// That of `ibv_post_send` for one work request that binds a window; QP and region are alive and of
+/// one PD.
 unsafe extern "C" fn bind_type_1(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: by the contract above, `wr` is a work request that binds.
     let (wr_id, send_flags, bind) = unsafe { ((*wr).wr_id, (*wr).send_flags, (*wr).bind_mw_tso_union.bind_mw) };
@@ -181,13 +180,13 @@ unsafe extern "C" fn bind_type_1(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mu
 macro_rules! sends {
     ($handle:ident, $on:ident, $memory:ident) => {
         impl $handle<'_> {
-            /// Sends the bytes, a list's one part after the other, as one message; `options.imm`
-            /// makes it a SEND with immediate data.
+            /// Sends the bytes as one message, a list's parts in order; `options.imm` makes it a
+            /// SEND with immediate data.
             pub fn send(&mut self, local: impl Into<$memory>, options: SendOptions<$on>) -> Result<(), Refused> {
                 self.transfer(Transfer::send(options.imm), Given::Used(local.into().into()), options)
             }
 
-            /// As `send`, with the bytes copied during the call.
+            /// Like `send`, with the bytes copied during the call.
             pub fn send_inline(
                 &mut self,
                 local: impl Into<Addressed>,
@@ -206,15 +205,16 @@ macro_rules! sends {
 macro_rules! writes {
     ($handle:ident, $on:ident) => {
         impl $handle<'_> {
-            /// Like [`QueuePair::post_works`], for a list that has only what the transport carries.
+            /// Like [`QueuePair::post_works`], for a list that has only operations of this
+            /// transport.
             #[inline]
             pub fn post_works(&mut self, works: &mut WorkList<$on>) -> SendOutcome {
                 self.qp.post_list(works)
             }
 
-            /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's
-            /// memory. With `options.imm` it also takes one of the peer's receives, which completes
-            /// with the immediate data and no bytes.
+            /// RDMA WRITE of the buffer's bytes, a list's parts in order, to the peer's memory.
+            /// With `options.imm` it also takes one of the peer's receives, which completes with
+            /// the immediate data and no bytes.
             pub fn write(
                 &mut self,
                 local: impl Into<Buffer>,
@@ -224,7 +224,7 @@ macro_rules! writes {
                 self.transfer(Transfer::write(to, options.imm), Given::Used(local.into()), options)
             }
 
-            /// As `write`, with the bytes copied during the call.
+            /// Like `write`, with the bytes copied during the call.
             pub fn write_inline(
                 &mut self,
                 local: impl Into<Addressed>,
@@ -234,8 +234,8 @@ macro_rules! writes {
                 self.transfer(Transfer::write(to, options.imm), Given::copied(local.into()), options)
             }
 
-            /// A send that also invalidates an R_Key of the receiver; its completion names the key.
-            /// `options.imm` is not sent: both use the same field.
+            /// A send that also invalidates an R_Key of the receiver, whose completion names the
+            /// key. `options.imm` is not sent: both use the same field.
             pub fn send_with_invalidate(
                 &mut self,
                 local: impl Into<Buffer>,
@@ -251,10 +251,10 @@ macro_rules! writes {
                 self.qp.post_op(request, Given::Used(Buffer::Empty), &options.on_rc(), Kept::Memory)
             }
 
-            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
-            /// part of no bytes binds one of type 1 to nothing (type 2: invalidate it).
-            /// [`MemoryWindow::remote`] is what peers may use once the completion has come. A
-            /// window whose bind failed is as it was before, and can be bound again.
+            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`];
+            /// an empty part unbinds a window of type 1 (type 2: invalidate it). Once the
+            /// completion has come, peers may use [`MemoryWindow::remote`]. A failed bind leaves
+            /// the window as it was; it can be bound again.
             pub fn bind_window(
                 &mut self,
                 window: &mut MemoryWindow,
@@ -270,13 +270,13 @@ macro_rules! writes {
 
 sends!(RcQp, OnRc, Buffer);
 sends!(UcQp, OnUc, Buffer);
-// Signature keys are for connections.
+// Signature keys exist for connections only.
 sends!(UdQp, OnUd, Addressed);
 writes!(RcQp, OnRc);
 writes!(UcQp, OnUc);
 
 impl RcQp<'_> {
-    /// Like [`QueuePair::post_send_with`], with options that have a fence.
+    /// Like [`QueuePair::post_send_with`], with options that include a fence.
     #[inline]
     pub fn post_send_with(
         &mut self,
@@ -286,12 +286,11 @@ impl RcQp<'_> {
         self.qp.post_send_any(batch, Some(options))
     }
 
-    /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP made for it
-    /// ([`QpSpec::signature`](crate::QpSpec::signature)): from the next work request on it is what
-    /// the configuration says. Regions of the layout are kept registered until another layout is
-    /// known to have taken its place, the key was invalidated, or is gone. A layout that was
-    /// replaced comes back with the completion, to be used again
-    /// ([`OpDone::Layout`](crate::rdma::OpDone::Layout)).
+    /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP created for it
+    /// ([`QpSpec::signature`](crate::QpSpec::signature)). The configuration applies from the next
+    /// work request on. The layout's regions are kept registered until another layout is known to
+    /// have replaced it, the key was invalidated, or is gone. A replaced layout comes back with the
+    /// completion, to be used again ([`OpDone::Layout`](crate::rdma::OpDone::Layout)).
     pub fn configure_key(
         &mut self,
         key: &mut SignatureKey,
@@ -301,21 +300,21 @@ impl RcQp<'_> {
         self.qp.configure_key(key, config, &options)
     }
 
-    /// Invalidates a signature key of this side: it stands for nothing until it is configured.
+    /// Invalidates a signature key of this side: it is unusable until it is configured.
     pub fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
         let kept = |_| Kept::Configuration(PostedConfiguration::of_invalidation(&key.inner));
         self.qp.post_op(Request::LocalInvalidate { rkey: key.lkey() }, Given::Used(Buffer::Empty), &options, kept)
     }
 
-    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
-    /// filled one part after the other.
+    /// RDMA READ of the peer's memory into the buffer, of the buffer's length. A list's parts are
+    /// filled in order.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
         self.transfer(Transfer::Read { from, on: OnRc }, Given::Used(local.into()), options)
     }
 
-    /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
-    /// the buffer of eight bytes, in this machine's byte order. The address must be a multiple of
-    /// 8.
+    /// Compares the peer's eight bytes with `compare` and, if equal, replaces them by `swap`. The
+    /// previous value comes back in the eight-byte buffer, in this machine's byte order. The
+    /// address must be a multiple of 8.
     pub fn compare_swap(
         &mut self,
         local: impl Into<Addressed>,
@@ -327,7 +326,7 @@ impl RcQp<'_> {
         self.atomic(Atomic::CompareSwap { at, compare, swap }, local.into(), &options)
     }
 
-    /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
+    /// Adds to the peer's eight bytes, wrapping. The previous value comes back as from
     /// [`RcQp::compare_swap`].
     pub fn fetch_add(
         &mut self,

@@ -1,4 +1,4 @@
-//! Messages that found no receive posted, as the device counts them.
+//! Messages that found no receive posted, as counted by the device.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::QueuePair;
 use crate::device::context::Context;
 use crate::device::provider::Provider;
 
-/// Counts the messages that found no receive posted. On UD and UC those are lost; on RC their
-/// sender waits. May outlive its QP, and be read by any thread.
+/// Counts the messages that found no receive posted. On UD and UC these are lost; on RC their
+/// sender waits. It may outlive its QP, and any thread may read it.
 ///
-/// The software RNIC counts by QP. A card counts by port of the device, all of its QPs together
-/// (`out_of_buffer` of `/sys/class/infiniband/*/ports/*/hw_counters`), and not every card does.
+/// The software RNIC counts per QP. A card counts per port, for all its QPs together
+/// (`out_of_buffer` of `/sys/class/infiniband/*/ports/*/hw_counters`); some cards do not count.
 #[derive(Clone, Debug)]
 pub struct OutOfBuffer(Counted);
 
@@ -20,13 +20,13 @@ pub struct OutOfBuffer(Counted);
 enum Counted {
     Nowhere,
     Soft(Arc<AtomicU64>),
-    /// The file, and what it said first.
+    /// The counter's file, and its first value.
     Card(Arc<PathBuf>, u64),
 }
 
 impl OutOfBuffer {
-    /// How many since the QP was made; on a card, since this value was. `None` where the device
-    /// doesn't count them.
+    /// The count since the QP was created; on a card, since this `OutOfBuffer` was. `None` if the
+    /// device does not count.
     pub fn value(&self) -> Option<u64> {
         match &self.0 {
             Counted::Nowhere => None,
@@ -36,7 +36,7 @@ impl OutOfBuffer {
         }
     }
 
-    /// Of a port of a device whose kernel driver counts, or doesn't.
+    /// The counter of a port of a kernel device; its driver may not have one.
     fn of_card(device: &str, port: u8) -> OutOfBuffer {
         let path = format!("/sys/class/infiniband/{device}/ports/{port}/hw_counters/out_of_buffer").into();
         OutOfBuffer(read(&path).map_or(Counted::Nowhere, |before| Counted::Card(Arc::new(path), before)))
@@ -55,7 +55,7 @@ fn read(path: &PathBuf) -> Option<u64> {
 }
 
 impl QueuePair {
-    /// What counts the messages to it that find no receive posted. Known from INIT on.
+    /// The counter of messages to this QP that found no receive posted. Known from INIT on.
     pub fn out_of_buffer(&self) -> OutOfBuffer {
         let context = Context { inner: self.keep().pd.context.clone() };
         OutOfBuffer::new(&context, self.local.port, &self.keep().out_of_buffer)

@@ -1,4 +1,4 @@
-//! Packets posted: batches, packets alone, and lists of them to be received into.
+//! Posting of packets: batches, lone packets, and lists to receive into.
 
 use verbline_mem::{Batch, Packet};
 
@@ -9,18 +9,18 @@ use crate::wr::connected::{Carrier, OnAny};
 use crate::wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 use crate::wr::sg_list::SgList;
 
-/// Options of packets that have none.
+/// No options: for packets sent without any.
 const NO_OPTIONS: Option<fn(usize, &Packet) -> SendOptions> = None;
 
 impl QueuePair {
-    /// Posts packets from the front of the batch, in order, as one list; more than 64 as several.
-    /// Those posted have moved into the QP, or back to their pool when they went inline; the rest
-    /// is still in the batch.
+    /// Posts packets from the front of the batch, in order, as one list; more than 64 as several
+    /// lists. Posted packets have moved into the QP, or back to their pool if they went inline; the
+    /// rest stays in the batch.
     #[inline(always)]
     pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
         match batch.as_slice() {
             [packet] if self.send.takes_one(packet) => {
-                // Of one packet there is a last.
+                // A batch of one has a last packet.
                 let Some(packet) = batch.pop() else { return SendOutcome::default() };
                 // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
                 match unsafe { self.send.post_one(self.post_send, packet) } {
@@ -32,7 +32,7 @@ impl QueuePair {
         }
     }
 
-    /// It came from the batch, so there is room.
+    /// Handles a refusal. The packet came from the batch, so there is space for it.
     #[cold]
     fn refused_only(&mut self, batch: &mut Batch, unposted: Unposted) -> SendOutcome {
         let Unposted { packet, stop } = self.refused(unposted);
@@ -40,8 +40,8 @@ impl QueuePair {
         SendOutcome { posted: taken, inlined: taken, stop: Some(stop) }
     }
 
-    /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it
-    /// comes back.
+    /// Posts one packet. It has moved into the QP, or back to its pool if it went inline; if
+    /// refused, it comes back.
     #[inline(always)]
     pub fn post_send_one(&mut self, packet: Packet) -> Result<(), Unposted> {
         if self.send.takes_one(&packet) {
@@ -58,7 +58,7 @@ impl QueuePair {
         unposted
     }
 
-    /// Posts a packet the way that batches go.
+    /// Posts a packet through the batch path.
     #[inline(never)]
     fn post_single(
         &mut self,
@@ -66,7 +66,7 @@ impl QueuePair {
         post: impl FnOnce(&mut QueuePair, &mut Batch) -> Option<PostStop>,
     ) -> Result<(), Unposted> {
         let mut single = std::mem::replace(&mut self.single, Batch::with_capacity(0));
-        // Empty, and made for one.
+        // The batch is empty, with space for one.
         single.push_iter([packet]);
         let stop = post(self, &mut single);
         let packet = single.pop();
@@ -101,9 +101,10 @@ impl QueuePair {
         outcome
     }
 
-    /// Like [`QueuePair::post_send`], with options a packet: called with its place in the batch and
-    /// the packet, before the list is posted, and so for some packets twice when the device refuses
-    /// some. Those of [`RcQp::post_send_with`](crate::rdma::RcQp::post_send_with) have a fence.
+    /// Like [`QueuePair::post_send`], with options per packet. The function is called with the
+    /// packet's index in the batch and the packet, before the list is posted, and so twice for some
+    /// packets when the device refuses some. For options with a fence, see
+    /// [`RcQp::post_send_with`](crate::rdma::RcQp::post_send_with).
     #[inline]
     pub fn post_send_with(
         &mut self,
@@ -113,12 +114,12 @@ impl QueuePair {
         self.post_send_any(batch, Some(options))
     }
 
-    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held
-    /// is overwritten.
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: the device
+    /// overwrites its contents.
     #[inline(always)]
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         let verb = self.post_recv;
-        // A QP on an SRQ has a queue of no depth, in which nothing fits.
+        // A QP on an SRQ has a receive queue of depth 0, in which nothing fits.
         match batch.as_slice() {
             [packet] if self.recv.takes_one(packet) => {
                 // SAFETY: the QP is live until drop, `recv` is its receive queue, and takes it.
@@ -130,7 +131,7 @@ impl QueuePair {
         }
     }
 
-    /// Posts one packet for receiving. It is emptied first: what it held is overwritten.
+    /// Posts one packet for receiving. It is emptied first: the device overwrites its contents.
     #[inline(always)]
     pub fn post_recv_one(&mut self, packet: Packet) -> Result<(), Unposted> {
         if self.recv.takes_one(&packet) {
@@ -171,10 +172,10 @@ impl QueuePair {
         outcome
     }
 
-    /// Posts a list for receiving, on a QP that was made for lists
-    /// ([`QpSpec::max_recv_sge`](super::QpSpec) above 1): a message fills its parts one after the
-    /// other, each packet up to its `len()`. On UD the first 40 bytes are the GRH's
-    /// ([`crate::datagram::Grh`]). A list that is not posted comes back.
+    /// Posts a list for receiving, on a QP created for lists
+    /// ([`QpSpec::max_recv_sge`](super::QpSpec) above 1). A message fills the parts in order, each
+    /// packet up to its `len()`. On UD the first 40 bytes are the GRH's ([`crate::datagram::Grh`]).
+    /// A list that is not posted comes back.
     pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
         let refused = |list, reason| Err(Refused { buffer: Buffer::List(list), reason });
         if self.state == QpState::Reset {
@@ -192,14 +193,14 @@ impl QueuePair {
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 
-    /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it
-    /// is not asked.
+    /// Whether sends may be posted. A device may take and forget a send posted in RESET, INIT or
+    /// RTR (ibv_post_send(3)), so it is not asked.
     #[inline]
     pub(super) fn may_send(&self) -> bool {
         !matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
     }
 
-    /// What a verb's answer means for the batch, counted.
+    /// Converts a verb's result to the reason why the batch stopped, and counts a refusal.
     #[inline]
     fn stop_of(&mut self, ret: i32) -> Option<PostStop> {
         if ret == 0 {

@@ -21,56 +21,55 @@ use crate::signature::QpSignature;
 use crate::transport::Transport;
 use crate::wr_id::MAX_SLOTS;
 
-/// What a QP is made of.
+/// The parameters of a QP.
 #[derive(Clone, Debug)]
 pub struct QpSpec<'a> {
     /// RC, UC, UD or RAW_PACKET.
     pub transport: Transport,
-    /// Where sends complete.
+    /// The CQ for sends.
     pub send_cq: &'a CompletionQueue,
-    /// Where receives complete.
+    /// The CQ for receives.
     pub recv_cq: &'a CompletionQueue,
-    /// Sends posted at once, at most.
+    /// The most sends posted at once.
     pub tx_depth_wr: u32,
-    /// Receives posted at once, at most. Of no effect with an SRQ.
+    /// The most receives posted at once. Without effect with an SRQ.
     pub rx_depth_wr: u32,
-    /// Take receives from this SRQ, which must be on the same PD and for the same kind of
-    /// transport.
+    /// The SRQ to receive from; it must be on the same PD and for the same kind of transport.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// The most parts with bytes that a scatter/gather list may have that is sent, written from or
-    /// read into ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is
-    /// the device's limit.
+    /// The most non-empty parts of a scatter/gather list that is sent, written from or read into
+    /// ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is the
+    /// device's limit.
     pub max_send_sge: u32,
-    /// The same of receives. Above 1, the QP receives into lists
-    /// ([`crate::QueuePair::post_recv_scatter`]) and into nothing else. Of no effect with an SRQ,
-    /// whose receives are packets.
+    /// The same limit for receives. Above 1, the QP receives into lists
+    /// ([`crate::QueuePair::post_recv_scatter`]) only. Without effect with an SRQ, whose receives
+    /// are packets.
     pub max_recv_sge: u32,
-    /// Packets up to this length are copied into the work request and are back at once. The device
+    /// Packets up to this length are copied into the work request and return at once. The device
     /// may grant less.
     pub max_inline_bytes: u32,
-    /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue
+    /// Signal every n-th send: 1 is every one. Reduced to `tx_depth_wr`, so that a full queue
     /// always empties.
     pub signal_every_wr: u32,
-    /// Given back by [`crate::Completion::tag`], for telling the QPs of a CQ apart.
+    /// The [`crate::Completion::tag`] of the QP's completions, to tell the QPs of a CQ apart.
     pub tag: u16,
-    /// Every SEND, and every WRITE with immediate of a list, is solicited: it wakes a receiver that
-    /// armed its CQ for solicited completions only (ibv_req_notify_cq(3)).
+    /// Solicit every SEND, and every WRITE with immediate of a list: it wakes a receiver that armed
+    /// its CQ for solicited completions only (ibv_req_notify_cq(3)).
     pub solicited: bool,
-    /// Give the QP a thread domain of its own where the device has them, so that the driver posts
-    /// without its locks; where it has none, or no more, the QP is made without
-    /// ([`crate::QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the
-    /// device and saves up to two spin locks a post.
+    /// Give the QP a thread domain of its own, so that the driver posts without its locks. If the
+    /// device has no thread domains, or none left, the QP is created without
+    /// ([`crate::QueuePair::has_thread_domain`] tells). On mlx5 a domain takes one doorbell page of
+    /// the device and saves up to two spin locks per post.
     pub thread_domain: bool,
-    /// Whether its work requests configure signature keys (RC), and whether it stops where a check
-    /// failed. Refused as lacking on devices without.
+    /// Whether the QP's work requests configure signature keys (RC), and whether it stops at a
+    /// failed check. Refused with [`QpError::Lacking`] on devices without signature offload.
     pub signature: QpSignature,
-    /// How long a drop tries to destroy the QP before it leaks it. `Duration::MAX` is for ever.
+    /// How long a drop retries to destroy the QP before it leaks it. `Duration::MAX` is for ever.
     pub destroy_timeout: Duration,
 }
 
 impl<'a> QpSpec<'a> {
-    /// Of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B
-    /// inline, every 32nd signaled.
+    /// A QP of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B
+    /// inline, every 32nd send signaled.
     pub fn new(transport: Transport, cq: &'a CompletionQueue) -> QpSpec<'a> {
         QpSpec {
             transport,
@@ -111,7 +110,7 @@ pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>
     if spec.signature != QpSignature::None {
         pd.context.offload()?;
     }
-    // One slot is the drain marker's.
+    // One slot is reserved for the drain marker.
     for (what, asked, max) in
         [("tx_depth_wr", spec.tx_depth_wr, MAX_SLOTS - 1), ("rx_depth_wr", spec.rx_depth_wr, MAX_SLOTS)]
     {
@@ -135,23 +134,23 @@ fn check_sges(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
     }
 }
 
-/// Sends that the device is asked for beyond the depth. One is for the marker of a drain. The
-/// others keep lists whole: a device may look for freed slots only when it knows of none, and with
-/// an odd one to spare it then posts that one and looks, which cut every other list of 32 in two.
-/// Where queues are rounded up to powers of two, they are there anyway.
+/// Sends requested from the device beyond the depth. One is for the marker of a drain. The others
+/// keep lists whole: a device may look for freed slots only when it knows of no free one. With one
+/// odd slot to spare, it posts one work request and then looks, which cut every other list of 32 in
+/// two. Where queues are rounded up to powers of two, these slots exist anyway.
 const SPARE_WR: u32 = 32;
 
-/// A QP that was made.
+/// A created QP.
 pub(super) struct Made {
     pub(super) raw: NonNull<ibv_qp>,
-    /// As much as was asked for, if the device grants that.
+    /// The requested length, or less if the device grants less.
     pub(super) inline_bytes: u32,
     pub(super) domain: Option<OwnDomain>,
-    /// If it configures keys on a card.
+    /// Present if the QP configures keys on a card.
     pub(super) extended: Option<Box<ExtendedQp>>,
 }
 
-/// Creates the QP, in a thread domain if one is asked for and to be had.
+/// Creates the QP, in a thread domain if one is requested and available.
 pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>) -> Result<Made, QpError> {
     if spec.thread_domain {
         let domain = OwnDomain::alloc(pd).map_err(QpError::from);
@@ -163,8 +162,8 @@ pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option
     create_with_spare(pd, pd.as_ptr(), spec, srq)
 }
 
-/// Creates the QP with room to spare; a device that has no room for that is asked for less, before
-/// it is asked for less inline data.
+/// Creates the QP with spare slots. If the device has no space for them, fewer are requested first,
+/// and only then less inline data.
 fn create_with_spare(
     pd: &PdInner,
     on: *mut ibv_pd,
@@ -181,9 +180,9 @@ fn create_with_spare(
     create(&[slots + SPARE_WR, slots + 1, slots]).or_else(|error| fewer.map_or(Err(error), |fewer| create(&fewer)))
 }
 
-/// Creates the QP with as much inline data as the device takes, at most what is asked, and the
-/// first of the depths that it takes with that. There is no verb that tells the limit, so that
-/// trying is the documented way (ibv_post_send(3)).
+/// Creates the QP with as much inline data as the device takes, at most the requested length, and
+/// with the first of `depths` that the device takes with it. No verb reports the limit, so trying
+/// is the documented way (ibv_post_send(3)).
 fn create_inline(
     pd: &PdInner,
     on: *mut ibv_pd,
@@ -209,7 +208,7 @@ fn create_inline(
     }
 }
 
-/// Creates the QP, or says what the device answered.
+/// Creates the QP, or returns the device's errno.
 fn create(
     pd: &PdInner,
     on: *mut ibv_pd,
@@ -225,7 +224,7 @@ fn create(
     init.recv_cq = spec.recv_cq.inner.as_ptr();
     init.srq = srq.map_or(std::ptr::null_mut(), SrqInner::as_ptr);
     init.qp_type = spec.transport.to_raw();
-    // Some drivers refuse a queue of none.
+    // Some drivers refuse an empty queue.
     init.cap.max_send_wr = tx_depth.max(1);
     init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
     init.cap.max_send_sge = spec.max_send_sge.max(1);
@@ -240,12 +239,13 @@ fn create(
     };
     let Some(raw) = NonNull::new(raw) else { return Ok(Err(Errno::last())) };
     let extended = extend(pd, offload, raw, inline_bytes)?;
-    // A device may grant more; what was asked is what is used.
+    // A device may grant more; only the requested length is used.
     let inline_bytes = inline_bytes.min(init.cap.max_inline_data);
     Ok(Ok(Made { raw, inline_bytes, domain: None, extended }))
 }
 
-/// What posting to a QP needs that configures keys on a card. One that can't is destroyed.
+/// The functions for posting to a QP that configures keys on a card. A QP without them is
+/// destroyed.
 fn extend(
     pd: &PdInner,
     offload: Option<Offload>,

@@ -1,15 +1,14 @@
 //! A shared receive queue: one stock of empty packets for many QPs (ibv_create_srq(3)).
 //!
-//! The owner of the handle posts; each message takes the oldest packet, whichever QP it came by.
-//! The completion, in that QP's receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the
-//! QP's number. Packets come back out of order. When the handle is dropped while QPs still use the
-//! queue, its packets stay with the device until the last of them is gone.
+//! The owner of the handle posts; each message takes the oldest packet, on any of the QPs. The
+//! completion, in that QP's receive CQ, carries [`WrKind::SrqRecv`] with the SRQ's tag and the QP's
+//! number. Packets come back out of order. When the handle is dropped while QPs still use the
+//! queue, its packets stay with the device until the last QP is gone.
 //!
-//! A QP may be dropped, or reset, while completions of receives that it took are in its CQ, not
-//! polled yet. On the software RNIC they come by the next poll all the same, as flushed; on
-//! rdma_rxe they stay in the CQ. A driver that clears the CQ of them (mlx5) never says which
-//! packets they were: there bring the QP to ERR and poll until the CQ is empty, before it is
-//! dropped.
+//! A QP may be dropped, or reset, while completions of its receives are still in its CQ, not polled
+//! yet. On the software RNIC they come by the next poll all the same, as flushed; on rdma_rxe they
+//! stay in the CQ. A driver that clears the CQ of them (mlx5) never reports which packets they
+//! were: there, bring the QP to ERR and poll until the CQ is empty, before dropping it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -34,26 +33,26 @@ use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::sg_list::SgList;
 use crate::wr_id::{MAX_SLOTS, WrKind};
 
-/// Why an SRQ could not be made or changed.
+/// Why an SRQ could not be created or changed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SrqError {
     /// The device or the kernel refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// A depth that no queue here has.
+    /// No queue here has this depth.
     #[error(
         "an SRQ of {depth_wr} receives: the depth must be 1 to {max}; see DeviceAttr::max_srq_wr for the device's limit"
     )]
     Depth {
-        /// What was asked.
+        /// The requested depth.
         depth_wr: u32,
         /// The limit.
         max: u32,
     },
-    /// More scatter/gather entries a receive than the device takes.
+    /// More scatter/gather entries per receive than the device takes.
     #[error("an SRQ with max_sge {asked}: {device} takes at most {max} entries a receive (DeviceAttr::max_srq_sge)")]
     Sges {
-        /// What was asked.
+        /// The requested number.
         asked: u32,
         /// The device's limit.
         max: u32,
@@ -62,29 +61,30 @@ pub enum SrqError {
     },
 }
 
-/// What an SRQ is made of.
+/// The parameters of an SRQ.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqSpec {
-    /// What its QPs are: datagrams come with 40 bytes before them, connections' messages do not.
+    /// The transport of its QPs: datagrams come with 40 bytes before them, connections' messages do
+    /// not.
     pub transport: Transport,
-    /// Receives posted at once, at most.
+    /// The most receives posted at once.
     pub depth_wr: u32,
-    /// The most parts with bytes of a receive; at least 1. Above 1, its receives are scatter/gather
-    /// lists ([`SharedReceiveQueue::post_recv_scatter`]) and nothing else.
+    /// The most non-empty parts of a receive; at least 1. Above 1, its receives are scatter/gather
+    /// lists ([`SharedReceiveQueue::post_recv_scatter`]) only.
     pub max_sge: u32,
-    /// Given back by [`Completion::tag`].
+    /// The [`Completion::tag`] of its receives.
     pub tag: u16,
 }
 
 impl ProtectionDomain {
-    /// An SRQ: receives that several QPs take from.
+    /// Creates an SRQ: receives shared by several QPs.
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
         SharedReceiveQueue::create(&self.inner, spec)
     }
 }
 
 impl SrqSpec {
-    /// For QPs of this transport: `depth_wr` receives, each a packet.
+    /// For QPs of this transport: `depth_wr` receives, each one packet.
     pub fn new(transport: Transport, depth_wr: u32) -> SrqSpec {
         SrqSpec { transport, depth_wr, max_sge: 1, tag: 0 }
     }
@@ -95,7 +95,7 @@ pub struct SharedReceiveQueue {
     pub(crate) inner: Arc<SrqInner>,
     /// `None` only while it is dropped.
     queue: Option<RecvQueue>,
-    /// Where receives are lists; then `queue` takes nothing.
+    /// The queue for lists, if receives are lists; then `queue` takes nothing.
     lists: Option<Box<ScatterQueue>>,
     stale: u64,
     _not_sync: PhantomData<Cell<()>>,
@@ -107,10 +107,10 @@ impl SharedReceiveQueue {
             return Err(SrqError::Depth { depth_wr: spec.depth_wr, max: MAX_SLOTS });
         }
         check_sges(pd, spec)?;
-        // Relaxed: only uniqueness matters, nothing is published by it.
+        // Relaxed: only uniqueness matters; the counter publishes nothing.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut init = ibv_srq_init_attr {
-            // A number that names the SRQ in asynchronous events; nobody follows it.
+            // A number that names the SRQ in asynchronous events; it is never dereferenced.
             srq_context: ptr::without_provenance_mut(id as usize),
             attr: ibv_srq_attr { max_wr: spec.depth_wr, max_sge: spec.max_sge.max(1), srq_limit: 0 },
         };
@@ -132,8 +132,8 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held
-    /// is overwritten.
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: the device
+    /// overwrites its contents.
     #[inline]
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         let srq = self.inner.as_ptr();
@@ -165,7 +165,7 @@ impl SharedReceiveQueue {
     /// order.
     pub fn recv_scatter_done(&mut self, completion: &Completion) -> Result<SgList, Stale> {
         let done = match &mut self.lists {
-            // The number of another kind of work request is none of the queue's.
+            // The queue has no number of another kind of work request.
             Some(lists) => lists.complete(completion),
             None => Err(Stale { wr_id: completion.wr_id() }),
         };
@@ -183,8 +183,8 @@ impl SharedReceiveQueue {
         done.inspect_err(|_| self.stale += 1)
     }
 
-    /// The packets of the completions at the front: like [`crate::QueuePair::recv_run`], of
-    /// whichever QPs.
+    /// The packets of the run of completions at the front: like [`crate::QueuePair::recv_run`], of
+    /// any QPs.
     #[inline]
     pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         self.queue.as_mut().map_or(0, |queue| queue.complete_run(completions, packets))
@@ -202,7 +202,7 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// The limit that is armed; 0 when none is, or when it was reached (ibv_query_srq(3)).
+    /// The armed limit; 0 if none is armed, or it was reached (ibv_query_srq(3)).
     pub fn limit(&self) -> Result<u32, SrqError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
         let provider = self.inner.pd.provider();
@@ -226,12 +226,12 @@ impl SharedReceiveQueue {
         (self.queue.as_ref().map_or(0, RecvQueue::outstanding) + lists) as usize
     }
 
-    /// Completions that matched nothing outstanding.
+    /// Completions that matched no outstanding receive.
     pub fn stale(&self) -> u64 {
         self.stale
     }
 
-    /// Names this SRQ in asynchronous events; never reused.
+    /// Identifies this SRQ in asynchronous events; never reused.
     pub fn id(&self) -> u64 {
         self.inner.id
     }
@@ -274,7 +274,7 @@ pub(crate) struct SrqInner {
     raw: NonNull<ibv_srq>,
     pub(crate) id: u64,
     pub(crate) transport: Transport,
-    /// What a handle that is gone had posted.
+    /// The posted receives of a dropped handle.
     parked: Mutex<Parked>,
 }
 

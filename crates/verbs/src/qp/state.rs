@@ -1,5 +1,5 @@
-//! A QP's way through its states. Every step is checked against the state table before the device
-//! is asked, so that a refusal names the attribute and not only EINVAL.
+//! A QP's transitions between states. Each is checked against the state table before the device is
+//! asked, so that a refusal names the attribute instead of only EINVAL.
 
 use std::io;
 use std::net::UdpSocket;
@@ -43,8 +43,8 @@ impl QueuePair {
         self.local.gid_index = spec.gid_index;
         self.local.gid = gid;
         if begins_anew {
-            // What the connection before left under way on the network, packets and
-            // acknowledgements both, would be taken for this one's if it counted on from there.
+            // Packets and acknowledgements of the previous connection, still on the network, would
+            // be taken for this one's if its PSN continued from there.
             self.local.psn = fresh_psn();
             self.local.peer = None;
         }
@@ -117,7 +117,8 @@ impl QueuePair {
         self.modify(&attr, AttrMask::STATE | rest | pace)
     }
 
-    /// The next [`to_rts`](QueuePair::to_rts) begins with this PSN, which the peer has asked for.
+    /// Makes the next [`to_rts`](QueuePair::to_rts) begin with this PSN, which the peer has
+    /// requested.
     pub(crate) fn send_from_psn(&mut self, psn: u32) {
         self.local.psn = psn & 0xff_ffff;
     }
@@ -127,14 +128,14 @@ impl QueuePair {
         self.step(QpState::Err)
     }
 
-    /// Any state → RESET: everything posted is forgotten by the device, without completions; the
-    /// packets return to their pools, memory of one-sided work requests is let go.
+    /// Any state → RESET: the device forgets all posted work requests, without completions; packets
+    /// return to their pools, and memory of one-sided work requests is dropped.
     pub fn to_reset(&mut self) -> Result<(), QpError> {
         self.step(QpState::Reset)
     }
 
     /// RTS → SQD: sends are held back. With `notify`, the device raises
-    /// [`crate::event::AsyncEventKind::SqDrained`] when those under way are done.
+    /// [`crate::event::AsyncEventKind::SqDrained`] when sends in progress are done.
     pub fn to_sqd(&mut self, notify: bool) -> Result<(), QpError> {
         let attr = QpAttr { en_sqd_async_notify: notify, ..QpAttr::to_state(QpState::Sqd) };
         self.modify(&attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY)
@@ -145,12 +146,11 @@ impl QueuePair {
         self.step(QpState::Rts)
     }
 
-    /// To ERR, with a marker behind the last send: once the completions that follow have been
-    /// handed back, nothing is outstanding ([`QueuePair::is_drained`]), unsignaled sends included.
-    /// A QP on an SRQ gets a marker also without sends: it comes behind what the QP received, of
-    /// which the QP itself knows nothing.
-    /// A UD QP without a destination gets no marker: its unsignaled sends stay until it is dropped,
-    /// as there are none.
+    /// Goes to ERR, with a marker behind the last send. Once all following completions have been
+    /// handed back, nothing is outstanding ([`QueuePair::is_drained`]), including unsignaled sends.
+    /// A QP on an SRQ gets a marker even without sends: it comes behind the QP's receives, of which
+    /// the QP itself keeps no record. A UD QP without a destination gets no marker, because it has
+    /// no unsignaled sends.
     pub fn start_drain(&mut self) -> Result<(), QpError> {
         if self.state == QpState::Reset {
             return Ok(());
@@ -168,20 +168,19 @@ impl QueuePair {
         self.sends_outstanding() == 0 && self.recvs_outstanding() == 0
     }
 
-    /// Sets attributes in the raw form: those of the mask, in one step (ibv_modify_qp(3)). Refused
-    /// before the device is asked when the state table forbids it, where the message names what is
-    /// missing or too much, and when it takes what the device has not ([`QpError::Lacking`]).
-    /// Either all of it happens or nothing.
+    /// Sets the attributes of the mask, in raw form, in one step (ibv_modify_qp(3)). Refused before
+    /// the device is asked if the state table forbids it, with a message that names the missing or
+    /// extra attributes; and if the device lacks a capability it needs ([`QpError::Lacking`]).
+    /// Either all attributes change or none.
     ///
-    /// With [`AttrMask::CUR_STATE`], `cur_state` is assumed in place of the state that this handle
-    /// knows: for a QP that its device has moved to SQE or SQD. An empty mask modifies nothing, in
-    /// every state.
+    /// With [`AttrMask::CUR_STATE`], `cur_state` replaces the state that this handle knows: for a
+    /// QP that its device has moved to SQE or SQD. An empty mask modifies nothing, in every state.
     pub fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), QpError> {
         let to = if mask.contains(AttrMask::STATE) { attr.state } else { self.state };
         self.modify_prepared(attr.to_raw(), mask, to)
     }
 
-    /// Like [`QueuePair::modify`], with attributes that rdma_cm filled in.
+    /// Like [`QueuePair::modify`], with attributes filled in by rdma_cm.
     pub(crate) fn modify_prepared(
         &mut self,
         mut attr: ibv_qp_attr,
@@ -189,10 +188,11 @@ impl QueuePair {
         to: QpState,
     ) -> Result<(), QpError> {
         if mask.is_empty() {
-            // The kernel's table has no way from RTR to RTR, or from SQE to SQE, and refuses.
+            // The kernel's table has no transition from RTR to RTR, or from SQE to SQE, and
+            // refuses.
             return Ok(());
         }
-        // What the device says that it has beyond the table is the device's to judge.
+        // Attributes beyond the table that the device claims to take are the device's to judge.
         let offered = self.check_offered(&attr, mask)?;
         let assumed = match mask.contains(AttrMask::CUR_STATE) {
             true => QpState::from_raw(attr.cur_qp_state),
@@ -219,13 +219,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The state that this handle brought it to. A device brings it to ERR or SQE on its own;
+    /// The state as this handle last set or queried it. A device moves to ERR or SQE on its own;
     /// [`QueuePair::query`] tells.
     pub fn state(&self) -> QpState {
         self.state
     }
 
-    /// What the device says of it (ibv_query_qp(3)); the state is noted.
+    /// The device's attributes of the QP (ibv_query_qp(3)); the state is recorded.
     pub fn query(&mut self, mask: AttrMask) -> Result<QpAttr, QpError> {
         // SAFETY: both are integers and pointers: all zeros is a value.
         let (mut attr, mut init) = unsafe { (std::mem::zeroed(), std::mem::zeroed::<ibv_qp_init_attr>()) };
@@ -241,8 +241,8 @@ impl QueuePair {
         Ok(attr)
     }
 
-    /// What a peer must know to reach it. Complete from INIT on; with another PSN each time that
-    /// the QP comes there from RESET.
+    /// The QP's address for a peer. Complete from INIT on, with another PSN each time that the QP
+    /// comes to INIT from RESET.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             qpn: self.qpn(),
@@ -253,18 +253,19 @@ impl QueuePair {
         }
     }
 
-    /// Whom it sends to: the peer of RC and UC, known from RTR on; of UD the default destination.
+    /// The receiver of its sends: the peer on RC and UC, known from RTR on; the default destination
+    /// on UD.
     pub fn peer(&self) -> Option<Endpoint> {
         let to = || self.send.destinations.first().map(Destination::endpoint);
         self.local.peer.or_else(to)
     }
 
     /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface
-    /// joins the IP group too, as rdma_join_multicast(3) would have it: from INIT on, where the QP
+    /// joins the IP group too, as with rdma_join_multicast(3): possible from INIT on, when the QP
     /// knows its interface.
     pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
         match self.keep().pd.provider() {
-            // There is no interface under it.
+            // There is no network interface under it.
             Provider::Soft => self.attach_joining(group, lid, |_, _| Ok(None)),
             Provider::Kernel => {
                 let (context, Local { port, gid_index, .. }) = (self.context(), self.local);
@@ -274,8 +275,8 @@ impl QueuePair {
         }
     }
 
-    /// `join` is what joins the IP side, on the interface with the first GID. It comes first: a QP
-    /// that is in a group hears all of it.
+    /// `join` joins the IP side, on the interface of the QP's GID. It comes first: a QP in a group
+    /// then receives all messages of the group.
     pub(super) fn attach_joining(
         &mut self,
         group: Gid,
@@ -337,15 +338,15 @@ impl QueuePair {
         self.modify(&QpAttr::to_state(state), AttrMask::STATE)
     }
 
-    /// Notes what a successful step set and what is asked again later.
+    /// Records the attributes that a successful step set and that are needed later.
     fn learn(&mut self, attr: &ibv_qp_attr, mask: AttrMask, port: Option<&PortAttr>) {
         if let Some(port) = port {
             self.local.port = attr.port_num;
             self.local.lid = port.lid;
             let max_message_bytes = match self.transport() {
                 Transport::Ud => port.active_mtu.bytes(),
-                // Of a frame the network interface has the last word, with an MTU that is none of
-                // these.
+                // A frame's limit is the network interface's own MTU, which is none of the values
+                // here.
                 Transport::Rc | Transport::Uc | Transport::RawPacket => port.max_message_bytes,
             };
             self.send.set_max_message_bytes(max_message_bytes);

@@ -1,11 +1,11 @@
-//! A thread domain: the promise that what is in it is used by one thread at a time, so that the
-//! driver leaves out its locks (ibv_alloc_td(3), ibv_alloc_parent_domain(3)).
+//! A thread domain: the promise that one thread at a time uses the objects in it, so that the
+//! driver can skip its locks (ibv_alloc_td(3), ibv_alloc_parent_domain(3)).
 //!
-//! Each QP that asks for one ([`crate::QpSpec::thread_domain`]) has a domain of its own.
-//! `QueuePair` keeps the promise by its type: it is used by one thread at a time. For two in one
-//! domain no type does, and drivers give both one doorbell without a lock (mlx5). CQs and SRQs are
-//! not put into one: a QP that is dropped cleans its CQ from whatever thread that is, and those who
-//! poll free an SRQ's entries, which needs their locks.
+//! Each QP that requests one ([`crate::QpSpec::thread_domain`]) has its own domain. `QueuePair`
+//! keeps the promise by its type: one thread at a time uses it. No type guarantees that for two QPs
+//! in one domain, and drivers give both one doorbell without a lock (mlx5). CQs and SRQs are not
+//! put into a domain: dropping a QP cleans its CQ on the dropping thread, and polling frees an
+//! SRQ's entries, which needs their locks.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
 
-/// A thread domain with a PD: a parent domain, for one QP. What is registered on the PD serves it.
+/// A thread domain with a PD: a parent domain, for one QP. Registrations on the PD serve it.
 #[derive(Debug)]
 pub(crate) struct OwnDomain {
     raw: NonNull<ibv_pd>,
-    /// Goes after the parent domain, as the next does.
+    /// Freed after the parent domain, like the next field.
     thread_domain: Option<ThreadDomain>,
     base: Arc<PdInner>,
 }
 
-// SAFETY: made and freed from whatever thread; nothing else is done with it.
+// SAFETY: it may be allocated and freed on any thread; nothing else is done with it.
 unsafe impl Send for OwnDomain {}
 // SAFETY: through `&OwnDomain` threads only read addresses.
 unsafe impl Sync for OwnDomain {}
@@ -49,7 +49,7 @@ impl Drop for OwnDomain {
         // SAFETY: the QP that was made on it is gone; freed once.
         let ret = unsafe { verb!(self.base.provider(), ibv_dealloc_pd(self.as_ptr())) };
         if let Some(errno) = self.base.context.undestroyed(ret) {
-            // The thread domain would not go either.
+            // The device would refuse to free the thread domain too.
             std::mem::forget(self.thread_domain.take());
             let device = &self.base.context.name;
             tracing::warn!(pd = self.base.id, %device, %errno, "the parent domain would not go");
@@ -76,7 +76,7 @@ impl ThreadDomain {
         Ok(ThreadDomain { context: context.clone(), raw })
     }
 
-    /// A PD that is `base` with this domain.
+    /// A parent domain of `base` with this thread domain.
     fn parent_domain(&self, base: &PdInner) -> Result<NonNull<ibv_pd>, VerbError> {
         let unsupported = || VerbError::new("ibv_alloc_parent_domain", base.describe(), Errno::new(libc::EOPNOTSUPP));
         // SAFETY: the context is open.
@@ -117,7 +117,8 @@ mod tests {
     use crate::transport::Transport;
 
     thread_local! {
-        /// The fake driver's domain (its `context` is not looked at), and how many of it there are.
+        /// The fake driver's domain (its `context` is not looked at), and the number of its live
+        /// domains.
         static ALIVE: Cell<i32> = const { Cell::new(0) };
         static PARENT: Cell<*mut ibv_pd> = const { Cell::new(ptr::null_mut()) };
     }
@@ -134,8 +135,7 @@ mod tests {
         0
     }
 
-    /// What it is asked with is checked; what it answers is another PD of the software RNIC, or
-    /// ENOMEM.
+    /// Checks its arguments; returns another PD of the software RNIC, or ENOMEM.
     unsafe extern "C" fn alloc_parent(
         context: *mut ibv_context,
         init: *mut ibv_parent_domain_init_attr,
@@ -154,7 +154,7 @@ mod tests {
         PARENT.get()
     }
 
-    /// A context of the software RNIC whose thread domains are the fake driver's, or nobody's.
+    /// A context of the software RNIC, with the fake driver's thread domains or without any.
     fn open(fake: bool) -> Context {
         crate::fake_device::soft_with(|table| {
             table.alloc_td = fake.then_some(alloc_td as _);
