@@ -1,5 +1,5 @@
-//! The memory of a work request, which moves into the QP with it and comes back when it is refused
-//! or done.
+//! The memory of a work request. It moves into the QP with the work request, and comes back when
+//! that is refused or done.
 
 use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
@@ -17,18 +17,18 @@ pub enum Buffer {
     Empty,
     /// A packet's data: `len()` bytes of it.
     Packet(Packet),
-    /// A part of memory that peers may reach as well.
+    /// A part of memory that peers may also reach.
     Peer(PeerSlice),
-    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts
-    /// with bytes.
+    /// Several parts: a scatter/gather list, with at most [`crate::QpSpec::max_send_sge`] non-empty
+    /// parts.
     List(SgList),
     /// A range of a signature key.
     Key(KeyRange),
 }
 
-/// Local memory that has addresses of its own: what goes inline, since the CPU copies it during the
-/// post, where an atomic puts what it found, and what UD sends. A range of a signature key has
-/// none: only the device can tell where it lies, and it does so over connections.
+/// Local memory with addresses of its own. Three uses need it: inline data, which the CPU copies
+/// during the post; the result of an atomic; and UD sends. A range of a signature key has no
+/// address: only the device can locate it, and only over connections.
 #[derive(Debug, Default)]
 pub enum Addressed {
     /// No bytes.
@@ -36,29 +36,29 @@ pub enum Addressed {
     Empty,
     /// A packet's data: `len()` bytes of it.
     Packet(Packet),
-    /// A part of memory that peers may reach as well.
+    /// A part of memory that peers may also reach.
     Peer(PeerSlice),
-    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts
-    /// with bytes.
+    /// Several parts: a scatter/gather list, with at most [`crate::QpSpec::max_send_sge`] non-empty
+    /// parts.
     List(SgList),
 }
 
-/// What comes back with the completion of a work request that was posted by itself.
+/// Returned with the completion of a work request that was posted by itself.
 #[derive(Debug)]
 pub enum OpDone {
-    /// The memory that it used.
+    /// The memory of the work request.
     Memory(Buffer),
-    /// Of the configuration of a signature key: the layout that it replaced.
+    /// The layout that a configuration of a signature key replaced.
     Layout(KeyLayout),
 }
 
-/// The memory of a work request that is to be posted.
+/// The memory of a work request to be posted.
 pub(crate) enum Given {
-    /// What the device uses until the work request is done.
+    /// Memory that the device uses until the work request is done.
     Used(Buffer),
-    /// What the post copies, which has addresses.
+    /// Memory with addresses that the post copies.
     Copied(Buffer),
-    /// What the post copies and a configuration of a signature key consists of.
+    /// Inline words that configure a signature key, which the post copies.
     Words(ibv_sge),
 }
 
@@ -109,7 +109,7 @@ impl Buffer {
         }
     }
 
-    /// A PD other than this one that some of it belongs to.
+    /// The PD of a part that belongs to another PD than this one.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         match self {
             Buffer::Empty => None,
@@ -120,7 +120,7 @@ impl Buffer {
         }
     }
 
-    /// How many entries its work request has.
+    /// The number of SGEs in its work request.
     pub(crate) fn sges(&self) -> usize {
         match self {
             Buffer::List(list) => list.sges(),
@@ -128,7 +128,7 @@ impl Buffer {
         }
     }
 
-    /// Its memory, if that is in one part.
+    /// The SGE of memory in one part.
     pub(crate) fn sge(&self) -> ibv_sge {
         match self {
             Buffer::Key(range) => range.sge(),
@@ -139,11 +139,11 @@ impl Buffer {
     }
 }
 
-/// A part without bytes, which no work request lists: an SGE of length 0 means 2^31 bytes.
+/// An empty part, which no work request lists: an SGE of length 0 means 2^31 bytes.
 pub(crate) const NO_BYTES: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
 
 impl OpDone {
-    /// The memory, if it is that.
+    /// The memory; empty for a layout.
     pub fn into_buffer(self) -> Buffer {
         match self {
             OpDone::Memory(buffer) => buffer,
@@ -186,22 +186,22 @@ macro_rules! from {
 from!(Buffer: Packet(Packet), Peer(PeerSlice), List(SgList), Key(KeyRange));
 from!(Addressed: Packet(Packet), Peer(PeerSlice), List(SgList));
 
-/// A work request that was not posted; its buffer comes back.
+/// A work request that was not posted, with its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused {
-    /// What was to be posted.
+    /// The memory of the work request.
     pub buffer: Buffer,
-    /// Why it was not.
+    /// The reason.
     pub reason: PostStop,
 }
 
-/// A configuration that was not posted; it comes back.
+/// A configuration that was not posted.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct RefusedKey {
-    /// What was to be configured.
+    /// The configuration.
     pub config: KeyConfig,
-    /// Why it was not.
+    /// The reason.
     pub reason: PostStop,
 }

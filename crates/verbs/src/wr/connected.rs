@@ -1,24 +1,24 @@
 //! Transports, as types of the work requests that they carry.
 //!
-//! The options of a work request are for one of them, and only those of RC have a fence
-//! ([`Carrier::Fence`]). A listed work request is for one of those with connections, and what RC
-//! alone carries holds a value that UC has none of ([`Connected::Reliable`]): a list of UC can't
-//! name it. At run time nothing is left of these types.
+//! The options of a work request are for one transport, and only those of RC have a fence
+//! ([`Carrier::Fence`]). A listed work request is for a transport with connections. Operations that
+//! only RC carries hold a value that does not exist for UC ([`Connected::Reliable`]), so a list of
+//! UC cannot name them. These types leave nothing behind at run time.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
 
-/// What carries a work request: [`OnRc`], [`OnUc`], [`OnUd`], or [`OnAny`] of them.
+/// The transport of a work request: [`OnRc`], [`OnUc`], [`OnUd`], or [`OnAny`] of them.
 pub trait Carrier: Copy + Debug + Default + Eq + sealed::Sealed + 'static {
-    /// Whether a work request waits for the READs and atomics before it: a `bool` on RC, of which
-    /// alone the flag is valid (ibv_post_send(3)), and [`NoFence`] elsewhere.
+    /// Whether a work request waits for the READs and atomics before it: a `bool` on RC, the only
+    /// transport where the flag is valid (ibv_post_send(3)), and [`NoFence`] elsewhere.
     type Fence: Copy + Debug + Default + Eq + Into<bool>;
 }
 
 /// A transport of connections: [`OnRc`] or [`OnUc`].
 pub trait Connected: Carrier {
-    /// What a READ, an atomic and all that uses a signature key holds (table in ibv_post_send(3)):
-    /// of UC no such value exists.
+    /// Held by READs, atomics and all operations on signature keys (table in ibv_post_send(3)): for
+    /// UC no such value exists.
     type Reliable: Copy + Debug + Eq;
 }
 
@@ -34,11 +34,11 @@ pub struct OnUc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnUd;
 
-/// On whichever transport the QP has.
+/// Marks work requests for whichever transport the QP has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnAny;
 
-/// Transports but RC have no READs and atomics to wait for.
+/// Transports other than RC have no READs and atomics to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoFence;
 

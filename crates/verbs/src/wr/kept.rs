@@ -1,5 +1,5 @@
-//! Memory that a QP keeps for good, so that operations name it by a number and no count is kept of
-//! them: regions, windows and signature keys, each numbered from 0.
+//! Memory that a QP keeps for its life: regions, windows and signature keys, each numbered from 0.
+//! Operations name it by number, without reference counts.
 
 use crate::memory::peer::PeerMr;
 use crate::memory::window::MemoryWindow;
@@ -17,18 +17,18 @@ pub struct KeptWindow(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeptKey(pub u16);
 
-/// What a QP is to keep ([`crate::QueuePair::keep_memory`]).
+/// The memory for a QP to keep ([`crate::QueuePair::keep_memory`]).
 #[derive(Clone, Debug, Default)]
 pub struct KeepSpec {
-    /// Regions of the QP's PD. An empty place is a number that names nothing.
+    /// Regions of the QP's PD. `None` reserves a number without a region.
     pub regions: Vec<Option<PeerMr>>,
-    /// How many windows, of type 2 and bound to nothing.
+    /// The number of windows, of type 2 and bound to nothing.
     pub windows: u16,
-    /// How many signature keys; each stands for one part of a region at a time.
+    /// The number of signature keys; each stands for one part of a region at a time.
     pub keys: u16,
 }
 
-/// What a QP keeps. Keys go before what they stand for.
+/// The memory that a QP keeps. Keys are dropped before their regions.
 #[derive(Debug, Default)]
 pub(crate) struct KeptMemory {
     pub(crate) keys: Vec<KeptSignatureKey>,
@@ -42,9 +42,9 @@ impl KeptMemory {
         self.regions.get(usize::from(region.0))?.as_ref()
     }
 
-    /// What another QP has to keep to have the same under the same numbers.
+    /// The spec for another QP to keep the same memory under the same numbers.
     pub(crate) fn spec(&self) -> KeepSpec {
-        // No more of them are kept than have numbers (`QueuePair::keep_memory`).
+        // `QueuePair::keep_memory` keeps no more of them than there are numbers.
         let (windows, keys) = (self.windows.len() as u16, self.keys.len() as u16);
         KeepSpec { regions: self.regions.clone(), windows, keys }
     }

@@ -1,6 +1,5 @@
-//! Memory of this side that operations use ([`crate::rdma::Operation`]): a packet or a
-//! scatter/gather list, which moves in and comes back with the completion, or what the QP keeps, by
-//! its number.
+//! Local memory of operations ([`crate::rdma::Operation`]): a packet or a scatter/gather list,
+//! which moves in and comes back with the completion, or memory that the QP keeps, by number.
 
 use verbline_mem::Packet;
 
@@ -9,29 +8,30 @@ use crate::wr::connected::{Connected, OnRc};
 use crate::wr::kept::{KeptKey, KeptRegion};
 use crate::wr::sg_list::SgList;
 
-/// Data that a signature key stands for, as [`SignatureKey::range`](crate::signature::SignatureKey)
-/// counts it: without protection information, in whole blocks.
+/// A range of a signature key's data, counted like
+/// [`SignatureKey::range`](crate::signature::SignatureKey): without protection information, in
+/// whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {
-    /// Which key.
+    /// The key.
     pub key: KeptKey,
-    /// Where it starts, bytes.
+    /// The offset, bytes.
     pub offset: u32,
-    /// How long it is, bytes.
+    /// The length, bytes.
     pub len: u32,
 }
 
 /// A part of a region that the QP keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Which region.
+    /// The region.
     pub region: KeptRegion,
-    /// Where in it.
+    /// The range within the region.
     pub span: Span,
 }
 
 impl Part {
-    /// Where it starts in its region, bytes.
+    /// The offset in its region, bytes.
     pub fn offset(self) -> usize {
         self.span.offset() as usize
     }
@@ -42,13 +42,13 @@ impl Part {
         self.span.len_bytes() as usize
     }
 
-    /// Whether it has no bytes.
+    /// Whether the part is empty.
     pub fn is_empty(self) -> bool {
         self.span.is_empty()
     }
 }
 
-/// Local memory whose bytes move.
+/// Local memory of a transfer.
 #[derive(Debug, Default)]
 pub enum Local<T: Connected = OnRc> {
     /// No bytes.
@@ -58,11 +58,10 @@ pub enum Local<T: Connected = OnRc> {
     Packet(Packet),
     /// A part of a region that the QP keeps.
     Part(Part),
-    /// Several of them, packets and slices of regions, as [`crate::QpSpec::max_send_sge`] takes:
-    /// what is sent or written lies in them one behind the other, or they are filled so. It comes
-    /// back with the completion.
+    /// Several packets and slices of regions, up to [`crate::QpSpec::max_send_sge`] parts: sent or
+    /// written in order, or filled in order. The list comes back with the completion.
     List(Box<SgList>),
-    /// What a signature key that the QP keeps stands for: on RC.
+    /// The data of a signature key that the QP keeps: on RC.
     Key(KeyPart, T::Reliable),
 }
 
@@ -93,7 +92,7 @@ impl WorkMemory {
     }
 }
 
-/// Eight bytes of this side, where an atomic puts what it found, in this machine's byte order.
+/// Eight local bytes for the result of an atomic, in this machine's byte order.
 #[derive(Debug)]
 pub enum Word {
     /// A packet's data, eight bytes long.
@@ -108,7 +107,7 @@ impl<T: Connected> Local<T> {
         if let Local::Packet(packet) = self { Some(packet) } else { None }
     }
 
-    /// How many packets it has.
+    /// The number of packets.
     #[inline]
     pub fn packets(&self) -> usize {
         match self {
@@ -132,7 +131,7 @@ impl<T: Connected> Local<T> {
 }
 
 impl Word {
-    /// Length, bytes: eight, or it is refused.
+    /// Length, bytes; any other than eight is refused.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! Work requests: what is posted to a queue, kept until it completes, and given back.
+//! Work requests: posted to a queue, kept until they complete, and handed back.
 
 pub(crate) mod buffer;
 pub(crate) mod connected;

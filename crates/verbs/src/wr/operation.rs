@@ -1,9 +1,9 @@
-//! Operations: what a work request does that is more than a packet to be sent.
+//! Operations: work requests beyond sending a packet.
 //!
-//! Each operation has the memory that it needs in its own variant, of a type that holds nothing
-//! else: so what is posted always means something, whatever a caller puts together. What moves
-//! bytes takes a [`Local`]; an atomic, eight bytes; what lets a key or a window stand for memory, a
-//! [`Part`], which stays with the QP. What RC alone carries can't be written for UC
+//! Each variant holds the memory that its operation needs, in a type that holds nothing else: so
+//! every operation is valid, however a caller combines its parts. Transfers take a [`Local`]; an
+//! atomic, eight bytes; and operations that make a key or a window stand for memory, a [`Part`],
+//! which stays with the QP. Operations that only RC carries cannot be written for UC
 //! ([`crate::rdma::Connected`]).
 
 use crate::memory::mr::Access;
@@ -14,117 +14,117 @@ use crate::wr::kept::{KeptKey, KeptWindow};
 use crate::wr::local::{Local, Part, Word, WorkMemory};
 use crate::wr::sg_list::SgList;
 
-/// What a list of work requests carries out over a connection.
+/// An operation in a list of work requests over a connection.
 #[derive(Debug)]
 pub enum Operation<T: Connected = OnRc> {
-    /// Moves bytes between this memory and the peer.
+    /// Moves bytes between local memory and the peer.
     Transfer {
-        /// How, and to or from where.
+        /// The kind of transfer, and the peer's memory.
         transfer: Transfer<T>,
-        /// The memory of this side.
+        /// The local memory.
         local: Local<T>,
     },
-    /// Changes eight bytes of the peer's in one step; what was there comes back.
+    /// Changes eight bytes of the peer's atomically; the previous value comes back.
     Atomic {
-        /// How.
+        /// The kind of change.
         atomic: Atomic,
-        /// Where what was there is put.
+        /// The local memory for the previous value.
         into: Word,
-        /// RC.
+        /// Exists on RC only.
         on: T::Reliable,
     },
-    /// SEND, fenced, that never goes out if a block that moved through the key since it was
-    /// configured is bad ([`crate::QueuePair::cancel_responses`]).
+    /// A fenced SEND that never goes out if a block that moved through the key since its
+    /// configuration is bad ([`crate::QueuePair::cancel_responses`]).
     Respond {
-        /// Which key.
+        /// The key.
         key: KeptKey,
-        /// A key of the receiver's that it also invalidates.
+        /// A key of the receiver that the SEND also invalidates.
         invalidate: Option<u32>,
-        /// What is sent.
+        /// The data of the SEND.
         local: Local<T>,
-        /// RC.
+        /// Exists on RC only.
         on: T::Reliable,
     },
-    /// Takes a key of this side back.
+    /// Invalidates a key of this side.
     LocalInvalidate {
         /// The key.
         rkey: u32,
     },
     /// Binds a window that the QP keeps.
     Bind {
-        /// Which window.
+        /// The window.
         window: KeptWindow,
-        /// What to.
+        /// The memory to bind it to.
         part: Part,
-        /// What its key allows peers.
+        /// The access that its key grants to peers.
         access: Access,
     },
     /// Configures a signature key that the QP keeps.
     Sign {
-        /// Which key.
+        /// The key.
         key: KeptKey,
-        /// What it stands for from then on.
+        /// The memory that it stands for from then on.
         part: Part,
-        /// What the blocks of the part carry.
+        /// The signature of the part's blocks.
         blocks: BlockSignature,
-        /// RC.
+        /// Exists on RC only.
         on: T::Reliable,
     },
 }
 
-/// A work request that moves bytes.
+/// A kind of transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer<T: Connected = OnRc> {
     /// SEND.
     Send,
     /// SEND with immediate data.
     SendWithImm {
-        /// Host order.
+        /// The immediate data, host order.
         imm: u32,
     },
     /// SEND that also invalidates a key of the receiver.
     SendWithInvalidate {
-        /// The receiver's.
+        /// The receiver's key.
         rkey: u32,
     },
     /// RDMA WRITE.
     Write {
-        /// Where to.
+        /// The peer's memory.
         to: Remote,
     },
     /// RDMA WRITE with immediate data, which also takes one of the peer's receives.
     WriteWithImm {
-        /// Where to.
+        /// The peer's memory.
         to: Remote,
-        /// Host order.
+        /// The immediate data, host order.
         imm: u32,
     },
     /// RDMA READ.
     Read {
-        /// Where from.
+        /// The peer's memory.
         from: Remote,
-        /// RC.
+        /// Exists on RC only.
         on: T::Reliable,
     },
 }
 
-/// A work request that changes eight bytes of the peer's memory.
+/// A change of eight bytes of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// Puts `swap` there if `compare` is there.
+    /// Writes `swap` if the memory holds `compare`.
     CompareSwap {
-        /// A multiple of 8.
+        /// The address, a multiple of 8.
         at: Remote,
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What takes its place.
+        /// The new value.
         swap: u64,
     },
     /// Adds, wrapping.
     FetchAdd {
-        /// A multiple of 8.
+        /// The address, a multiple of 8.
         at: Remote,
-        /// How much.
+        /// The value to add.
         add: u64,
     },
 }
@@ -147,7 +147,7 @@ impl<T: Connected> Operation<T> {
         Operation::Transfer { transfer: Transfer::Write { to }, local }
     }
 
-    /// Whether UC carries it.
+    /// Whether UC carries this operation.
     #[inline]
     pub fn is_on_uc(&self) -> bool {
         match self {
@@ -161,7 +161,7 @@ impl<T: Connected> Operation<T> {
         }
     }
 
-    /// The scatter/gather list that it uses, if it uses one.
+    /// The scatter/gather list of the operation, if any.
     #[inline]
     pub(crate) fn list(&self) -> Option<&SgList> {
         match self {
@@ -171,7 +171,7 @@ impl<T: Connected> Operation<T> {
         }
     }
 
-    /// The memory that it uses and that comes back with its completion.
+    /// The memory of the operation that comes back with its completion.
     pub fn into_memory(self) -> Option<WorkMemory> {
         match self {
             Operation::Transfer { local: Local::Packet(packet), .. }
@@ -190,27 +190,27 @@ impl<T: Connected> Operation<T> {
 }
 
 impl<T: Connected> Transfer<T> {
-    /// SEND, with this immediate data if there is some.
+    /// SEND, with immediate data if given.
     pub fn send(imm: Option<u32>) -> Transfer<T> {
         imm.map_or(Transfer::Send, |imm| Transfer::SendWithImm { imm })
     }
 
-    /// RDMA WRITE, with this immediate data if there is some.
+    /// RDMA WRITE, with immediate data if given.
     pub fn write(to: Remote, imm: Option<u32>) -> Transfer<T> {
         imm.map_or(Transfer::Write { to }, |imm| Transfer::WriteWithImm { to, imm })
     }
 
-    /// Whether bytes go to the peer, so that they may be copied by the post.
+    /// Whether bytes go to the peer, so that the post may copy them.
     pub(crate) fn sends(self) -> bool {
         !matches!(self, Transfer::Read { .. })
     }
 
-    /// Whether it takes a receive of the peer.
+    /// Whether it takes one of the peer's receives.
     pub(crate) fn is_received(self) -> bool {
         !matches!(self, Transfer::Write { .. } | Transfer::Read { .. })
     }
 
-    /// The same on RC, which carries all.
+    /// The same transfer on RC, which carries all.
     #[inline]
     pub(crate) fn on_rc(self) -> Transfer {
         match self {
@@ -224,14 +224,14 @@ impl<T: Connected> Transfer<T> {
     }
 }
 
-/// How a listed operation is carried out.
+/// Options of a listed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WorkOptions<T: Connected = OnRc> {
-    /// Wake a receiver that armed its CQ for solicited completions only: of a SEND, or of a WRITE
+    /// Wake a receiver that armed its CQ for solicited completions only: for a SEND, or a WRITE
     /// with immediate data.
     pub solicited: bool,
     /// Like [`SendOptions::fence`](crate::SendOptions::fence).
     pub fence: T::Fence,
-    /// Ask for a completion, whatever the QP's `signal_every_wr` says.
+    /// Request a completion, whatever the QP's `signal_every_wr`.
     pub signaled: bool,
 }

@@ -1,4 +1,4 @@
-//! Outcomes of posting: how much of a batch was taken, and what stopped it.
+//! Outcomes of posting: how much of a batch was taken, and why it stopped.
 
 use verbline_mem::Packet;
 use verbline_softnic::qp_table::State as QpState;
@@ -8,12 +8,12 @@ use crate::signature::{BadBlock, NotBuilt};
 use crate::transport::Transport;
 use crate::wr::connected::{Carrier, OnRc};
 
-/// Where a UD send goes: an entry of the QP's destination table
+/// The destination of a UD send: an entry of the QP's destination table
 /// ([`crate::QueuePair::add_destination`]). The default is entry 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct DestinationId(pub(crate) u16);
 
-/// What a work request asks for, on a transport ([`OnRc`], [`OnUc`](crate::rdma::OnUc),
+/// Options of a work request on a transport ([`OnRc`], [`OnUc`](crate::rdma::OnUc),
 /// [`OnUd`](crate::rdma::OnUd)) or on any of them ([`OnAny`](crate::rdma::OnAny)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SendOptions<T: Carrier = OnRc> {
@@ -23,17 +23,17 @@ pub struct SendOptions<T: Carrier = OnRc> {
     pub solicited: bool,
     /// Start only when every earlier READ and atomic of this QP is done: a `bool` on RC.
     pub fence: T::Fence,
-    /// Ask for a completion, whatever the QP's `signal_every_wr` says.
+    /// Request a completion, whatever the QP's `signal_every_wr`.
     pub signaled: bool,
-    /// Where to (UD).
+    /// The destination (UD).
     pub destination: DestinationId,
-    /// The packet stays with the queue until it completes, which gives it back: it does not go
-    /// inline, however short it is.
+    /// Keep the packet in the queue until its completion returns it: it does not go inline, however
+    /// short it is.
     pub comes_back: bool,
 }
 
 impl<T: Carrier> SendOptions<T> {
-    /// The same on RC, which has all.
+    /// The same options on RC, which has all of them.
     #[inline]
     pub(crate) fn on_rc(self) -> SendOptions {
         let SendOptions { imm, solicited, fence, signaled, destination, comes_back } = self;
@@ -41,49 +41,48 @@ impl<T: Carrier> SendOptions<T> {
     }
 }
 
-/// What a batch posted to the SQ came to.
+/// The outcome of posting a batch to the SQ.
 #[must_use = "packets that were not posted are still in the batch"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SendOutcome {
     /// Packets taken from the front of the batch.
     pub posted: usize,
-    /// Of these, packets that went inline and are back in their pool already.
+    /// The packets among them that went inline and are already back in their pool.
     pub inlined: usize,
-    /// Why the rest stayed in the batch; `None` when nothing stayed.
+    /// Why the rest stayed in the batch; `None` if all were posted.
     pub stop: Option<PostStop>,
 }
 
-/// What a batch posted to an RQ came to.
+/// The outcome of posting a batch to an RQ.
 #[must_use = "packets that were not posted are still in the batch"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RecvOutcome {
     /// Packets taken from the front of the batch.
     pub posted: usize,
-    /// Why the rest stayed in the batch; `None` when nothing stayed.
+    /// Why the rest stayed in the batch; `None` if all were posted.
     pub stop: Option<PostStop>,
 }
 
 /// A lone packet that was not posted.
 #[derive(Debug)]
 pub struct Unposted {
-    /// The packet; `None` when the device refused it in such a way that it may have it all the
-    /// same.
+    /// The packet; `None` if the device's refusal leaves open whether it took the packet.
     pub packet: Option<Packet>,
-    /// Why.
+    /// The reason.
     pub stop: PostStop,
 }
 
-/// Why a packet was not posted. It and all behind it stayed in the batch.
+/// Why a packet was not posted. It and all packets behind it stayed in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostStop {
-    /// The queue is full: backpressure, not an error. Completions make room.
+    /// The queue is full: backpressure, not an error. Completions free slots.
     #[error("the queue is full; poll its CQ and post the rest again")]
     Full,
-    /// The QP is not in a state to post in.
+    /// The QP's state does not permit posting.
     #[error("the QP is in {0}, where nothing can be posted to this queue; bring it to RTS (INIT for receives) first")]
     NotReady(QpState),
-    /// The packet's pool is not registered where the QP can reach it. What goes inline is copied
-    /// and needs no registration.
+    /// The packet's pool is not registered where the QP can reach it. Inline data is copied and
+    /// needs no registration.
     #[error("{}", not_registered(*packet_pd, *qp_pd))]
     NotRegistered {
         /// The PD of the packet's pool; 0 when the pool is registered nowhere.
@@ -91,43 +90,44 @@ pub enum PostStop {
         /// The QP's PD.
         qp_pd: u64,
     },
-    /// Longer than one message can be.
+    /// The data exceeds the longest message.
     #[error(
         "the packet is {len_bytes} bytes and one message of this QP is at most {max_bytes} (on UD, the port's MTU)"
     )]
     TooLong {
         /// The packet's length.
         len_bytes: usize,
-        /// The most that fits.
+        /// The longest message.
         max_bytes: u32,
     },
     /// A UD send to an entry that the destination table does not have.
     #[error("the QP has no destination {0}; set one with set_destination or add_destination")]
     NoDestination(u16),
-    /// Something that this transport does not have.
+    /// The transport does not support this.
     #[error("{0} has no {1}")]
     NotOn(Transport, &'static str),
-    /// A scatter/gather list of more parts with bytes than the queue's work requests have entries.
+    /// A scatter/gather list has more non-empty parts than the queue's work requests have entries.
     #[error(
         "the scatter/gather list has {sges} parts with bytes and a work request here takes {max_sge}: as many as the \
          QP's max_send_sge, for receives its max_recv_sge or the SRQ's max_sge"
     )]
     TooManySges {
-        /// Parts with bytes.
+        /// The list's non-empty parts.
         sges: usize,
         /// The queue's limit.
         max_sge: u32,
     },
-    /// A packet posted for receiving where receives are lists, or a list where they are packets.
+    /// A packet posted for receiving although receives are lists, or a list although they are
+    /// packets.
     #[error("{}", other_receives(*lists))]
     OtherReceives {
         /// Whether the queue's receives are lists.
         lists: bool,
     },
-    /// Longer than can go inline.
+    /// The data is too long to go inline.
     #[error("{len_bytes} bytes cannot go inline: this QP takes {max_bytes}")]
     NotInline {
-        /// The length asked.
+        /// The data's length.
         len_bytes: usize,
         /// The QP's limit.
         max_bytes: u32,
@@ -135,13 +135,13 @@ pub enum PostStop {
     /// An atomic works on eight bytes.
     #[error("an atomic takes a result buffer of exactly 8 bytes, not {0}")]
     NotEightBytes(usize),
-    /// A signature key that can't be configured so.
+    /// The signature key cannot be configured in this way.
     #[error("the signature key can't be configured so: {0}")]
     NotKey(&'static str),
-    /// A region or a window that the QP does not keep as the operation has it.
+    /// The operation names a region or a window that the QP does not keep, or uses it wrongly.
     #[error("the operation names memory that the QP does not keep so: {0}")]
     NotKept(&'static str),
-    /// The response waits for blocks of which one is bad.
+    /// One of the blocks that the response waits for is bad.
     #[error("the response is not sent: {0}")]
     BadBlock(BadBlock),
     /// The QP takes its receives from an SRQ.
@@ -152,7 +152,7 @@ pub enum PostStop {
     Device(Errno),
 }
 
-/// The key of the packet's pool, if that is registered on this PD.
+/// The key of the packet's pool, if the pool is registered on this PD.
 pub(crate) fn registered_lkey(packet: &Packet, pd_id: u64) -> Result<u32, PostStop> {
     match packet.pd_id() {
         packet_pd if packet_pd != pd_id => Err(PostStop::NotRegistered { packet_pd, qp_pd: pd_id }),
@@ -160,23 +160,23 @@ pub(crate) fn registered_lkey(packet: &Packet, pd_id: u64) -> Result<u32, PostSt
     }
 }
 
-/// The key of the packets that were posted last. They are of one pool most of the time, so it is
-/// looked up when the pool changes; a pool has one key, and its number is never another's.
+/// The cached key of the last packets' pool. Consecutive packets are mostly of one pool, so the key
+/// is looked up when the pool changes; a pool has one key, and its number is never another pool's.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolKey {
     pd_id: u64,
-    /// Which pool the key is of; 0 at first.
+    /// The pool's number; 0 at first.
     pool: u64,
     lkey: u32,
 }
 
 impl PoolKey {
-    /// For packets whose pools are to be registered on this PD.
+    /// A cache for packets whose pools are registered on this PD.
     pub(crate) fn new(pd_id: u64) -> PoolKey {
         PoolKey { pd_id, pool: 0, lkey: 0 }
     }
 
-    /// The packet's key, if it is registered where it must be.
+    /// The packet's key, if its pool is registered on the PD.
     #[inline]
     pub(crate) fn lkey(&mut self, packet: &Packet) -> Result<u32, PostStop> {
         if packet.pool_id() == self.pool { Ok(self.lkey) } else { self.look_up(packet) }
@@ -211,7 +211,7 @@ fn other_receives(lists: bool) -> &'static str {
 }
 
 impl PostStop {
-    /// What a verb's answer means: a device that is out of slots says ENOMEM (ibv_post_send(3)).
+    /// Converts a verb's result: a device that is out of slots returns ENOMEM (ibv_post_send(3)).
     pub(crate) fn of_device(ret: i32) -> PostStop {
         match Errno::of_return(ret) {
             Some(errno) if errno.raw() == libc::ENOMEM => PostStop::Full,
@@ -220,7 +220,7 @@ impl PostStop {
         }
     }
 
-    /// Why a signature key can't be configured so.
+    /// Converts the reason why a signature key cannot be configured.
     pub(crate) fn of_key(reason: NotBuilt) -> PostStop {
         match reason {
             NotBuilt::OtherPd { layout_pd, key_pd } => PostStop::NotRegistered { packet_pd: layout_pd, qp_pd: key_pd },
@@ -228,7 +228,7 @@ impl PostStop {
         }
     }
 
-    /// Whether posting again later can succeed without anything being changed.
+    /// Whether posting again later can succeed without any other change.
     pub fn is_backpressure(&self) -> bool {
         matches!(self, PostStop::Full)
     }

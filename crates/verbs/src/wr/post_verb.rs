@@ -1,5 +1,4 @@
-//! The verbs that post to a QP, looked up once: the device's function, and the QP that it is called
-//! for.
+//! The verbs that post to a QP, looked up once: the device's function, and the QP to call it for.
 
 use std::ffi::c_int;
 
@@ -17,7 +16,7 @@ pub(crate) type PostSend = PostVerb<ibv_send_wr>;
 /// ibv_post_recv(3).
 pub(crate) type PostRecv = PostVerb<ibv_recv_wr>;
 
-// Not derived, which would ask the same of `Wr`.
+// Not derived: that would require the same of `Wr`.
 impl<Wr> Clone for PostVerb<Wr> {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -35,7 +34,7 @@ impl PostSend {
         PostVerb { qp, verb: unsafe { (*(*qp).context).ops.post_send }.unwrap_or(not_there) }
     }
 
-    /// By another function than the driver's.
+    /// Posts by another function than the driver's.
     pub(crate) fn by(
         qp: *mut ibv_qp,
         verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
@@ -55,7 +54,7 @@ impl PostRecv {
 
 impl<Wr> PostVerb<Wr> {
     /// # Safety
-    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they
+    /// The QP is live. `wr` is a list of work requests that ends; their memory stays until they
     /// complete.
     #[inline(always)]
     pub(crate) unsafe fn call(self, wr: *mut Wr, bad: &mut *mut Wr) -> c_int {

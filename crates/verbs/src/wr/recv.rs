@@ -1,5 +1,5 @@
-//! The receive queue: empty packets move into slots when posted and out, filled, when their
-//! completion comes.
+//! The receive queue: empty packets move into slots when posted, and out, filled, with their
+//! completion.
 
 mod done;
 mod form;
@@ -21,26 +21,26 @@ pub(crate) use scatter::ScatterQueue;
 
 use form::Form;
 
-/// Of a QP or of an SRQ.
+/// The receive queue of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
-    /// The number that completes next, while receives complete in the order that they were posted
-    /// in: then the slots that are taken are the last `outstanding` before the next. [`NO_WR_ID`]
-    /// once one overtook another, until none is outstanding.
+    /// The number that completes next, as long as receives complete in posting order: the taken
+    /// slots are then the last `outstanding` before the next number. [`NO_WR_ID`] after one
+    /// overtook another, until none is outstanding.
     expected: u64,
-    /// The low bits of a number are its slot.
+    /// Numbers; the low bits of one are its slot.
     sequence: Sequence,
-    /// A packet that the device may write.
+    /// The packets that the device may write.
     packets: Slots,
-    /// Slots that are taken.
+    /// The number of taken slots.
     outstanding: u32,
     depth: u32,
-    /// The depth; 0 where [`RecvQueue::post_one`] is not for: nothing may be posted, or a slot may
-    /// be taken.
+    /// The depth; 0 if [`RecvQueue::post_one`] must not be used: nothing may be posted, or the next
+    /// slot may be taken.
     usual_depth: u32,
     open: bool,
     form: Form,
-    /// The number of a packet that stayed in its slot while the numbers went round all slots; else
-    /// 0.
+    /// By slot, the number of a packet that stayed there while the numbers went round all slots;
+    /// else 0.
     passed: Box<[u64]>,
 }
 
@@ -62,7 +62,7 @@ impl RecvQueue {
         }
     }
 
-    /// Says whether anything may be posted. It has no say in [`RecvQueue::post_batch`].
+    /// Sets whether anything may be posted. [`RecvQueue::post_batch`] ignores it.
     pub(crate) fn set_open(&mut self, open: bool) {
         self.open = open;
         self.set_usual_depth();
@@ -82,7 +82,7 @@ impl RecvQueue {
         self.depth - self.outstanding
     }
 
-    /// Whether [`RecvQueue::post_one`] is for this packet: the usual case.
+    /// Whether [`RecvQueue::post_one`] can post this packet: the usual case.
     #[inline(always)]
     pub(crate) fn takes_one(&self, packet: &Packet) -> bool {
         let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
@@ -92,8 +92,8 @@ impl RecvQueue {
     /// Posts a packet. A list of one takes twice as many instructions.
     ///
     /// # Safety
-    /// `post` posts the list to the live queue that this one stands for, sets `bad_wr` and returns
-    /// what the verb returns; it calls nothing else. [`RecvQueue::takes_one`] said so.
+    /// `post` posts the list to the live device queue behind this one, sets `bad_wr` and returns
+    /// the verb's result; it calls nothing else. [`RecvQueue::takes_one`] returned true.
     #[inline(always)]
     pub(crate) unsafe fn post_one(
         &mut self,
@@ -113,7 +113,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Like [`RecvQueue::post_one`], of the packet that is alone in the batch.
+    /// Like [`RecvQueue::post_one`], for the only packet of the batch.
     ///
     /// # Safety
     /// The contract of [`RecvQueue::post_one`].
@@ -127,7 +127,7 @@ impl RecvQueue {
         // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
         match unsafe { self.post_one(packet, post) } {
             Ok(()) => RecvOutcome { posted: 1, stop: None },
-            // It came from there, so there is room.
+            // The packet came from the batch, so there is space for it.
             Err(Unposted { packet, stop }) => RecvOutcome { posted: 1 - batch.push_iter(packet), stop: Some(stop) },
         }
     }
@@ -138,7 +138,8 @@ impl RecvQueue {
         self.take(1);
     }
 
-    /// What the device refused goes back to the caller, unless it was taken all the same.
+    /// Returns a packet that the device refused to the caller, unless the device took it all the
+    /// same.
     #[cold]
     fn one_refused(&mut self, packet: Packet, taken: u32, ret: i32) -> Unposted {
         let stop = PostStop::of_device(ret);
@@ -149,8 +150,8 @@ impl RecvQueue {
         Unposted { packet: None, stop }
     }
 
-    /// Posts all of the batch as one list, in the usual case, and gives how many the device took
-    /// and its answer; `None`, and nothing done, in any other.
+    /// Posts all of the batch as one list, in the usual case, and returns how many the device took
+    /// and its result. In any other case returns `None` and does nothing.
     ///
     /// # Safety
     /// The contract of [`RecvQueue::post_one`].
@@ -168,7 +169,7 @@ impl RecvQueue {
         }
         // SAFETY: the device is called and nothing else, by the caller's word.
         let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
-        // A copy, since the compiler can't know that work requests are not part of the queue.
+        // A copy, since the compiler cannot know that work requests are not part of the queue.
         let (form, mut wr_id) = (self.form, self.sequence.next());
         let written = for_each(packets, list.entries(), |packet, entry| {
             entry.wr.wr_id = wr_id;
@@ -226,8 +227,8 @@ impl RecvQueue {
         self.sequence.advance(count);
     }
 
-    /// How many can be posted as a list, at most `want`: from the next number on that many slots
-    /// are free, and numbers reserved.
+    /// How many packets can be posted as a list, at most `want`: from the next number on, that many
+    /// slots are free and that many numbers reserved.
     #[inline]
     fn free_slots(&mut self, want: usize) -> usize {
         let want = want.min(self.room() as usize).min(LONGEST) as u32;
@@ -239,13 +240,13 @@ impl RecvQueue {
 
     #[cold]
     fn free_slots_between(&mut self, want: u32) -> usize {
-        // There is a free one, because the queue is not full.
+        // There is a free slot, because the queue is not full.
         while self.packets.at(self.sequence.next()).is_some() {
             let slot = self.packets.slot(self.sequence.next());
             if self.passed[slot] == 0 {
                 self.passed[slot] = self.sequence.taken(self.packets.len());
             }
-            // Slot and number go together.
+            // Slot and number advance together.
             self.sequence.reserve(1);
             self.sequence.advance(1);
         }
@@ -253,18 +254,18 @@ impl RecvQueue {
         self.packets.free_run(self.sequence.next(), want as usize)
     }
 
-    /// Writes work requests for the packets, which are no more than there are free slots and
-    /// numbers reserved. Gives how many, and what is wrong with the next packet.
+    /// Writes work requests for the packets; there are enough free slots and reserved numbers for
+    /// them. Returns how many it wrote, and why the next packet cannot be posted.
     #[inline]
     fn format(&mut self, list: &mut WrList<ibv_recv_wr>, packets: &[Packet]) -> (u32, Option<PostStop>) {
         let first = self.sequence.next();
         let mut wr_id = first;
-        // A copy, since the compiler can't know that work requests are not part of the queue.
+        // A copy, since the compiler cannot know that work requests are not part of the queue.
         let mut form = self.form;
         let mut stop = None;
         for (packet, entry) in packets.iter().zip(list.entries()) {
             if packet.pool_id() != form.pool {
-                // By value, so that it is in registers.
+                // By value, so that it stays in registers.
                 match form.learned(packet, self.outstanding == 0 && wr_id == first) {
                     Ok(learned) => form = learned,
                     Err(reason) => {

@@ -1,22 +1,22 @@
 //! Work requests of the SQ, written whole.
 //!
-//! A thread posts all its work requests from the same few places ([`crate::wr::wr_list`]), so what
-//! one post leaves there is what the next finds. [`Request::write`] leaves nothing of what was
-//! there: everything that a device may read is written, and what the opcode doesn't use is 0. The
-//! paths that write less, for speed, write all that their one opcode reads.
+//! A thread posts all its work requests from the same few entries ([`crate::wr::wr_list`]), so one
+//! post finds the leftovers of the last. [`Request::write`] leaves none: it writes everything that
+//! a device may read, with 0 in fields that the opcode does not use. The faster paths that write
+//! less still write all that their one opcode reads.
 
 use rdma_sys::{atomic_t, bind_mw_t, ibv_send_wr, ibv_wr_opcode, rdma_t, ud_t};
 
 use crate::memory::peer::Remote;
 use crate::wr::operation::{Atomic, Transfer};
 
-/// What a work request asks for, its bytes aside.
+/// The operation of a work request, without its bytes.
 pub(crate) enum Request {
-    /// Over a connection.
+    /// A transfer over a connection.
     Transfer(Transfer),
-    /// Over a connection.
+    /// An atomic over a connection.
     Atomic(Atomic),
-    /// A SEND of UD, which goes nowhere without this.
+    /// A SEND on UD, which needs this destination.
     Datagram {
         imm: Option<u32>,
         to: ud_t,
@@ -25,18 +25,18 @@ pub(crate) enum Request {
         rkey: u32,
     },
     Bind(bind_mw_t),
-    /// Of a signature key, by what goes inline.
+    /// A configuration of a signature key; its words go inline.
     Configure,
 }
 
 impl Request {
-    /// Writes all of the work request but its number, its link, and where its scatter/gather list
-    /// is.
+    /// Writes all of the work request but its number, its link, and the address of its
+    /// scatter/gather list.
     pub(crate) fn write(self, send_flags: u32, num_sge: usize, wr: &mut ibv_send_wr) {
         let ibv_send_wr { wr_id, next, sg_list, .. } = *wr;
         // SAFETY: integers, pointers and unions of them: all zeros is a value.
         let nothing: ibv_send_wr = unsafe { std::mem::zeroed() };
-        // No work request has more parts than the QP was made for.
+        // No work request has more parts than the QP was created for.
         let num_sge = num_sge as i32;
         *wr = ibv_send_wr { wr_id, next, sg_list, num_sge, send_flags, ..nothing };
         wr.opcode = match self {
@@ -99,7 +99,7 @@ fn write_atomic(atomic: Atomic, wr: &mut ibv_send_wr) -> u32 {
     }
 }
 
-/// Memory of the peer, as a work request says it.
+/// The peer's memory in the form of a work request.
 #[inline]
 pub(crate) fn rdma(remote: Remote) -> rdma_t {
     rdma_t { remote_addr: remote.addr, rkey: remote.rkey }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::wr::connected::OnRc;
 
-    /// A work request whose every byte is this.
+    /// A work request filled with this byte.
     fn filled(byte: u8) -> ibv_send_wr {
         // SAFETY: integers, pointers and unions of them: any bits are a value.
         unsafe {
@@ -124,10 +124,10 @@ mod tests {
         }
     }
 
-    /// All that a device may read, by whatever opcode, as numbers.
+    /// All fields that a device may read, for any opcode, as numbers.
     fn read(wr: &ibv_send_wr) -> [u64; 14] {
-        // SAFETY: zeros were written to all of it, and what was written since are integers and
-        // pointers as well.
+        // SAFETY: all of it was zeroed, and the values written since are integers and pointers as
+        // well.
         let (imm, wr_t, bind) = unsafe {
             let wr_t = [wr.wr.atomic.remote_addr, wr.wr.rdma.rkey.into(), wr.wr.atomic.swap, wr.wr.atomic.rkey.into()];
             (wr.imm_data_invalidated_rkey_union.imm_data, wr_t, wr.bind_mw_tso_union.bind_mw)

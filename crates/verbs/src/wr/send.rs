@@ -1,10 +1,10 @@
 //! The send queue: packets move into slots when posted and out when a signaled completion covers
 //! them.
 //!
-//! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never
-//! fewer than one in the queue's depth: a full queue always holds one that will complete. Positions
-//! count up for ever and wrap, together with the numbers in `wr_id`: how many posts ago a number
-//! was taken says which work request it is, so no table is kept of them.
+//! Every `signal_every`-th work request is signaled, counted over all kinds, and at least one in
+//! the queue's depth: a full queue always holds one that will complete. Positions count up for ever
+//! and wrap, together with the numbers in `wr_id`: the age of a number in posts identifies its work
+//! request, so there is no table of numbers.
 
 mod batch;
 mod done;
@@ -40,7 +40,7 @@ const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
 
 /// One entry of the destination table.
 pub(crate) struct Destination {
-    /// Kept for as long as the queue: a posted send may still use it.
+    /// Kept for the life of the queue: a posted send may still use it.
     pub(crate) ah: AddressHandle,
     pub(crate) qpn: u32,
     pub(crate) qkey: u32,
@@ -53,60 +53,60 @@ impl Destination {
     }
 }
 
-/// What a slot of the SQ keeps for a work request that is not a packet of a batch.
+/// Held by a slot of the SQ for a work request other than a packet of a batch.
 pub(crate) enum Kept {
-    /// Memory, which goes back to the user.
+    /// Memory that goes back to the user.
     Memory(Buffer),
-    /// The scatter/gather list of a listed operation, which does so too.
+    /// The scatter/gather list of a listed operation, which goes back to the user.
     List(Box<SgList>),
-    /// A bind: the window and what it was bound to before, and memory that goes back to the user.
+    /// A bind: the window and its previous memory, and memory that goes back to the user.
     Bind(PostedBind, Buffer),
     /// A configuration, or an invalidation, of a signature key.
     Configuration(PostedConfiguration),
 }
 
 pub(crate) struct SendQueue {
-    /// The low bits of a number are its slot.
+    /// Numbers; the low bits of one are its slot.
     sequence: Sequence,
-    /// How many, the last taken included, are not known to be done.
+    /// How many of the last numbers, up to the last taken, are not known to be done.
     outstanding: u32,
     pub(crate) depth: u32,
-    /// The depth; 0 where nothing may be posted.
+    /// The depth; 0 if nothing may be posted.
     usual_depth: u32,
-    /// The post in which this comes to 0 is signaled.
+    /// Counts down; the post that brings it to 0 is signaled.
     until_signal: u32,
     signal_every: u32,
-    /// The flag of every SEND, or none.
+    /// The solicited flag for every SEND, or 0.
     solicited: u32,
-    /// What goes inline by [`SendQueue::post_one`]; 0 where there is more to write: on UD, and
-    /// where all is solicited.
+    /// Longest message that [`SendQueue::post_one`] sends inline; 0 if more fields must be written:
+    /// on UD, and with solicited SENDs.
     one_inline_bytes: u32,
     pub(crate) inline_bytes: u32,
     max_sge: u32,
     max_message_bytes: u32,
-    /// How many of `packets` are taken.
+    /// The number of occupied `packets`.
     packets_kept: u32,
-    /// How many of `ops` are taken.
+    /// The number of occupied `ops`.
     ops_kept: u32,
-    /// How many of `listed` are set.
+    /// The number of set `listed`.
     listed_kept: u32,
     key: PoolKey,
     pub(crate) pd_id: u64,
     pub(crate) tag: u16,
     pub(crate) transport: Transport,
     configures_keys: bool,
-    /// A packet that the device may still read. Empty for inline sends and for ops.
+    /// Packets that the device may still read. Empty for inline sends and for ops.
     packets: Slots,
-    /// What one-sided work requests read or write, in the same slots.
+    /// Memory that one-sided work requests read or write, in the same slots.
     ops: Box<[Option<Kept>]>,
-    /// Which of these slots have an operation of a list. Its packet is in `packets`; only of a bind
-    /// and of a scatter/gather list is there something in `ops`.
+    /// Whether each slot has an operation of a list. Its packet is in `packets`; only a bind or a
+    /// scatter/gather list has an entry in `ops`.
     listed: Box<[bool]>,
-    /// Room for the entries of work requests that have scatter/gather lists, used during their
-    /// post: as many as one may have at least.
+    /// Space for the entries of work requests with scatter/gather lists, used during their post:
+    /// enough for at least one work request.
     sges: Box<[ibv_sge]>,
     pub(crate) destinations: Vec<Destination>,
-    /// Addresses that were replaced, oldest first, each with the last work request that may use it.
+    /// Replaced address handles, oldest first, each with the last work request that may use it.
     pub(crate) replaced: VecDeque<(u64, AddressHandle)>,
 }
 
@@ -116,19 +116,19 @@ pub(crate) struct SendQueueSpec {
     pub(crate) pd_id: u64,
     pub(crate) transport: Transport,
     pub(crate) inline_bytes: u32,
-    /// 1 signals all.
+    /// 1 signals every work request.
     pub(crate) signal_every: u32,
-    /// Scatter/gather entries a work request.
+    /// Scatter/gather entries per work request.
     pub(crate) max_sge: u32,
-    /// Whether every SEND is.
+    /// Whether every SEND is solicited.
     pub(crate) solicited: bool,
-    /// Whether its work requests may configure signature keys.
+    /// Whether work requests may configure signature keys.
     pub(crate) configures_keys: bool,
 }
 
 impl SendQueue {
     pub(crate) fn new(spec: SendQueueSpec) -> SendQueue {
-        // One more for the marker that a drain posts behind a full queue.
+        // One more slot for the marker that a drain posts behind a full queue.
         let packets = Slots::new(spec.depth + 1);
         let signal_every = spec.signal_every.clamp(1, spec.depth.max(1));
         let sges = if spec.max_sge > 1 { (spec.max_sge as usize).max(LONGEST) } else { 1 };
@@ -159,12 +159,12 @@ impl SendQueue {
             destinations: Vec::new(),
             replaced: VecDeque::new(),
         };
-        // Until the port is known. The specification's limit (ibv_post_send(3)).
+        // The specification's limit (ibv_post_send(3)), until the port is known.
         queue.set_max_message_bytes(1 << 31);
         queue
     }
 
-    /// Says whether anything may be posted. It has no say in what takes lists.
+    /// Sets whether anything may be posted. The paths for lists ignore it.
     pub(crate) fn set_open(&mut self, open: bool) {
         self.usual_depth = if open { self.depth } else { 0 };
     }
@@ -183,14 +183,14 @@ impl SendQueue {
         self.one_inline_bytes = if has_more { 0 } else { self.inline_bytes.min(bytes) };
     }
 
-    /// Slots that are taken.
+    /// The number of taken slots.
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// The number, without its kind, of the work request that was posted `ago` posts ago, 1 being
-    /// the last; at most as many as are outstanding.
+    /// The number, without its kind, of the work request posted `ago` posts ago; 1 is the last.
+    /// `ago` is at most the number outstanding.
     pub(crate) fn taken(&self, ago: u32) -> u64 {
         self.sequence.taken(ago)
     }
@@ -200,29 +200,29 @@ impl SendQueue {
         self.replaced.reserve(more);
     }
 
-    /// An address that is no destination any more; what is posted may use it still.
+    /// Records a replaced address handle; posted sends may still use it.
     pub(crate) fn replace(&mut self, ah: AddressHandle) {
         let last = if self.outstanding > 0 { self.taken(1) } else { NO_WR_ID };
         self.replaced.push_back((last, ah));
     }
 
-    /// The oldest that was replaced, once nothing that is posted can use it.
+    /// The oldest replaced address handle, once no posted send can use it.
     pub(crate) fn take_replaced(&mut self) -> Option<AddressHandle> {
         let (last, _) = self.replaced.front()?;
         let is_used = self.sequence.age(*last, self.outstanding).is_some();
         if is_used { None } else { self.replaced.pop_front().map(|(_, ah)| ah) }
     }
 
-    /// Work requests that fit now.
+    /// The number of work requests that fit now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
         self.depth.saturating_sub(self.outstanding)
     }
 
-    /// How many can be posted as a list, at most `want`.
+    /// How many work requests can be posted as a list, at most `want`.
     #[inline]
     fn reserve(&mut self, want: usize) -> usize {
-        // A block of numbers ends once in a million posts; then the rest goes round again.
+        // A block of numbers ends once in a million posts; the rest is posted in the next round.
         self.sequence.reserve(want.min(self.room() as usize).min(LONGEST) as u32) as usize
     }
 
@@ -244,7 +244,7 @@ impl SendQueue {
     }
 }
 
-/// The flags that options ask for.
+/// The flags of these options.
 #[inline]
 fn flags(options: &SendOptions) -> u32 {
     flags_of(options.solicited, options.fence)

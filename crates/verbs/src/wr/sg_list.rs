@@ -3,8 +3,7 @@
 //!
 //! - It owns its parts, and moves into the QP with them: while it is posted, nobody can read, write
 //!   or free any of them.
-//! - It never grows: made once and given back by each completion, a list that is used again
-//!   allocates nothing.
+//! - It never grows: each completion returns the list, and using it again allocates nothing.
 
 use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
@@ -16,12 +15,12 @@ use crate::memory::peer::PeerSlice;
 pub enum SgEntry {
     /// A packet's data: `len()` bytes of it.
     Packet(Packet),
-    /// A part of memory that peers may reach as well.
+    /// A part of memory that peers may also reach.
     Peer(PeerSlice),
 }
 
 impl SgEntry {
-    /// Its length, bytes.
+    /// The part's length, bytes.
     pub fn len_bytes(&self) -> usize {
         match self {
             SgEntry::Packet(packet) => packet.len(),
@@ -82,9 +81,9 @@ impl From<PeerSlice> for SgEntry {
 /// or filled one after the other.
 ///
 /// Parts may be packets and slices of different regions, as long as all are registered on the QP's
-/// PD. A part without bytes takes no place in the work request. How many with bytes a QP takes is
-/// [`crate::QpSpec::max_send_sge`] and [`crate::QpSpec::max_recv_sge`]. If parts that are filled
-/// overlap, what is in the overlap is undefined (ibv_post_send(3)).
+/// PD. An empty part takes no entry of the work request. A QP takes up to
+/// [`crate::QpSpec::max_send_sge`] and [`crate::QpSpec::max_recv_sge`] non-empty parts. If parts to
+/// fill overlap, the content of the overlap is undefined (ibv_post_send(3)).
 ///
 /// ```
 /// # use verbline_mem::{Batch, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
@@ -126,23 +125,23 @@ pub struct SgList {
     entries: Vec<SgEntry>,
 }
 
-/// A part that an [`SgList`] has no room for; it comes back.
+/// A part that does not fit into an [`SgList`]; it comes back.
 #[derive(Debug, thiserror::Error)]
 #[error("the scatter/gather list is full: it was made for {capacity} parts")]
 pub struct SgListFull {
-    /// What was to be put in.
+    /// The part.
     pub entry: SgEntry,
-    /// What the list was made for.
+    /// The list's capacity.
     pub capacity: usize,
 }
 
 impl SgList {
-    /// Room for `entries` parts, for good.
+    /// Allocates space for `entries` parts; it never grows.
     pub fn with_capacity(entries: usize) -> SgList {
         SgList { entries: Vec::with_capacity(entries) }
     }
 
-    /// Puts a part behind the others.
+    /// Appends a part.
     pub fn push(&mut self, entry: impl Into<SgEntry>) -> Result<(), SgListFull> {
         let entry = entry.into();
         let capacity = self.capacity();
@@ -153,7 +152,8 @@ impl SgList {
         Ok(())
     }
 
-    /// Takes all parts out, the first first. Those not taken are dropped, as by [`SgList::clear`].
+    /// Takes all parts out, from the first on. Parts not taken are dropped, as by
+    /// [`SgList::clear`].
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = SgEntry> {
         self.entries.drain(..)
     }
@@ -168,22 +168,22 @@ impl SgList {
         &self.entries
     }
 
-    /// How many parts it has.
+    /// The number of parts.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has no parts.
+    /// Whether the list has no parts.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many parts it has room for.
+    /// The largest number of parts.
     pub fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// How many of its parts are packets.
+    /// The number of parts that are packets.
     pub fn packets(&self) -> usize {
         self.entries.iter().filter(|entry| entry.as_packet().is_some()).count()
     }
@@ -193,29 +193,29 @@ impl SgList {
         self.entries.iter().map(SgEntry::len_bytes).sum()
     }
 
-    /// The parts that are in the work request.
+    /// The parts in the work request.
     fn with_bytes(&self) -> impl Iterator<Item = &SgEntry> {
         // An SGE of length 0 means 2^31 bytes (ibv_post_send(3)).
         self.entries.iter().filter(|entry| entry.len_bytes() > 0)
     }
 
-    /// How many entries its work request has.
+    /// The number of SGEs in its work request.
     pub(crate) fn sges(&self) -> usize {
         self.with_bytes().count()
     }
 
-    /// A PD other than this one that a part belongs to.
+    /// The PD of a part that belongs to another PD than this one.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         self.entries.iter().map(SgEntry::pd_id).find(|&theirs| theirs != pd_id)
     }
 
-    /// Writes the work request's entries, of which there are no more than places; gives how many.
+    /// Writes the work request's entries into `places`, which has space for them; returns how many.
     pub(crate) fn write_sges(&self, places: &mut [ibv_sge]) -> usize {
         let written = places.iter_mut().zip(self.with_bytes()).map(|(place, entry)| *place = entry.sge());
         written.count()
     }
 
-    /// Sets the lengths of packets to what a message of `len_bytes` put into them.
+    /// Sets the lengths of the packets to the bytes that a message of `len_bytes` put into them.
     pub(crate) fn cut_to(&mut self, mut len_bytes: usize) {
         for entry in &mut self.entries {
             let here = len_bytes.min(entry.len_bytes());
@@ -229,7 +229,7 @@ impl SgList {
 }
 
 impl FromIterator<SgEntry> for SgList {
-    /// With room for just these.
+    /// A list with capacity for just these parts.
     fn from_iter<I: IntoIterator<Item = SgEntry>>(entries: I) -> SgList {
         SgList { entries: entries.into_iter().collect() }
     }

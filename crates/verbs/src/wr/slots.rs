@@ -1,40 +1,37 @@
-//! The packets that a queue holds: one place for each work request that can be outstanding, used in
+//! The packets that a queue holds: one slot for each work request that can be outstanding, used in
 //! turn.
-//!
-//! Positions count up for ever and wrap; the slot is their low bits. Packets move in and out in
-//! bulk, as an array of handles.
 
 use std::mem::MaybeUninit;
 
 use verbline_mem::{Batch, Packet};
 
-/// A power of two of places.
+/// The slots; their number is a power of two.
 pub(crate) struct Slots {
     packets: Box<[Option<Packet>]>,
-    /// Length - 1.
+    /// The number of slots, minus 1.
     mask: u32,
 }
 
 impl Slots {
-    /// At least `len`, at least 1.
+    /// Allocates at least `len` slots, at least 1.
     pub(crate) fn new(len: u32) -> Slots {
         let len = len.max(1).next_power_of_two();
         Slots { packets: std::iter::repeat_with(|| None).take(len as usize).collect(), mask: len - 1 }
     }
 
-    /// Places.
+    /// The number of slots.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.mask + 1
     }
 
-    /// The place of a position or a number.
+    /// The slot index of a position or a number.
     #[inline]
     pub(crate) fn slot(&self, position: u64) -> usize {
         (position & u64::from(self.mask)) as usize
     }
 
-    /// The place of a position, to put a packet into or take it out of.
+    /// The slot of a position, to put a packet into or take it out of.
     #[inline]
     pub(crate) fn at(&mut self, position: u64) -> &mut Option<Packet> {
         let slot = self.slot(position);
@@ -42,7 +39,7 @@ impl Slots {
         unsafe { self.packets.get_unchecked_mut(slot) }
     }
 
-    /// The places from a position on, at most `count`, as far as the array goes.
+    /// The slots from a position on, at most `count`, up to the end of the array.
     #[inline]
     pub(crate) fn stretch(&mut self, position: u64, count: u32) -> &mut [Option<Packet>] {
         let start = self.slot(position);
@@ -51,16 +48,16 @@ impl Slots {
         unsafe { self.packets.get_unchecked_mut(start..start + len) }
     }
 
-    /// Puts a packet into its place, which is free.
+    /// Puts a packet into its slot, which is free.
     #[inline]
     pub(crate) fn put(&mut self, position: u64, packet: Option<Packet>) {
-        // Forgotten rather than dropped: a free place needs no look.
+        // Forgotten rather than dropped: the slot is free, so nothing needs a drop.
         let before = std::mem::replace(self.at(position), packet);
         debug_assert!(before.is_none());
         std::mem::forget(before);
     }
 
-    /// How many of the `count` places from `position` on are free before the first that is not.
+    /// How many of the `count` slots from `position` on are free before the first taken one.
     #[inline]
     pub(crate) fn free_run(&self, position: u64, count: usize) -> usize {
         let [first, second] = self.parts(position, count);
@@ -71,7 +68,7 @@ impl Slots {
         count
     }
 
-    /// Moves the first `count` packets of the batch into the places from `position` on, which are
+    /// Moves the first `count` packets of the batch into the slots from `position` on, which are
     /// free.
     #[inline(always)]
     pub(crate) fn take_front(&mut self, position: u64, batch: &mut Batch, count: usize) {
@@ -93,7 +90,8 @@ impl Slots {
         self.packets.fill_with(|| None);
     }
 
-    /// The `count` places from `position` on: up to the end of the array, and from its start.
+    /// The index ranges of the `count` slots from `position` on: up to the end of the array, and
+    /// from its start.
     #[inline]
     fn parts(&self, position: u64, count: usize) -> [std::ops::Range<usize>; 2] {
         let (start, len) = (self.slot(position), self.packets.len());
@@ -103,7 +101,7 @@ impl Slots {
     }
 }
 
-/// Moves packets from the front of the batch into the places, which are free.
+/// Moves packets from the front of the batch into the slots, which are free.
 #[inline]
 fn move_front(batch: &mut Batch, places: &mut [Option<Packet>]) {
     debug_assert!(places.iter().all(Option::is_none));

@@ -1,16 +1,15 @@
-//! The work requests that a thread posts from: linked once, each with its own SGE, and written anew
+//! The work requests that a thread posts from: linked once, each with its own SGE, and rewritten
 //! for every post.
 //!
 //! A device copies work requests before the post returns, so one list serves all queues that a
-//! thread posts to: it stays in the nearest cache whichever queue is next, and what never changes
-//! is never written. Between posts every work request has one SGE, its own, and is a plain SEND:
-//! who posts something else says so ([`WrList::altered`]), and it is put right behind the post. A
-//! post cuts the list at its end for the time of the call.
+//! thread posts to. It stays in the nearest cache whichever queue is next, and constant fields are
+//! never rewritten. Between posts every work request has one SGE, its own, and is a plain SEND. A
+//! poster that changes this says so ([`WrList::altered`]), and the entries are restored right after
+//! the post. A post cuts the list at its end for the time of the call.
 //!
-//! Sends of which all go inline have work requests of their own ([`WrList::inline_of_thread`]),
-//! whose flags and keys are so between posts that an address, a length and a number make a send of
-//! one. So have those that are written for each post, whatever was there
-//! ([`WrList::written_of_thread`]).
+//! Lists of inline sends only have work requests of their own ([`WrList::inline_of_thread`]), with
+//! flags and keys preset so that an address, a length and a number complete a send. Another set
+//! serves posters that write every field anew ([`WrList::written_of_thread`]).
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -18,21 +17,21 @@ use std::ptr::{self, NonNull};
 use rdma_sys::{ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::Packet;
 
-/// The longest list that is posted at once.
+/// The longest list posted at once.
 pub(crate) const LONGEST: usize = 64;
 
-/// A work request behind its SGE: all that a send without immediate, address or remote memory
-/// writes is in one line.
+/// A work request behind its SGE. All fields that a send without immediate, address or remote
+/// memory writes are in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct WrEntry<W> {
     pub(crate) sge: ibv_sge,
     pub(crate) wr: W,
 }
 
-/// What differs between `ibv_send_wr` and `ibv_recv_wr` as far as the list goes.
+/// The difference between `ibv_send_wr` and `ibv_recv_wr` for the list.
 pub(crate) trait WorkRequest: Sized {
     fn set_next(&mut self, next: *mut Self);
-    /// Makes it what it is between posts.
+    /// Restores the fields to their values between posts.
     fn set_usual(&mut self, sge: *mut ibv_sge);
     /// The thread's entries of this type.
     fn entries(lists: NonNull<Lists>) -> *mut Entries<Self>;
@@ -75,9 +74,9 @@ impl WorkRequest for ibv_recv_wr {
 /// The entries of one thread.
 #[repr(C)]
 pub(crate) struct Entries<W> {
-    /// Posted by itself, so linked to nothing.
+    /// Posted by itself, so not linked.
     lone: WrEntry<W>,
-    /// Linked. The last is never posted, so that a list of any length has something behind it.
+    /// Linked. The last entry is never posted, so that a list of any length has an entry behind it.
     list: [WrEntry<W>; LONGEST + 1],
 }
 
@@ -92,7 +91,7 @@ thread_local! {
     /// This thread's lists; null before its first post. Plain memory without a destructor, so that
     /// it is quick to reach.
     static HERE: Cell<*mut Lists> = const { Cell::new(ptr::null_mut()) };
-    /// Frees them when the thread ends.
+    /// Frees the lists when the thread ends.
     static OWNED: Owned = const { Owned };
 }
 
@@ -121,12 +120,12 @@ fn make() -> NonNull<Lists> {
     for_each_usual(WrList { entries: written_entries(lists) }, |_| ());
     for_each_usual(WrList { entries: ibv_recv_wr::entries(lists) }, |_| ());
     HERE.set(lists.as_ptr());
-    // Where the thread is ending already, they are leaked.
+    // If the thread is already ending, the lists are leaked.
     let _ = OWNED.try_with(|_| ());
     lists
 }
 
-/// Makes and links what is as usual in all, and `more` what is in this list.
+/// Sets and links the entries as usual, and applies `more` for fields particular to this list.
 fn for_each_usual<W: WorkRequest>(mut list: WrList<W>, more: impl Fn(&mut W)) {
     list.restore(list.lone_ptr());
     more(&mut list.lone().wr);
@@ -150,30 +149,30 @@ fn written_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
 }
 
 impl WrList<ibv_send_wr> {
-    /// The work requests, in which the poster writes all that the opcode reads. Each of the list
-    /// keeps its link and its one SGE; a poster that points one at other entries calls
-    /// [`WrList::altered`] behind the post.
+    /// The work requests for posters that write all that the opcode reads. Each listed entry keeps
+    /// its link and its one SGE; a poster that points one at other SGEs calls [`WrList::altered`]
+    /// after the post.
     ///
     /// # Safety
-    /// The contract of [`WrList::of_thread`], for these.
+    /// The contract of [`WrList::of_thread`], for these entries.
     #[inline]
     pub(crate) unsafe fn written_of_thread() -> WrList<ibv_send_wr> {
         WrList { entries: written_entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 
-    /// The work requests for sends that all go inline. Between posts their flags are INLINE alone
-    /// and their keys 0; code that sets another flag takes it back behind the post.
+    /// The work requests for lists of inline sends. Between posts their flags are INLINE alone and
+    /// their keys 0; code that sets another flag clears it after the post.
     ///
     /// # Safety
-    /// The contract of [`WrList::of_thread`], for these.
+    /// The contract of [`WrList::of_thread`], for these entries.
     #[inline]
     pub(crate) unsafe fn inline_of_thread() -> WrList<ibv_send_wr> {
         WrList { entries: inline_entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 }
 
-/// Writes the entry of each packet; false, and no more written, when `write` says so of one. There
-/// are no more packets than entries. Four in a row, which halves what the loop itself takes.
+/// Writes the entry of each packet; stops and returns false when `write` does. There are at least
+/// as many entries as packets. Unrolled by four, which halves the cost of the loop itself.
 #[inline(always)]
 pub(crate) fn for_each<W>(
     packets: &[Packet],
@@ -192,37 +191,37 @@ pub(crate) fn for_each<W>(
 
 /// The right to this thread's work requests of one type.
 pub(crate) struct WrList<W> {
-    /// They are reached through pointers inside themselves, so by address only.
+    /// The entries are reached through pointers inside themselves, so by address only.
     entries: *mut Entries<W>,
 }
 
 impl<W: WorkRequest> WrList<W> {
     /// # Safety
-    /// The thread has no other handle of this type while this one is used: while code has one, it
-    /// calls nothing that may post, but for the device.
+    /// The thread has no other handle of this type while this one is used: code with a handle calls
+    /// nothing that may post, except the device.
     #[inline]
     pub(crate) unsafe fn of_thread() -> WrList<W> {
         WrList { entries: W::entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 
-    /// The list, to format from the first on. Links, `sg_list` and what is as usual are to stay as
-    /// they are.
+    /// The list, to be written from the first entry on. Links, `sg_list` and the usual fields must
+    /// stay unchanged.
     #[inline]
     pub(crate) fn entries(&mut self) -> &mut [WrEntry<W>; LONGEST] {
         // SAFETY: alive, initialised, and the handle is the only one.
         unsafe { &mut *(&raw mut (*self.entries).list).cast() }
     }
 
-    /// The work request to post by itself; likewise.
+    /// The work request to post by itself; the same rules apply.
     #[inline]
     pub(crate) fn lone(&mut self) -> &mut WrEntry<W> {
         // SAFETY: the entry is alive and initialised, and the handle is the only one.
         unsafe { &mut *self.lone_ptr() }
     }
 
-    /// Hands the lone one to `post`, which returns what the verb returned and may set `bad_wr`.
-    /// Gives nothing when it was posted; else how many were taken all the same, as for
-    /// [`WrList::post`], and the verb's answer.
+    /// Passes the lone entry to `post`, which returns the verb's result and may set `bad_wr`.
+    /// Returns `None` if it was posted; else how many were taken all the same, as for
+    /// [`WrList::post`], and the verb's result.
     #[inline(always)]
     pub(crate) fn post_lone(&mut self, post: impl FnOnce(*mut W, &mut *mut W) -> i32) -> Option<(u32, i32)> {
         // SAFETY: the address of a field of ours.
@@ -239,14 +238,14 @@ impl<W: WorkRequest> WrList<W> {
         Some((u32::from(!ptr::eq(wr, bad)), ret))
     }
 
-    /// Hands the first `count` on to `post` as a list; it returns what the verb returned and may
-    /// set `bad_wr`. Gives how many of them the device took, and the verb's answer.
+    /// Passes the first `count` entries to `post` as a list; `post` returns the verb's result and
+    /// may set `bad_wr`. Returns how many of them the device took, and the verb's result.
     ///
-    /// A refusal whose `bad_wr` is not one of the list's is taken as "all were posted": a slot too
-    /// many may stay occupied, but no memory is given back that the device may still write.
+    /// A refusal whose `bad_wr` is not in the list counts as "all were posted": slots may stay
+    /// occupied without need, but memory that the device may still write is never given back.
     ///
     /// # Panics
-    /// If there are fewer than `count`, or that is 0.
+    /// If `count` is 0 or above [`LONGEST`].
     #[inline]
     pub(crate) fn post(&mut self, count: u32, post: impl FnOnce(*mut W, &mut *mut W) -> i32) -> (u32, i32) {
         let last = (count as usize).wrapping_sub(1);
@@ -260,8 +259,8 @@ impl<W: WorkRequest> WrList<W> {
         if ret == 0 { (count, 0) } else { (self.taken_before(bad, count), ret) }
     }
 
-    /// To be called behind the post, when the first `count` of the list, or the lone one, may not
-    /// be as usual.
+    /// Restores the first `count` entries and the lone one. Must be called after a post that
+    /// changed their usual fields.
     #[cold]
     pub(crate) fn altered(&mut self, count: usize) {
         self.restore(self.lone_ptr());
@@ -282,7 +281,7 @@ impl<W: WorkRequest> WrList<W> {
         unsafe { (*entry).wr.set_usual(&raw mut (*entry).sge) };
     }
 
-    /// Ties an entry of the list to the one behind it.
+    /// Links an entry of the list to the next one.
     #[inline]
     fn relink(&mut self, index: usize) {
         if index < LONGEST {
@@ -297,8 +296,7 @@ impl<W: WorkRequest> WrList<W> {
         unsafe { &raw mut (*self.entries).lone }
     }
 
-    /// The address of an entry of the list; `index` is at most [`LONGEST`], as everything here sees
-    /// to.
+    /// The address of an entry of the list; all callers keep `index` at most [`LONGEST`].
     #[inline]
     fn at(&self, index: usize) -> *mut WrEntry<W> {
         debug_assert!(index <= LONGEST);

@@ -1,10 +1,10 @@
 //! Work requests of any kind in one list, waiting to be posted in order.
 //!
-//! A [`WorkList`] is a bounded queue, made once, for RC or for UC.
+//! A [`WorkList`] is a bounded queue of fixed capacity, for RC or for UC.
 //! [`crate::QueuePair::post_works`] posts from its front, sends and one-sided operations in the
-//! order in which they were put in, as linked lists. The memory of an operation is a packet or a
-//! scatter/gather list, which moves in, or a part of a region that the QP was given for good
-//! ([`crate::QueuePair::keep_memory`]): a number and two offsets, of which no count is kept, since
+//! order of their pushes, as linked lists. The memory of an operation is a packet or a
+//! scatter/gather list, which moves in, or a part of a region that the QP keeps for its life
+//! ([`crate::QueuePair::keep_memory`]): a number and two offsets, without a reference count, since
 //! the QP keeps the region.
 
 use verbline_mem::Packet;
@@ -15,23 +15,23 @@ use crate::wr::operation::{Operation, WorkOptions};
 use crate::wr::post::SendOptions;
 use crate::wr::sg_list::SgList;
 
-/// A work request that waits.
+/// A waiting work request.
 #[derive(Debug)]
 pub enum Work<T: Connected = OnRc> {
-    /// A packet to be sent like [`crate::QueuePair::post_send`] does: inline if it fits.
+    /// A packet to send like [`crate::QueuePair::post_send`]: inline if it fits.
     Send(Packet),
-    /// The same with options.
+    /// A packet to send with options.
     SendWith {
-        /// What is sent.
+        /// The packet.
         packet: Packet,
-        /// How.
+        /// Its options.
         options: SendOptions<T>,
     },
     /// An operation, whose memory comes back with its completion.
     Operation {
-        /// What it does, and its memory.
+        /// The operation, with its memory.
         operation: Operation<T>,
-        /// How.
+        /// Its options.
         options: WorkOptions<T>,
     },
 }
@@ -42,7 +42,7 @@ impl<T: Connected> Work<T> {
         Work::Operation { operation, options: WorkOptions::default() }
     }
 
-    /// Whether UC carries it: neither READs, atomics and fences nor what uses a signature key.
+    /// Whether UC carries it: no READ, atomic or fence, and no use of a signature key.
     #[inline]
     pub fn is_on_uc(&self) -> bool {
         match self {
@@ -52,7 +52,7 @@ impl<T: Connected> Work<T> {
         }
     }
 
-    /// The packet that it sends; `None`: it is an operation.
+    /// The packet of a send; `None` for an operation.
     #[inline]
     fn sends(&self) -> Option<&Packet> {
         match self {
@@ -61,7 +61,7 @@ impl<T: Connected> Work<T> {
         }
     }
 
-    /// Whether a completion is asked for.
+    /// Whether a completion is requested.
     #[inline]
     pub(crate) fn is_signaled(&self) -> bool {
         match self {
@@ -71,7 +71,7 @@ impl<T: Connected> Work<T> {
         }
     }
 
-    /// The scatter/gather list of an operation that has one.
+    /// The scatter/gather list of an operation, if any.
     #[inline]
     pub(crate) fn list(&self) -> Option<&SgList> {
         match self {
@@ -87,59 +87,60 @@ impl<T: Connected> Work<T> {
     }
 }
 
-/// Work requests that wait to be posted, in order. It never grows.
+/// Work requests that wait to be posted, in order. The list never grows.
 #[derive(Debug)]
 pub struct WorkList<T: Connected = OnRc> {
-    /// Those from `head` to `tail` wait; the others are empty, or left over and without a packet.
-    /// Twice the capacity, so that the list moves back to the front once in as many pushes at most.
+    /// The work requests from `head` to `tail` wait; the other places are empty, or hold leftovers
+    /// without a packet. Twice the capacity, so that moving the list back to the front is needed at
+    /// most once in `capacity` pushes.
     places: Box<[Option<Work<T>>]>,
     head: usize,
     tail: usize,
     capacity: usize,
-    /// How many are sends.
+    /// The number of sends among them.
     sends: usize,
-    /// Their bytes.
+    /// The bytes of the sends.
     send_bytes: u64,
 }
 
 impl<T: Connected> WorkList<T> {
-    /// Room for `capacity` work requests, for good.
+    /// Allocates space for `capacity` work requests; it never grows.
     pub fn with_capacity(capacity: usize) -> WorkList<T> {
         let places = std::iter::repeat_with(|| None).take(2 * capacity).collect();
         WorkList { places, head: 0, tail: 0, capacity, sends: 0, send_bytes: 0 }
     }
 
-    /// How many wait.
+    /// The number of waiting work requests.
     #[inline]
     pub fn len(&self) -> usize {
         self.tail - self.head
     }
 
-    /// Whether none waits.
+    /// Whether none are waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.tail == self.head
     }
 
-    /// How many more there is room for.
+    /// How many more fit.
     #[inline]
     pub fn room(&self) -> usize {
         self.capacity - self.len()
     }
 
-    /// How many of them are sends.
+    /// The number of waiting sends.
     #[inline]
     pub fn sends(&self) -> usize {
         self.sends
     }
 
-    /// The bytes of the sends.
+    /// The bytes of the waiting sends.
     #[inline]
     pub fn send_bytes(&self) -> u64 {
         self.send_bytes
     }
 
-    /// Puts one behind the others; it comes back if the list is full.
+    /// Appends a work request; it comes back if the list is full.
     #[inline]
     pub fn push(&mut self, work: Work<T>) -> Result<(), Work<T>> {
         if self.room() == 0 {
@@ -152,7 +153,7 @@ impl<T: Connected> WorkList<T> {
             self.sends += 1;
             self.send_bytes += packet.len() as u64;
         }
-        // Forgotten rather than dropped: nothing is in it that needs a drop.
+        // Forgotten rather than dropped: leftovers need no drop.
         let before = self.places[self.tail].replace(work);
         debug_assert!(before.as_ref().is_none_or(Work::is_without_packet));
         std::mem::forget(before);
@@ -160,14 +161,14 @@ impl<T: Connected> WorkList<T> {
         Ok(())
     }
 
-    /// Takes the one at the front, e.g. one that can't be posted.
+    /// Takes the work request at the front, e.g. one that cannot be posted.
     #[inline]
     pub fn pop(&mut self) -> Option<Work<T>> {
         if self.is_empty() { None } else { self.take_front() }
     }
 
-    /// Like [`WorkList::pop`], of a list in which some wait: behind the last may lie what was
-    /// posted already.
+    /// Like [`WorkList::pop`], but only for a list that is not empty: leftovers of posted work
+    /// requests may lie behind the last.
     #[inline]
     pub(crate) fn take_front(&mut self) -> Option<Work<T>> {
         debug_assert!(!self.is_empty());
@@ -183,7 +184,7 @@ impl<T: Connected> WorkList<T> {
         Some(work)
     }
 
-    /// Takes `count` off the front, which are operations without packets.
+    /// Removes `count` operations without packets from the front.
     #[inline]
     pub(crate) fn forget(&mut self, count: usize) {
         let end = self.tail.min(self.head + count);
@@ -194,7 +195,7 @@ impl<T: Connected> WorkList<T> {
         }
     }
 
-    /// From the front; all of them are some.
+    /// The waiting work requests, from the front; all are `Some`.
     #[inline]
     pub(crate) fn waiting(&self) -> &[Option<Work<T>>] {
         &self.places[self.head..self.tail]
@@ -207,13 +208,13 @@ impl<T: Connected> WorkList<T> {
     }
 }
 
-/// What a completion of a listed work request says.
+/// The result of a listed work request's completion.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorksDone {
-    /// Work requests that are done by it.
+    /// The number of work requests that it completes.
     pub count: usize,
-    /// Whether the one that it is of is an operation of a list; else it is a send.
+    /// Whether the completed work request itself is an operation; else it is a send.
     pub of_operation: bool,
 }
 
@@ -250,7 +251,7 @@ mod tests {
         let mut list = WorkList::with_capacity(2);
         for round in 0..3 {
             assert!(list.push(write(round)).is_ok() && list.push(write(8 + round)).is_ok());
-            // As `SendQueue::keep_transfers`, which posts both.
+            // Like `SendQueue::keep_transfers`, which removes both at once.
             list.forget(2);
             assert!(list.pop().is_none());
             assert_eq!((list.len(), list.room(), list.waiting().len()), (0, 2, 0));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue.
+        /// Compares the list with a `VecDeque`.
         #[test]
         fn a_list_is_a_bounded_queue(steps in prop::collection::vec(any::<bool>(), 0..200)) {
             let (mut list, mut oracle) = (WorkList::with_capacity(5), VecDeque::new());

@@ -9,9 +9,9 @@ use crate::cq::completion::{Completion, Stale};
 use crate::wr_id::NO_WR_ID;
 
 impl RecvQueue {
-    /// The packet that the completion filled: its length set, the GRH taken off. Empty when the
-    /// receive failed, or when the data went elsewhere (RDMA WRITE with immediate).
-    // Always a part of its callers: those of a queue pair's own queue and of a shared one.
+    /// Returns the packet that the completion filled: its length set, the GRH removed. Empty if the
+    /// receive failed, or if the data went elsewhere (RDMA WRITE with immediate).
+    // Always inlined into its callers, for a queue pair's own queue and for a shared one.
     #[inline(always)]
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         let wr_id = completion.wr_id();
@@ -28,7 +28,7 @@ impl RecvQueue {
 
     #[cold]
     fn fill_unusual(&self, completion: &Completion, packet: &mut Packet) {
-        // A length beyond the packet is the device's mistake; what it wrote is not known, so
+        // A length beyond the packet is the device's mistake; the bytes it wrote are not known, so
         // nothing is shown.
         let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
         if !self.form.fill_any(packet, len) {
@@ -37,24 +37,24 @@ impl RecvQueue {
     }
 
     /// Moves the packets of the completions at the front, as far as they are this queue's next and
-    /// succeeded, into `packets`; gives how many.
+    /// succeeded, into `packets`; returns how many.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let count = self.complete_stretch(completions, packets);
         if count == completions.len() { count } else { self.complete_rest(completions, count, packets) }
     }
 
-    /// Like [`RecvQueue::complete_run`], as far as the array of slots goes.
+    /// Like [`RecvQueue::complete_run`], up to the end of the slot array.
     #[inline]
     fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let (first, form) = (self.expected, &self.form);
         if first == NO_WR_ID {
-            // None is expected, whatever number a device comes with.
+            // None is expected, whatever number a device returns.
             return 0;
         }
         let slots = self.packets.stretch(first, self.outstanding);
-        // SAFETY: while one is expected, receives are in order, and the slots of all that are
-        // outstanding follow each other. Packets in slots are of the only pool.
+        // SAFETY: while one is expected, receives are in order, and the slots of all outstanding
+        // ones are contiguous. Packets in slots are of the pool of `only`.
         let count = unsafe {
             match &form.only {
                 Some(only) => take_filled(completions, slots, packets, first, |packet, len| packet.reset_by(only, len)),
@@ -66,8 +66,8 @@ impl RecvQueue {
         count
     }
 
-    /// Like [`RecvQueue::complete_run`], of the completions behind the first `count`: their slots
-    /// begin again, or it is no run.
+    /// Like [`RecvQueue::complete_run`], for the completions behind the first `count`: the run goes
+    /// on at the first slot, or it has ended.
     #[cold]
     fn complete_rest(&mut self, completions: &[Completion], count: usize, packets: &mut Batch) -> usize {
         match count {
@@ -87,9 +87,9 @@ impl RecvQueue {
         if !completion.brought_a_message() {
             return None;
         }
-        // `NO_WR_ID`, which no other number is, has no next.
+        // `NO_WR_ID`, the only number without a next, ends here.
         let next = wr_id.checked_add(1)?;
-        // Empty when nothing is outstanding: then the number is not one yet.
+        // Empty if nothing is outstanding: the number was not posted yet.
         let mut packet = self.packets.at(wr_id).take()?;
         // SAFETY: it was in a slot.
         if !unsafe { self.form.fill(&mut packet, completion.raw_len()) } {
@@ -101,7 +101,7 @@ impl RecvQueue {
         Some(packet)
     }
 
-    /// Like [`RecvQueue::complete_one`], of a number that was not expected.
+    /// Like [`RecvQueue::complete_one`], for an unexpected number.
     #[cold]
     fn complete_unexpected(&mut self, completion: &Completion) -> Option<Packet> {
         if !completion.brought_a_message() || completion.wr_id() == self.expected {
@@ -110,7 +110,7 @@ impl RecvQueue {
         self.complete(completion).ok()
     }
 
-    /// Like [`RecvQueue::complete_run`], of one whose number was not expected.
+    /// Like [`RecvQueue::complete_run`], for a first completion with an unexpected number.
     #[cold]
     fn complete_first(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         match completions.first() {
@@ -121,28 +121,28 @@ impl RecvQueue {
         }
     }
 
-    /// The packet of this number, if it is the one that completes next.
+    /// Takes the packet of this number, if it is the one that completes next.
     #[inline]
     fn take_expected(&mut self, wr_id: u64) -> Option<Packet> {
         if wr_id != self.expected {
             return None;
         }
-        // `NO_WR_ID`, which no other number is, has no next.
+        // `NO_WR_ID`, the only number without a next, ends here.
         let next = wr_id.checked_add(1)?;
-        // Empty when nothing is outstanding: then the number is not one yet.
+        // Empty if nothing is outstanding: the number was not posted yet.
         let packet = self.packets.at(wr_id).take()?;
         self.expected = next;
         self.outstanding -= 1;
         Some(packet)
     }
 
-    /// The packet of this number, if it is outstanding: the first of a block, or one that completes
-    /// out of order.
+    /// Takes the packet of this number, if it is outstanding: the first of a block, or one that
+    /// completes out of order.
     #[cold]
     fn take_unexpected(&mut self, wr_id: u64) -> Option<Packet> {
         let slot = self.packets.slot(wr_id);
         let age = self.sequence.age(wr_id, self.packets.len());
-        // A slot that was passed over holds an older number than the last that fell on it.
+        // A slot that was passed over holds an older number than the last one that mapped to it.
         let is_its = if self.passed[slot] == 0 { age.is_some() } else { self.passed[slot] == wr_id };
         if !is_its {
             return None;
@@ -160,7 +160,7 @@ impl RecvQueue {
         Some(packet)
     }
 
-    /// Frees every slot: the device has let go of all of them.
+    /// Frees every slot. The device holds none of the packets any more.
     pub(crate) fn reclaim(&mut self) -> u32 {
         self.packets.clear();
         self.passed.fill(0);
@@ -171,12 +171,12 @@ impl RecvQueue {
 }
 
 /// Takes the packets of the completions out of their slots and into `packets`, as far as their
-/// numbers count up from `first`, they succeeded and `fill` takes their lengths; gives how many. A
-/// function of its own, since what it needs then fits the registers: with the queue around it, a
-/// packet takes half as much again.
+/// numbers count up from `first`, they succeeded and `fill` takes their lengths; returns how many.
+/// It is a separate function so that its state fits the registers: inside the queue's methods, a
+/// packet takes half as long again.
 ///
 /// # Safety
-/// Where the first completion has that number, the slots are taken.
+/// If the first completion has the number `first`, the slots hold packets.
 #[inline(never)]
 unsafe fn take_filled(
     completions: &[Completion],
@@ -198,7 +198,7 @@ unsafe fn take_filled(
             mem::forget(packet);
             return None;
         }
-        // SAFETY: what was there is in `packet`.
+        // SAFETY: the slot's previous content is in `packet`.
         unsafe { ptr::write(slot, None) };
         expected += 1;
         Some(packet)

@@ -5,37 +5,37 @@ use verbline_mem::{Packet, PoolForm};
 
 use crate::wr::post::{PostStop, registered_lkey};
 
-/// What a work request says of its packet: the same for all of a pool, so it is looked up when the
-/// pool changes.
+/// The fields of a receive's work request. They are the same for all packets of a pool, so they are
+/// looked up when the pool changes.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     /// The pool's number, which no other pool ever has; 0 at first.
     pub(super) pool: u64,
-    /// Where the device writes, from the buffer's start on, bytes.
+    /// The offset in the buffer at which the device writes, bytes.
     offset: u64,
-    /// Length, and above it the key: one word, so that it is written as one.
+    /// The length, and above it the key: one word, so that one store writes both.
     length_lkey: u64,
-    /// Bytes that come before the message.
+    /// Bytes before the message.
     lead_bytes: usize,
     pd_id: u64,
-    /// What the packets are like, while all that the queue holds are of this pool and nothing comes
-    /// before their messages. A queue that once held packets of two pools goes without until it
-    /// meets another while it is empty.
+    /// The layout of the packets, while all packets in the queue are of this pool and nothing comes
+    /// before their messages. A queue that has held packets of two pools has `None` until it meets
+    /// a new pool while empty.
     pub(super) only: Option<PoolForm>,
 }
 
 impl Form {
-    /// Of no pool yet.
+    /// A form without a pool.
     pub(super) fn new(pd_id: u64, lead_bytes: usize) -> Form {
         Form { pd_id, lead_bytes, pool: 0, offset: 0, length_lkey: 0, only: None }
     }
 
-    /// `alone` says that the queue holds nothing.
+    /// Learns the pool of a packet; `alone` says that the queue holds nothing.
     #[cold]
     pub(super) fn learned(self, packet: &Packet, alone: bool) -> Result<Form, PostStop> {
         let lkey = registered_lkey(packet, self.pd_id)?;
-        // What comes before the message goes into the headroom if that is long enough, so that the
-        // message lands where messages lie; else where those lie.
+        // The bytes before the message go into the headroom if it is long enough, so that the
+        // message lands at its usual place; else they land there themselves.
         let (headroom, capacity) = (packet.fresh_headroom(), packet.fresh_capacity());
         let lead = if headroom < self.lead_bytes { 0 } else { self.lead_bytes };
         let length = u32::try_from(capacity + lead).unwrap_or(u32::MAX);
@@ -46,16 +46,16 @@ impl Form {
 
     #[inline]
     pub(super) fn sge(&self, packet: &Packet) -> ibv_sge {
-        // The length is not 0, which would mean 2^31: a pool's packets have room.
+        // The length is not 0, which would mean 2^31: a pool's packets have space.
         let [length, lkey] = [self.length_lkey as u32, (self.length_lkey >> 32) as u32];
         ibv_sge { addr: packet.buffer_addr() + self.offset, length, lkey }
     }
 
-    /// Makes the packet hold the message; `len` counts what came before it too. False, and no
-    /// change, when `len` bytes cannot have come.
+    /// Makes the packet hold the message; `len` includes the bytes before it. Returns false, and
+    /// changes nothing, if `len` is impossible.
     ///
     /// # Safety
-    /// The packet is, or was, in a slot of the queue whose form this is.
+    /// The packet is, or was, in a slot of the queue of this form.
     #[inline]
     pub(super) unsafe fn fill(&self, packet: &mut Packet, len: usize) -> bool {
         match &self.only {
@@ -65,7 +65,7 @@ impl Form {
         }
     }
 
-    /// Like [`Form::fill`], of any packet.
+    /// Like [`Form::fill`], for any packet.
     pub(super) fn fill_any(&self, packet: &mut Packet, len: usize) -> bool {
         match self.lead_bytes {
             0 => packet.reset_to(len),

@@ -1,5 +1,5 @@
-//! The receive queue of a QP or an SRQ whose receives are scatter/gather lists: lists move in when
-//! posted and out, filled, when their completion comes.
+//! Posted scatter/gather lists of a QP or an SRQ, by number. A list moves in when posted and out,
+//! filled, with its completion.
 
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 
@@ -12,9 +12,10 @@ use crate::wr_id::{Sequence, WrKind};
 
 pub(crate) struct ScatterQueue {
     sequence: Sequence,
-    /// A power of two of places: a list that the device may write, in the place of its number.
+    /// The lists that the device may write, each with its number and in that number's slot; the
+    /// array's length is a power of two.
     lists: Box<[Option<(u64, SgList)>]>,
-    /// Room for the entries of a work request, used during its post.
+    /// Space for the entries of a work request, used during its post.
     sges: Box<[ibv_sge]>,
     outstanding: u32,
     depth: u32,
@@ -45,8 +46,8 @@ impl ScatterQueue {
     /// Posts a list; one that is refused comes back.
     ///
     /// # Safety
-    /// `post` posts the work request to the live queue that this one stands for, sets `bad_wr` and
-    /// returns what the verb returns; it calls nothing else.
+    /// `post` posts the work request to the live device queue behind this one, sets `bad_wr` and
+    /// returns the verb's result; it calls nothing else.
     pub(crate) unsafe fn post(
         &mut self,
         list: SgList,
@@ -60,7 +61,7 @@ impl ScatterQueue {
         // SAFETY: the device is called and nothing else, by the caller's word.
         let mut wrs = unsafe { WrList::<ibv_recv_wr>::of_thread() };
         let wr = &mut wrs.lone().wr;
-        // No more than the queue's limit.
+        // At most the queue's limit.
         (wr.wr_id, wr.sg_list, wr.num_sge) = (wr_id, self.sges.as_mut_ptr(), sges as i32);
         let refusal = wrs.post_lone(post);
         wrs.altered(0);
@@ -85,7 +86,7 @@ impl ScatterQueue {
         if self.room() == 0 { Err(PostStop::Full) } else { Ok(()) }
     }
 
-    /// The next number whose place is free; there is one, because the queue is not full. Places are
+    /// The next number whose slot is free; there is one, because the queue is not full. Slots are
     /// taken in turn, and one that is handed back late is passed over.
     fn next_free(&mut self) -> u64 {
         loop {
@@ -102,21 +103,22 @@ impl ScatterQueue {
         wr_id as usize & (self.lists.len() - 1)
     }
 
-    /// The list that the completion filled: its packets as long as what came into them, all 0 when
-    /// the receive failed, or when the data went elsewhere (RDMA WRITE with immediate).
+    /// Returns the list that the completion filled. Its packets' lengths are the bytes received
+    /// into them; all are 0 if the receive failed, or if the data went elsewhere (RDMA WRITE with
+    /// immediate).
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<SgList, Stale> {
         let wr_id = completion.wr_id();
         let place = self.place(wr_id);
         let (_, mut list) = self.lists[place].take_if(|(number, _)| *number == wr_id).ok_or(Stale { wr_id })?;
         self.outstanding -= 1;
         let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
-        // A length beyond the list is the device's mistake; what it wrote is not known, so nothing
-        // is shown.
+        // A length beyond the list is the device's mistake; the bytes it wrote are not known, so
+        // nothing is shown.
         list.cut_to(if len <= list.len_bytes() { len } else { 0 });
         Ok(list)
     }
 
-    /// Frees every place: the device has let go of all of them.
+    /// Frees every slot. The device holds none of the lists any more.
     pub(crate) fn reclaim(&mut self) -> u32 {
         self.lists.fill_with(|| None);
         std::mem::take(&mut self.outstanding)
@@ -160,7 +162,7 @@ mod tests {
             post(&mut queue, &mut fake, list(&pool, &[len, 10])).unwrap();
         }
         let mut numbers: Vec<_> = fake.posted.iter().map(|posted| posted.wr_id).collect();
-        // The oldest stays out, while others go round.
+        // The oldest list stays out, while others go round.
         for _ in 0..10 {
             let newest = numbers.pop().unwrap();
             let done = fake_device::completions(&[(newest, 0, 4), (newest, 0, 4)]);

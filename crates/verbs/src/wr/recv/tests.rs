@@ -1,4 +1,4 @@
-//! The receive queue against a device that is only pretended.
+//! The receive queue on a fake device.
 
 use super::*;
 use crate::cq::completion::Completion;
@@ -12,7 +12,7 @@ fn batch(pool: &Pool, count: usize) -> Batch {
     batch
 }
 
-/// As the QP makes it.
+/// Builds the outcome as the QP does.
 fn outcome((taken, ret): (u32, i32)) -> RecvOutcome {
     RecvOutcome { posted: taken as usize, stop: (ret != 0).then(|| PostStop::of_device(ret)) }
 }
@@ -21,7 +21,7 @@ fn outcome((taken, ret): (u32, i32)) -> RecvOutcome {
 fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
     let (pool, mut fake) = (fake_device::pool(8), Fake::new());
     let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
-    // The queue learns the pool, and the usual case is the next.
+    // The queue learns the pool; then the usual case follows.
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
     let mut lone = batch(&pool, 1);
     let addr = lone.as_slice()[0].addr();
@@ -49,7 +49,7 @@ fn a_lone_completion_does_nothing_where_there_is_no_room_or_it_is_not_the_next()
     let mut full = batch(&pool, 1);
     assert_eq!(queue.complete_run(one(0, 5).as_slice(), &mut full), 0);
     let mut packets = Batch::with_capacity(4);
-    // It failed; it is longer than the packet; it is as it should be; it is stale.
+    // Failed; longer than the packet; correct; stale.
     for (status, len, count) in [(5, 5, 0), (0, 4096, 0), (0, 5, 1), (0, 5, 0)] {
         assert_eq!(complete_one(&mut queue, &one(status, len).as_slice()[0], &mut packets), count, "{status} {len}");
     }
@@ -115,8 +115,8 @@ fn packets_of_several_pools_keep_the_shape_of_their_own() {
     let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
     let mut packets = Batch::with_capacity(8);
     for round in 0..6 {
-        // One pool alone, one behind the other in one list, the other alone: in lists, and packet
-        // by packet.
+        // One pool alone, both pools in one list, the other pool alone: in lists, and packet by
+        // packet.
         let shapes: &[(&Pool, usize)] = match round % 3 {
             0 => &[(&large, 4)],
             1 => &[(&large, 2), (&small, 3)],
@@ -144,7 +144,7 @@ fn packets_of_several_pools_keep_the_shape_of_their_own() {
         assert!(packets.iter().all(|packet| packet.len() == 100));
         packets.clear();
     }
-    // What is longer than the smaller of two pools holds is not of it.
+    // A message longer than the smaller pool's packets does not complete one of them.
     packets.append(&mut batch(&large, 1));
     packets.append(&mut batch(&small, 1));
     fake.posted.clear();
@@ -198,12 +198,12 @@ fn completions_may_be_handed_back_in_any_order() {
     }
 }
 
-/// Regression: the number that stands for "none is expected" was taken for the one that is.
+/// Regression: the number that means "none is expected" was taken for the expected one.
 #[test]
 fn a_number_that_no_work_request_has_is_stale_also_while_none_is_expected() {
     let (pool, mut fake) = (fake_device::pool(32), Fake::new());
     let mut packets = Batch::with_capacity(4);
-    // What is out of order leaves the last slot empty, or full.
+    // Out-of-order completion leaves the last slot empty, or full.
     for early in [3, 1] {
         let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
         assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 4)).posted, 4);
@@ -218,7 +218,7 @@ fn a_number_that_no_work_request_has_is_stale_also_while_none_is_expected() {
     }
 }
 
-/// What the device holds, oldest first, with what it was posted as.
+/// The receives that the device holds, oldest first, with their posted lengths.
 fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
     fake.posted.drain(..).map(|wr| (wr.wr_id, wr.len.unwrap())).collect()
 }
@@ -226,8 +226,8 @@ fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
 #[test]
 fn a_run_ends_where_something_else_begins() {
     let (pool, mut fake) = (fake_device::pool(32), Fake::new());
-    // The process's first block of numbers begins where a new queue's numbers do, so that nothing
-    // would come by itself: it goes to another queue.
+    // The process's first block of numbers begins like a new queue's numbers, so that no completion
+    // would be unexpected: another queue takes that block.
     let mut other = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
     assert_eq!(post(&mut other, &mut fake, &mut batch(&pool, 8)).posted, 8);
     fake.posted.clear();
@@ -235,7 +235,7 @@ fn a_run_ends_where_something_else_begins() {
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 8)).posted, 8);
     let ids: Vec<u64> = fake.posted.iter().map(|wr| wr.wr_id).collect();
     let mut packets = Batch::with_capacity(3);
-    // Four came, one failed; one is longer than can be; one came to another queue.
+    // Four came, one failed; one is too long; one came to another queue.
     let done = fake_device::completions(&[
         (ids[0], 0, 10),
         (ids[1], 0, 11),
@@ -260,7 +260,7 @@ fn a_run_ends_where_something_else_begins() {
         }
         rest = &rest[count..];
     }
-    // The first of a block of numbers comes by itself.
+    // The first number of a block is unexpected, so it comes by itself.
     assert_eq!(runs, [1, 3, 0, 0, 0, 1]);
     assert_eq!(lens, [10, 11, 12, 13, 0, 0, 16]);
     assert_eq!(queue.complete_run(done.as_slice(), &mut packets), 0);
@@ -293,7 +293,7 @@ fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
         assert_eq!(queue.outstanding(), 8);
         device.extend(outstanding(&mut fake));
         if disorder {
-            // Once all are home, receives are in order again.
+            // Once all have completed, receives are in order again.
             let entries: Vec<_> = device.drain(..).map(|(wr_id, len)| (wr_id, 0, len)).collect();
             let done = fake_device::completions(&entries);
             for completion in &done {
@@ -328,7 +328,7 @@ fn any_order_gives_each_packet_once() {
         }
         assert_eq!(posted, count.min(6 - device.len()));
         device.extend(fake.posted.drain(..).map(|wr| wr.wr_id).zip(addrs));
-        // The first is held back most of the time, so that it is passed over again and again.
+        // The first is held back most of the time, so that its slot is passed over again and again.
         for _ in 0..below(device.len() + 1) {
             let at = if below(50) == 0 { 0 } else { below(device.len()) };
             let (wr_id, addr) = device.remove(at).unwrap();

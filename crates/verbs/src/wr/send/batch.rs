@@ -42,7 +42,7 @@ impl SendQueue {
         outcome
     }
 
-    /// Posts the first `want` of the batch, for which there is room and numbers.
+    /// Posts the first `want` packets of the batch; there are enough slots and numbers for them.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`].
@@ -82,8 +82,8 @@ impl SendQueue {
         }
     }
 
-    /// Writes work requests for the packets, which are no more than there is room and numbers for,
-    /// without options.
+    /// Writes work requests for the packets, without options; there are enough slots and numbers
+    /// for them.
     #[inline]
     fn format(&mut self, entries: &mut [WrEntry<ibv_send_wr>; LONGEST], packets: &[Packet]) -> Formatted {
         let mut formatted = Formatted::new(self.until_signal);
@@ -91,7 +91,7 @@ impl SendQueue {
             Ok(destination) => destination,
             Err(stop) => return Formatted { stop: Some(stop), ..formatted },
         };
-        // Copies, since the compiler can't know that work requests are not part of the queue.
+        // Copies, since the compiler cannot know that work requests are not part of the queue.
         let (first, mut form) = (self.sequence.next(), Form::new(self));
         let mut wr_id = first;
         for (packet, WrEntry { sge, wr }) in packets.iter().zip(&mut *entries) {
@@ -171,8 +171,8 @@ impl SendQueue {
         formatted
     }
 
-    /// Moves the first `taken` packets from the batch into their slots; those that went inline go
-    /// back to their pool, and are counted.
+    /// Moves the first `taken` packets from the batch into their slots. Inline packets go back to
+    /// their pool; returns their number.
     #[inline]
     fn keep(
         &mut self,
@@ -182,13 +182,12 @@ impl SendQueue {
         entries: &[WrEntry<ibv_send_wr>; LONGEST],
     ) -> usize {
         let inlined = match formatted.kept {
-            // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by
-            // one.
+            // Back in bulk: 51 ns a packet for all of examples/overhead, against 59 one by one.
             0 if taken as usize == batch.len() => {
                 batch.clear();
                 taken as usize
             }
-            // Of all that was formatted, whatever of it was taken.
+            // The queue keeps all formatted packets, so also all of the taken ones.
             kept if kept == formatted.len => {
                 self.packets.take_front(self.sequence.next(), batch, taken as usize);
                 self.packets_kept += taken;
@@ -216,7 +215,7 @@ impl SendQueue {
     }
 }
 
-/// What work requests are written by.
+/// The state for writing work requests.
 struct Form {
     inline_bytes: u32,
     max_bytes: u32,
@@ -233,13 +232,13 @@ impl Form {
         }
     }
 
-    /// Whether the message goes inline, and has bytes.
+    /// Whether the message goes inline and is not empty.
     #[inline]
     fn is_inline(&self, len: usize) -> bool {
         (len as u32).wrapping_sub(1) < self.inline_bytes
     }
 
-    /// A message that is empty, or does not go inline, or is too long. Gives its key.
+    /// Handles a message that is empty, too long, or does not go inline. Returns its key.
     #[inline]
     fn unusual(
         &mut self,
@@ -257,14 +256,14 @@ impl Form {
             return Ok(0);
         }
         // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
-        // This is not.
+        // This data does.
         let lkey = self.key.lkey(packet)?;
         wr.send_flags = 0;
         formatted.kept += 1;
         Ok(lkey)
     }
 
-    /// A message whose packet the queue keeps, whatever its length.
+    /// Handles a message whose packet the queue keeps, whatever its length.
     fn kept(
         &mut self,
         packet: &Packet,
@@ -284,13 +283,13 @@ impl Form {
 /// The work requests formatted for one post.
 pub(super) struct Formatted {
     pub(super) len: u32,
-    /// How many do not go inline.
+    /// The number of packets that do not go inline.
     kept: u32,
-    /// Behind the last.
+    /// `until_signal` behind the last.
     pub(super) until_signal: u32,
-    /// Some are not as they are between posts.
+    /// Whether some entries need to be restored after the post.
     altered: bool,
-    /// What is wrong with the packet behind them.
+    /// Why the packet behind them cannot be posted.
     stop: Option<PostStop>,
 }
 

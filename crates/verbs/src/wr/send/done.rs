@@ -1,4 +1,4 @@
-//! Completions: what a signaled one covers leaves the queue.
+//! Completions: work requests that a signaled one covers leave the queue.
 
 use verbline_mem::{Batch, Packet};
 
@@ -8,9 +8,9 @@ use crate::wr::buffer::{Buffer, OpDone};
 use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
-    /// Frees every slot up to the completion's, which is a send's. Packets go to `freed`, or to
-    /// their pool when it is full; buffers of ops are dropped. Gives the number of work requests
-    /// that are done by it.
+    /// Frees every slot up to that of the completion, which is a send's. Packets go to `freed`, or
+    /// to their pool when it is full; buffers of ops are dropped. Returns the number of work
+    /// requests that it completes.
     #[inline]
     pub(crate) fn complete(&mut self, completion: &Completion, freed: &mut Batch) -> Result<usize, Stale> {
         let wr_id = completion.wr_id();
@@ -20,10 +20,10 @@ impl SendQueue {
         Ok(count as usize)
     }
 
-    /// Like [`SendQueue::complete`], of an op's completion; gives back the op's memory.
+    /// Like [`SendQueue::complete`], for an op's completion; returns the op's memory.
     pub(crate) fn complete_op(&mut self, completion: &Completion, freed: &mut Batch) -> Result<OpDone, Stale> {
         let wr_id = completion.wr_id();
-        // The numbers of ops are drawn with those of sends.
+        // Ops and sends draw their numbers from the same sequence.
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
         let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
         let done = self.take_op(number, completion.status());
@@ -31,7 +31,7 @@ impl SendQueue {
         Ok(done)
     }
 
-    /// Ends what the slot of this number keeps, as the completion says that it ended.
+    /// Ends the op in the slot of this number, with the completion's status.
     pub(super) fn take_op(&mut self, number: u64, status: Status) -> OpDone {
         let Some(kept) = self.ops[self.packets.slot(number)].take() else { return OpDone::Memory(Buffer::Empty) };
         self.ops_kept -= 1;
@@ -46,8 +46,8 @@ impl SendQueue {
         }
     }
 
-    /// The work request of this number was cancelled. Its completion will be that of one that was
-    /// carried out, so that its window or key learns here that it was not.
+    /// Handles the cancellation of the work request of this number. Its completion will look like
+    /// that of one that was carried out, so its window or key learns here that it was not.
     pub(crate) fn cancelled(&mut self, wr_id: u64) {
         let number = wr_id & !wr_id::kind_bits(wr_id::kind(wr_id));
         if self.sequence.age(number, self.outstanding).is_none() {
@@ -77,7 +77,7 @@ impl SendQueue {
     }
 
     fn release_kept(&mut self, count: u32, mut free: impl FnMut(Packet)) {
-        // Slots go round without a jump, also where numbers jump to another block.
+        // Slots go round without a jump, even where numbers jump to another block.
         let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
@@ -94,7 +94,7 @@ impl SendQueue {
         }
     }
 
-    /// Empties the slot's place in `listed`. Says whether there was something.
+    /// Clears the slot's flag in `listed`. Returns whether it was set.
     #[inline]
     pub(super) fn unlist(&mut self, slot: usize) -> bool {
         let was_listed = std::mem::take(&mut self.listed[slot]);
@@ -102,7 +102,7 @@ impl SendQueue {
         was_listed
     }
 
-    /// Frees every slot: the device has let go of all of them.
+    /// Frees every slot. The device uses none of the memory any more.
     pub(crate) fn reclaim(&mut self) -> u32 {
         let count = self.outstanding;
         self.release(count, drop);

@@ -1,5 +1,5 @@
-//! The usual case: packets that all go inline, posted alone or as one list, with no more written
-//! than must be.
+//! The usual case: packets that all go inline, posted alone or as one list, with as few writes as
+//! possible.
 
 use verbline_mem::{Batch, Packet};
 
@@ -10,18 +10,18 @@ use crate::wr::post_verb::PostSend;
 use crate::wr::wr_list::{LONGEST, WrEntry, WrList, for_each};
 
 impl SendQueue {
-    /// Whether [`SendQueue::post_one`] is for this packet: the usual case.
+    /// Whether [`SendQueue::post_one`] can post this packet: the usual case.
     #[inline(always)]
     pub(crate) fn takes_one(&self, packet: &Packet) -> bool {
         let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
-        // One compare for both: a message without bytes has no SGE.
+        // One compare for both limits: an empty message has no SGE.
         fits && (packet.len() as u32).wrapping_sub(1) < self.one_inline_bytes
     }
 
     /// Posts a packet inline. A list of one takes twice as many instructions.
     ///
     /// # Safety
-    /// `post` is for the live QP whose send queue this is, and [`SendQueue::takes_one`] said so.
+    /// `post` is for the live QP of this send queue, and [`SendQueue::takes_one`] returned true.
     #[inline(always)]
     pub(crate) unsafe fn post_one(&mut self, post: PostSend, packet: Packet) -> Result<(), Unposted> {
         let (addr, len) = packet.span();
@@ -49,12 +49,13 @@ impl SendQueue {
         Ok(())
     }
 
-    /// What the device refused goes back to the caller, unless it was taken all the same.
+    /// Returns a packet that the device refused to the caller, unless the device took it all the
+    /// same.
     #[cold]
     fn one_refused(&mut self, signaled: bool, packet: Packet, taken: u32, ret: i32) -> Unposted {
         let stop = PostStop::of_device(ret);
         if taken == 0 {
-            // As it was before.
+            // Restores the value from before the post.
             self.until_signal = if signaled { 1 } else { self.until_signal + 1 };
             return Unposted { packet: Some(packet), stop };
         }
@@ -62,8 +63,8 @@ impl SendQueue {
         Unposted { packet: None, stop }
     }
 
-    /// Posts all of the batch inline as one list, in the usual case, and gives how many the device
-    /// took and its answer; `None`, and nothing done, in any other.
+    /// Posts all of the batch inline as one list, in the usual case, and returns how many the
+    /// device took and its result. In any other case returns `None` and does nothing.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`].

@@ -1,6 +1,6 @@
-//! Listed work requests, written: what they ask for, and where their bytes are.
+//! Writing of listed work requests: their fields, and the addresses of their bytes.
 //!
-//! What most are, a WRITE or a READ of a part of a region, is written by a short way of its own.
+//! The most frequent ones, a WRITE or a READ of a part of a region, have a short path of their own.
 //! All others are written whole ([`Request`]).
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
@@ -20,13 +20,13 @@ use crate::wr::sg_list::{SgList, packet_sge};
 use crate::wr::wr_list::WrEntry;
 use crate::wr::wr_queue::Work;
 
-/// A work request but for its options: what it asks for, its bytes, and the flags that these need.
+/// A work request without its options: its operation, its bytes, and the flags that these need.
 type Form = (Request, ibv_sge, u32);
 
 impl SendQueue {
-    /// Writes all of a work request but its number and its signal, if it is what most are: a WRITE
-    /// or a READ between a part of a region and the peer. Says then whether a completion was asked
-    /// for.
+    /// Writes a work request of the most frequent kind, except its number and its signal: a WRITE
+    /// or a READ between a part of a region and the peer. Returns whether a completion was
+    /// requested; `None` for other kinds.
     #[inline(always)]
     pub(super) fn format_transfer<T: Connected>(
         &self,
@@ -43,7 +43,7 @@ impl SendQueue {
             _ => return None,
         };
         *sge = known.part(*part, self.max_message_bytes, kept)?;
-        // All that these two opcodes read.
+        // All fields that these two opcodes read.
         wr.opcode = opcode;
         wr.num_sge = (sge.length > 0).into();
         wr.send_flags = flags_of(options.solicited, options.fence.into());
@@ -51,9 +51,9 @@ impl SendQueue {
         Some(options.signaled)
     }
 
-    /// Writes all of a work request but its number and its signal. Those in front of it have used
-    /// `sges` of the queue's entries. An error says why it can't be posted; without a reason, it
-    /// can behind the post.
+    /// Writes all of a work request but its number and its signal. The work requests in front of it
+    /// have used `sges` of the queue's entries. An error is the reason why it cannot be posted;
+    /// without a reason, it can be posted after this post.
     #[inline(never)]
     pub(super) fn format_work<T: Connected>(
         &mut self,
@@ -73,7 +73,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// The same of one that has no scatter/gather list, or but for its entries.
+    /// Writes the same fields, except the entries of a scatter/gather list.
     fn format_whole<T: Connected>(
         &self,
         work: &Work<T>,
@@ -132,7 +132,7 @@ impl SendQueue {
         }
     }
 
-    /// The bytes of a transfer, and whether they go inline; `sends`: to the peer.
+    /// The bytes of a transfer, and its inline flag; `sends` means that they go to the peer.
     #[inline]
     fn part_of<T: Connected>(
         &self,
@@ -144,13 +144,13 @@ impl SendQueue {
             Local::Empty => Ok((NO_BYTES, 0)),
             Local::Packet(packet) => self.part_of_packet(packet, sends),
             Local::Part(part) => Ok((self.part_of_region(*part, kept)?, 0)),
-            // Its entries are written behind the rest of the work request.
+            // Its entries are written after the rest of the work request.
             Local::List(list) => self.check_list(list).map(|()| (NO_BYTES, 0)),
             Local::Key(part, _) => Ok((self.part_of_key(*part, kept)?, 0)),
         }
     }
 
-    /// Whether a work request can have this list.
+    /// Checks that a work request can have this list.
     fn check_list(&self, list: &SgList) -> Result<(), PostStop> {
         let (sges, max_sge) = (list.sges(), self.max_sge);
         if sges > max_sge as usize {
@@ -166,14 +166,15 @@ impl SendQueue {
         }
     }
 
-    /// Whether the places behind the first `used` suffice for the list, or are all that there are.
+    /// Whether the entries behind the first `used` suffice for the list, or are all that exist.
     fn has_places(&self, list: &SgList, used: usize) -> bool {
         used == 0 || list.sges() <= self.sges.len() - used
     }
 
-    /// Puts the entries of a list, which was checked and has the places, behind the first `used`,
-    /// and into the work request; gives how many are used then. If that is more, the work request
-    /// is to be put right behind the post ([`crate::wr::wr_list::WrList::altered`]).
+    /// Writes the entries of a list behind the first `used`, and into the work request; returns how
+    /// many are used then. The list was checked, and there is space for it. If the result is larger
+    /// than `used`, the work request must be restored after the post
+    /// ([`crate::wr::wr_list::WrList::altered`]).
     fn write_list(&mut self, list: &SgList, used: usize, wr: &mut ibv_send_wr) -> usize {
         let places = &mut self.sges[used..];
         let count = list.write_sges(places);
@@ -191,14 +192,14 @@ impl SendQueue {
         if part.length == 8 { Ok(part) } else { Err(PostStop::NotEightBytes(part.length as usize)) }
     }
 
-    /// The bytes of a packet, inline where that is possible and they fit.
+    /// The bytes of a packet, inline if possible and short enough.
     #[inline]
     fn part_of_packet(&self, packet: &Packet, sends: bool) -> Result<(ibv_sge, u32), PostStop> {
         let len_bytes = packet.len();
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
-        // No bytes are no part, inline or not.
+        // An empty packet has no SGE, inline or not.
         if sends && len_bytes.wrapping_sub(1) < self.inline_bytes as usize {
             return Ok((packet_sge(packet), INLINE));
         }
@@ -219,7 +220,7 @@ impl SendQueue {
     }
 }
 
-/// The region that was looked up last: the parts of a list are of one most of the time.
+/// The last region looked up: the parts of a list are mostly of one region.
 #[derive(Default)]
 pub(super) struct KnownRegion {
     region: Option<KeptRegion>,
@@ -229,8 +230,8 @@ pub(super) struct KnownRegion {
 }
 
 impl KnownRegion {
-    /// The part, if it lies within its region and a message can be so long. The QP keeps the
-    /// region, so that its keys stay.
+    /// The SGE of the part, if it lies within its region and a message can be so long. The QP keeps
+    /// the region, so that its keys stay.
     #[inline(always)]
     fn part(&mut self, part: Part, max_bytes: u32, kept: &KeptMemory) -> Option<ibv_sge> {
         if self.region != Some(part.region) {

@@ -1,5 +1,5 @@
-//! Listed work requests that name windows and signature keys that a QP keeps: binds,
-//! configurations, data that moves through keys, and responses that wait for what moved.
+//! Listed work requests that name windows and signature keys of a QP: binds, configurations, data
+//! that moves through keys, and responses that wait for that data.
 
 use rdma_sys::{bind_mw_t, ibv_sge};
 
@@ -19,7 +19,7 @@ use crate::wr_id::{self, WrKind};
 const NO_KEY: PostStop = PostStop::NotKept("there is no such signature key");
 
 impl SendQueue {
-    /// What goes inline to configure a key to stand for this part.
+    /// The inline words that configure a key to stand for this part.
     pub(super) fn configuration(
         &self,
         key: KeptKey,
@@ -42,31 +42,31 @@ impl SendQueue {
         Ok(key_of(kept, part.key)?.sge(part.offset, part.len))
     }
 
-    /// Whether work requests here may configure keys.
+    /// Fails unless work requests here may configure keys.
     pub(super) fn check_configures(&self) -> Result<(), PostStop> {
         let says = "the QP was made without QpSpec::signature";
         if self.configures_keys { Ok(()) } else { Err(PostStop::NotKey(says)) }
     }
 
-    /// Whether the work request of a list that has this number is not known to be done.
+    /// Whether the listed work request of this number is not known to be done.
     fn is_outstanding(&self, number: u64) -> bool {
         self.sequence.age(number ^ wr_id::kind_bits(WrKind::Op), self.outstanding).is_some()
     }
 }
 
-/// No block that a response waits for is known to be bad.
+/// Fails if a block that a response waits for is known to be bad.
 pub(super) fn check_blocks(key: KeptKey, kept: &mut KeptMemory) -> Result<(), PostStop> {
     key_of(kept, key)?.bad().map_or(Ok(()), |bad| Err(PostStop::BadBlock(bad)))
 }
 
-/// A response that waits for a key's blocks is in the list that is being written.
+/// Records that a response that waits for a key's blocks is in the list being written.
 pub(super) fn note_listed(key: KeptKey, kept: &mut KeptMemory) {
     if let Ok(key) = key_of(kept, key) {
         key.answer();
     }
 }
 
-/// A key's configuration was posted.
+/// Records that a key's configuration was posted.
 #[cold]
 pub(super) fn note_configured(key: KeptKey, kept: &mut KeptMemory) {
     if let Ok(key) = key_of(kept, key) {
@@ -74,7 +74,7 @@ pub(super) fn note_configured(key: KeptKey, kept: &mut KeptMemory) {
     }
 }
 
-/// A response that waits for a key's blocks was posted at this position.
+/// Records that a response that waits for a key's blocks was posted at this position.
 #[cold]
 pub(super) fn note_responded(key: KeptKey, position: u64, kept: &mut KeptMemory) {
     if let Ok(key) = key_of(kept, key) {
@@ -90,7 +90,7 @@ pub(super) fn is_bind<T: Connected>(work: &Work<T>) -> bool {
     matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })
 }
 
-/// What the device is told of a bind.
+/// The description of a bind for the device.
 pub(super) fn bind_of(
     window: KeptWindow,
     part: Part,
@@ -103,7 +103,7 @@ pub(super) fn bind_of(
     Ok(bind_mw_t { mw, rkey, bind_info: bind_info(&slice, access) })
 }
 
-/// What a bind that was posted leaves in its slot.
+/// Records a posted bind; returns the value for its slot.
 pub(super) fn bound(window: KeptWindow, part: Part, kept: &mut KeptMemory) -> Option<PostedBind> {
     let (slice, window) = bind_ends(part, window, kept).ok()?;
     let replaces = window.settle();

@@ -1,8 +1,7 @@
-//! Work requests that are posted by themselves: one-sided, special, binds of memory windows,
-//! configurations of signature keys, and the marker of a drain.
+//! Work requests posted by themselves: one-sided, special, binds of memory windows, configurations
+//! of signature keys, and the marker of a drain.
 //!
-//! Each is written whole, and always signaled; its slot keeps the memory that it uses until its
-//! completion.
+//! Each is written whole, and always signaled; its slot keeps its memory until its completion.
 
 use rdma_sys::ibv_sge;
 
@@ -16,11 +15,11 @@ use crate::wr::wr_list::{WrEntry, WrList};
 use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
-    /// Posts one work request; its completion comes always. Gives its slot.
+    /// Posts one work request; its completion always comes. Returns its slot.
     ///
     /// # Safety
-    /// `post` is for the live QP whose send queue this is, and on success the caller puts what the
-    /// work request uses into the slot ([`SendQueue::keep_op`]).
+    /// `post` is for the live QP of this send queue, and on success the caller puts the memory of
+    /// the work request into the slot ([`SendQueue::keep_op`]).
     pub(crate) unsafe fn post_op(
         &mut self,
         post: PostSend,
@@ -35,7 +34,7 @@ impl SendQueue {
         let request = self.addressed(request, options)?;
         let slot = self.packets.slot(self.sequence.next());
         let parts = match given {
-            // What is bound stands in the bind.
+            // The memory of a bind is in the bind's own fields.
             Given::Used(_) if matches!(request, Request::Bind(_)) => Parts::One(NO_BYTES),
             Given::Used(Buffer::List(list)) | Given::Copied(Buffer::List(list)) => {
                 let count = list.write_sges(&mut self.sges);
@@ -54,7 +53,7 @@ impl SendQueue {
         self.ops_kept += 1;
     }
 
-    /// With where it goes, of a datagram.
+    /// Adds the destination to a datagram.
     fn addressed(&self, request: Request, options: &SendOptions) -> Result<Request, PostStop> {
         match (request, self.destination(options.destination)?) {
             (request, None) => Ok(request),
@@ -67,7 +66,7 @@ impl SendQueue {
     }
 
     /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush
-    /// completion covers all that was posted. False when it could not be posted.
+    /// completion covers all posted work requests. False if it could not be posted.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`].
@@ -81,12 +80,12 @@ impl SendQueue {
         unsafe { self.post_special(post, WrKind::Send, request, SIGNALED, Parts::One(NO_BYTES)) }.is_ok()
     }
 
-    /// Posts one signaled work request, for which there is a number. What the device refused is not
+    /// Posts one signaled work request, with a reserved number. If the device refuses it, it is not
     /// in the queue.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_one`]; the memory of the parts stays until the work
-    /// request completes, and that of an inline one has the addresses that the parts say.
+    /// request completes, and inline memory is readable at the addresses of the parts.
     unsafe fn post_special(
         &mut self,
         post: PostSend,
@@ -145,10 +144,10 @@ impl SendQueue {
     }
 }
 
-/// Where the bytes of a work request are that is posted by itself.
+/// The bytes of a work request that is posted by itself.
 enum Parts {
-    /// In one part, or nowhere if that has no bytes.
+    /// One part, or none if it is empty.
     One(ibv_sge),
-    /// In several parts: where they are listed, and their number.
+    /// Several parts: the address of their list, and their number.
     Several(*mut ibv_sge, usize),
 }

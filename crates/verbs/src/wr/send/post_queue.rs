@@ -1,8 +1,8 @@
 //! Sends and operations posted from the front of a [`WorkList`], in order, as linked lists.
 //!
-//! The last of every list is signaled, besides every `signal_every`-th: what was posted is known to
-//! be done without another post. All of them carry the number of an op, so that one call takes
-//! their completions.
+//! Every list's last work request is signaled, besides every `signal_every`-th: so no further post
+//! is needed to learn that the others are done. All of them carry the number of an op, so that one
+//! call takes their completions.
 
 use rdma_sys::ibv_send_wr;
 use verbline_mem::Batch;
@@ -26,10 +26,11 @@ use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
-    /// Posts from the front until the queue is full, or one is refused, which is at the front then.
+    /// Posts from the front until the queue is full or a work request is refused, which is then at
+    /// the front.
     ///
     /// # Safety
-    /// The contract of [`SendQueue::post_one`], and `kept` is kept for as long as the queue.
+    /// The contract of [`SendQueue::post_one`], and `kept` lives as long as the queue.
     pub(crate) unsafe fn post_works<T: Connected>(
         &mut self,
         post: PostSend,
@@ -49,8 +50,8 @@ impl SendQueue {
         outcome
     }
 
-    /// Posts the first `want`, for which there is room and numbers, or those before the first that
-    /// can't be posted.
+    /// Posts the first `want` work requests, or only those before the first that cannot be posted.
+    /// There are enough slots and numbers for them.
     ///
     /// # Safety
     /// The contract of [`SendQueue::post_works`].
@@ -66,7 +67,8 @@ impl SendQueue {
         let mut list = unsafe { WrList::written_of_thread() };
         let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
         let (mut formatted, every) = (Formatted::new(self.until_signal), self.signal_every);
-        // How many in front are transfers of the usual kind, of those that are formatted.
+        // `transfers`: how many of the formatted ones, from the front, are transfers of the usual
+        // kind.
         let (mut known, mut transfers, mut sges) = (KnownRegion::default(), u32::MAX, 0);
         let carries_all = self.transport == Transport::Rc;
         for (work, entry) in works.waiting().iter().flatten().zip(&mut list.entries()[..want]) {
@@ -82,7 +84,7 @@ impl SendQueue {
                 break;
             } else {
                 transfers = transfers.min(formatted.len);
-                // A bind changes the window's key, and the next one of it goes by that.
+                // A bind changes the window's key, from which the window's next bind starts.
                 ends = is_bind(work);
                 work.is_signaled()
             };
@@ -118,13 +120,13 @@ impl SendQueue {
             }
         }
         if sges > 0 {
-            // The next post finds each work request at its own entry again.
+            // The next post must find each work request at its own entry again.
             list.altered(want);
         }
     }
 
-    /// Takes as many WRITEs and READs out of the list, of which the queue keeps nothing but that
-    /// they are there: the QP keeps their regions.
+    /// Removes this many WRITEs and READs from the list. The queue keeps only their flags: the QP
+    /// keeps their regions.
     #[inline]
     fn keep_transfers<T: Connected>(&mut self, works: &mut WorkList<T>, taken: u32) {
         works.forget(taken as usize);
@@ -132,18 +134,18 @@ impl SendQueue {
         self.listed_kept += taken;
     }
 
-    /// Notes of the `count` slots from a position on whether they have listed operations.
+    /// Sets for the `count` slots from a position on whether they hold listed operations.
     #[inline]
     fn mark_listed(&mut self, position: u64, count: u32, are_listed: bool) {
-        // Slots go round once at most, since there are as many as can be outstanding.
+        // Slots wrap at most once, since there are at least as many as can be outstanding.
         let (around, ahead) = self.listed.split_at_mut(self.packets.slot(position));
         let before_the_end = ahead.len().min(count as usize);
         ahead[..before_the_end].fill(are_listed);
         around[..count as usize - before_the_end].fill(are_listed);
     }
 
-    /// Moves what was posted by these entries out of the list: packets into their slots, those of
-    /// sends that went inline back to their pool. Gives how many the latter are.
+    /// Moves the work requests of these entries out of the list: packets into their slots, those of
+    /// inline sends back to their pool. Returns the number of inline sends.
     #[inline]
     fn keep_works<T: Connected>(
         &mut self,
@@ -182,7 +184,7 @@ impl SendQueue {
         inlined
     }
 
-    /// Notes that an operation was posted at this position.
+    /// Records that an operation was posted at this position.
     #[inline]
     fn keep_listed<T: Connected>(&mut self, operation: &Operation<T>, position: u64, kept: &mut KeptMemory) {
         let slot = self.packets.slot(position);
@@ -200,11 +202,12 @@ impl SendQueue {
         }
     }
 
-    /// Frees every slot up to the completion's. Listed operations go to `each`, oldest first: their
-    /// number, where none had memory to give back, or 1 and that memory, and whether the completion
-    /// is of this operation. Packets of sends go to `freed`, or to their pool when it is full.
+    /// Frees every slot up to the completion's. `each` is called for listed operations, oldest
+    /// first: with a number of operations that had no memory to return, or with 1 and the
+    /// operation's memory; and with whether the completion is this operation's own. Packets of
+    /// sends go to `freed`, or to their pool when it is full.
     ///
-    /// What `each` was told of is done, also where it panics.
+    /// Operations passed to `each` are done, even if it panics.
     #[inline]
     pub(crate) fn complete_works(
         &mut self,
@@ -216,11 +219,11 @@ impl SendQueue {
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
         let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
         let count = self.outstanding - age;
-        // Slots go round without a jump, also where numbers jump to another block.
+        // Slots go round without a jump, even where numbers jump to another block.
         let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
         let mut of_operation = false;
         if self.packets_kept | self.ops_kept == 0 && self.listed_kept == self.outstanding {
-            // Nothing but operations without packets.
+            // Only operations without packets.
             self.mark_listed(oldest, count, false);
             (self.listed_kept, self.outstanding) = (age, age);
             if count > 1 {
@@ -236,7 +239,8 @@ impl SendQueue {
             let (slot, own) = (self.packets.slot(position), ahead + 1 == count);
             let mut list = None;
             if self.ops_kept > 0 {
-                // What a completion covers succeeded; its own says how it ended.
+                // Work requests covered by a later completion succeeded; the completion's own has
+                // its status.
                 list = self.end_op(position, if own { completion.status() } else { Status::SUCCESS });
             }
             let packet = self.packets.at(position).take();
@@ -252,7 +256,7 @@ impl SendQueue {
         Ok(WorksDone { count: count as usize, of_operation })
     }
 
-    /// The scatter/gather list of the operation at this position, if it had one.
+    /// Takes the scatter/gather list of the operation at this position, if it had one.
     #[cold]
     fn end_op(&mut self, position: u64, status: Status) -> Option<WorkMemory> {
         let kept = &mut self.ops[self.packets.slot(position)];

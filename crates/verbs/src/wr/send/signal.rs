@@ -1,5 +1,5 @@
-//! Which work requests are signaled: every `signal_every`-th, counted over whatever was posted, and
-//! those that ask for it.
+//! The choice of signaled work requests: every `signal_every`-th, counted over all kinds, and all
+//! that request a completion.
 
 use rdma_sys::ibv_send_wr;
 
@@ -7,7 +7,8 @@ use super::{SIGNALED, SendQueue};
 use crate::wr::wr_list::WrEntry;
 
 impl SendQueue {
-    /// After a post: what is until the next signal when all was taken, or what was.
+    /// Updates `until_signal` after a post: from the formatted value if all were taken, else from
+    /// the taken ones.
     #[inline]
     pub(super) fn count_signals(&mut self, ret: i32, until_signal: u32, taken: &[WrEntry<ibv_send_wr>]) {
         if ret == 0 {
@@ -26,16 +27,17 @@ impl SendQueue {
     }
 }
 
-/// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it
-/// is until the next behind them. Done last, since where signals fall does not hang on the packets.
+/// Marks every `every`-th entry as signaled, the first after `until_signal`, and returns the
+/// distance from the last entry to the next signal. Done last, since the positions of signals do
+/// not depend on the packets.
 #[inline]
 pub(super) fn signal(entries: &mut [WrEntry<ibv_send_wr>], until_signal: u32, every: u32) -> u32 {
     let behind = for_each_signaled(entries, until_signal, every, |flags| *flags |= SIGNALED);
     behind - entries.len() as u32
 }
 
-/// Hands on the flags of every `every`-th entry, the first after `until_signal`, and gives the
-/// place of the first behind them.
+/// Calls the function with the flags of every `every`-th entry, the first after `until_signal`, and
+/// returns the place of the first behind the entries.
 #[inline]
 pub(super) fn for_each_signaled(
     entries: &mut [WrEntry<ibv_send_wr>],

@@ -1,4 +1,4 @@
-//! The send queue against a device that is only pretended.
+//! The send queue on a fake device.
 
 use super::*;
 use crate::fake_device::{self, Fake, PD, Posted};
@@ -45,7 +45,7 @@ fn batch(pool: &Pool, lens: &[usize]) -> Batch {
     batch
 }
 
-/// As the QP makes it.
+/// Builds the outcome as the QP does.
 fn outcome((taken, ret): (u32, i32)) -> SendOutcome {
     let stop = (ret != 0).then(|| PostStop::of_device(ret));
     SendOutcome { posted: taken as usize, inlined: taken as usize, stop }
@@ -62,7 +62,7 @@ fn inline_lists_are_signaled_where_they_should_be_and_nowhere_else_also_after_a_
         let stop = (took < lens).then_some(PostStop::Full);
         let posted = post(&mut queue, &mut fake, &mut packets);
         assert_eq!(posted, SendOutcome { posted: took, inlined: took, stop });
-        // Another queue of the thread marks others of the same work requests.
+        // Another queue of the thread signals other entries of the same work requests.
         assert_eq!(post(&mut other, &mut Fake::new(), &mut batch(&pool, &[3; 7])).posted, 7);
         assert_eq!(pool.account().held, (lens - took) as u32);
     }
@@ -120,7 +120,7 @@ fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
         assert_eq!(batch.iter().map(Packet::addr).collect::<Vec<_>>(), kept);
     }
     assert_eq!(queue.outstanding(), 8);
-    // The refused ones left no gap: every fourth of those taken is signaled, and the numbers are
+    // The refused packets left no gap: every fourth taken one is signaled, and the numbers are
     // consecutive.
     assert_eq!(signaled(&fake.posted), [false, false, false, true, false, false, false, true]);
     assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
@@ -224,7 +224,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
     let seen: Vec<_> = fake.posted.iter().map(|wr| (wr.len, wr.opcode, wr.flags)).collect();
     let (plain, with_imm) = (ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM);
     assert_eq!(seen, [(Some(100), plain, 0), (Some(100), with_imm, 0), (Some(100), plain, 0)]);
-    // What was unusual is as usual in the next list.
+    // The unusual fields are restored in the next list.
     fake.posted.clear();
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, &[9; 3])).posted, 3);
     assert!(fake.posted.iter().all(|wr| (wr.len, wr.opcode) == (Some(9), plain)));
@@ -232,7 +232,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
     other.reclaim();
 }
 
-/// Where signals fall doesn't hang on what was refused, whichever it was.
+/// The positions of signals do not depend on which packets were refused.
 #[test]
 fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
     let (pool, mut fake) = (fake_device::pool(8), Fake::new());
@@ -254,7 +254,7 @@ fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
     }
 }
 
-/// What the options ask for is what the device is handed, and nothing of it stays for the next.
+/// Every option reaches the device, and none remains for the next work request.
 #[test]
 fn each_option_reaches_its_work_request_and_no_other() {
     let (pool, mut fake) = (fake_device::pool(32), Fake::new());
@@ -281,8 +281,8 @@ fn each_option_reaches_its_work_request_and_no_other() {
     queue.reclaim();
 }
 
-/// A packet that is to come back does not go inline, however short it is, and stays in its slot
-/// until its completion, in a batch and in a list.
+/// A packet with `comes_back` does not go inline, however short it is, and stays in its slot until
+/// its completion, in a batch and in a list.
 #[test]
 fn a_packet_that_comes_back_is_kept_whatever_its_length() {
     let (pool, mut fake) = (fake_device::pool(32), Fake::new());
@@ -312,7 +312,7 @@ fn a_packet_that_comes_back_is_kept_whatever_its_length() {
     assert_eq!(pool.account().held, 0);
 }
 
-/// Whatever takes a receive of the peer is solicited, and nothing else, however it is posted.
+/// Exactly the work requests that take a receive of the peer are solicited, on every posting path.
 #[test]
 fn every_send_of_a_solicited_queue_is_solicited() {
     let (pool, mut fake) = (fake_device::pool(32), Fake::new());
@@ -348,7 +348,7 @@ fn every_send_of_a_solicited_queue_is_solicited() {
     queue.reclaim();
 }
 
-/// A response is fenced whether or not it was asked for: what it answers with must have been read.
+/// A response is fenced even if not requested: the data it answers with must have been read.
 #[test]
 fn each_option_reaches_its_work_request_of_a_list_and_no_other() {
     let mut fake = Fake::new();
