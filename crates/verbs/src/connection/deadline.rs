@@ -33,7 +33,7 @@ impl Deadline {
         ConnectionError::TimedOut { what, after: self.limit }
     }
 
-    /// Waits until the descriptor is readable; false when the time was over before.
+    /// Waits until the descriptor is readable; false if the deadline passed first.
     pub(super) fn wait(self, fd: BorrowedFd<'_>) -> Result<bool, VerbError> {
         loop {
             let left = self.left();

@@ -1,4 +1,4 @@
-//! Why a connection did not come about, or ended.
+//! Why a connection was not established, or ended.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::errno::VerbError;
 use crate::qp::QpError;
 use crate::transport::Transport;
 
-/// Why a connection did not come about.
+/// Why a connection was not established, or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The kernel or the device refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// The QP could not be brought up.
+    /// The QP could not be brought to RTS.
     #[error(transparent)]
     Qp(#[from] QpError),
     /// No RDMA device has or reaches the address.
@@ -24,24 +24,24 @@ pub enum ConnectionError {
          is 10.9.9.1, soft1 10.9.9.2)"
     )]
     Unreachable {
-        /// Where devices were looked for.
+        /// The provider searched.
         provider: Provider,
-        /// What was asked.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// Nothing came back from there.
+    /// Nothing came back from the address.
     #[error(
         "{address} does not answer: the other end is not started, no host has that address, or a firewall drops UDP \
          port {udp_port}; start it (`ss -uln` there shows the port), or look with `ping {}`",
         .address.ip()
     )]
     Unanswered {
-        /// What was asked.
+        /// The requested address.
         address: SocketAddr,
-        /// The port of the network's packets.
+        /// The UDP port of the network's packets.
         udp_port: u16,
     },
-    /// The packets of one end don't fit the other's interface.
+    /// The packets of one end do not fit the other's interface.
     #[error(
         "the two ends of the connection with {address} have paths of different MTU ({own} here): set the same \
          MTU on both network interfaces (`ip link set dev NAME mtu BYTES`)"
@@ -49,78 +49,78 @@ pub enum ConnectionError {
     Mtu {
         /// The other end.
         address: SocketAddr,
-        /// What fits here.
+        /// The MTU of this end's interface.
         own: Mtu,
     },
     /// Nobody listens there.
     #[error("nobody listens at {address}")]
     Refused {
-        /// What was asked.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// Somebody else listens there, or connects from there.
+    /// Another program listens at the address, or connects from it.
     #[error("{address} is taken: another listener or connection has the port, on this address or on every one")]
     AddressInUse {
-        /// What was asked.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The listener said no.
+    /// The listener rejected the request.
     #[error("rejected by {address} (reason {code}){}", said(.private_data))]
     Rejected {
-        /// Who.
+        /// The listener.
         address: SocketAddr,
-        /// The code of the InfiniBand CM; 28 is "by the application".
+        /// The reason code of the InfiniBand CM; 28 is "by the application".
         code: i32,
-        /// What it gave as the reason; may be followed by zeros.
+        /// The listener's reason; may be followed by zeros.
         private_data: Vec<u8>,
     },
     /// No answer in time.
     #[error("{what} took longer than {after:?}")]
     TimedOut {
-        /// What was waited for.
+        /// The awaited event.
         what: &'static str,
-        /// How long.
+        /// The time limit.
         after: Duration,
     },
-    /// More private data than the message has room for.
+    /// More private data than the message holds.
     #[error("{len_bytes} bytes of private data; {what} has room for {max_bytes}")]
     PrivateData {
-        /// Which message.
+        /// The message.
         what: &'static str,
-        /// What was given.
+        /// The length given.
         len_bytes: usize,
-        /// The room.
+        /// The message's limit.
         max_bytes: usize,
     },
-    /// The QP is on another device than the route.
+    /// The QP and the route are on different devices.
     #[error("the QP is on {qp}, the route leads over {route}; make the QP on the route's device")]
     WrongDevice {
-        /// The QP's.
+        /// The QP's device.
         qp: String,
-        /// The route's.
+        /// The route's device.
         route: String,
     },
-    /// The QP can't be the end of such a connection.
+    /// The QP cannot be an end of such a connection.
     #[error("the QP is {qp}, the connection at {address} is {connection}; make a QP of that transport")]
     WrongTransport {
-        /// The QP's.
+        /// The QP's transport.
         qp: Transport,
-        /// The connection's.
+        /// The connection's transport.
         connection: Transport,
-        /// The address of the listener, or of the peer that asks.
+        /// The address of the listener, or of the requesting peer.
         address: SocketAddr,
     },
-    /// The peer went away, or said something that does not belong here.
+    /// The peer went away, or sent an unexpected event.
     #[error("{what} ended with {event}")]
     Ended {
-        /// What was waited for.
+        /// The awaited event.
         what: &'static str,
-        /// What came instead.
+        /// The event that came instead.
         event: String,
     },
 }
 
-/// The peer's words, if they are words.
+/// The peer's reason, if it is text.
 fn said(private_data: &[u8]) -> String {
     let end = private_data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     match std::str::from_utf8(&private_data[..end]) {

@@ -1,4 +1,4 @@
-//! A connection that was made: who is at its ends, and when it is over.
+//! An established connection: its ends, and when it is over.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ pub(super) enum ConnectionKind {
 }
 
 impl Connection {
-    /// What the peer gave with its acceptance (on the connecting side) or its request; may be
+    /// The peer's private data, from its acceptance (on the connecting side) or its request; may be
     /// followed by zeros.
     pub fn private_data(&self) -> &[u8] {
         match &self.0 {
@@ -39,7 +39,8 @@ impl Connection {
         }
     }
 
-    /// The address of this side: of a listener on every address, the one that the peer called.
+    /// The address of this side. On a listener for every address, it is the one that the peer
+    /// called.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.local_addr(),
@@ -48,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer is ready too. The connecting side is at once; the accepting side is
+    /// Waits until the peer is ready too. The connecting side is ready at once; the accepting side,
     /// when the peer has finished.
     pub fn wait_established(&mut self, time_limit: Duration) -> Result<(), ConnectionError> {
         let deadline = Deadline::after(time_limit);
@@ -59,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer disconnects; false when it did not in time.
+    /// Waits until the peer disconnects; false if it did not in time.
     pub fn wait_disconnected(&mut self, time_limit: Duration) -> Result<bool, ConnectionError> {
         let deadline = Deadline::after(time_limit);
         match &mut self.0 {
@@ -69,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Why it is over, once [`Connection::wait_disconnected`] has said so.
+    /// Why the connection is over, once [`Connection::wait_disconnected`] returned true.
     pub fn end_reason(&self) -> Option<&'static str> {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.end_reason(),
@@ -78,12 +79,12 @@ impl Connection {
         }
     }
 
-    /// Disconnects: the QP goes to ERR, which flushes what is posted, and the peer is told.
+    /// Disconnects: the QP goes to ERR, which flushes posted work requests, and the peer is told.
     pub fn disconnect(self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
         qp.to_err()?;
         match self.0 {
             ConnectionKind::Kernel(connection) => connection.disconnect(),
-            // Telling the peer is what dropping does.
+            // Dropping the connection tells the peer.
             ConnectionKind::Soft(connection) => {
                 drop(connection);
                 Ok(())

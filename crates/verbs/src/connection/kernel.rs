@@ -1,9 +1,10 @@
 //! Connections of kernel devices, through rdma_cm(7).
 //!
 //! Each id has an event channel of its own, non-blocking, so that a connection is independent of
-//! its listener. No QP is attached to an id: rdma_cm tells the attributes (rdma_init_qp_attr(3))
-//! and the QP, on the caller's own context, is modified here. Every event is copied and
-//! acknowledged before anything else happens: destroying an id never waits for one.
+//! its listener. No QP is attached to an id: rdma_cm supplies the attributes
+//! (rdma_init_qp_attr(3)), and this module modifies the QP, on the caller's own context. Every
+//! event is copied and acknowledged before anything else happens: destroying an id never waits for
+//! one.
 
 mod address;
 mod id;
@@ -71,8 +72,8 @@ impl Route {
     }
 }
 
-/// Tries for a second at most. The kernel may miss the answer to its ARP request when it comes at
-/// once, and then looks again only when the time is over: short tries find it.
+/// Resolves in tries of a second at most. The kernel may miss the answer to its ARP request when it
+/// comes at once, and then looks again only when the time is over: short tries find it.
 fn resolve_address(
     to: SocketAddr,
     from: Option<SocketAddr>,
@@ -84,7 +85,7 @@ fn resolve_address(
         if let Some(address) = from.filter(|from| is_taken(*from, &error)) {
             return ConnectionError::AddressInUse { address };
         }
-        // What the kernel says when no route or no RDMA device leads there.
+        // The kernel's errors if no route or no RDMA device leads there.
         let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EADDRNOTAVAIL];
         let unreachable = ConnectionError::Unreachable { provider: Provider::Kernel, address: to };
         if nowhere.contains(&error.errno.raw()) { unreachable } else { error.into() }
@@ -115,9 +116,9 @@ fn any_address_like(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether an address could not be bound because somebody has its port. EADDRINUSE says so when
-/// they have it on the same address; EADDRNOTAVAIL when either is on every address, but also when
-/// no device has the address: then another port of it fails as well.
+/// Whether an address could not be bound because its port is taken. EADDRINUSE means that it is
+/// taken on the same address. EADDRNOTAVAIL means that either bind is for every address; but also
+/// that no device has the address, and then another port of it fails as well.
 fn is_taken(address: SocketAddr, error: &VerbError) -> bool {
     match error.errno.raw() {
         libc::EADDRINUSE => true,
@@ -138,7 +139,7 @@ pub(super) struct Connecting {
 
 impl Connecting {
     pub(super) fn finish(mut self, qp: &mut QueuePair, deadline: Deadline) -> Result<Connection, ConnectionError> {
-        // The event of an id without a QP; one with a QP would get ESTABLISHED
+        // The event of an id without a QP; an id with a QP would get ESTABLISHED
         // (rdma_get_cm_event(3)).
         let answer = event_type::RDMA_CM_EVENT_CONNECT_RESPONSE;
         let event = self.id.expect(answer, "the listener's answer", deadline)?;
@@ -188,7 +189,7 @@ impl Listener {
                 return Err(ConnectionError::Ended { what: "listening", event: event.describe() });
             };
             match Request::take(id, event) {
-                // The peer is gone before it was looked at.
+                // The peer was gone before its request was read.
                 Err(error) if error.errno.raw() == libc::ENODEV => {}
                 request => return Ok(Some(request?)),
             }
@@ -239,8 +240,8 @@ impl Request {
     }
 
     pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
-        // Neither side starts more READs than the other serves (rdma_accept(3)). The event speaks
-        // from this side's view.
+        // Neither side starts more READs than the other serves (rdma_accept(3)). The event's values
+        // are from this side's view.
         let served = options.responder_resources.min(self.param.responder_resources);
         let started = options.initiator_depth.min(self.param.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
@@ -271,7 +272,7 @@ pub(super) struct Connection {
     id: CmId,
     private_data: Vec<u8>,
     established: bool,
-    /// Why it is over.
+    /// Why the connection is over.
     ended: Option<&'static str>,
 }
 
@@ -308,7 +309,7 @@ impl Connection {
                 event_type::RDMA_CM_EVENT_ESTABLISHED => self.established = true,
                 event_type::RDMA_CM_EVENT_DISCONNECTED => self.ended = Some("the peer disconnected"),
                 event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => self.ended = Some("the device was removed"),
-                // Another host has the peer's address, or the same one by another interface.
+                // The peer's address now belongs to another host, or to another interface.
                 event_type::RDMA_CM_EVENT_UNREACHABLE if self.established => {
                     self.ended = Some("the peer's address has moved to another interface");
                 }
@@ -330,7 +331,7 @@ impl Connection {
         // SAFETY: the id is connected, or was.
         let ret = unsafe { rdma_sys::rdma_disconnect(self.id.as_ptr()) };
         match check("rdma_disconnect", ret, || self.id.peer_addr().to_string()) {
-            // The peer was first.
+            // The peer disconnected first.
             Err(error) if error.errno.raw() == libc::EINVAL => Ok(()),
             done => Ok(done?),
         }

@@ -1,4 +1,4 @@
-//! By what a connection's packets go.
+//! The carrier of a connection's packets.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ pub use verbline_softnic::wire::QpIncidents;
 
 use super::{Connection, ConnectionKind};
 
-/// By what the packets of a connection go.
+/// The carrier of a connection's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionLink {
     /// The network of a kernel device.
@@ -18,7 +18,7 @@ pub enum ConnectionLink {
 }
 
 impl ConnectionLink {
-    /// Its name in a report.
+    /// The name in a report.
     pub fn name(self) -> &'static str {
         match self {
             ConnectionLink::Network => "network",
@@ -35,7 +35,7 @@ impl fmt::Display for ConnectionLink {
 }
 
 impl Connection {
-    /// By what its packets go.
+    /// The carrier of the connection's packets.
     pub fn link(&self) -> ConnectionLink {
         match &self.0 {
             ConnectionKind::Kernel(_) => ConnectionLink::Network,
@@ -44,8 +44,8 @@ impl Connection {
         }
     }
 
-    /// What goes wrong with its packets, to be read at any time, also after its end; of one over
-    /// UDP.
+    /// Incidents on the connection's packets, readable at any time, even after its end; `None` if
+    /// the connection is not over UDP.
     pub fn incidents(&self) -> Option<QpIncidents> {
         match &self.0 {
             ConnectionKind::Wire(connection) => connection.incidents().cloned(),

@@ -1,10 +1,10 @@
 //! Connections by IP address: resolve, connect, listen, accept, reject, disconnect, with private
 //! data and time limits.
 //!
-//! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a
-//! directory of listeners, and to others rdma_cm's messages over the device's wire. QPs stay the
-//! caller's own, made on the caller's own context: a connection only carries the two endpoints to
-//! each other and brings the QPs up. Nothing here blocks for longer than it was told.
+//! Kernel devices use rdma_cm (rdma_cm(7)). Software RNICs use a directory of listeners within this
+//! process, and rdma_cm's messages over the device's wire to other processes. QPs stay the caller's
+//! own, created on the caller's own context: a connection only exchanges the two endpoints and
+//! brings the QPs to RTS. Nothing here blocks for longer than its time limit.
 //!
 //! ```text
 //!   resolve ─▶ Route ── connect(qp) ─▶ Connecting ── finish(qp) ─▶ Connection
@@ -38,8 +38,8 @@ pub use options::{
 use crate::device::provider::Provider;
 use crate::qp::QueuePair;
 
-/// Finds the device and the path to an address. `from` is the address to come from; without one, or
-/// with port 0, one is picked.
+/// Finds the device and the path to an address. `from` is the local address; without one, or with
+/// port 0, one is chosen.
 pub fn resolve(
     provider: Provider,
     to: SocketAddr,
@@ -71,7 +71,7 @@ pub fn resolve_for(
     Ok(Route { kind, to, transport: options.transport })
 }
 
-/// A path to an address. Make a QP on [`Route::device_name`] and connect it.
+/// A path to an address. Create a QP on [`Route::device_name`] and connect it.
 #[derive(Debug)]
 pub struct Route {
     kind: RouteKind,
@@ -87,7 +87,7 @@ enum RouteKind {
 }
 
 impl Route {
-    /// The local device that the path leads over.
+    /// The local device at the start of the path.
     pub fn device_name(&self) -> &str {
         match &self.kind {
             RouteKind::Kernel(route) => route.device_name(),
@@ -96,7 +96,7 @@ impl Route {
         }
     }
 
-    /// The local port of that device.
+    /// The device's local port.
     pub fn port(&self) -> u8 {
         match &self.kind {
             RouteKind::Kernel(route) => route.port(),
@@ -104,8 +104,8 @@ impl Route {
         }
     }
 
-    /// Asks the listener there. The QP has the transport that was resolved for; it is in RESET or
-    /// INIT and goes to INIT, so that receives can be posted before it is finished.
+    /// Sends a request to the listener there. The QP has the transport of the route. It is in RESET
+    /// or INIT and goes to INIT, so that receives can be posted before it is finished.
     pub fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         check_private("a request", &options.private_data, CONNECT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
@@ -118,7 +118,7 @@ impl Route {
     }
 }
 
-/// A request that is under way. Dropping it takes it back.
+/// A request waiting for its answer. Dropping it withdraws the request.
 #[derive(Debug)]
 pub struct Connecting(ConnectingKind);
 
@@ -142,7 +142,7 @@ impl Connecting {
 }
 
 impl AsFd for Connecting {
-    /// Readable when the answer is there.
+    /// Readable when the answer has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             ConnectingKind::Kernel(connecting) => connecting.as_fd(),
@@ -166,16 +166,16 @@ enum ListenerKind {
 }
 
 impl Listener {
-    /// Listens at an address; the unspecified address listens on every device, that of IPv6 for
-    /// IPv4 too; port 0 picks one that nobody has. A port that another has on the same address, on
-    /// every address or, with the unspecified address, on any is [`ConnectionError::AddressInUse`].
-    /// Requests beyond `backlog` that nobody took are refused.
+    /// Listens at an address. The unspecified address listens on every device, that of IPv6 for
+    /// IPv4 too; port 0 picks a free one. The port is [`ConnectionError::AddressInUse`] if it is
+    /// taken on the same address, on every address or, for the unspecified address, on any.
+    /// Requests beyond `backlog` pending ones are refused.
     pub fn bind(provider: Provider, address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
         Listener::bind_for(provider, address, CmTransport::Rc, backlog)
     }
 
-    /// Like [`Listener::bind`], for connections of this transport: who asks for another finds
-    /// nobody. On kernel devices each transport has ports of its own, on the software RNIC they
+    /// Like [`Listener::bind`], for connections of this transport: requests for another find no
+    /// listener. On kernel devices each transport has ports of its own; on the software RNIC both
     /// share them.
     pub fn bind_for(
         provider: Provider,
@@ -190,7 +190,7 @@ impl Listener {
         Ok(Listener { kind, transport })
     }
 
-    /// Where it listens.
+    /// The listener's address.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.kind {
             ListenerKind::Kernel(listener) => listener.local_addr(),
@@ -198,7 +198,7 @@ impl Listener {
         }
     }
 
-    /// The next request; `None` when none came in time.
+    /// The next request; `None` if none came in time.
     pub fn next(&mut self, time_limit: Duration) -> Result<Option<Request>, ConnectionError> {
         let deadline = Deadline::after(time_limit);
         let kind = match &mut self.kind {
@@ -213,7 +213,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when there is a request.
+    /// Readable when a request is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
             ListenerKind::Kernel(listener) => listener.as_fd(),
@@ -222,7 +222,7 @@ impl AsFd for Listener {
     }
 }
 
-/// A peer that wants to connect. Dropping it rejects it without a reason.
+/// A request of a peer. Dropping it rejects it without a reason.
 #[derive(Debug)]
 pub struct Request {
     kind: RequestKind,
@@ -237,7 +237,7 @@ enum RequestKind {
 }
 
 impl Request {
-    /// What the peer gave with it; may be followed by zeros.
+    /// The private data of the request; may be followed by zeros.
     pub fn private_data(&self) -> &[u8] {
         match &self.kind {
             RequestKind::Kernel(request) => request.private_data(),
@@ -246,7 +246,7 @@ impl Request {
         }
     }
 
-    /// The address that the peer asks from.
+    /// The address of the peer.
     pub fn peer_addr(&self) -> SocketAddr {
         match &self.kind {
             RequestKind::Kernel(request) => request.peer_addr(),
@@ -255,7 +255,7 @@ impl Request {
         }
     }
 
-    /// The local device that it came in by; the QP to accept with is made there.
+    /// The local device that the request came to; create the QP to accept with on it.
     pub fn device_name(&self) -> &str {
         match &self.kind {
             RequestKind::Kernel(request) => request.device_name(),
@@ -264,7 +264,7 @@ impl Request {
         }
     }
 
-    /// The local port of that device.
+    /// The device's local port.
     pub fn port(&self) -> u8 {
         match &self.kind {
             RequestKind::Kernel(request) => request.port(),
@@ -272,7 +272,7 @@ impl Request {
         }
     }
 
-    /// What else the peer said of itself.
+    /// The peer's other parameters.
     pub fn param(&self) -> ConnParam {
         match &self.kind {
             RequestKind::Kernel(request) => request.param(),
@@ -281,14 +281,14 @@ impl Request {
         }
     }
 
-    /// The transport that it asks for, which is its listener's.
+    /// The requested transport, which is the listener's.
     pub fn transport(&self) -> CmTransport {
         self.transport
     }
 
     /// Accepts with a QP of that transport in RESET or INIT, which goes to RTS. Post receives
-    /// before calling this with a QP that was brought to INIT, or as soon as it returns: the peer
-    /// may send once it has the answer.
+    /// before this call, on a QP in INIT, or right after it: the peer may send once it has the
+    /// answer.
     pub fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
@@ -300,7 +300,7 @@ impl Request {
         }))
     }
 
-    /// Says no, and why.
+    /// Rejects the request, with a reason.
     pub fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
         check_private("a rejection", reason, REJECT_PRIVATE_BYTES)?;
         match self.kind {

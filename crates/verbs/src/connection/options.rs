@@ -1,26 +1,26 @@
-//! Options of a connection, facts about a requesting peer, and private data, whose lengths the
-//! messages of the InfiniBand CM bound.
+//! Options of a connection, parameters of a requesting peer, and private data, whose lengths the
+//! messages of the InfiniBand CM limit.
 
 use super::error::ConnectionError;
 use crate::memory::mr::Access;
 use crate::qp::attr::RtrSpec;
 use crate::transport::Transport;
 
-/// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
+/// Space for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
 pub const CONNECT_PRIVATE_BYTES: usize = 56;
-/// Room for private data in an acceptance (rdma_accept(3)).
+/// Space for private data in an acceptance (rdma_accept(3)).
 pub const ACCEPT_PRIVATE_BYTES: usize = 196;
-/// Room for private data in a rejection (rdma_reject(3)).
+/// Space for private data in a rejection (rdma_reject(3)).
 pub const REJECT_PRIVATE_BYTES: usize = 148;
 
-/// The transports that connections by address have.
+/// The transports of connections by address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CmTransport {
-    /// RC. The ports of its addresses are those of `RDMA_PS_TCP`.
+    /// RC, on the ports of `RDMA_PS_TCP`.
     #[default]
     Rc,
-    /// UC. rdma_cm has ports of their own for it, those of `RDMA_PS_IB`. Nothing is sent again and
-    /// nothing acknowledged: a peer that is gone without a word is not missed.
+    /// UC, on separate ports in rdma_cm, those of `RDMA_PS_IB`. Nothing is retransmitted or
+    /// acknowledged: a peer that vanishes without a message goes unnoticed.
     Uc,
 }
 
@@ -33,43 +33,42 @@ impl From<CmTransport> for Transport {
     }
 }
 
-/// What one side brings to a connection.
+/// One side's parameters of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Of the side that asks: what it asks for. The side that is asked has that of its listener.
+    /// The transport to request. The accepting side has its listener's transport and ignores this.
     pub transport: CmTransport,
-    /// Given to the peer with the request or the acceptance; may arrive followed by zeros.
+    /// Sent to the peer with the request or the acceptance; may arrive followed by zeros.
     pub private_data: Vec<u8>,
-    /// READs and atomics of the peer that this side serves at once.
+    /// The peer's READs and atomics that this side serves at once.
     pub responder_resources: u8,
-    /// READs and atomics that this side has under way at once.
+    /// READs and atomics that this side has in progress at once.
     pub initiator_depth: u8,
     /// Retries without an ACK, 0 to 7.
     pub retry_count: u8,
     /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry_count: u8,
     /// How long this side waits for an ACK, in the code of ibv_modify_qp(3): 4.096 µs × 2^timeout,
-    /// 0 for ever. `None`: what the connection manager works out of the path; 14 on the software
-    /// RNIC.
+    /// 0 for ever. `None`: the connection manager's value for the path; 14 on the software RNIC.
     pub timeout: Option<u8>,
     /// How long the peer waits after it found no receive posted here, in the code of
     /// ibv_modify_qp(3).
     pub min_rnr_timer: u8,
-    /// The traffic class of what this side sends, whose upper six bits are the DSCP. `None`: of the
-    /// side that connects the connection manager's, of the other the one that it was asked with.
+    /// The traffic class of this side's packets; its upper six bits are the DSCP. `None`: on the
+    /// connecting side the connection manager's; on the accepting side that of the request.
     pub traffic_class: Option<u8>,
-    /// The most that this side sends, kbit/s; 0 for no limit.
+    /// This side's highest send rate, kbit/s; 0 for no limit.
     pub rate_limit_kbit_per_s: u32,
-    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
-    /// READs and atomics also need `responder_resources` above 0.
+    /// The peer's access to memory through the QP, whatever access the QP got in INIT. READs and
+    /// atomics also need `responder_resources` above 0.
     pub access: Access,
 }
 
-/// Those of [`ConnectOptions`] that the QP is told with its attributes, in place of what the
-/// connection manager says of them.
+/// The [`ConnectOptions`] that go into the QP's attributes in place of the connection manager's
+/// values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnAttr {
-    /// The most that the QP is told; less where the peer starts or serves fewer.
+    /// The highest value for the QP; less if the peer starts or serves fewer.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) timeout: Option<u8>,
@@ -104,18 +103,17 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What a request says of its peer, as `rdma_conn_param` has it and seen from the side that was
-/// asked (rdma_get_cm_event(3)).
+/// The parameters in a request, like `rdma_conn_param` and seen from the accepting side
+/// (rdma_get_cm_event(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnParam {
-    /// READs and atomics that the peer wants to have under way at once, which this side is to
-    /// serve.
+    /// READs and atomics that the peer wants in progress at once, for this side to serve.
     pub responder_resources: u8,
     /// READs and atomics that the peer serves at once.
     pub initiator_depth: u8,
-    /// How often this side is to retry without an ACK, 0 to 7.
+    /// Retries of this side without an ACK, 0 to 7.
     pub retry_count: u8,
-    /// How often this side is to retry while the peer has no receive posted, 0 to 7; 7 is for ever.
+    /// Retries of this side while the peer has no receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry_count: u8,
     /// The number of the peer's QP.
     pub qp_num: u32,

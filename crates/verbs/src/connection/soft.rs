@@ -1,4 +1,4 @@
-//! Connections between software RNICs of this process: a directory of listeners, and a mailbox a
+//! Connections between software RNICs of this process: a directory of listeners, and a mailbox per
 //! connection.
 //!
 //! The mailbox is a mutex and, for each side, an eventfd that the other side rings.
@@ -30,10 +30,10 @@ use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
 use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 
-/// Ports that are picked for a listener, one after another, while other processes have them.
+/// Ports to try for a listener, one after another, while other processes hold them.
 const PICKS_MAX: usize = 256;
-/// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer
-/// reject").
+/// The code of an application's rejection (InfiniBand Architecture Specification, table 117:
+/// "consumer reject").
 const CONSUMER_REJECT: i32 = 28;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Route {
         let port = from.map_or(0, |from| from.port());
         let from = match from.filter(|from| !from.ip().is_unspecified()) {
             Some(from) => home(from.ip()).ok_or_else(|| unreachable(from))?,
-            // As a host does: to an address of its own from that very address.
+            // Like a host, which connects to an address of its own from that very address.
             None => target,
         };
         let port = PORTS.claim(SocketAddr::new(from.address, port), Weak::new())?;
@@ -95,7 +95,7 @@ impl Route {
     }
 }
 
-/// The ports of a transport's connections, to other processes.
+/// The port space of a transport, for connections to other processes.
 pub(super) fn space_of(transport: CmTransport) -> PortSpace {
     match transport {
         CmTransport::Rc => PortSpace::Reliable,
@@ -103,29 +103,29 @@ pub(super) fn space_of(transport: CmTransport) -> PortSpace {
     }
 }
 
-/// Whether the way to an address stays in this process: a soft device has it, and, if other
-/// processes may share it, somebody here listens there.
+/// Whether the path to an address stays in this process: a soft device has the address, and, if
+/// other processes may share it, a listener here has it too.
 pub(super) fn is_here(to: SocketAddr) -> Result<bool, ConnectionError> {
     let is_own = homes()?.iter().any(|home| home.address == to.ip());
     let is_shared = || softnic::all().any(|wire| wire.address().ip() == to.ip());
     Ok(is_own && (!is_shared() || PORTS.listener_at(to).is_some()))
 }
 
-/// To INIT, again if the caller brought it there to post receives.
+/// Brings a QP to INIT, again if the caller brought it there to post receives.
 pub(super) fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOptions) -> Result<(), ConnectionError> {
     let gid_index = home.gid_index;
     qp.to_init(&InitSpec { port: PORT, gid_index, access: options.access, ..InitSpec::default() })?;
     Ok(())
 }
 
-/// READs and atomics that a side serves at once, and has under way at once.
+/// READs and atomics that a side serves at once, and has in progress at once.
 #[derive(Clone, Copy)]
 pub(super) struct ReadDepths {
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
 }
 
-/// To RTS, towards the peer. Neither side starts more READs than the other serves.
+/// Brings a QP to RTS, with this peer. Neither side starts more READs than the other serves.
 pub(super) fn bring_up(
     qp: &mut QueuePair,
     peer: Endpoint,
@@ -152,7 +152,7 @@ pub(super) fn bring_up(
     Ok(())
 }
 
-/// The same, towards a peer of this process.
+/// Like [`bring_up`], with a peer of this process.
 fn bring_up_here(
     qp: &mut QueuePair,
     peer: &Offer,
@@ -200,18 +200,19 @@ impl Connecting {
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// Dropped before the hall, as the next is: when that is closed, nobody finds it any more.
+    /// Dropped before the hall, like the next field: once the hall closes, no request finds it any
+    /// more.
     port: Port<Hall>,
-    /// The same port of the devices' addresses in the network.
+    /// The same port on the devices' addresses, for the network.
     _listening: Vec<Listening>,
     hall: Arc<Hall>,
 }
 
-/// What a listener's next request came by.
+/// The source of a listener's next request.
 #[derive(Debug)]
 pub(super) enum Caller {
     Here(Request),
-    /// Of another process, by this port of the listener.
+    /// Another process; with the listener's port.
     Elsewhere(Asked, u16),
 }
 
@@ -223,7 +224,8 @@ impl Listener {
         }
         for _ in 0..PICKS_MAX {
             match Listener::claim(address, transport, backlog) {
-                // Picked here, and taken by another process that shares the address: the next.
+                // The port was picked here, but another process that shares the address has it: try
+                // the next.
                 Err(ConnectionError::AddressInUse { .. }) if address.port() == 0 => {}
                 done => return done,
             }
@@ -264,11 +266,11 @@ impl Listener {
             let more = !waiting.is_empty();
             drop(waiting);
             if more {
-                // The descriptor stays readable for those who wait on it.
+                // The descriptor stays readable for waiters.
                 self.hall.bell.ring();
             }
             match first {
-                // One that was taken back meanwhile is nobody's any more.
+                // A request withdrawn meanwhile is skipped.
                 Some(Waiting::Here(mailbox)) if matches!(*lock(&mailbox.state), State::Ended) => continue,
                 Some(Waiting::Here(mailbox)) => {
                     return Ok(Some(Caller::Here(Request { end: End { mailbox, side: Side::Callee } })));

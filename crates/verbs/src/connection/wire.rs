@@ -1,8 +1,8 @@
 //! Connections of software RNICs to other processes and hosts: rdma_cm's messages over the device's
 //! wire.
 //!
-//! What happens to a connection is noted by whichever thread takes the message in, and an eventfd
-//! tells the owner.
+//! The thread that receives a message records the connection's progress, and an eventfd tells the
+//! owner.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,14 +17,14 @@ use crate::device::gid::{Endpoint, Gid};
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
 
-/// Why a request or a reply is rejected (InfiniBand Architecture Specification, table 117).
+/// Reasons for rejecting a request or a reply (InfiniBand Architecture Specification, table 117).
 mod reason {
     pub(super) const INVALID_SERVICE: u16 = 8;
     pub(super) const INVALID_MTU: u16 = 26;
     pub(super) const CONSUMER: u16 = 28;
 }
 
-/// What one side knows of a connection.
+/// The progress of a connection, as one side knows it.
 #[derive(Debug)]
 struct Progress {
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl Progress {
         Ok(Arc::new(Progress { state: Mutex::new(State::Asked), bell: Bell::new()? }))
     }
 
-    /// What the wire calls as things happen.
+    /// The wire's callback for news of the connection.
     fn note(self: &Arc<Self>) -> impl FnMut(News) + Send + use<> {
         let progress = self.clone();
         move |news| {
@@ -61,14 +61,14 @@ impl Progress {
         }
     }
 
-    /// Waits until `look` finds what it waits for; `None` when the time is over first.
+    /// Waits until `look` returns a value; `None` if the deadline passed first.
     fn wait<T>(
         &self,
         deadline: Deadline,
         mut look: impl FnMut(&State) -> Option<T>,
     ) -> Result<Option<T>, ConnectionError> {
         loop {
-            // Quiet first, then look: a ring in between is heard by the next wait.
+            // Quiet first, then look: the next wait hears a ring in between.
             self.bell.quiet();
             if let Some(found) = look(&lock(&self.state)) {
                 return Ok(Some(found));
@@ -80,7 +80,7 @@ impl Progress {
     }
 }
 
-/// Where a wire's device is found.
+/// The home of a wire's device.
 fn home_of(wire: &Wire) -> Home {
     Home {
         device: wire.device_name().to_owned(),
@@ -105,8 +105,8 @@ fn terms(qp: &QueuePair, psn: u32, mtu: Mtu, options: &ConnectOptions) -> Terms 
     }
 }
 
-/// To RTS, towards the peer. The requests of rdma_cm say which numbers this side is to send, so
-/// that the peer's own `psn` is the one that was told to it.
+/// Brings a QP to RTS, with this peer. rdma_cm's messages carry the PSN that the receiver is to
+/// send with, so the peer sends with the `psn` that this side gave it.
 fn bring_up_wired(
     qp: &mut QueuePair,
     peer: SocketAddr,
@@ -124,7 +124,7 @@ fn bring_up_wired(
     bring_up(qp, peer, ReadDepths { responder_resources, initiator_depth }, mtu, own, traffic_class)
 }
 
-/// What a wire has found as the MTU towards an address.
+/// The MTU that a wire found towards an address.
 fn mtu_of(wire: &Wire, to: SocketAddr, found: std::io::Result<u8>) -> Result<Mtu, ConnectionError> {
     let found = found.map_err(|error| {
         let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
@@ -142,7 +142,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// `None` if no wire leads there.
+    /// Returns `None` if no wire leads there.
     pub(super) fn resolve(to: SocketAddr, from: Option<SocketAddr>) -> Result<Option<Route>, ConnectionError> {
         let leads = |wire: &&Wire| {
             let own = wire.address().ip();
@@ -219,7 +219,7 @@ impl Connecting {
             return Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() });
         }
         let local = SocketAddr::new(self.wire.address().ip(), self.port.address().port());
-        // From here on only the end is news.
+        // From here on only the end of the connection matters.
         let mut state = lock(&self.progress.state);
         if matches!(*state, State::Accepted(_)) {
             *state = State::Established;
@@ -236,19 +236,19 @@ impl Connecting {
     }
 }
 
-/// Dropping it rejects it without a reason.
+/// A request to this process. Dropping it rejects it without a reason.
 #[derive(Debug)]
 pub(super) struct Request {
     peer: SocketAddr,
     local: SocketAddr,
     wire: &'static Wire,
     terms: Terms,
-    /// There until it is answered.
+    /// `None` once it is answered.
     asked: Option<Asked>,
 }
 
 impl Request {
-    /// One that came by a listener's port.
+    /// A request that came to this port of a listener.
     pub(super) fn new(asked: Asked, port: u16) -> Request {
         let local = SocketAddr::new(asked.called, port);
         Request { peer: asked.peer, local, wire: asked.wire(), terms: asked.terms.clone(), asked: Some(asked) }
@@ -284,7 +284,8 @@ impl Request {
         options: &ConnectOptions,
     ) -> Result<Connection, ConnectionError> {
         let mtu = Mtu::from_raw(self.terms.mtu.into());
-        // The peer has chosen. What the kernel heard of the path meanwhile may be over, or forged.
+        // The peer has chosen the MTU. The kernel's newer path information may be outdated, or
+        // forged.
         let own = mtu_of(self.wire, self.peer, self.wire.interface_mtu(self.peer.ip()))?;
         if own < mtu {
             self.answer(|asked| asked.reject(reason::INVALID_MTU, &[own.to_raw() as u8]));
@@ -294,7 +295,7 @@ impl Request {
         let (progress, psn) = (Progress::new()?, wire::random_psn());
         let traffic_class = options.traffic_class.unwrap_or(self.terms.traffic_class);
         bring_up_wired(qp, self.peer, &self.terms, (options, psn, mtu), traffic_class)?;
-        // No more than was asked for: a peer may take its numbers from here (rdma_accept(3)).
+        // At most the requested numbers: a peer may take its own from here (rdma_accept(3)).
         let (mut terms, asked) = (terms(qp, psn, mtu, options), &self.terms);
         terms.responder_resources = terms.responder_resources.min(asked.initiator_depth);
         terms.initiator_depth = terms.initiator_depth.min(asked.responder_resources);
@@ -326,7 +327,7 @@ impl Drop for Request {
     }
 }
 
-/// Dropping it ends it.
+/// A connection over the wire. Dropping it ends the connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     _exchange: Exchange,
@@ -335,7 +336,7 @@ pub(super) struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
     private_data: Vec<u8>,
-    /// The connecting side's, for as long as the connection.
+    /// The connecting side's port, held as long as the connection.
     _port: Option<Port<Hall>>,
 }
 

@@ -1,4 +1,5 @@
-//! A device of libmlx5 that has signature offload: what it can sign, and making what signs.
+//! A libmlx5 device with signature offload: its signature capabilities, and the creation of queue
+//! pairs and keys.
 
 use std::fmt;
 
@@ -11,14 +12,14 @@ use super::ffi::{context_mask, mlx5dv_context, mlx5dv_qp_init_attr, mlx5dv_sig_c
 use super::functions::Functions;
 use crate::block_signature::BlockSignature;
 
-/// Such a device.
+/// A libmlx5 device with signature offload.
 #[derive(Clone, Copy)]
 pub(crate) struct Card {
     pub(crate) functions: &'static Functions,
     caps: mlx5dv_sig_caps,
 }
 
-/// Bytes of a work request that an entry of a layout takes, and that a signature takes beside.
+/// Bytes of a work request per layout entry, and for a signature in addition.
 const ENTRY_BYTES: u32 = 16;
 const SIGNATURE_BYTES: u32 = 64;
 /// Entries that fit into every work request (`mlx5dv_wr_mkey_configure(3)`).
@@ -31,7 +32,7 @@ impl fmt::Debug for Card {
 }
 
 impl Card {
-    /// The device, or why it is none.
+    /// The device as a card, or the reason why it is none.
     ///
     /// # Safety
     /// The context is open, and libibverbs'.
@@ -53,7 +54,7 @@ impl Card {
         }
     }
 
-    /// What it lacks for such blocks.
+    /// The feature that the card lacks for such blocks.
     pub(crate) fn lacks(&self, signature: &BlockSignature) -> Option<&'static str> {
         signature.with_raw(|attr| {
             // SAFETY: null, or borrowed during the call.
@@ -64,7 +65,7 @@ impl Card {
 
     fn lacks_in_domain(&self, domain: &mlx5dv_sig_block_domain) -> Option<&'static str> {
         let bit = |of: u64, value: u32| 1u64.checked_shl(value).is_some_and(|bit| of & bit != 0);
-        // SAFETY: the arm of the type leads to what is borrowed during the call.
+        // SAFETY: the type selects the valid member, which leads to data borrowed during the call.
         let has_guard = unsafe {
             match domain.sig_type {
                 sig_type::T10DIF => bit(self.caps.t10dif_bg.into(), (*domain.sig.dif).bg_type),
@@ -80,11 +81,11 @@ impl Card {
         }
     }
 
-    /// As `ibv_create_qp(3)`, with room for configurations: `init` asks for inline data that
-    /// packets need, and is told what is granted.
+    /// Like `ibv_create_qp(3)`, with space for configurations: `init` requests the inline data that
+    /// packets need, and receives the granted size.
     ///
     /// # Safety
-    /// As `ibv_create_qp(3)`.
+    /// The contract of `ibv_create_qp(3)`.
     pub(crate) unsafe fn create_qp(
         &self,
         pd: *mut ibv_pd,
@@ -101,7 +102,7 @@ impl Card {
         (attr.pd, attr.send_ops_flags) = (pd, SEND_OPS.0.into());
         let mut card = mlx5dv_qp_init_attr {
             comp_mask: qp_init_attr_mask::QP_CREATE_FLAGS | qp_init_attr_mask::SEND_OPS_FLAGS,
-            // Data that goes through a key has no address to be scattered to out of a completion.
+            // Data that goes through a key has no address to scatter it to from a completion.
             create_flags: extras.create_flags | qp_create_flags::DISABLE_SCATTER_TO_CQE,
             send_ops_flags: extras.send_ops_flags,
             ..mlx5dv_qp_init_attr::default()
@@ -112,19 +113,19 @@ impl Card {
         qp
     }
 
-    /// The functions by which such a queue pair is posted to; `inline_bytes` of inline data were
-    /// asked for.
+    /// The functions for posting to such a queue pair, which was created with a request for
+    /// `inline_bytes` of inline data.
     ///
     /// # Safety
-    /// The queue pair is live, and was made by [`Card::create_qp`].
+    /// The queue pair is live, and was created by [`Card::create_qp`].
     pub(crate) unsafe fn extended(&self, qp: *mut ibv_qp, inline_bytes: u32) -> Option<Box<ExtendedQp>> {
         // SAFETY: by the contract above, the QP is live and the library's.
         unsafe { ExtendedQp::of(self.functions, qp, max_entries(inline_bytes) as usize) }
     }
 }
 
-/// What may be posted to it by `ibv_wr_*`, as if that were how all of it is posted: the work
-/// requests' size follows from it. That of atomics, which some cards lack, is no larger.
+/// Operations that `ibv_wr_*` may post, declared as if everything went that way: the size of work
+/// requests follows from them. That of atomics, which some cards lack, is no larger.
 const SEND_OPS: ops = ops(ops::IBV_QP_EX_WITH_SEND.0
     | ops::IBV_QP_EX_WITH_SEND_WITH_IMM.0
     | ops::IBV_QP_EX_WITH_SEND_WITH_INV.0
@@ -134,13 +135,13 @@ const SEND_OPS: ops = ops(ops::IBV_QP_EX_WITH_SEND.0
     | ops::IBV_QP_EX_WITH_LOCAL_INV.0
     | ops::IBV_QP_EX_WITH_BIND_MW.0);
 
-/// Entries of a layout that a queue pair with this much inline data takes: as many as on the
-/// software RNIC.
+/// The most layout entries for a queue pair with this much inline data: as many as on the software
+/// RNIC.
 fn max_entries(inline_bytes: u32) -> u32 {
     (inline_bytes / ENTRY_BYTES).max(ENTRIES_LEAST)
 }
 
-/// Inline data that a work request with `entries` entries and a signature has room for.
+/// The inline data that fits into a work request with `entries` entries and a signature.
 fn inline_bytes(entries: u32) -> u32 {
     entries.next_multiple_of(4) * ENTRY_BYTES + SIGNATURE_BYTES
 }

@@ -1,5 +1,5 @@
-//! A key's configuration for a card: kept from where a work request is written to where it is
-//! posted, and told to the card there by calls in the order of `mlx5dv_wr_mkey_configure(3)`.
+//! A key's configuration for a card: kept from writing its work request until posting it. Posting
+//! passes it to the card by calls in the order of `mlx5dv_wr_mkey_configure(3)`.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use verbline_softnic::mlx5dv::{mkey_conf_flags, mlx5dv_mkey, mlx5dv_mkey_conf_at
 use super::ffi::{mlx5dv_qp_ex, wr};
 use crate::block_signature::BlockSignature;
 
-/// A configuration. It stays where it is until it is posted, and allocates nothing that it has room
-/// for.
+/// A configuration. It stays at its address until it is posted, and allocates nothing within its
+/// capacity.
 pub(crate) struct Configuration {
     mkey: *mut mlx5dv_mkey,
     resets_signature: bool,
@@ -39,10 +39,10 @@ impl fmt::Debug for Configuration {
 // SAFETY: the key's address is followed by the card's library alone, when a QP that is used by one
 // thread posts.
 unsafe impl Send for Configuration {}
-// SAFETY: as above; what shared references do is read.
+// SAFETY: as above; shared references only read.
 unsafe impl Sync for Configuration {}
 
-/// The functions of a queue pair that a configuration is told by.
+/// The functions of a queue pair that set a configuration.
 #[derive(Clone, Copy)]
 pub(super) struct Setters {
     pub(super) configure: wr::MkeyConfigure,
@@ -53,7 +53,7 @@ pub(super) struct Setters {
 }
 
 impl Configuration {
-    /// Room for layouts of `entries` entries, at an address that stays.
+    /// Allocates space for layouts of `entries` entries, at a fixed address.
     pub(crate) fn with_capacity(entries: usize) -> Box<Configuration> {
         Box::new(Configuration {
             mkey: std::ptr::null_mut(),
@@ -66,7 +66,7 @@ impl Configuration {
         })
     }
 
-    /// Of this key, and nothing of it so far.
+    /// Starts an empty configuration of this key.
     pub(crate) fn start(&mut self, mkey: *mut mlx5dv_mkey) {
         self.sges.clear();
         self.strips.clear();
@@ -100,9 +100,9 @@ impl Configuration {
         self.resets_signature || self.signature.is_some()
     }
 
-    /// What a card has no words for, and libmlx5 doesn't look at.
+    /// A configuration that a card cannot express and libmlx5 does not check; returns the reason.
     pub(crate) fn misunderstood(&self) -> Option<&'static str> {
-        // A round's stride has 16 bits there, which libmlx5 cuts it to.
+        // A round's stride has 16 bits on the card, and libmlx5 truncates it to them.
         let is_long = |strip: &mlx5dv_mr_interleaved| {
             strip.bytes_count.checked_add(strip.bytes_skip).is_none_or(|stride| stride > u16::MAX.into())
         };
@@ -120,7 +120,7 @@ impl Configuration {
         }
     }
 
-    /// Entries of the key that it takes. A layout with gaps has a header of its own.
+    /// The number of key entries that it takes. A layout with gaps has an additional header.
     pub(super) fn entries(&self) -> usize {
         match self.layout {
             Layout::Kept => 0,
@@ -129,22 +129,22 @@ impl Configuration {
         }
     }
 
-    /// What the work request that posts it leads to: itself.
+    /// The inline data of its work request: the configuration's own address.
     pub(crate) fn inline(&self) -> ibv_sge {
         ibv_sge { addr: std::ptr::from_ref(self) as u64, length: size_of::<Configuration>() as u32, lkey: 0 }
     }
 
-    /// Tells it to the queue pair, whose critical region is open.
+    /// Passes the configuration to the queue pair, whose critical region is open.
     ///
     /// # Safety
-    /// The functions are those of `qp`, which is live, as are the key and what its layout names.
+    /// The functions are those of `qp`, which is live, as are the key and the memory of its layout.
     pub(super) unsafe fn tell(&self, qp: *mut mlx5dv_qp_ex, setters: &Setters) {
         let (has_layout, flag) = (!matches!(self.layout, Layout::Kept), mkey_conf_flags::RESET_SIG_ATTR);
         let count = u8::from(self.access.is_some()) + u8::from(has_layout) + u8::from(self.signature.is_some());
         let conf_flags = if self.resets_signature { flag } else { 0 };
         let mut attr = mlx5dv_mkey_conf_attr { conf_flags, comp_mask: 0 };
-        // SAFETY: by the contract above, QP and key are live. What the setters are given is
-        // borrowed during each call, and the lists are as long as is said.
+        // SAFETY: by the contract above, QP and key are live. The setters' arguments are borrowed
+        // during each call, and the lists have the lengths passed.
         unsafe {
             (setters.configure)(qp, self.mkey, count, &raw mut attr);
             if let Some(access) = self.access {

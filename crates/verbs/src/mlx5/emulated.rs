@@ -1,6 +1,6 @@
-//! The software RNIC behind the functions of libmlx5: what a card is told by calls, it is told as a
-//! work request, and the calls are noted. So what the rest of this crate does with a card is run,
-//! and is seen in what becomes of the bytes; of a real card it proves nothing.
+//! A fake libmlx5: records its calls and runs them on the software RNIC, as work requests. So the
+//! crate's code for a card runs, and its effect shows in the bytes; it proves nothing about a real
+//! card.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use crate::device::context::Context;
 use crate::device::offload::Offload;
 use crate::device::provider::Provider;
 
-/// A call, with what it said.
+/// A recorded call, with its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Call {
     CreateQp {
@@ -49,12 +49,12 @@ pub(super) enum Call {
         copy_mask: u8,
     },
     Complete,
-    /// By `ibv_post_send`, with the opcodes of the list.
+    /// A list posted by `ibv_post_send`, by its opcodes.
     PostSend(Vec<u32>),
     Cancel(u64),
 }
 
-/// What a domain says.
+/// The arguments of a domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Told {
     T10Dif(u32, mlx5dv_sig_t10dif),
@@ -62,10 +62,10 @@ pub(super) enum Told {
 }
 
 thread_local! {
-    /// Those of this thread's queue pairs, also of such as are gone.
+    /// The tables of this thread's queue pairs, including destroyed ones.
     static TABLES: RefCell<Vec<Tables>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
-    /// What `ibv_wr_complete` answers next instead of posting; 0 posts.
+    /// The errno that the next `ibv_wr_complete` returns instead of posting; 0 posts.
     static REFUSAL: Cell<c_int> = const { Cell::new(0) };
     static CARD: Cell<Has> = const { Cell::new(EVERYTHING) };
     static DESTROYED: Cell<usize> = const { Cell::new(0) };
@@ -74,23 +74,23 @@ thread_local! {
 
 type PostSendVerb = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
-/// What a device has.
+/// The capabilities of a fake card.
 #[derive(Clone, Copy)]
 pub(super) struct Has {
     pub(super) is_mlx5: bool,
-    /// What its library answers.
+    /// The library's return value for the query.
     pub(super) query: c_int,
-    /// Whether its library knows of signatures.
+    /// Whether its library supports signatures.
     pub(super) is_known: bool,
     pub(super) caps: mlx5dv_sig_caps,
     pub(super) pipelining: bool,
-    /// Slots of a queue that configures keys, at most.
+    /// The most slots of a queue that configures keys.
     pub(super) max_send_wr: u32,
-    /// Bytes of inline data in all of these, at most.
+    /// The most bytes of inline data in all of its slots.
     pub(super) queue_bytes: u32,
 }
 
-/// All there is.
+/// All capabilities.
 pub(super) const EVERYTHING: Has = Has {
     is_mlx5: true,
     query: 0,
@@ -101,22 +101,22 @@ pub(super) const EVERYTHING: Has = Has {
     queue_bytes: u32::MAX,
 };
 
-/// The calls since this was asked last.
+/// The calls since the last call of `calls`.
 pub(super) fn calls() -> Vec<Call> {
     CALLS.take()
 }
 
-/// The next configuration is refused so.
+/// Refuses the next configuration with this errno.
 pub(super) fn refuse_next(errno: c_int) {
     REFUSAL.set(errno);
 }
 
-/// Keys that were destroyed since this was asked last.
+/// Keys destroyed since the last call of `destroyed`.
 pub(super) fn destroyed() -> usize {
     DESTROYED.take()
 }
 
-/// The software RNIC, as a card that has these.
+/// Opens the software RNIC as a card with these capabilities.
 pub(super) fn open(has: Has) -> Context {
     CARD.set(has);
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
@@ -129,7 +129,7 @@ pub(super) fn open(has: Has) -> Context {
     context
 }
 
-/// Why a device that has these is no card.
+/// Why a device with these capabilities is no card.
 pub(super) fn refused(has: Has) -> String {
     CARD.set(has);
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
@@ -156,11 +156,11 @@ struct Extended {
     dv: mlx5dv_qp_ex,
     qp: *mut ibv_qp,
     wr: MkeyConfigureWr,
-    /// The `wr_id`s that were cancelled since the queue pair was not in SQD.
+    /// The `wr_id`s cancelled since the queue pair last was outside SQD.
     cancelled: Vec<u64>,
 }
 
-/// Owns them.
+/// Owner of a queue pair's tables.
 struct Tables(*mut Extended);
 
 impl Drop for Tables {
@@ -267,10 +267,10 @@ unsafe extern "C" fn qp_ex_from_ibv_qp_ex(ex: *mut ibv_qp_ex) -> *mut mlx5dv_qp_
     ex.wrapping_byte_add(offset_of!(Extended, dv)).cast()
 }
 
-/// The tables around one of them.
+/// The tables around one of the pointers.
 ///
 /// # Safety
-/// It is of [`qp_to_qp_ex`], and nobody else has a reference.
+/// The pointer came from [`qp_to_qp_ex`], and there is no other reference.
 unsafe fn of_dv<'a>(dv: *mut mlx5dv_qp_ex) -> &'a mut Extended {
     // SAFETY: by the contract above, the tables are around it, and this is the only reference.
     unsafe { &mut *dv.byte_sub(offset_of!(Extended, dv)).cast::<Extended>() }
@@ -346,7 +346,7 @@ unsafe extern "C" fn complete(ex: *mut ibv_qp_ex) -> c_int {
         let extended = &mut *ex.cast::<Extended>();
         assert_ne!(extended.ex.wr_flags & ibv_send_flags::IBV_SEND_INLINE.0, 0);
         let qp = extended.qp;
-        // As a card: not by what the program posts with.
+        // Like a card, independent of the program's own posting function.
         let noted = (*(*qp).context).ops.post_send;
         (*(*qp).context).ops.post_send = POST_SEND.get();
         let ret = extended.wr.post(qp, extended.ex.wr_id, extended.ex.wr_flags);
@@ -382,7 +382,7 @@ unsafe extern "C" fn qp_cancel_posted_send_wrs(dv: *mut mlx5dv_qp_ex, wr_id: u64
         0 if extended.cancelled.contains(&wr_id) => return -libc::EINVAL,
         1.. => extended.cancelled.push(wr_id),
         0 => {}
-        // It is not in SQD.
+        // The queue pair is not in SQD.
         _ => extended.cancelled.clear(),
     }
     count

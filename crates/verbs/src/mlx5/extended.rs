@@ -1,9 +1,9 @@
 //! Posting to a queue pair that configures keys on a card.
 //!
-//! A card takes a configuration by calls between `ibv_wr_start` and `ibv_wr_complete`, and all else
-//! by `ibv_post_send`; both may follow one another on one queue pair (`ibv_wr_post(3)`). So such a
-//! queue pair has a posting function of ours in the place of the driver's: it takes the same lists,
-//! and cuts them where a configuration stands. No other queue pair comes by it.
+//! A card takes a configuration by calls between `ibv_wr_start` and `ibv_wr_complete`, and other
+//! work requests by `ibv_post_send`; both may alternate on one queue pair (`ibv_wr_post(3)`). So
+//! such a queue pair has a posting function of ours in place of the driver's: it takes the same
+//! lists, and cuts them at configurations. Other queue pairs do not use it.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -15,10 +15,11 @@ use super::ffi::{exported::QpCancelPostedSendWrs, mlx5dv_qp_ex};
 use super::functions::Functions;
 use crate::wr::post_verb::PostSend;
 
-/// A verb as `ibv_post_send(3)`.
+/// A verb with the signature of `ibv_post_send(3)`.
 type PostSendVerb = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
-/// What posting to such a queue pair needs. `ibv_qp.qp_context`, the program's own, leads to it.
+/// Functions and limits for posting to such a queue pair. `ibv_qp.qp_context`, the program's own
+/// field, points here.
 pub(crate) struct ExtendedQp {
     ex: *mut ibv_qp_ex,
     dv: *mut mlx5dv_qp_ex,
@@ -28,13 +29,13 @@ pub(crate) struct ExtendedQp {
     /// The driver's own.
     post_send: PostSendVerb,
     cancel: QpCancelPostedSendWrs,
-    /// Entries of the longest layout that a work request takes.
+    /// The most layout entries of one work request.
     max_entries: usize,
 }
 
 impl ExtendedQp {
-    /// For a queue pair that was just made to configure keys; `None` if it can't. It must stay for
-    /// as long as the queue pair is posted to.
+    /// Prepares a new queue pair that configures keys; `None` if it cannot. The result must live as
+    /// long as the queue pair is posted to.
     ///
     /// # Safety
     /// The queue pair is live and the library's.
@@ -66,12 +67,12 @@ impl ExtendedQp {
         Some(extended)
     }
 
-    /// How its queue pair is posted to.
+    /// The function for posting to its queue pair.
     pub(crate) fn post_verb(qp: *mut ibv_qp) -> PostSend {
         PostSend::by(qp, post_send)
     }
 
-    /// As `mlx5dv_qp_cancel_posted_send_wrs(3)`.
+    /// Like `mlx5dv_qp_cancel_posted_send_wrs(3)`.
     ///
     /// # Safety
     /// The queue pair is live.
@@ -83,12 +84,12 @@ impl ExtendedQp {
     /// Posts a configuration.
     ///
     /// # Safety
-    /// The queue pair is live, `wr` leads to a [`Configuration`], and that to what is live.
+    /// The queue pair is live, `wr` points to a [`Configuration`], and that points to live objects.
     unsafe fn configure(&self, wr: &ibv_send_wr) -> c_int {
         // SAFETY: the contract above: its one SGE has the address of a configuration.
         let configuration = unsafe { &*((*wr.sg_list).addr as *const Configuration) };
         if configuration.entries() > self.max_entries {
-            // The library would say ENOMEM, as if completions could help.
+            // The library would return ENOMEM, as if completions could help.
             return libc::EINVAL;
         }
         // SAFETY: the contract above; `ex` and `dv` are of the QP, and nothing is posted between
@@ -102,11 +103,11 @@ impl ExtendedQp {
     }
 }
 
-/// `ibv_post_send(3)` of such a queue pair: in order, and up to the first that is refused.
+/// `ibv_post_send(3)` for such a queue pair: in order, up to the first refused work request.
 ///
 /// # Safety
-/// As `ibv_post_send(3)`; `qp_context` leads to an [`ExtendedQp`], and each `IBV_WR_DRIVER1` to a
-/// [`Configuration`].
+/// The contract of `ibv_post_send(3)`; `qp_context` points to an [`ExtendedQp`], and each
+/// `IBV_WR_DRIVER1` to a [`Configuration`].
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: by the contract above, `qp_context` leads to one, which outlives the QP.
     let extended = unsafe { &*(*qp).qp_context.cast::<ExtendedQp>() };
@@ -137,7 +138,7 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: *
 }
 
 /// # Safety
-/// It is a work request.
+/// `wr` points to a work request.
 unsafe fn is_configuration(wr: *mut ibv_send_wr) -> bool {
     // SAFETY: by the contract above, it is a work request.
     unsafe { (*wr).opcode == ibv_wr_opcode::IBV_WR_DRIVER1 }
@@ -146,7 +147,7 @@ unsafe fn is_configuration(wr: *mut ibv_send_wr) -> bool {
 /// The last of the list that `wr` begins, or the last before a configuration.
 ///
 /// # Safety
-/// It is a list of work requests that ends.
+/// `wr` points to a list of work requests that ends.
 unsafe fn last_before_configuration(wr: *mut ibv_send_wr) -> *mut ibv_send_wr {
     let mut last = wr;
     // SAFETY: the contract above: each is one until the end, which is null.

@@ -1,5 +1,5 @@
-//! Declarations of mlx5dv.h that the software RNIC has no use for, under their own names. `header`
-//! compares all of them with the header that is installed.
+//! Declarations of mlx5dv.h that the software RNIC does not use, under their own names. `header`
+//! compares all of them with the installed header.
 
 #![allow(non_camel_case_types)]
 
@@ -25,7 +25,7 @@ pub(crate) mod qp_init_attr_mask {
     pub(crate) const SEND_OPS_FLAGS: u64 = 1 << 2;
 }
 
-/// `struct mlx5dv_sig_caps`: a bit a value of the enum that each is of.
+/// `struct mlx5dv_sig_caps`: one bit per value of each field's enum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct mlx5dv_sig_caps {
@@ -35,8 +35,8 @@ pub(crate) struct mlx5dv_sig_caps {
     pub(crate) crc_type: u16,
 }
 
-/// `struct mlx5dv_context`, as far as the capabilities of signatures. What follows grows with
-/// rdma-core, and the library writes of it only what `comp_mask` asks for.
+/// `struct mlx5dv_context`, up to the capabilities of signatures. Later fields grow with rdma-core,
+/// and the library writes only those requested by `comp_mask`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct mlx5dv_context {
@@ -54,11 +54,11 @@ pub(crate) struct mlx5dv_context {
     pub(crate) hca_core_clock: *mut c_void,
     pub(crate) num_lag_ports: u8,
     pub(crate) sig_caps: mlx5dv_sig_caps,
-    /// More than the rest is in any rdma-core so far.
+    /// Larger than the later fields of any rdma-core so far.
     pub(crate) rest: [u64; 64],
 }
 
-/// `struct mlx5dv_dc_init_attr`, of which nothing is used.
+/// `struct mlx5dv_dc_init_attr`, which is unused.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct mlx5dv_dc_init_attr {
@@ -70,7 +70,7 @@ pub(crate) struct mlx5dv_dc_init_attr {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct mlx5dv_qp_init_attr {
-    /// [`qp_init_attr_mask`].
+    /// Bits of [`qp_init_attr_mask`].
     pub(crate) comp_mask: u64,
     pub(crate) create_flags: u32,
     pub(crate) dc_init_attr: mlx5dv_dc_init_attr,
@@ -85,18 +85,18 @@ pub(crate) mod wr {
     pub(crate) type MrInterleaved =
         unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut mlx5dv_mkey, u32, u32, u16, *mut mlx5dv_mr_interleaved);
     pub(crate) type MrList = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut mlx5dv_mkey, u32, u16, *mut ibv_sge);
-    /// The key, how many setters follow, and what else changes.
+    /// Arguments: the key, the number of setters that follow, and other attributes.
     pub(crate) type MkeyConfigure =
         unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut mlx5dv_mkey, u8, *mut mlx5dv_mkey_conf_attr);
     pub(crate) type SetMkeyAccessFlags = unsafe extern "C" fn(*mut mlx5dv_qp_ex, u32);
     pub(crate) type SetMkeyLayoutList = unsafe extern "C" fn(*mut mlx5dv_qp_ex, u16, *const ibv_sge);
-    /// How often the parts are gone through, how many there are, and they.
+    /// Arguments: the number of rounds, the number of parts, and the parts.
     pub(crate) type SetMkeyLayoutInterleaved =
         unsafe extern "C" fn(*mut mlx5dv_qp_ex, u32, u16, *const mlx5dv_mr_interleaved);
     pub(crate) type SetMkeySigBlock = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *const mlx5dv_sig_block_attr);
 }
 
-/// `struct mlx5dv_qp_ex`, as far as signatures: a library may have more behind.
+/// `struct mlx5dv_qp_ex`, up to signatures: a library may have more fields behind.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct mlx5dv_qp_ex {
@@ -119,11 +119,11 @@ pub(crate) mod exported {
     pub(crate) type QueryDevice = unsafe extern "C" fn(*mut ibv_context, *mut mlx5dv_context) -> c_int;
     pub(crate) type CreateMkey = unsafe extern "C" fn(*mut mlx5dv_mkey_init_attr) -> *mut mlx5dv_mkey;
     pub(crate) type DestroyMkey = unsafe extern "C" fn(*mut mlx5dv_mkey) -> c_int;
-    /// The last is the size of the error.
+    /// The last argument is the size of the error.
     pub(crate) type MkeyCheck = unsafe extern "C" fn(*mut mlx5dv_mkey, *mut mlx5dv_mkey_err, usize) -> c_int;
     pub(crate) type CreateQp =
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex, *mut mlx5dv_qp_init_attr) -> *mut ibv_qp;
     pub(crate) type QpExFromIbvQpEx = unsafe extern "C" fn(*mut ibv_qp_ex) -> *mut mlx5dv_qp_ex;
-    /// Gives how many it cancelled, or a negative `errno`.
+    /// Returns the number of cancelled work requests, or a negative `errno`.
     pub(crate) type QpCancelPostedSendWrs = unsafe extern "C" fn(*mut mlx5dv_qp_ex, u64) -> c_int;
 }

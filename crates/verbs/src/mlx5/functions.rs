@@ -8,23 +8,23 @@ use rdma_sys::{ibv_qp, ibv_qp_ex};
 
 use super::ffi::exported::*;
 
-/// The name under which distributions install it.
+/// The library's name in distributions.
 const LIBRARY: &CStr = c"libmlx5.so.1";
 
-/// Declares [`Functions`] and what looks them up.
+/// Declares [`Functions`] and its look-up.
 macro_rules! functions {
     ($($name:ident: $type:ty = $symbol:literal, $version:literal;)*) => {
-        /// What signature offload needs of libmlx5.
+        /// The functions of libmlx5 that signature offload uses.
         #[derive(Clone, Copy)]
         pub(crate) struct Functions {
             $(pub(crate) $name: $type,)*
-            /// libibverbs' own.
+            /// Exported by libibverbs itself.
             pub(crate) qp_to_qp_ex: unsafe extern "C" fn(*mut ibv_qp) -> *mut ibv_qp_ex,
         }
 
         impl Functions {
             /// # Safety
-            /// `look_up` gives functions of the types that mlx5dv.h gives them.
+            /// `look_up` returns functions of the types in mlx5dv.h.
             unsafe fn look_up(
                 look_up: impl Fn(&'static CStr, &'static CStr) -> Result<NonNull<c_void>, String>,
             ) -> Result<Functions, String> {
@@ -38,7 +38,7 @@ macro_rules! functions {
             }
         }
 
-        /// Each as C would declare it, and by which symbol.
+        /// Each function as C would declare it, with its symbol.
         #[cfg(test)]
         pub(super) fn declared() -> Vec<(&'static CStr, super::header::Prototype)> {
             vec![$(($symbol, <$type as super::header::Function>::prototype())),*]
@@ -58,21 +58,21 @@ functions! {
 }
 
 impl Functions {
-    /// Those of the installed library, which stays open from the first call on; or why there are
-    /// none.
+    /// The functions of the installed library, which stays open from the first call on; or the
+    /// reason why there are none.
     pub(crate) fn installed() -> Result<&'static Functions, String> {
         static INSTALLED: OnceLock<Result<Functions, String>> = OnceLock::new();
         INSTALLED.get_or_init(|| Functions::of(LIBRARY)).as_ref().map_err(Clone::clone)
     }
 
-    /// Those of the library of that name.
+    /// The functions of the library of that name.
     fn of(library: &CStr) -> Result<Functions, String> {
         // SAFETY: a string that ends. libibverbs opens the same library where there is a card, and
         // one that is opened twice is there once.
         let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = NonNull::new(handle).ok_or_else(|| format!("no libmlx5 can be opened ({})", last_error()))?;
         // SAFETY: `handle` is open and is never closed, and a symbol of this version has the type
-        // of mlx5dv.h, since rdma-core changes none without another version.
+        // in mlx5dv.h, since rdma-core changes no type without a new version.
         unsafe {
             Functions::look_up(|symbol, version| {
                 let found = libc::dlvsym(handle.as_ptr(), symbol.as_ptr(), version.as_ptr());
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn the_installed_library_has_every_function_in_its_version() {
         let Some(functions) = installed() else { return };
-        // Found twice, they are the same: the library is there once.
+        // Looked up twice, they are the same: the library is loaded once.
         let again = Functions::of(LIBRARY).unwrap();
         assert_eq!(again.create_mkey as usize, functions.create_mkey as usize);
         assert_ne!(functions.mkey_check as usize, functions.query_device as usize);
@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn the_library_tells_a_device_of_another_driver_from_its_own() {
         let Some(functions) = installed() else { return };
-        // Longer than libibverbs' own struct around an `ibv_device`; no driver's functions in it.
+        // Larger than libibverbs' own struct around an `ibv_device`, and without a driver's
+        // functions.
         let mut device = [0u64; 512];
         // SAFETY: the function compares a pointer in it, which is null here, with its own.
         assert!(!unsafe { (functions.is_supported)(device.as_mut_ptr().cast::<ibv_device>()) });

@@ -1,6 +1,6 @@
-//! The declarations here, held against the mlx5dv.h that is installed, by its C compiler: layouts,
-//! constants, and the types of functions. The C is written from the Rust types themselves, so that
-//! neither side can change alone.
+//! Checks these declarations against the installed mlx5dv.h, with its C compiler: layouts,
+//! constants, and the types of functions. The C is generated from the Rust types themselves, so
+//! that neither side can change alone.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -13,13 +13,13 @@ use verbline_softnic::mlx5dv::*;
 use super::ffi::*;
 use super::functions::declared;
 
-/// Says that this can't be shown here; where it must be, fails.
+/// Reports that the check cannot run here; fails where it must run.
 pub(super) fn skipped(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI must not skip this: {why}");
     eprintln!("skipped: {why}");
 }
 
-/// A type that C has too.
+/// A type that exists in C too.
 trait CType {
     fn c() -> String;
 }
@@ -59,7 +59,7 @@ impl<T: CType> CType for *const T {
     }
 }
 
-/// A function's type, as C has it.
+/// A function's type in C.
 pub(super) struct Prototype {
     result: String,
     arguments: Vec<String>,
@@ -72,7 +72,7 @@ impl Prototype {
     }
 }
 
-/// A Rust type of functions that C has too.
+/// A Rust function type that exists in C too.
 pub(super) trait Function {
     fn prototype() -> Prototype;
 }
@@ -94,7 +94,7 @@ fn prototype_of<F: Function>(_: impl Fn(&mlx5dv_qp_ex) -> Option<F>) -> Prototyp
     F::prototype()
 }
 
-/// C source that doesn't compile where the header says something else.
+/// C source that does not compile if the header differs.
 struct Source(String);
 
 impl Source {
@@ -119,7 +119,7 @@ impl Source {
         self.assert(&format!("__builtin_types_compatible_p(__typeof__({of}), {})", prototype.pointer()));
     }
 
-    /// What the compiler says of it.
+    /// The compiler's messages.
     fn compile(&self) -> Result<(), String> {
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut child = Command::new(compiler)
@@ -137,7 +137,7 @@ impl Source {
     }
 }
 
-/// The fields of a struct. One that is named neither here nor behind `-` is an error.
+/// The fields of a struct. A field named neither here nor behind `-` is an error.
 macro_rules! fields {
     ($c:ident, $type:ident { $($field:ident $(= $path:literal)?),* } $(- $ignored:ident)?) => {{
         fn sizes(of: &$type) -> Vec<usize> {
@@ -154,7 +154,7 @@ macro_rules! fields {
     }};
 }
 
-/// All of a struct.
+/// The size and fields of a struct.
 macro_rules! layout {
     ($c:ident, $type:ident $fields:tt) => {
         $c.same_size::<$type>(concat!("struct ", stringify!($type)));
@@ -162,7 +162,7 @@ macro_rules! layout {
     };
 }
 
-/// Constants of a module, which C has with a prefix.
+/// Constants of a module, with their prefix in C.
 macro_rules! constants {
     ($c:ident, $module:ident, $prefix:literal, $($name:ident $(= $theirs:literal)?),*) => {
         $(
@@ -258,7 +258,7 @@ fn functions(c: &mut Source) {
     table("wr_set_mkey_sig_block", prototype_of(|table| table.wr_set_mkey_sig_block));
 }
 
-/// The source up to what is held against the header; `None` where there is no header of use.
+/// The start of the source, which includes the header; `None` without a usable header.
 fn with_header() -> Option<Source> {
     let source = Source("#include <infiniband/mlx5dv.h>\n".into());
     let probe = Source(format!("{}int used = MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE;\n", source.0));

@@ -1,10 +1,9 @@
 //! Signature offload of mlx5 cards, by libmlx5, which is opened when a kernel device is first asked
 //! for it.
 //!
-//! What is known of it: it compiles, its declarations are held against mlx5dv.h (`header`), its
-//! symbols against the library (`functions`), and the calls that it makes against functions that
-//! record them (`translation`, `tests`). **It has not run on a card**: nobody who worked on it has
-//! one.
+//! The evidence so far: it compiles, its declarations are checked against mlx5dv.h (`header`), its
+//! symbols against the library (`functions`), and its calls against functions that record them
+//! (`translation`, `tests`). **It has not run on a card**: its authors have none.
 
 pub(crate) mod card;
 pub(crate) mod configuration;

@@ -1,4 +1,4 @@
-//! The calls to a card and their order, and the bytes after the software RNIC has carried them out.
+//! The calls to a card and their order, and the bytes after the software RNIC has executed them.
 
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
@@ -38,7 +38,7 @@ const DIF: Domain = Domain::T10Dif(
     },
 );
 
-/// A queue pair that talks to itself, on a card that the software RNIC stands in for.
+/// A queue pair that talks to itself, on a card emulated by the software RNIC.
 pub(super) struct Rig {
     pub(super) qp: QueuePair,
     cq: CompletionQueue,
@@ -77,7 +77,7 @@ impl Rig {
         posted.map_err(|refused| refused.reason)
     }
 
-    /// The ends of what is outstanding.
+    /// The statuses of the outstanding work requests.
     fn ends(&mut self) -> Vec<Status> {
         let (mut completions, mut ends) = (Completions::with_capacity(8), Vec::new());
         while self.cq.poll(&mut completions) > 0 {
@@ -104,8 +104,8 @@ fn all() -> Access {
 fn a_queue_pair_is_made_with_room_for_configurations() {
     calls();
     let rig = Rig::new(QpSignature::Pipelined);
-    // Three slots a work request and the usual spares; 8 entries, as 128 bytes are on the software
-    // RNIC, and a signature beside.
+    // Three slots per work request and the usual spares; 8 entries, which take 128 bytes on the
+    // software RNIC, and a signature in addition.
     let expected = Call::CreateQp {
         create_flags: 1 << 3 | 1 << 6,
         send_ops_flags: 1 << 2,
@@ -113,7 +113,7 @@ fn a_queue_pair_is_made_with_room_for_configurations() {
         max_inline_data: 8 * 16 + 64,
     };
     assert_eq!((calls(), rig.qp.max_inline_bytes()), (vec![expected], 128));
-    // One that configures none is made and posted to as any other.
+    // A queue pair that configures no keys is created and posted to like any other.
     let mut qp = rig.pd.create_qp(&QpSpec::new(Transport::Rc, &rig.cq)).unwrap();
     assert_eq!(calls(), []);
     qp.to_init(&InitSpec::default()).unwrap();
@@ -289,8 +289,8 @@ fn a_layout_has_as_many_entries_as_its_key_and_as_a_work_request() {
         let outcome = rig.configure(&mut small, config);
         assert_eq!(outcome, if fits { Ok(()) } else { Err(says) });
     }
-    // Of a larger key, as many as a work request of this queue pair takes: the library would call
-    // more of them a full queue.
+    // Entries of a larger key, as many as a work request of this queue pair takes: for more, the
+    // library would report a full queue.
     let mut key = rig.pd.create_signature_key(&KeySpec { max_entries: 64, ..KeySpec::default() }).unwrap();
     rig.configure(&mut key, KeyConfig::new().layout(rig.list(&[(0, 8); 8]))).unwrap();
     rig.configure(&mut key, strips(&rig, 7)).unwrap();
@@ -347,7 +347,7 @@ fn what_a_card_keeps_of_a_signature_is_not_relied_on_after_it_was_refused() {
     assert!(matches!(kept, Err(PostStop::NotKey(says)) if says.starts_with("the device refused its last signature")));
     rig.configure(&mut key, signed).unwrap();
     rig.configure(&mut key, KeyConfig::new().access(all())).unwrap();
-    // One that changed nothing of it leaves it known.
+    // A refused configuration that does not touch the signature leaves it known.
     emulated::refuse_next(libc::ENOMEM);
     assert_eq!(rig.configure(&mut key, KeyConfig::new().access(all())), Err(PostStop::Full));
     rig.configure(&mut key, KeyConfig::new().access(all())).unwrap();

@@ -1,5 +1,5 @@
-//! Every configuration of the safe API as calls, compared with what mlx5dv.h and its pages say of
-//! each number, written down here once more.
+//! Every configuration of the safe API as calls, compared with the numbers of mlx5dv.h and its
+//! pages, written down again here.
 
 use proptest::prelude::*;
 use verbline_softnic::mlx5dv::{mlx5dv_mr_interleaved, mlx5dv_sig_crc, mlx5dv_sig_t10dif};
@@ -18,7 +18,7 @@ const GUARDS: [T10Guard; 2] = [T10Guard::Crc, T10Guard::IpChecksum];
 const SEEDS: [Seed; 2] = [Seed::Zeros, Seed::Ones];
 const ESCAPES: [Escape; 3] = [Escape::Never, Escape::AppTag, Escape::AppAndRefTag];
 
-/// A domain, by the places of its values in the lists above, which are the header's numbers.
+/// A domain, by the indices of its values in the lists above, which are the header's numbers.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     T10 { size: usize, guard: usize, seed: usize, app_tag: u16, ref_tag: u32, increments: bool, escape: usize },
@@ -69,7 +69,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     prop_oneof![t10, crc]
 }
 
-/// Both sides, one of them at least, what is checked, and what is copied where that can be.
+/// Both sides, at least one of them set; the check mask; and the copy mask where copying is
+/// possible.
 type Signature = (Option<Wanted>, Option<Wanted>, u8, Option<u8>);
 
 fn signature() -> impl Strategy<Value = Signature> {
@@ -97,7 +98,7 @@ fn build((memory, wire, check, copy): Signature) -> (BlockSignature, Call) {
     (copied.map_or(signature, |(signature, _)| signature), call)
 }
 
-/// A layout: how often, unless it is a list, and its parts by offset, length and gap.
+/// A layout: the repeat count, unless it is a list, and its parts by offset, length and gap.
 type Layout = (Option<u32>, Vec<(usize, u32, u32)>);
 
 fn layout() -> impl Strategy<Value = Layout> {

@@ -1,5 +1,5 @@
-//! Work requests that configure a key, as the device of the key takes them: the software RNIC as
-//! words, a card by calls when they are posted.
+//! Builds work requests that configure a key, in the form that the key's device takes: words for
+//! the software RNIC, calls when posting for a card.
 
 use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::{MkeyConfigureWr, mkey_conf_flags, mlx5dv_mkey, mlx5dv_mkey_conf_attr};
@@ -10,37 +10,37 @@ use crate::mlx5::card::Card;
 use crate::mlx5::configuration::Configuration;
 use crate::signature::layout::{KeyLayout, Parts};
 
-/// What builds them.
+/// Builder of a key's configurations.
 #[derive(Debug)]
 pub(super) enum Builder {
     Soft(MkeyConfigureWr),
     Mlx5(CardBuilder),
 }
 
-/// For a card.
+/// The builder for a card.
 #[derive(Debug)]
 pub(super) struct CardBuilder {
     card: Card,
     configuration: Box<Configuration>,
-    /// The device refused to change the signature: what it keeps of it is not known any more
+    /// The device refused to change the signature, so its current value is unknown
     /// (`mlx5dv_wr_set_mkey_sig_block(3)`, notes).
     is_unknown: bool,
 }
 
-/// What is to change.
+/// The requested changes.
 pub(super) struct Asked<'a> {
     pub(super) access: Option<u32>,
     pub(super) layout: Option<Place<'a>>,
     pub(super) signature: Change,
 }
 
-/// What a key is to stand for.
+/// The memory that a key is to stand for.
 pub(super) enum Place<'a> {
     Layout(&'a KeyLayout),
     Part(ibv_sge),
 }
 
-/// What becomes of its signature.
+/// The change of a key's signature.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Change {
     #[default]
@@ -50,7 +50,7 @@ pub(super) enum Change {
 }
 
 impl Builder {
-    /// For keys of `entries` entries.
+    /// A builder for keys of `entries` entries.
     pub(super) fn new(offload: Offload, entries: u16) -> Builder {
         match offload {
             Offload::Soft => Builder::Soft(MkeyConfigureWr::with_capacity(entries.into())),
@@ -61,7 +61,7 @@ impl Builder {
         }
     }
 
-    /// What goes inline, or why it can't. It is overwritten by the next.
+    /// The inline data, or the reason why it cannot be built. The next call overwrites it.
     pub(super) fn build(&mut self, mkey: *mut mlx5dv_mkey, asked: &Asked<'_>) -> Result<ibv_sge, &'static str> {
         match self {
             Builder::Soft(wr) => build_words(wr, mkey, asked),
@@ -69,7 +69,7 @@ impl Builder {
         }
     }
 
-    /// What was built last was not posted.
+    /// Handles that the last built configuration was not posted.
     pub(super) fn refused(&mut self) {
         if let Builder::Mlx5(card) = self {
             card.is_unknown |= card.configuration.changes_signature();
@@ -96,7 +96,7 @@ fn build_words(wr: &mut MkeyConfigureWr, mkey: *mut mlx5dv_mkey, asked: &Asked<'
     }
     if let Change::Set(signature) = signature {
         signature.with_raw(|attr| {
-            // SAFETY: what the attributes lead to is borrowed during the call.
+            // SAFETY: the memory behind the attributes is borrowed during the call.
             unsafe { wr.set_sig_block(attr) }
         });
     }

@@ -1,4 +1,5 @@
-//! Configuring a key: what is to change, and what is kept until that is known to be done.
+//! Configuring a key: the requested changes, and the objects kept until the change is known to be
+//! done.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::signature::builder::{Asked, Change, Place};
 use crate::signature::key::{KeyInner, SignatureKey};
 use crate::signature::layout::KeyLayout;
 
-/// What a work request changes of a key. What isn't named stays as it is.
+/// The changes to a key by a work request. Properties not set stay as they are.
 #[derive(Clone, Debug, Default)]
 pub struct KeyConfig {
     access: Option<Access>,
@@ -20,37 +21,37 @@ pub struct KeyConfig {
 }
 
 impl KeyConfig {
-    /// Changes nothing, but makes a key that has told a fault usable again.
+    /// Changes nothing, but makes a key usable again after a reported fault.
     pub fn new() -> KeyConfig {
         KeyConfig::default()
     }
 
-    /// What may be done through the key. Reading by this side always may.
+    /// Sets the permitted access through the key. Local reads are always allowed.
     #[must_use]
     pub fn access(self, access: Access) -> KeyConfig {
         KeyConfig { access: Some(access), ..self }
     }
 
-    /// What it stands for.
+    /// Sets the key's memory.
     #[must_use]
     pub fn layout(self, layout: KeyLayout) -> KeyConfig {
         KeyConfig { layout: Some(layout), ..self }
     }
 
-    /// What blocks carry.
+    /// Sets the signature of the blocks.
     #[must_use]
     pub fn signature(self, signature: BlockSignature) -> KeyConfig {
         KeyConfig { signature: Change::Set(signature), ..self }
     }
 
-    /// Blocks carry nothing any more.
+    /// Removes the signature of the blocks.
     #[must_use]
     pub fn without_signature(self) -> KeyConfig {
         KeyConfig { signature: Change::Reset, ..self }
     }
 }
 
-/// Why a configuration can't be written as a work request.
+/// Why a configuration cannot be written as a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotBuilt {
     /// The layout has memory of another PD than the key.
@@ -60,37 +61,38 @@ pub(crate) enum NotBuilt {
         /// The key's PD.
         key_pd: u64,
     },
-    /// In words.
+    /// The reason in words.
     Because(&'static str),
 }
 
-/// A configuration, or an invalidation, that was posted: until its completion it keeps the key.
+/// A posted configuration or invalidation. It keeps the key until its completion.
 #[derive(Debug)]
 pub(crate) struct PostedConfiguration {
     key: Arc<KeyInner>,
     number: u64,
-    /// Whether what came before is replaced by it.
+    /// Whether it replaces earlier layouts.
     replaces: bool,
 }
 
 impl PostedConfiguration {
-    /// Its completion has come. Gives a layout that was replaced.
+    /// Handles the completion. Returns a layout that was replaced.
     pub(crate) fn done(self, status: Status) -> Option<KeyLayout> {
         if status != Status::SUCCESS {
-            // What it was to replace stays in force.
+            // The earlier layout stays in force.
             return None;
         }
         self.key.carried_out(self.number, self.replaces)
     }
 
-    /// Of an invalidation that was posted.
+    /// Records a posted invalidation.
     pub(crate) fn of_invalidation(key: &Arc<KeyInner>) -> PostedConfiguration {
         PostedConfiguration { number: key.posted(None), key: key.clone(), replaces: true }
     }
 }
 
 impl SignatureKey {
-    /// What goes inline, or why it can't. The key stays where it is until that is posted.
+    /// The inline data, or the reason why it cannot be built. The key must not move until that is
+    /// posted.
     pub(crate) fn build(&mut self, config: &KeyConfig) -> Result<ibv_sge, NotBuilt> {
         let KeyConfig { access, layout, signature } = config;
         if let Some(theirs) = layout.as_ref().and_then(|layout| layout.foreign_pd(self.inner.pd.id)) {
@@ -108,7 +110,7 @@ impl SignatureKey {
         self.builder.build(self.inner.as_ptr(), &asked).map_err(NotBuilt::Because)
     }
 
-    /// What goes inline of a configuration to one part of a region that the QP keeps.
+    /// The inline data of a configuration to one part of a region that the QP keeps.
     pub(super) fn build_list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, NotBuilt> {
         if part.length == 0 {
             return Err(NotBuilt::Because("it would stand for no bytes"));
@@ -118,12 +120,12 @@ impl SignatureKey {
         self.builder.build(self.inner.as_ptr(), &asked).map_err(NotBuilt::Because)
     }
 
-    /// What was built last was refused by the device.
+    /// Handles that the device refused the last built configuration.
     pub(crate) fn refused(&mut self) {
         self.builder.refused();
     }
 
-    /// Notes that it was posted.
+    /// Records that the configuration was posted.
     pub(crate) fn posted(&self, config: KeyConfig) -> PostedConfiguration {
         let replaces = config.layout.is_some();
         PostedConfiguration { number: self.inner.posted(config.layout), key: self.inner.clone(), replaces }

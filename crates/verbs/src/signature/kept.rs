@@ -1,9 +1,9 @@
-//! Keys that a QP keeps, to be named in lists of work requests: configured, used and answered for
-//! without a count or an allocation.
+//! Keys that a QP keeps, for use by number in lists of work requests, without reference counts or
+//! allocations.
 //!
-//! Guarantee: the response that waits for a key's blocks ([`Operation::Respond`]) never goes out
-//! when one of them was bad: posted, it is cancelled where the QP has stopped; posted later, it is
-//! refused. Hence a key is not configured while such a response is under way.
+//! Guarantee: the response that waits for a key's blocks ([`Operation::Respond`]) never goes out if
+//! one of them was bad. A posted response is cancelled when the QP has stopped; one posted later is
+//! refused. Hence a key is not configured while such a response is outstanding.
 //!
 //! [`Operation::Respond`]: crate::rdma::Operation::Respond
 
@@ -13,23 +13,23 @@ use crate::block_signature::BlockSignature;
 use crate::signature::configuring::NotBuilt;
 use crate::signature::key::{BadBlock, BlockFault, SignatureKey};
 
-/// The configuration of a key is in the list that is being written already: that one goes first.
+/// The key's configuration is already in the list being written, and must be posted first.
 pub(crate) const LISTED: &str = "it is configured twice in one list";
 
-/// A response that waits for its blocks is under way.
+/// A response that waits for the key's blocks is outstanding.
 pub(crate) const UNANSWERED: &str = "the response that waits for its blocks has not completed";
 
-/// A key, and what is known of its use.
+/// A key, and the state of its use.
 #[derive(Debug)]
 pub(crate) struct KeptSignatureKey {
     key: SignatureKey,
-    /// What configures it is in the list that is being written, with the key's own words.
+    /// The key's configuration is in the list being written, and uses the key's own words.
     is_listed: bool,
-    /// A response that waits for its blocks is in the list that is being written.
+    /// A response that waits for the key's blocks is in the list being written.
     is_answered: bool,
-    /// The number of the response that was posted since it was configured.
+    /// The number of the response posted since the last configuration.
     response: Option<u64>,
-    /// What was wrong since then.
+    /// The fault found since the last configuration.
     bad: Option<BadBlock>,
 }
 
@@ -38,7 +38,7 @@ impl KeptSignatureKey {
         KeptSignatureKey { key, is_listed: false, is_answered: false, response: None, bad: None }
     }
 
-    /// The words that configure it to stand for this part, for the list that is being written.
+    /// The words that configure the key for this part, for the list being written.
     pub(crate) fn list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, NotBuilt> {
         if self.is_listed {
             return Err(NotBuilt::Because(LISTED));
@@ -51,17 +51,17 @@ impl KeptSignatureKey {
         Ok(inline)
     }
 
-    /// What configures it is posted.
+    /// Handles that the key's configuration was posted.
     pub(crate) fn configured(&mut self) {
         (self.is_listed, self.response, self.bad) = (false, None, None);
     }
 
-    /// A response that waits for it is in the list that is being written.
+    /// Records that a response that waits for the key is in the list being written.
     pub(crate) fn answer(&mut self) {
         self.is_answered = true;
     }
 
-    /// The list that was being written was not posted from here on.
+    /// Handles that the rest of the list being written was not posted.
     pub(crate) fn unlist(&mut self) {
         self.is_answered = false;
         if std::mem::take(&mut self.is_listed) {
@@ -69,7 +69,7 @@ impl KeptSignatureKey {
         }
     }
 
-    /// A response that waits for it is posted, by this number.
+    /// Records that a response that waits for the key was posted, with this number.
     pub(crate) fn responded(&mut self, number: u64) {
         (self.is_answered, self.response) = (false, Some(number));
     }
@@ -78,7 +78,7 @@ impl KeptSignatureKey {
         self.response
     }
 
-    /// What was found wrong since it was configured, also by the list that is being written.
+    /// The fault found since the last configuration, including one in the list being written.
     pub(crate) fn bad(&self) -> Option<BadBlock> {
         self.bad.filter(|_| !self.is_listed)
     }
@@ -87,12 +87,12 @@ impl KeptSignatureKey {
         &self.key
     }
 
-    /// What a work request says of a part of its data.
+    /// The SGE of a part of the key's data.
     pub(crate) fn sge(&self, offset: u32, len: u32) -> ibv_sge {
         ibv_sge { addr: offset.into(), length: len, lkey: self.key.lkey() }
     }
 
-    /// A block was found bad.
+    /// Records a bad block.
     pub(crate) fn found(&mut self, fault: &BlockFault) {
         // No transfer is longer than 4 GiB.
         self.bad = Some(BadBlock { part: fault.part, offset: fault.offset as u32 });

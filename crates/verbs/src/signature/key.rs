@@ -1,4 +1,4 @@
-//! Keys: made, named in work requests, checked.
+//! Signature keys: created, named in work requests, and checked.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -18,10 +18,10 @@ use crate::memory::peer::Remote;
 use crate::signature::builder::Builder;
 use crate::signature::layout::KeyLayout;
 
-/// What a QP has to do with signature keys.
+/// A QP's use of signature keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum QpSignature {
-    /// Nothing: it may use keys, and configures none.
+    /// It configures no keys, but may use them.
     #[default]
     None,
     /// It configures them.
@@ -38,10 +38,10 @@ impl QpSignature {
     }
 }
 
-/// What a key is made for.
+/// The parameters of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
-    /// Entries that its layouts may have, at least 1.
+    /// The most entries of its layouts, at least 1.
     pub max_entries: u16,
     /// Whether it may be configured with a [`BlockSignature`](crate::signature::BlockSignature).
     pub signs_blocks: bool,
@@ -55,26 +55,26 @@ impl Default for KeySpec {
     }
 }
 
-/// Why a key could not be made or checked.
+/// Why a key could not be created or checked.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
-    /// The device has no such keys.
+    /// The device does not support such keys.
     #[error(transparent)]
     Lacking(#[from] Lacking),
     /// The device refused.
     #[error(transparent)]
     Verb(#[from] VerbError),
-    /// The key was made without a place for what is wrong.
+    /// The key was created without signature support, so it has no faults to report.
     #[error("key {0:#x} was made without KeySpec::signs_blocks, so that nothing is checked through it")]
     SignsNothing(u32),
 }
 
-/// A key for a layout of parts of regions. Destroyed when it and every work request that names it
-/// are gone.
+/// A key for a layout of parts of regions. Destroyed when the key and every work request that names
+/// it are gone.
 #[derive(Debug)]
 pub struct SignatureKey {
     pub(crate) inner: Arc<KeyInner>,
-    /// What builds the work requests that configure it, with room for its entries.
+    /// Builds the work requests that configure the key, with space for its entries.
     pub(super) builder: Builder,
     pub(super) spec: KeySpec,
 }
@@ -87,8 +87,7 @@ pub(crate) struct KeyInner {
     covered: Mutex<Covered>,
 }
 
-/// What it may stand for: the last configuration that is known to be carried out, and those after
-/// it.
+/// The key's possible layouts: the last configuration known to be carried out, and later ones.
 #[derive(Debug, Default)]
 struct Covered {
     layouts: VecDeque<(u64, KeyLayout)>,
@@ -98,11 +97,11 @@ struct Covered {
 
 // SAFETY: the device's object may be used by any thread, and `covered` is behind a mutex.
 unsafe impl Send for KeyInner {}
-// SAFETY: of what shared references do, checks are made one at a time, under `covered`; the rest
-// reads what isn't written after the key was made.
+// SAFETY: through shared references, checks are made one at a time, under `covered`; everything
+// else only reads fields that are not written after the key was created.
 unsafe impl Sync for KeyInner {}
 
-/// Which part of a block's protection information is wrong.
+/// A part of a block's protection information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The guard, or the CRC.
@@ -113,31 +112,30 @@ pub enum Part {
     RefTag,
 }
 
-/// The first block that was found wrong.
+/// The first bad block found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFault {
-    /// Which part.
+    /// The bad part.
     pub part: Part,
-    /// What the block carries.
+    /// The value that the block carries.
     pub expected: u64,
-    /// What its data, or the key's configuration, give.
+    /// The value computed from the block's data, or set by the key's configuration.
     pub actual: u64,
-    /// Where the block starts in the transfer, bytes as they came in, protection information
-    /// included.
+    /// The start of the block in the transfer, in incoming bytes, protection information included.
     pub offset: u64,
 }
 
-/// The same in few words, of a transfer that was posted in a list.
+/// A shorter form of [`BlockFault`], for a transfer posted in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{part:?} of the block at {offset} is wrong")]
 pub struct BadBlock {
-    /// What is wrong with it.
+    /// The bad part.
     pub part: Part,
-    /// Where it starts in the transfer, bytes as they came in, protection information included.
+    /// The start of the block in the transfer, in incoming bytes, protection information included.
     pub offset: u32,
 }
 
-/// A range of a key's data, for a work request to read from or write to. Keeps the key.
+/// A range of a key's data, for a work request to read from or write to. Keeps the key alive.
 #[derive(Clone, Debug)]
 pub struct KeyRange {
     key: Arc<KeyInner>,
@@ -146,8 +144,8 @@ pub struct KeyRange {
 }
 
 impl ProtectionDomain {
-    /// A key that stands for nothing yet. On devices without signature offload [`Lacking`], which
-    /// is `EOPNOTSUPP`.
+    /// Creates a key without a layout. On devices without signature offload it fails with
+    /// [`Lacking`], which is `EOPNOTSUPP`.
     pub fn create_signature_key(&self, spec: &KeySpec) -> Result<SignatureKey, SignatureError> {
         let pd = &self.inner;
         let offload = pd.context.offload()?;
@@ -168,27 +166,27 @@ impl ProtectionDomain {
 }
 
 impl SignatureKey {
-    /// Its number on this side.
+    /// The key's local number.
     pub(crate) fn lkey(&self) -> u32 {
         self.inner.lkey()
     }
 
-    /// A range of its data for a work request. With a block signature offset and length count data,
-    /// without protection information, in whole blocks. What is outside is the device's to refuse,
-    /// when the work request is carried out.
+    /// A range of the key's data for a work request. With a block signature, offset and length
+    /// count data, without protection information, in whole blocks. The device refuses a range
+    /// outside the layout when the work request is carried out.
     pub fn range(&self, offset: u32, len: u32) -> KeyRange {
         KeyRange { key: self.inner.clone(), offset, len }
     }
 
-    /// What to tell a peer that is to reach the bytes from `offset` on: with a block signature, of
-    /// what it is on the wire, protection information included, in whole blocks.
+    /// The address and key for a peer to reach the bytes from `offset` on. With a block signature,
+    /// the offset counts bytes on the wire, protection information included, in whole blocks.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: offset, rkey: self.inner.rkey() }
     }
 
-    /// What was wrong first since the key was configured, or last checked; checking clears it.
-    /// Faults of work requests are there once their completion queue was polled. A key whose fault
-    /// was told is refused until it is configured again.
+    /// Returns the first fault since the key was configured, or last checked; checking clears it.
+    /// Faults of work requests appear once their completion queue was polled. A key with a reported
+    /// fault is refused until it is configured again.
     pub fn check(&self) -> Result<Option<BlockFault>, SignatureError> {
         if !self.spec.signs_blocks {
             return Err(SignatureError::SignsNothing(self.lkey()));
@@ -225,7 +223,7 @@ impl KeyInner {
         unsafe { (*self.as_ptr()).rkey }
     }
 
-    /// A configuration was posted; `layout` is its. Gives its number.
+    /// Records a posted configuration with its layout. Returns its number.
     pub(super) fn posted(&self, layout: Option<KeyLayout>) -> u64 {
         let mut covered = self.covered();
         covered.posted += 1;
@@ -234,15 +232,15 @@ impl KeyInner {
         number
     }
 
-    /// That configuration was carried out: if it `replaces` what was there, layouts of earlier ones
-    /// are let go of. Gives one of them, to be used again.
+    /// Handles that a configuration was carried out. If it `replaces` earlier layouts, they are
+    /// dropped; returns one of them, to be used again.
     pub(super) fn carried_out(&self, number: u64, replaces: bool) -> Option<KeyLayout> {
         if !replaces {
             return None;
         }
         let mut last = None;
-        // A layout may be the last that holds a region, whose deregistration waits for transfers
-        // of other threads: so each is let go of while the lock is free.
+        // A layout may be the last holder of a region, whose deregistration waits for transfers of
+        // other threads: so each is dropped without the lock.
         while let Some(layout) = self.earlier(number) {
             last = Some(layout);
         }
@@ -257,7 +255,7 @@ impl KeyInner {
     }
 
     fn covered(&self) -> MutexGuard<'_, Covered> {
-        // Every change is one push or one pop: a panic leaves nothing half done.
+        // Every change is one push or one pop: a panic leaves no inconsistent state.
         self.covered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -273,12 +271,12 @@ impl Drop for KeyInner {
 }
 
 impl KeyRange {
-    /// Bytes of data.
+    /// The data's length, bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

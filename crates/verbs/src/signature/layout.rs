@@ -8,13 +8,13 @@ use crate::memory::peer::PeerSlice;
 /// A part of a layout with gaps.
 #[derive(Clone, Debug)]
 pub struct Strip {
-    /// What the first round uses. Later rounds lie behind it.
+    /// The part of the first round. Later rounds lie behind it.
     pub first: PeerSlice,
-    /// Bytes between one round's and the next.
+    /// Bytes between one round's part and the next.
     pub skip_bytes: u32,
 }
 
-/// What a key stands for: parts of regions, one after the other. It keeps them registered.
+/// The memory of a key: parts of regions, one after the other. The layout keeps them registered.
 #[derive(Clone, Debug)]
 pub struct KeyLayout {
     kind: Kind,
@@ -32,14 +32,13 @@ impl KeyLayout {
         KeyLayout { kind: Kind::List(slices.into_iter().collect()) }
     }
 
-    /// The strips, one after the other, gone through `repeat` times: data and the protection
-    /// information that lies elsewhere, for one. It takes an entry of the key more than there are
-    /// strips.
+    /// The strips, one after the other, repeated `repeat` times: for example, data and protection
+    /// information that lies elsewhere. It takes one entry of the key more than there are strips.
     pub fn interleaved(repeat: u32, strips: impl IntoIterator<Item = Strip>) -> KeyLayout {
         KeyLayout { kind: Kind::Interleaved(repeat, strips.into_iter().collect()) }
     }
 
-    /// Entries of the key that it takes.
+    /// The number of key entries that it takes.
     pub fn entries(&self) -> usize {
         match &self.kind {
             Kind::List(slices) => slices.len(),
@@ -47,7 +46,7 @@ impl KeyLayout {
         }
     }
 
-    /// A PD other than this one that some of it belongs to.
+    /// The PD of a part that belongs to another PD than this one.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         let foreign = |slice: &PeerSlice| Some(slice.pd_id()).filter(|&theirs| theirs != pd_id);
         match &self.kind {
@@ -56,17 +55,17 @@ impl KeyLayout {
         }
     }
 
-    /// Its parts, as a device is told them.
+    /// The parts in the form for a device.
     pub(super) fn parts(&self) -> Parts<impl Iterator<Item = ibv_sge>, impl Iterator<Item = mlx5dv_mr_interleaved>> {
         match &self.kind {
-            // Of a slice without bytes nothing is used: a length of 0 would be 2^31.
+            // Empty slices are left out: a length of 0 would mean 2^31.
             Kind::List(slices) => Parts::List(slices.iter().filter(|slice| !slice.is_empty()).map(PeerSlice::sge)),
             Kind::Interleaved(repeat, strips) => Parts::Interleaved(*repeat, strips.iter().map(strip)),
         }
     }
 }
 
-/// The parts of a layout: a list of them, or those that are gone through so often.
+/// The parts of a layout: a list, or strips with their repeat count.
 pub(super) enum Parts<List, Strips> {
     List(List),
     Interleaved(u32, Strips),

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A socket address as C has it.
+/// A socket address in C's form.
 pub(super) struct RawAddress(libc::sockaddr_storage);
 
 impl RawAddress {
@@ -56,7 +56,7 @@ impl RawAddress {
     }
 }
 
-/// An address that C wrote; the unspecified one when it is of another family.
+/// Reads an address that C wrote; another family reads as the unspecified address.
 ///
 /// # Safety
 /// `raw` is a live, initialised sockaddr_storage.

@@ -1,4 +1,4 @@
-//! An rdma_cm id with a channel of its own, and the events that come by it.
+//! An rdma_cm id with a channel of its own, and its events.
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use crate::qp::QueuePair;
 use crate::qp::attr::{AttrMask, QpState};
 use crate::transport::Transport;
 
-/// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid
+/// The CM's reason if nothing listens (InfiniBand Architecture Specification, table 117: "invalid
 /// service ID").
 const INVALID_SERVICE: i32 = 8;
 
-/// An id and the channel that its events come by.
+/// An id and the channel of its events.
 #[derive(Debug)]
 pub(super) struct CmId {
     pub(super) id: NonNull<rdma_cm_id>,
@@ -33,7 +33,7 @@ pub(super) struct CmId {
 // SAFETY: the verbs of rdma_cm may be called from any thread; a CmId is used through `&mut self`
 // where they change it.
 unsafe impl Send for CmId {}
-// SAFETY: what `&self` reads is written only by the events that `&mut self` takes.
+// SAFETY: the data that `&self` reads is written only by the events that `&mut self` takes.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -49,7 +49,7 @@ impl CmId {
         Ok(CmId { id, channel })
     }
 
-    /// An id with an address, for connections of this transport.
+    /// Creates an id bound to an address, for connections of this transport.
     pub(super) fn create_bound(
         channel: Channel,
         address: SocketAddr,
@@ -66,9 +66,9 @@ impl CmId {
         Ok(id)
     }
 
-    /// rdma_create_id(3) takes the transport from the port space, of which none is UC's.
-    /// rdma_create_ep(3) takes both; of a passive end it binds the address and does no more. The id
-    /// is synchronous until it has a channel of the caller's (rdma_migrate_id(3)).
+    /// Creates an id for UC. rdma_create_id(3) takes the transport from the port space, and no port
+    /// space is for UC. rdma_create_ep(3) takes both; for a passive end it only binds the address.
+    /// The id is synchronous until it has a channel of the caller's (rdma_migrate_id(3)).
     fn create_unreliable(channel: Channel, address: SocketAddr, mut raw: RawAddress) -> Result<CmId, VerbError> {
         // `RAI_PASSIVE` of rdma_cma.h.
         const PASSIVE: i32 = 1;
@@ -82,7 +82,7 @@ impl CmId {
         info.ai_src_addr = raw.as_ptr().cast();
         let mut id = ptr::null_mut();
         // SAFETY: `id` may be written by the call; the description and its address are read during
-        // it, and without attributes it makes no queue pair.
+        // it, and without attributes it creates no queue pair.
         let ret = unsafe { rdma_sys::rdma_create_ep(&raw mut id, &raw mut info, ptr::null_mut(), ptr::null_mut()) };
         check("rdma_create_ep", ret, || format!("{address}, of UC"))?;
         let id = NonNull::new(id)
@@ -100,7 +100,8 @@ impl CmId {
         Ok(id)
     }
 
-    /// The id of a request, on a channel of its own. Without one it is rejected.
+    /// Takes over the id of a request, on a channel of its own. If that fails, the request is
+    /// rejected.
     pub(super) fn take(id: NonNull<rdma_cm_id>) -> Result<CmId, VerbError> {
         // SAFETY: the id is a request's, which nobody else has.
         let channel = Channel::create().inspect_err(|_| unsafe { destroy(id) })?;
@@ -111,7 +112,7 @@ impl CmId {
         self.id.as_ptr()
     }
 
-    /// The next event, copied and acknowledged; `None` when the time is over.
+    /// The next event, copied and acknowledged; `None` if the deadline passed first.
     pub(super) fn next_event(&mut self, deadline: Deadline) -> Result<Option<Event>, VerbError> {
         self.channel.next_event(deadline)
     }
@@ -179,7 +180,7 @@ impl CmId {
     /// Resolves the path to the address that the id has resolved. A traffic class goes into the
     /// path, and with the request to the peer (RDMA_OPTION_ID_TOS of rdma_set_option(3)).
     pub(super) fn resolve_route(&self, traffic_class: Option<u8>, limit_ms: i32) -> Result<(), VerbError> {
-        // RDMA_OPTION_ID and RDMA_OPTION_ID_TOS of rdma_cma.h, enumerators without a type's name.
+        // RDMA_OPTION_ID and RDMA_OPTION_ID_TOS of rdma_cma.h, enumerators of an unnamed type.
         const OPTION_ID: i32 = 0;
         const OPTION_ID_TOS: i32 = 0;
         if let Some(mut class) = traffic_class {
@@ -194,15 +195,14 @@ impl CmId {
         check("rdma_resolve_route", ret, || self.peer_addr().to_string())
     }
 
-    /// Brings a QP to a state with the attributes that the connection manager knows, and those that
-    /// this side asked for.
+    /// Brings a QP to a state with the connection manager's attributes, and this side's own.
     pub(super) fn bring(&self, qp: &mut QueuePair, state: QpState, own: OwnAttr) -> Result<(), ConnectionError> {
         let (mut attr, mut mask) = self.attributes(qp, state)?;
-        // rdma_cm has the peer's numbers, also where they are above this device's limits.
+        // rdma_cm has the peer's numbers, even if they exceed this device's limits.
         attr.max_rd_atomic = attr.max_rd_atomic.min(own.initiator_depth);
         attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(own.responder_resources);
         // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that
-        // is a moment ahead of a receive would wait for so long.
+        // is briefly ahead of a receive would wait that long.
         attr.min_rnr_timer = own.min_rnr_timer;
         if let Some(timeout) = own.timeout {
             attr.timeout = timeout;
@@ -218,9 +218,9 @@ impl CmId {
         Ok(())
     }
 
-    /// INIT, again if the caller brought it there to post receives. Before the request is under way
-    /// rdma_cm grants the peer nothing, after that more than may be wished: the access is ours to
-    /// say.
+    /// Brings a QP to INIT, again if the caller brought it there to post receives. Before the
+    /// request is sent rdma_cm grants the peer nothing, after that perhaps more than wanted: so
+    /// this side sets the access itself.
     pub(super) fn bring_to_init(&self, qp: &mut QueuePair, access: Access) -> Result<(), ConnectionError> {
         let (mut attr, mask) = self.attributes(qp, QpState::Init)?;
         attr.qp_access_flags = access.bits();
@@ -248,8 +248,8 @@ impl Drop for CmId {
 }
 
 /// # Safety
-/// The id is alive, and not used after this. Its events are acknowledged, as all are here, so that
-/// this does not wait.
+/// The id is alive, and not used after this. All its events are acknowledged, so that this does not
+/// wait.
 unsafe fn destroy(id: NonNull<rdma_cm_id>) {
     // SAFETY: by this function's contract the id is alive, and ends here.
     let ret = unsafe { rdma_sys::rdma_destroy_id(id.as_ptr()) };
@@ -324,15 +324,15 @@ impl Drop for Channel {
     }
 }
 
-/// A copy of what an event said.
+/// A copy of an event's data.
 pub(super) struct Event {
-    /// `enum rdma_cm_event_type`, as the integer that it is.
+    /// `enum rdma_cm_event_type`, as a plain integer.
     pub(super) kind: u32,
     status: i32,
-    /// Of a request: the new id.
+    /// The new id of a connection request.
     pub(super) id: *mut rdma_cm_id,
     pub(super) private_data: Vec<u8>,
-    /// Of a request: what the peer said of itself.
+    /// The peer's parameters of a connection request.
     pub(super) param: ConnParam,
 }
 
@@ -340,9 +340,9 @@ impl Event {
     /// # Safety
     /// `event` came from rdma_get_cm_event and is not acknowledged yet.
     unsafe fn read(event: *const rdma_cm_event) -> Event {
-        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP or, with UC, of RDMA_PS_IB, whose
-        // events fill the `conn` part; the union is zeroed before, so that every field of it can be
-        // read.
+        // SAFETY: by the contract above. Ids here are of RDMA_PS_TCP or, with UC, of RDMA_PS_IB,
+        // whose events fill the `conn` part; the union is zeroed before, so that every field of it
+        // can be read.
         unsafe {
             let conn = &(*event).param.conn;
             let (data, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));

@@ -19,12 +19,12 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // It fails only when the count is full, and then the bell is ringing already.
+        // The write fails only if the count is full, and then the bell is ringing already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     pub(crate) fn quiet(&self) {
-        // It fails only when the bell is quiet.
+        // The read fails only if the bell is quiet.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

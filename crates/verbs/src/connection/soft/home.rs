@@ -1,4 +1,4 @@
-//! The addresses of soft devices: a device is found by the IPv4 addresses of its GID table.
+//! Addresses of soft devices: a device is found by the IPv4 addresses of its GID table.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::errno::{Errno, VerbError};
 /// Every soft device has one port.
 pub(crate) const PORT: u8 = 1;
 
-/// A device's address: which device, and which entry of its GID table.
+/// A device's address: the device, and the entry of its GID table.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) device: String,

@@ -1,5 +1,5 @@
-//! The meeting point of the two sides of a connection: a hall in which requests wait for a
-//! listener, and a mailbox that lives as long as either side.
+//! The exchange between the two sides of a connection: a hall where requests wait for a listener,
+//! and a mailbox that lives as long as either side.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,22 +15,23 @@ use crate::connection::{CmTransport, ConnParam, ConnectOptions, ConnectionError,
 use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
 
-/// The ports of this process, with the halls of those who listen.
+/// The ports of this process, with the halls of the listeners.
 pub(crate) static PORTS: Ports<Hall> = Ports::new();
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while one is held leaves nothing half done: every change is one assignment or one
-    // push.
+    // A panic while a lock is held leaves no inconsistent state: every change is one assignment or
+    // one push.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
+/// Rejection without a listener (InfiniBand Architecture Specification, table 117: "invalid service
+/// ID").
 const INVALID_SERVICE: u16 = 8;
 
-/// Where requests wait for a listener.
+/// The queue where requests wait for a listener.
 #[derive(Debug)]
 pub(crate) struct Hall {
-    /// Who asks for another finds nobody.
+    /// Requests for another transport find no listener.
     pub(crate) transport: CmTransport,
     pub(crate) waiting: Mutex<VecDeque<Waiting>>,
     pub(crate) backlog: usize,
@@ -40,14 +41,14 @@ pub(crate) struct Hall {
 /// A request that waits for a listener.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// Of this process.
+    /// From this process.
     Here(Arc<Mailbox>),
-    /// Of another.
+    /// From another process.
     Elsewhere(Asked),
 }
 
 impl Hall {
-    /// Takes in a request of another process, or gives it back: there is no room.
+    /// Queues a request of another process, or returns it if the queue is full.
     pub(crate) fn take_in(&self, asked: Asked) -> Result<(), Asked> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= self.backlog {
@@ -61,7 +62,7 @@ impl Hall {
 }
 
 impl Drop for Hall {
-    /// Those who still wait are told: also one who came in as the listener left, and held the hall
+    /// Rejects the waiting requests, even one that came in as the listener left and kept the hall
     /// open behind it.
     fn drop(&mut self) {
         for one in lock(&self.waiting).drain(..) {
@@ -73,21 +74,21 @@ impl Drop for Hall {
     }
 }
 
-/// What the two sides of a connection tell each other.
+/// The state shared by the two sides of a connection.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) state: Mutex<State>,
-    /// Rung for the connecting side, and for the accepting side.
+    /// The connecting side's bell; next, the accepting side's.
     pub(crate) caller: Bell,
     pub(crate) callee: Bell,
     pub(crate) request: Offer,
     pub(crate) from: Port<Hall>,
     pub(crate) to: Home,
-    /// Where the listener was called: an address of `to`, also of a listener on every address.
+    /// The address that was called: one of `to`, even if the listener is on every address.
     pub(crate) called: SocketAddr,
 }
 
-/// One side's endpoint and wishes.
+/// One side's endpoint and options.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) endpoint: Endpoint,
@@ -100,7 +101,7 @@ impl Offer {
         Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
     }
 
-    /// As the other side is told of it.
+    /// The parameters as the other side sees them.
     pub(crate) fn param(&self) -> ConnParam {
         let Offer { endpoint, options, srq } = self;
         ConnParam {
@@ -129,7 +130,7 @@ pub(crate) enum Side {
     Callee,
 }
 
-/// One side's hold on a mailbox. Dropping it ends the connection.
+/// One side's handle to a mailbox. Dropping it ends the connection.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) mailbox: Arc<Mailbox>,
@@ -161,14 +162,14 @@ impl End {
         self.ring_other();
     }
 
-    /// Waits until `look` finds what it waits for; `None` when the time is over first.
+    /// Waits until `look` returns a value; `None` if the deadline passed first.
     pub(crate) fn wait<T>(
         &self,
         deadline: Deadline,
         mut look: impl FnMut(&State) -> Option<T>,
     ) -> Result<Option<T>, ConnectionError> {
         loop {
-            // Quiet first, then look: a ring in between is heard by the next wait.
+            // Quiet first, then look: the next wait hears a ring in between.
             self.bell().quiet();
             if let Some(found) = look(&lock(&self.mailbox.state)) {
                 return Ok(Some(found));

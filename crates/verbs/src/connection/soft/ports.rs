@@ -1,9 +1,9 @@
-//! The ports of soft devices' addresses: one space for those who listen and those who connect, as
-//! rdma_cm's RDMA_PS_TCP is, and for both transports, of which rdma_cm has two.
+//! The ports of soft devices' addresses: one space for listening and connecting, like rdma_cm's
+//! RDMA_PS_TCP, and for both transports, for which rdma_cm has two spaces.
 //!
-//! What it guarantees: no two hold one port of one address. The unspecified address is every
-//! address; that of IPv6 is IPv4's too, as `net.ipv6.bindv6only = 0` has it. So at most one
-//! listener hears a request, whatever order they came in.
+//! It guarantees that each port of an address has one holder. The unspecified address means every
+//! address; that of IPv6 includes IPv4, as with `net.ipv6.bindv6only = 0`. So at most one listener
+//! hears a request, in whatever order the listeners came.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,23 +13,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::connection::ConnectionError;
 
-/// The ports that are picked for those who ask for none (RFC 6335, section 6: dynamic ports).
+/// The ports to pick from for port 0 (RFC 6335, section 6: dynamic ports).
 const EPHEMERAL: RangeInclusive<u16> = 49152..=u16::MAX;
 
-/// Who holds which port. `L` is what listens.
+/// The holder of each port. `L` is the listener's type.
 pub(crate) struct Ports<L>(Mutex<Table<L>>);
 
 struct Table<L> {
     held: BTreeMap<u16, Vec<Holder<L>>>,
-    /// The last that was picked. The next is another, so that one who is late for the last finds
-    /// nobody rather than a stranger.
+    /// The last picked port. The next pick differs, so that a late request to the last one finds no
+    /// listener rather than the wrong one.
     last: u16,
 }
 
-/// Who holds a port of an address.
+/// The holder of a port of an address.
 struct Holder<L> {
     ip: IpAddr,
-    /// Dangling for one who connects.
+    /// Dangling for a connecting side.
     listener: Weak<L>,
 }
 
@@ -44,7 +44,8 @@ impl<L> Ports<L> {
         Ports(Mutex::new(Table { held: BTreeMap::new(), last: *EPHEMERAL.end() }))
     }
 
-    /// Port 0 picks one that nobody holds, of any address. Requests to it go to `listener`.
+    /// Claims a port. Port 0 picks one that is free on all addresses. Requests to it go to
+    /// `listener`.
     pub(crate) fn claim(&'static self, address: SocketAddr, listener: Weak<L>) -> Result<Port<L>, ConnectionError> {
         let mut table = self.lock();
         let port = match address.port() {
@@ -56,7 +57,7 @@ impl<L> Ports<L> {
         Ok(Port { ports: self, address: SocketAddr::new(address.ip(), port) })
     }
 
-    /// Who listens at an address, if somebody does.
+    /// The listener at an address, if any.
     pub(crate) fn listener_at(&self, address: SocketAddr) -> Option<Arc<L>> {
         let table = self.lock();
         let mut hearing = table.holders(address.port()).filter(|holder| hears(holder.ip, address.ip()));
@@ -64,8 +65,8 @@ impl<L> Ports<L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<L>> {
-        // A panic while it is held leaves nothing half done: each holder comes and goes by one
-        // call.
+        // A panic while the lock is held leaves no inconsistent state: each holder is added or
+        // removed by one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
