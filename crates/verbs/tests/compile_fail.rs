@@ -1,22 +1,22 @@
-//! What must not compile: each program misuses one guarantee, and the compiler's answer is on file
-//! beside it, without the numbers of our own lines. They are compiled with the crates that the
-//! tests were built with, so that nothing is built for them.
+//! Programs that must not compile: each misuses one guarantee, and the compiler's answer is on file
+//! beside it, without our own line numbers. The programs use the libraries that the tests were
+//! built with, so that nothing is built for them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::SystemTime;
 
-/// The workspace, in which paths of errors begin.
+/// The workspace's root, relative to which errors print paths.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// A program that uses the crates as it should: what is refused is refused for its misuse.
+/// A correct program: if it compiles, the others are refused for their misuse alone.
 const USED: &str = "fn once(qp: &mut verbline_verbs::QueuePair, batch: &mut verbline_mem::Batch) {
     let _ = qp.post_send(batch);
 }
 fn main() {}
 ";
 
-/// The files of two libraries that go together: of verbs and of mem.
+/// The files of two matching libraries, verbs and mem.
 type Libraries<'a> = [&'a Path; 2];
 
 #[test]
@@ -38,7 +38,7 @@ fn misuse_does_not_compile() {
     }
 }
 
-/// What the compiler says of a program that it must refuse, up to its count of errors.
+/// The compiler's errors for a program that it must refuse, up to their count.
 fn refused(libraries: Libraries<'_>, program: &str) -> String {
     let output = compiled(libraries, Path::new(program));
     let said = String::from_utf8(output.stderr).unwrap();
@@ -48,8 +48,8 @@ fn refused(libraries: Libraries<'_>, program: &str) -> String {
     errors.lines().map(without_our_lines).collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
-/// A line of an answer without its margin, in which lines are numbered, and without the place in a
-/// file that is none of these programs: both change with what is written above them.
+/// A line of the compiler's output without its margin, which has line numbers, and without
+/// positions in files other than these programs: both change with edits above them.
 fn without_our_lines(line: &str) -> String {
     let text = line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit());
     let Some(place) = text.strip_prefix("--> ").or_else(|| text.strip_prefix("::: ")) else {
@@ -72,14 +72,14 @@ fn compiled(libraries: Libraries<'_>, program: &Path) -> Output {
     rustc.arg("--out-dir").arg(made.path()).arg(program).output().expect("rustc starts")
 }
 
-/// Where cargo has put this program and what it is made of.
+/// The folder of this test program and its dependencies.
 fn beside_this() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.parent().expect("a program lies in a folder").to_owned()
 }
 
-/// A library as often as cargo has built it for packages of this workspace, with other features or
-/// for other ones; the newest first, which is of today's sources.
+/// All builds of a library for packages of this workspace, as cargo builds it again for other
+/// features or dependents; the newest first, which is of the current sources.
 fn built(name: &str) -> Vec<PathBuf> {
     let is_it = |file: &PathBuf| {
         let file_name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -92,9 +92,9 @@ fn built(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether cargo has built a library as a member of this workspace. Other tests build embedders'
-/// crates beside us; a compiler that reads their library names our files by whole paths, or by
-/// those of a clone.
+/// Whether cargo built a library as a member of this workspace. Other tests build embedders' crates
+/// in the same folder; errors with those libraries name our files by absolute paths, or by a
+/// clone's.
 fn is_of_workspace(library: &Path) -> bool {
     let name = library.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     let sources = library.with_file_name(format!("{}.d", name.trim_start_matches("lib")));
@@ -102,7 +102,7 @@ fn is_of_workspace(library: &Path) -> bool {
     sources.lines().any(|source| source.starts_with("crates/") && source.ends_with("/src/lib.rs:"))
 }
 
-/// The newest pair that a program can use.
+/// The newest pair that compiles a program.
 fn that_go_together<'a>(verbs: &'a [PathBuf], mem: &'a [PathBuf]) -> Libraries<'a> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("used.rs");

@@ -1,6 +1,6 @@
-//! A device that is pulled out while it is used: who has it open is told, and gets everything back.
+//! Removal of a device in use: its users are told, and get everything back.
 //!
-//! A program of its own: it takes the software RNIC's devices away from everybody in the process.
+//! A program of its own: it removes the software RNIC's devices for the whole process.
 
 #[path = "suite/common.rs"]
 #[allow(dead_code, unused_macros, unused_imports, unreachable_pub, reason = "the API tests use the rest")]
@@ -30,7 +30,7 @@ fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
     let gone = AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device };
     assert_eq!(of_a.try_next().unwrap(), Some(gone));
     assert_eq!((of_a.try_next().unwrap(), of_b.try_next().unwrap()), (None, None), "told once, and nobody else");
-    // Nothing works, and what is said names EIO.
+    // Nothing works, and every error names EIO.
     for refused in [a.context.query_port(1).err(), a.context.alloc_pd().err()] {
         assert!(refused.as_ref().is_some_and(|error| error.errno.raw() == libc::EIO), "{refused:?}");
     }
@@ -45,7 +45,7 @@ fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
     assert_eq!((account.free, account.held), (a.pool.packets(), 0), "{account:?}");
     assert_eq!(leaked_queue_pairs(), 0);
 
-    // The peer is where a lost peer leaves it; the device can be had again.
+    // The peer is in the state after losing its peer; the device can be opened again.
     drop((b.qp, b.cq, of_b));
     let (mut a, mut b) = (common::Side::new("soft0", &options, 1), common::Side::new("soft1", &options, 2));
     connect(&mut a, &mut b, &options);

@@ -1,7 +1,7 @@
 //! Two processes, each with a software device of its own address: connected by address, over UDP.
 //!
-//! A program of its own: a device keeps its address as long as its process. It starts itself as the
-//! other process, with the role in the environment.
+//! A program of its own: a device keeps its address for the life of its process. It starts itself
+//! as the other process, with the role in the environment.
 
 #[path = "wire/asleep.rs"]
 mod asleep;
@@ -36,19 +36,19 @@ use verbline_verbs::expert::AttrMask;
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{Access, Provider, QpState, SendOptions, Status, Transport, WrKind};
 
-/// What the other process is to do, and where.
+/// The environment variable with the role and address of the other process.
 const ROLE: &str = "VERBLINE_TEST_ROLE";
 const PARENT: &str = "VERBLINE_TEST_PARENT";
-/// Where a software device has its address among its GIDs.
+/// The GID index of a software device's address.
 const ADDRESS_GID: u8 = 2;
 const REGION_BYTES: usize = 1 << 20;
-/// A quarter of a second a retry, of which there are seven: no busy machine keeps a process from
-/// its CPU for all of them.
+/// A quarter of a second per retry, seven retries: even a busy machine gives a process its CPU
+/// within that time.
 const TIMEOUT: u8 = 16;
-/// Messages that are sent at once, and receives that there are for them.
+/// Messages sent at once, and receives posted for them.
 const BURST: usize = 48;
 
-/// Addresses that no other test has at the same time: the process's number is in them.
+/// Addresses that no concurrent test uses: they contain the process's number.
 fn address(of: u32, last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0x40 | (of >> 8) as u8 & 0x3f, of as u8, last).into()
 }
@@ -86,7 +86,7 @@ fn side_with(options: &Options, address: IpAddr, with_channel: bool) -> Side {
     side
 }
 
-/// Of a connection that repeats nothing.
+/// Options of a connection without retransmission.
 fn unreliable_terms() -> ConnectOptions {
     let (transport, private_data) = (CmTransport::Uc, b"hello".to_vec());
     ConnectOptions { transport, private_data, access: Access::REMOTE_WRITE, ..ConnectOptions::default() }
@@ -105,14 +105,14 @@ fn own() -> IpAddr {
     address(std::process::id(), 1)
 }
 
-/// What a queue pair was told that the connection manager does not say: the traffic class and the
-/// timers.
+/// Attributes of a queue pair that the connection manager does not supply: the traffic class and
+/// the timers.
 fn own_attr(side: &mut Side) -> [u8; 3] {
     let told = side.qp.query(AttrMask::AV | AttrMask::TIMEOUT | AttrMask::MIN_RNR_TIMER).unwrap();
     [told.ah.traffic_class, told.timeout, told.min_rnr_timer]
 }
 
-/// What the other process does; nothing in the test's own.
+/// The role of the other process; does nothing in the test's own process.
 #[test]
 fn the_other_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -178,18 +178,18 @@ fn the_other_process() {
     }
 }
 
-/// Sends back what comes, until the peer disconnects.
+/// Sends messages back, until the peer disconnects.
 fn echo(side: &mut Side, connection: &mut Connection) {
     while !connection.wait_disconnected(Duration::ZERO).unwrap() {
         let mut packets = Batch::with_capacity(64);
         side.poll(|qp, freed, completion| match completion.kind() {
-            // The peer may be gone with what was under way.
+            // The peer may be gone with messages in flight.
             WrKind::Recv => drop(qp.recv_done(completion).map(|packet| packets.push(packet).unwrap())),
             _ => _ = qp.send_done(completion, freed),
         });
         if !packets.is_empty() && side.qp.state() == QpState::Rts {
             let count = packets.len();
-            // A queue pair that has failed meanwhile takes none.
+            // A queue pair that has failed meanwhile takes no packets.
             let _ = side.qp.post_send(&mut packets);
             side.post_recvs(count);
         }
@@ -197,7 +197,7 @@ fn echo(side: &mut Side, connection: &mut Connection) {
 }
 
 impl Side {
-    /// Polls until all sends have completed, or half a second is over: some are not signaled.
+    /// Polls until all sends have completed, or half a second has passed: some are not signaled.
     fn drain_sends(&mut self) {
         let until = Instant::now() + Duration::from_millis(500);
         while self.qp.sends_outstanding() > 0 && Instant::now() < until {
@@ -206,7 +206,7 @@ impl Side {
     }
 }
 
-/// Polls until the operation is done; gives its status.
+/// Polls until the operation is done; returns its status.
 fn finish(side: &mut Side) -> Status {
     side.wait_for(WrKind::Op, |qp, freed, completion| {
         let status = completion.status();
@@ -238,7 +238,7 @@ fn a_listener_elsewhere_says_no_and_why() {
     let error = route.connect(&mut side.qp, &options).unwrap().finish(&mut side.qp, PATIENCE).unwrap_err();
     assert_eq!(error.to_string(), format!("rejected by {at} (reason 28): closed on Sundays"));
     other.ends_well();
-    // The process is gone, and nobody else has its address.
+    // The process is gone, and no other has its address.
     let error = {
         side.qp.to_reset().unwrap();
         let route = resolve(Provider::Soft, at, None, PATIENCE).unwrap();
@@ -280,7 +280,7 @@ fn a_peer_that_is_killed_ends_what_is_posted_within_the_retries() {
     assert!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&took), "{took:?}");
     let incidents = connection.incidents().expect("it goes over UDP");
     let counted = incidents.values();
-    // Each of the seven is of both packets.
+    // Each of the seven retransmits both packets.
     assert_eq!((counted.timeouts, counted.retransmitted), (8, 14), "{counted:?}");
     side.qp.start_drain().unwrap();
     side.drain();
@@ -290,8 +290,8 @@ fn a_peer_that_is_killed_ends_what_is_posted_within_the_retries() {
     assert_eq!(incidents.values(), counted, "they are kept when the queue pair is gone");
 }
 
-/// Regression: what came by one system call was completed only once it had all been taken in, for
-/// which the transport has no room. It told the peer that there was no receive (RNR).
+/// Regression: packets from one system call were completed only once all had been taken in, and the
+/// transport has no space for so long a burst. It told the peer that there was no receive (RNR).
 #[test]
 fn a_burst_that_comes_at_once_finds_its_receives() {
     let mut other = Other::start("burst");
@@ -316,7 +316,7 @@ fn an_address_that_cannot_be_is_refused_with_the_reason() {
     assert!(refused("0.0.0.0").contains("no address that a peer can send to"));
     assert!(refused("192.0.2.1").contains("no address of this host"), "{}", refused("192.0.2.1"));
     assert_eq!(context.address(), None);
-    // One more of the device that has one.
+    // Another side of the device that has an address already.
     let side = side(own(), false);
     let error = side.context.set_address(Ipv4Addr::new(127, 1, 1, 1).into()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("soft0 has the address {} already", own())), "{error}");

@@ -1,4 +1,4 @@
-//! The exchanges of either verb, from both ends, and how long they took.
+//! The exchanges of either verb, from both ends, and their times.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -9,15 +9,15 @@ use verbline_verbs::{Access, InitSpec, Provider, rdma::Remote};
 use crate::side::{BURST, Side};
 use crate::{Outcome, PATIENCE, Verb};
 
-/// What the client wants.
+/// The parameters of a measurement, chosen by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) verb: Verb,
-    /// Messages one way, in place of round trips.
+    /// Messages one way, instead of round trips.
     pub(crate) rate: bool,
     pub(crate) size_bytes: u32,
     pub(crate) exchanges: u32,
-    /// Of this end's ACKs, as ibv_modify_qp(3) has it.
+    /// This end's ACK timeout, in the code of ibv_modify_qp(3).
     pub(crate) timeout: u8,
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct Terms {
 pub(crate) const TIMEOUT: u8 = 17;
 
 impl Terms {
-    /// The same in whole lists.
+    /// The same exchanges, rounded to whole lists.
     pub(crate) fn in_lists(self) -> Terms {
         Terms { exchanges: self.exchanges.next_multiple_of(BURST as u32), ..self }
     }
 }
 
-/// Round trips, nanoseconds, in order of length.
+/// Round trips in nanoseconds, sorted.
 pub(crate) struct Times(Vec<u64>);
 
 impl Times {
@@ -80,7 +80,7 @@ pub(crate) fn connect(provider: Provider, server: SocketAddr, terms: Terms) -> O
     Ok((side, connection, peer))
 }
 
-/// The server: one client. Gives what that wanted.
+/// The server: serves one client. Returns the client's parameters.
 pub(crate) fn serve(provider: Provider, listener: &mut Listener) -> Outcome<Terms> {
     let request = loop {
         if let Some(request) = listener.next(PATIENCE)? {
@@ -99,15 +99,15 @@ pub(crate) fn serve(provider: Provider, listener: &mut Listener) -> Outcome<Term
         (false, Verb::Send) => answer_sends(&mut side, &mut connection, terms),
         (false, Verb::Write) => answer_writes(&mut side, &mut connection, peer, terms),
     }?;
-    // The last answer is on its way until the client leaves.
+    // The last answer is in flight until the client leaves.
     if !terms.rate {
         connection.wait_disconnected(PATIENCE)?;
     }
     Ok(terms)
 }
 
-/// From one departure to the next is a round trip: the clock is read while the message is under
-/// way.
+/// A round trip is the time from one departure to the next: the clock is read while the message is
+/// in flight.
 fn start_sends(side: &mut Side, connection: &mut Connection, terms: Terms) -> Outcome<Vec<u64>> {
     let mut times = Vec::with_capacity(terms.exchanges as usize);
     let mut packet = side.message(terms.size_bytes)?;
@@ -159,7 +159,7 @@ fn answer_writes(side: &mut Side, connection: &mut Connection, peer: Remote, ter
     Ok(())
 }
 
-/// What the peer may do here.
+/// The peer's access to memory here.
 fn access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE
 }
@@ -171,7 +171,7 @@ fn options(private_data: Vec<u8>, timeout: u8) -> ConnectOptions {
 /// The length of a greeting: verb (with [`RATE`]), bytes, exchanges, R_Key, address.
 const HELLO_BYTES: usize = 24;
 
-/// Beside the verb: messages one way.
+/// Flag beside the verb: messages one way.
 const RATE: u32 = 1 << 8;
 
 fn hello(terms: Terms, incoming: Remote) -> Vec<u8> {
@@ -181,7 +181,7 @@ fn hello(terms: Terms, incoming: Remote) -> Vec<u8> {
 }
 
 fn greeted(hello: &[u8]) -> Outcome<(Terms, Remote)> {
-    // A connection manager may pad what it carries.
+    // A connection manager may pad private data.
     let hello: &[u8; HELLO_BYTES] =
         hello.first_chunk().ok_or("the peer is no latency program: its greeting is short")?;
     let word = |at: usize| u32::from_be_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]);

@@ -1,6 +1,6 @@
-//! Half a round trip over an RC connection by IP address: what perftest's `ib_send_lat` and
-//! `ib_write_lat` measure, through this crate's safe API and without an engine around it. Each end
-//! is a process with one thread, which polls.
+//! Half a round trip over an RC connection by IP address: the measurement of perftest's
+//! `ib_send_lat` and `ib_write_lat`, through this crate's safe API and without an engine around it.
+//! Each end is a process with one thread, which polls.
 //!
 //! ```text
 //! latency --server                              on CPU 1, say: taskset -c 1
@@ -8,8 +8,8 @@
 //! latency --client -a ADDRESS --verb write      memory is written, and the other end watches its last eight bytes
 //! latency --client -a ADDRESS --rate            messages one way, 128 under way, as ib_send_bw and ib_write_bw
 //! ```
-//! The client says which verb, how long and how often. With `--wire ADDRESS` an end speaks RoCE v2
-//! over a UDP socket, with no RDMA device of the kernel's.
+//! The client chooses the verb, the message length and the number of exchanges. With `--wire
+//! ADDRESS` an end speaks RoCE v2 over a UDP socket, without an RDMA device of the kernel.
 #![forbid(unsafe_code)]
 
 mod exchange;
@@ -30,7 +30,7 @@ use rate::Rate;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// For each step of connecting, and for each message.
+/// Time limit for each step of connecting, and for each message.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Half a round trip over RC, SEND or RDMA WRITE.
@@ -115,10 +115,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Gives the line that tells what was measured.
+/// Returns the line that reports the measurement.
 fn run(options: &Options) -> Outcome<String> {
     let address = SocketAddr::new(options.address, options.port);
-    // A software device has its address for as long as it is open.
+    // A software device keeps its address while it is open.
     let wire = options.wire.map(software_device).transpose()?;
     let provider = if wire.is_some() { Provider::Soft } else { Provider::Kernel };
     if options.role.server {

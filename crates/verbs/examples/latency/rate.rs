@@ -1,4 +1,4 @@
-//! Messages one way, as fast as they go: what perftest's `ib_send_bw` and `ib_write_bw` measure.
+//! Messages one way, as fast as possible, as measured by perftest's `ib_send_bw` and `ib_write_bw`.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::exchange::{Terms, connect};
 use crate::side::BURST;
 use crate::{Outcome, Verb};
 
-/// How many messages went one way, and how long it took until the last was acknowledged.
+/// The number of messages one way, and the time until the last was acknowledged.
 #[derive(Clone, Copy)]
 pub(crate) struct Rate {
     pub(crate) messages: u32,
@@ -22,7 +22,7 @@ impl Rate {
     }
 }
 
-/// The client: whole lists ([`Terms::in_lists`]), the send queue full of them.
+/// The client: posts whole lists ([`Terms::in_lists`]), and keeps the send queue full of them.
 pub(crate) fn measure(provider: Provider, server: SocketAddr, terms: Terms) -> Outcome<Rate> {
     let (mut side, mut connection, peer) = connect(provider, server, terms)?;
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! One end: a QP, what it sends and where the peer writes.
+//! One end: a QP, its outgoing messages, and the memory that the peer writes.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::Outcome;
 /// As deep as ib_write_bw's queue.
 const DEPTH_WR: u32 = 128;
 
-/// Messages that are posted at once where their rate is measured.
+/// Messages posted at once when measuring their rate.
 pub(crate) const BURST: usize = 16;
 
-/// Receives that are posted again at once.
+/// Receives reposted at once.
 const REPOST: usize = 16;
 
-/// What ib_write_lat and ib_send_lat ask for, if the device has it.
+/// The inline size that ib_write_lat and ib_send_lat request, if the device grants it.
 const INLINE_BYTES: u32 = 220;
 
-/// After this many looks in vain the connection is asked whether it still stands.
+/// Polls without success before checking that the connection is still up.
 const LOOKS: u32 = 1 << 16;
 
-/// The same of an end that has nothing to wait for but that.
+/// The same limit for an end that waits only for the connection to end.
 const SHORT_LOOKS: u32 = 1 << 10;
-/// How long the word may take that a peer has left, once the queue pair knows.
+/// How long the peer's disconnect message may take, once the queue pair knows of it.
 const SAID: Duration = Duration::from_secs(1);
 
 pub(crate) struct Side {
@@ -39,21 +39,21 @@ pub(crate) struct Side {
     cache: BoundCache,
     batch: Batch,
     freed: Batch,
-    /// Receives to post again.
+    /// Receives to repost.
     owed: usize,
-    /// Messages that came.
+    /// Messages received.
     received: u32,
     size_bytes: u32,
     incoming: PeerMr,
     outgoing: PeerMr,
-    /// All of `outgoing`, for the next write that goes inline: made while the last is under way.
+    /// All of `outgoing`, for the next write that goes inline: created while the last is in flight.
     next: Option<PeerSlice>,
-    /// What a write that does not go inline is posted from.
+    /// The list for writes that do not go inline.
     works: WorkList,
 }
 
 impl Side {
-    /// On the device of this name, with a QP in RESET.
+    /// Creates a side on the device of this name, with a QP in RESET.
     pub(crate) fn new(provider: Provider, device: &str, size_bytes: u32) -> Outcome<Side> {
         let context = Device::find(provider, device)?.open()?;
         let pd = context.alloc_pd()?;
@@ -88,7 +88,7 @@ impl Side {
         })
     }
 
-    /// Where the peer writes.
+    /// The memory that the peer writes.
     pub(crate) fn incoming(&self) -> Remote {
         self.incoming.remote(0)
     }
@@ -100,7 +100,7 @@ impl Side {
         self.qp.post_recv(&mut self.batch).stop.map_or(Ok(()), |stop| Err(stop.into()))
     }
 
-    /// Posts receives again, once some are owed.
+    /// Reposts receives, once enough are owed.
     pub(crate) fn replenish(&mut self) -> Outcome<()> {
         if self.owed < REPOST { Ok(()) } else { self.post_receives() }
     }
@@ -125,7 +125,7 @@ impl Side {
         }
     }
 
-    /// Posts a list of messages as long as a message is.
+    /// Posts a list of messages of full length.
     pub(crate) fn send_list(&mut self) -> Outcome<()> {
         self.cache.get_bulk_of_len(&mut self.batch, BURST, self.size_bytes as usize);
         match self.batch.len() {
@@ -134,7 +134,7 @@ impl Side {
         }
     }
 
-    /// Posts a list of writes of a whole message.
+    /// Posts a list of writes of full length.
     pub(crate) fn write_list(&mut self, to: Remote) -> Outcome<()> {
         for _ in 0..BURST {
             self.works.push(self.whole(to)).map_err(|_| "the last list was not posted")?;
@@ -147,7 +147,7 @@ impl Side {
         self.poll_until(connection, |side| side.qp.send_room() >= BURST)
     }
 
-    /// Polls until all that was posted is done.
+    /// Polls until all posted work requests are done.
     pub(crate) fn wait_for_the_last(&mut self, connection: &mut Connection) -> Outcome<()> {
         self.poll_until(connection, |side| side.qp.sends_outstanding() == 0)
     }
@@ -175,7 +175,8 @@ impl Side {
         while !connection.wait_disconnected(Duration::ZERO)? {
             let looks = (0..SHORT_LOOKS).try_for_each(|_| self.poll().map(drop));
             if let Err(error) = looks {
-                // A peer that leaves has this end's receives flushed, maybe before it is said to.
+                // If the peer leaves, this end's receives may be flushed before the disconnect
+                // message arrives.
                 return if connection.wait_disconnected(SAID)? { Ok(()) } else { Err(error) };
             }
         }
@@ -187,7 +188,7 @@ impl Side {
         Work::plain(Operation::write(all.into(), to))
     }
 
-    /// Writes `number` to the end of the peer's memory, with what lies before it.
+    /// Writes to the peer's memory, with `number` at its end.
     pub(crate) fn write(&mut self, number: u64, to: Remote) -> Outcome<()> {
         self.outgoing.store_u64(self.last(), number)?;
         if self.size_bytes <= self.qp.max_inline_bytes() {
@@ -200,10 +201,10 @@ impl Side {
         self.qp.rc()?.post_works(&mut self.works).stop.map_or(Ok(()), |stop| Err(stop.into()))
     }
 
-    /// Looks at the own memory until `number` is there. Devices place a message's bytes in order,
-    /// as perftest expects of them too. Writes that are done are taken before each look: looks that
-    /// follow each other at once take the line away from its writer. No PAUSE: it leaves an
-    /// emulated CPU's loop, and on a real one it is a delay as well.
+    /// Watches this side's memory until `number` is there. Devices place a message's bytes in
+    /// order, as perftest also expects. Completed writes are taken before each look: looks in
+    /// immediate succession take the cache line away from its writer. No PAUSE: it leaves an
+    /// emulated CPU's loop, and on a real CPU it delays.
     pub(crate) fn watch_for(&mut self, number: u64, connection: &mut Connection) -> Outcome<()> {
         let last = self.last();
         loop {
@@ -221,7 +222,7 @@ impl Side {
         self.size_bytes as usize - size_of::<u64>()
     }
 
-    /// Polls once. Gives the last message that came.
+    /// Polls once. Returns the last received message.
     #[inline]
     fn poll(&mut self) -> Outcome<Option<Packet>> {
         let mut message = None;
@@ -240,7 +241,7 @@ impl Side {
     }
 }
 
-/// Takes the completion of something of ours; its packets go back to their pool.
+/// Takes the completion of one of this side's work requests; its packets go back to their pool.
 fn done(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) -> Outcome<()> {
     if !completion.is_ok() {
         return Err(format!("{:?} failed: {}", completion.kind(), completion.status()).into());

@@ -1,9 +1,9 @@
-//! What the safe API costs over the bare calls: the same traffic on the software RNIC, once through
-//! this crate and once through rdma-sys as a C program would, in one run on one thread. Prints
-//! nanoseconds a packet and an empty poll.
+//! The cost of the safe API over the bare calls: the same traffic on the software RNIC, once
+//! through this crate and once through rdma-sys like a C program, in one run on one thread. Prints
+//! nanoseconds per packet and per empty poll.
 //!
 //! `cargo run --release -p verbline-verbs --example overhead`. Under `valgrind --tool=callgrind`
-//! pass `api` or `raw`, and how many rounds, to count the instructions of one of them.
+//! pass `api` or `raw`, and the number of rounds, to count the instructions of one of them.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,7 +20,7 @@ const BURST: usize = 32;
 const DEPTH_WR: u32 = 64;
 const SIGNAL_EVERY_WR: u32 = 32;
 
-/// What is measured: message length, and whether it goes inline.
+/// A measured case: message length, and whether it goes inline.
 #[derive(Clone, Copy)]
 struct Case {
     len_bytes: usize,
@@ -49,7 +49,7 @@ fn compare(rounds: usize) {
     println!("bursts of {BURST}, one in {SIGNAL_EVERY_WR} signaled, both ends on one thread; ns a packet (best of 9)");
     for case in CASES {
         let (mut safe, mut bare) = (Vec::new(), Vec::new());
-        // By turns, so that what the machine does meanwhile falls on both.
+        // Alternating, so that disturbances of the machine affect both.
         for _ in 0..9 {
             safe.push(api(case, rounds));
             bare.push(raw::run(case, rounds));
@@ -68,7 +68,7 @@ fn compare(rounds: usize) {
     }
 }
 
-/// What one run found.
+/// The figures of one run.
 #[derive(Clone, Copy)]
 struct Figures {
     packet_ns: f64,
@@ -80,7 +80,7 @@ fn best(runs: &[Figures]) -> Figures {
     Figures { packet_ns: least(|run| run.packet_ns), empty_poll_ns: least(|run| run.empty_poll_ns) }
 }
 
-/// Nanoseconds of one of `count`.
+/// Nanoseconds for each of `count`.
 fn each_ns(count: usize, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     work();
@@ -129,7 +129,7 @@ fn api(case: Case, rounds: usize) -> Figures {
     b.connect(to_a);
     let (mut batch, mut freed) = (Batch::with_capacity(2 * BURST), Batch::with_capacity(2 * BURST));
     let mut completions = Completions::with_capacity(2 * BURST);
-    // As an lcore has them: what is dropped here goes back to the cache that it came from.
+    // Bound as on an lcore: dropped packets go back to their own cache.
     let (a_cache, b_cache) = (a.cache.bind(), b.cache.bind());
     let mut round = || {
         b_cache.get_bulk(&mut batch, BURST);

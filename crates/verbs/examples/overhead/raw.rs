@@ -1,5 +1,5 @@
 //! The bare calls: buffers, work requests and completions as arrays, posted as linked lists,
-//! nothing checked.
+//! without checks.
 
 use std::hint::black_box;
 use std::mem::zeroed;
@@ -66,7 +66,7 @@ pub(crate) fn run(case: Case, rounds: usize) -> Figures {
 
 impl Side {
     /// # Safety
-    /// None: everything is made here. The context is left open for the life of the program.
+    /// None: everything is created here. The context stays open for the life of the program.
     unsafe fn new(device: usize, case: Case) -> Side {
         // SAFETY: as the man pages say; the list has two devices.
         unsafe {

@@ -1,5 +1,5 @@
-//! RDMA ping-pong over a connection by IP address, in the protocol of rdma-core's `rping`, with
-//! either side of which it talks.
+//! RDMA ping-pong over a connection by IP address, in the protocol of rdma-core's `rping`; it
+//! interoperates with either side.
 //!
 //! ```text
 //!   client                                     server
@@ -29,11 +29,11 @@ use side::{Advert, Event, Side};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// As rping(1): the largest ping, and the smallest that has room for its number.
+/// Like rping(1): the largest ping, and the smallest that holds its number.
 const MAX_PING_BYTES: u32 = 64 * 1024 - 1;
 const MIN_PING_BYTES: u32 = 26;
 
-/// For each step of connecting.
+/// Time limit for each step of connecting.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// RDMA ping-pong in the protocol of rdma-core's rping.
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Outcome<u32> {
     let address = SocketAddr::new(options.address, options.port);
-    // A software device has its address for as long as it is open.
+    // A software device keeps its address while it is open.
     let wire = options.wire.map(software_device).transpose()?;
     let provider = if wire.is_some() { Provider::Soft } else { Provider::Kernel };
     if options.role.server {
@@ -108,7 +108,7 @@ fn software_device(address: IpAddr) -> Outcome<Context> {
     Ok(device)
 }
 
-/// The client: as many pings as told. Gives how many there were.
+/// The client: sends the given number of pings. Returns their number.
 fn ping(provider: Provider, server: SocketAddr, options: &Options) -> Outcome<u32> {
     let route = resolve(provider, server, None, PATIENCE)?;
     let mut side = Side::new(provider, route.device_name())?;
@@ -124,7 +124,7 @@ fn ping(provider: Provider, server: SocketAddr, options: &Options) -> Outcome<u3
     while options.count.is_none_or(|count| pings < count) {
         let ping = text(pings, options.size);
         source.write_from(0, &ping)?;
-        // The READ and the WRITE are over when the server says so.
+        // The READ and the WRITE are over when the server's go-ahead arrives.
         for part in [&source, &sink] {
             side.send(Advert { at: part.remote(0), len_bytes: options.size })?;
             expect_advert(&mut side, &mut connection)?.ok_or("the server left in the middle of a ping")?;
@@ -142,7 +142,7 @@ fn ping(provider: Provider, server: SocketAddr, options: &Options) -> Outcome<u3
     Ok(pings)
 }
 
-/// The server: one client, until it leaves. Gives how many pings it sent.
+/// The server: serves one client until it leaves. Returns the number of pings.
 fn serve(provider: Provider, listener: &mut Listener, options: &Options) -> Outcome<u32> {
     let request = loop {
         if let Some(request) = listener.next(PATIENCE)? {
@@ -168,7 +168,7 @@ fn serve(provider: Provider, listener: &mut Listener, options: &Options) -> Outc
             buffer.read_into(0, &mut bytes)?;
             println!("server ping data: {}", printable(&bytes));
         }
-        // Any message of an advert's length says "go ahead".
+        // Any message of an advert's length means "go ahead".
         side.send(Advert::default())?;
         let pong = expect_advert(&mut side, &mut connection)?.ok_or("the client left in the middle of a ping")?;
         side.qp.rc()?.write(slice(ping.len_bytes.min(pong.len_bytes))?, pong.at, signaled)?;
@@ -190,7 +190,7 @@ fn accept(request: Request, side: &mut Side) -> Outcome<Connection> {
     Ok(request.accept(&mut side.qp, &ConnectOptions::default())?)
 }
 
-/// The peer's next message; `None` when it has left.
+/// The peer's next message; `None` once it has left.
 fn expect_advert(side: &mut Side, connection: &mut Connection) -> Outcome<Option<Advert>> {
     match side.next(connection)? {
         Event::Advert(advert) => Ok(Some(advert)),
@@ -207,8 +207,8 @@ fn expect_moved(side: &mut Side, connection: &mut Connection) -> Outcome<()> {
     }
 }
 
-/// What ping `number` says: its number, letters that start one further each time, and a zero, as
-/// rping's server takes the pong for text.
+/// The text of ping `number`: its number, letters whose start shifts by one each time, and a zero,
+/// since rping's server reads the pong as text.
 fn text(number: u32, size: u32) -> Vec<u8> {
     let letters = (b'A'..=b'z').cycle().skip(number as usize % usize::from(b'z' - b'A' + 1));
     let mut text: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();

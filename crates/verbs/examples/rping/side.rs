@@ -1,4 +1,4 @@
-//! One end of the conversation: its QP, the memory that it talks with, and what happens to it.
+//! One end of the conversation: its QP, its memory, and its events.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use verbline_verbs::{
 
 use crate::Outcome;
 
-/// A message: where memory is that the peer may READ or WRITE. Address, R_Key and length, each
+/// A message that announces memory for the peer to READ or WRITE. Address, R_Key and length, each
 /// big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advert {
@@ -27,11 +27,11 @@ pub(crate) struct Advert {
 const ADVERT_BYTES: usize = 16;
 const RECEIVES: usize = 2;
 
-/// What happens to a side.
+/// An event at a side.
 pub(crate) enum Event {
-    /// The peer said so.
+    /// The peer's announcement.
     Advert(Advert),
-    /// The READ or WRITE that was posted is done.
+    /// The posted READ or WRITE is done.
     Moved,
     /// The peer disconnected.
     Gone,
@@ -50,7 +50,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// On the device of this name, with a QP in RESET.
+    /// Creates a side on the device of this name, with a QP in RESET.
     pub(crate) fn new(provider: Provider, device: &str) -> Outcome<Side> {
         let context = Device::find(provider, device)?.open()?;
         let pd = context.alloc_pd()?;
@@ -79,7 +79,7 @@ impl Side {
         })
     }
 
-    /// Memory that the peer may reach as `access` says.
+    /// Registers memory for the peer, with this access.
     pub(crate) fn register(&self, name: &str, len_bytes: u32, access: Access) -> Outcome<PeerMr> {
         let memory = PeerRegion::new(region(name, len_bytes as usize)?);
         Ok(self.pd.register_peer_region(memory, access)?)
@@ -106,7 +106,7 @@ impl Side {
         }
     }
 
-    /// Sleeps until something happens. What the peer did before it left comes before its leaving.
+    /// Sleeps until an event. The peer's last messages come before its disconnect.
     pub(crate) fn next(&mut self, connection: &mut Connection) -> Outcome<Event> {
         loop {
             self.take_completions()?;
@@ -117,7 +117,7 @@ impl Side {
                 return Ok(Event::Gone);
             }
             let armed = self.cq.arm(Notify::Next)?;
-            // What came before the arming makes no event.
+            // Completions before the arming make no event.
             let nothing_came = self.take_completions()? == 0;
             if nothing_came {
                 wait(&self.channel, connection)?;
@@ -127,7 +127,7 @@ impl Side {
         }
     }
 
-    /// Turns completions into events. Gives how many there were.
+    /// Turns completions into events. Returns their number.
     fn take_completions(&mut self) -> Outcome<usize> {
         let count = self.cq.poll(&mut self.completions);
         for completion in self.completions.iter().take(count) {
@@ -156,7 +156,7 @@ impl Side {
     }
 }
 
-/// Until the CQ or the connection has something to say.
+/// Waits until the CQ or the connection has an event.
 fn wait(channel: &CompletionChannel, connection: &Connection) -> Outcome<()> {
     let (channel, connection) = (channel.as_fd(), connection.as_fd());
     let mut fds = [channel, connection].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -200,7 +200,7 @@ impl Advert {
     }
 }
 
-/// Zeros in front, to eight bytes.
+/// Pads with leading zeros to eight bytes.
 fn padded(bytes: &[u8]) -> [u8; 8] {
     let mut padded = [0; 8];
     padded[8 - bytes.len()..].copy_from_slice(bytes);

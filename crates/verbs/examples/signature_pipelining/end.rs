@@ -1,4 +1,4 @@
-//! One end: a queue pair, and small messages of a block's number and whether it is good.
+//! One end: a queue pair, and small messages with a block's number and whether it is good.
 
 use verbline_mem::{Batch, Packet, PageChoice, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
 use verbline_verbs::rdma::PeerMr;
@@ -24,7 +24,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// On a kernel device of that name, or on a software RNIC.
+    /// Creates an end on a kernel device of that name, or on a software RNIC.
     pub(crate) fn new(card: &Card, soft: &'static str, signature: QpSignature) -> Outcome<End> {
         let device = match &card.device {
             Some(name) => Device::find(Provider::Kernel, name)?,
@@ -35,7 +35,7 @@ impl End {
         End::on(context, pd, signature, card.gid_index)
     }
 
-    /// Another queue pair of the same protection domain.
+    /// Creates another queue pair of the same protection domain.
     pub(crate) fn beside(other: &End, signature: QpSignature) -> Outcome<End> {
         End::on(other.context.clone(), other.pd.clone(), signature, other.gid_index)
     }
@@ -44,7 +44,7 @@ impl End {
         let pool = PoolSpec { name: "messages".into(), packets: 256, data_bytes: 64, headroom_bytes: 0 };
         let pool = Pool::new(map("messages", Pool::required_bytes(&pool))?, pool)?;
         pd.register_pool(&pool)?;
-        // What may complete, and a place for each key that finds something wrong.
+        // Space for all completions, and for one fault of each key.
         let cq = context.create_cq(4 * DEPTH_WR, None)?;
         let spec = QpSpec { tx_depth_wr: DEPTH_WR, signature, ..QpSpec::new(Transport::Rc, &cq) };
         let mut qp = pd.create_qp(&spec)?;
@@ -83,7 +83,7 @@ impl End {
         }
     }
 
-    /// Polls once. Gives how many of its work requests completed; all have to succeed.
+    /// Polls once. Returns the number of completed work requests; all must succeed.
     pub(crate) fn poll_sends(&mut self) -> Outcome<usize> {
         let found = self.cq.poll(&mut self.completions);
         for completion in &self.completions {

@@ -1,5 +1,5 @@
-//! Signature pipelining: reads of a storage target that are answered before their blocks have been
-//! checked, and the handler of `mlx5dv_qp_cancel_posted_send_wrs(3)` for those whose check fails.
+//! Signature pipelining: a storage target answers reads before their blocks have been checked, and
+//! handles failed checks as in `mlx5dv_qp_cancel_posted_send_wrs(3)`.
 //!
 //! ```text
 //!   target                                          host
@@ -7,11 +7,11 @@
 //!                (of 520 in memory, checked and stripped on the way)
 //!     SEND, FENCE                ─── good ────────▶
 //! ```
-//! Both are posted at once. Where a block is wrong, the target's QP stops between the two, and the
-//! host is told so instead. Both ends are in this process, on the software RNIC or on one card.
+//! Both are posted at once. If a block is bad, the target's QP stops between the two, and the host
+//! gets a bad response instead. Both ends are in this process, on the software RNIC or on one card.
 //! Only the safe API of the crate is used.
 //!
-//! On a card (`--device mlx5_0 --gid-index 3`) it has not run so far: nobody who wrote it has one.
+//! On a card (`--device mlx5_0 --gid-index 3`) it has not run so far: its authors have none.
 #![forbid(unsafe_code)]
 
 mod end;
@@ -30,7 +30,7 @@ use verbline_verbs::{Access, SendOptions};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Data of a block, and with its protection information.
+/// Data bytes of a block; next, including its protection information.
 const BLOCK_BYTES: usize = 512;
 const STORED_BYTES: usize = BLOCK_BYTES + 8;
 const APP_TAG: u16 = 0x5e1f;
@@ -58,7 +58,7 @@ struct Card {
     gid_index: u8,
 }
 
-/// A read that is being answered.
+/// A read being answered.
 struct Transaction {
     block: u16,
     key: SignatureKey,
@@ -86,7 +86,7 @@ fn run(options: &Options) -> Outcome<()> {
         store.write_from(usize::from(block) * STORED_BYTES + 77, &[0xff, 0x00, 0xff])?;
     }
 
-    // Of every block its own key, configured once; the work request of the data follows it.
+    // Every block has its own key, configured once, directly before the work request of the data.
     let mut open = Vec::new();
     let buffers = host.region(usize::from(options.reads) * BLOCK_BYTES)?;
     host.post_receives(usize::from(options.reads))?;
@@ -122,7 +122,7 @@ fn answer(target: &mut End, store: &PeerMr, buffers: &PeerMr, block: u16) -> Out
     Ok(Transaction { block, key, response: target.qp.last_posted() })
 }
 
-/// Polls until every response has gone, and handles each stop. Gives how many reads failed.
+/// Polls until every response is sent, and handles each stop. Returns the number of failed reads.
 fn finish(target: &mut End, events: &AsyncEvents, open: &mut [Transaction]) -> Outcome<usize> {
     let mut failed = 0;
     while target.qp.sends_outstanding() > 0 {
@@ -135,9 +135,9 @@ fn finish(target: &mut End, events: &AsyncEvents, open: &mut [Transaction]) -> O
     Ok(failed)
 }
 
-/// The queue stands. Which transactions failed, their keys say: several may have.
+/// Handles a stop of the queue. The keys tell which transactions failed; there may be several.
 fn handle_stop(target: &mut End, open: &mut [Transaction]) -> Outcome<usize> {
-    // Until there is nothing once: all faults that there are have been recorded then.
+    // Until a poll finds nothing: all existing faults are recorded by then.
     while target.poll_sends()? > 0 {}
     let mut failed = 0;
     for transaction in open.iter_mut() {
@@ -146,7 +146,7 @@ fn handle_stop(target: &mut End, open: &mut [Transaction]) -> Outcome<usize> {
             "block {}: {:?}, {:#06x} instead of {:#06x}",
             transaction.block, fault.part, fault.actual, fault.expected
         );
-        // Of a response that had gone out nothing could be taken back.
+        // A response that had already gone out cannot be cancelled.
         if target.qp.cancel_posted_sends([response])? != 1 {
             return Err(format!("the good response of block {} has gone out", transaction.block).into());
         }
@@ -159,7 +159,8 @@ fn handle_stop(target: &mut End, open: &mut [Transaction]) -> Outcome<usize> {
     Ok(failed)
 }
 
-/// The blocks with their protection information: the target's own device makes it, as it comes in.
+/// Fills the store with blocks and their protection information, which the target's own device
+/// generates for incoming data.
 fn fill_store(target: &mut End, blocks: u16) -> Outcome<PeerMr> {
     let store = target.region(usize::from(blocks) * STORED_BYTES)?;
     let plain = target.region(usize::from(blocks) * BLOCK_BYTES)?;

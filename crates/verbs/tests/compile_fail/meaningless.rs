@@ -1,4 +1,4 @@
-//! Parts that mean nothing together.
+//! Combinations without a meaning.
 
 use verbline_mem::Packet;
 use verbline_verbs::rdma::{Atomic, KeptKey, KeyPart, Local, OnRc, Operation, Remote, WorkList};
@@ -11,17 +11,17 @@ fn inline_through_a_key(qp: &mut QueuePair, range: KeyRange, to: Remote) {
     let _ = qp.rc().unwrap().write_inline(range, to, SendOptions::default());
 }
 
-/// What a key stands for must stay when the work request is done.
+/// The memory of a key must stay when the work request is done.
 fn sign_a_packet(key: KeptKey, packet: Packet, blocks: BlockSignature) -> Operation {
     Operation::Sign { key, part: Local::Packet(packet), blocks, on: OnRc }
 }
 
-/// An atomic brings back eight bytes, and a key stands for whole blocks.
+/// The result of an atomic is eight bytes, and a key stands for whole blocks.
 fn atomic_into_a_key(key: KeyPart, at: Remote) -> Operation {
     Operation::Atomic { atomic: Atomic::FetchAdd { at, add: 1 }, into: Local::Key(key, OnRc), on: OnRc }
 }
 
-/// No listed work request says where a datagram goes.
+/// No listed work request has a datagram's destination.
 fn list_of_datagrams(qp: &mut QueuePair, works: &mut WorkList) {
     let _ = qp.ud().unwrap().post_works(works);
 }

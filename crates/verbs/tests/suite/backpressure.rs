@@ -1,5 +1,5 @@
-//! Full queues, refused work requests, completions that come too late: nothing is lost, nothing is
-//! freed early.
+//! Full queues, refused work requests, and late completions: nothing is lost, nothing is freed
+//! early.
 
 use crate::common::{Options, Side, hand_back, pair, pool};
 use verbline_mem::Batch;
@@ -7,7 +7,7 @@ use verbline_verbs::{PostStop, QpState, SendOptions, Transport, WrKind};
 
 #[test]
 fn a_full_sq_takes_what_fits_and_leaves_the_rest() {
-    // Nothing is signaled until the queue's depth, which must then be: the last that fits.
+    // Nothing needs a signal before the queue's depth: there the last that fits must be signaled.
     let options = Options { tx_depth_wr: 4, signal_every_wr: 1000, inline_bytes: 0, ..Options::new(Transport::Rc) };
     let (mut a, mut b) = pair(&options);
     assert_eq!(b.post_recvs(10), 10);

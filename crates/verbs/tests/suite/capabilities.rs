@@ -1,5 +1,5 @@
-//! What a device lacks is refused by the name of the capability, with what to do instead; nothing
-//! is changed by the refusal.
+//! Refusals of capabilities that a device lacks: they name the capability and a remedy, and change
+//! nothing.
 
 use crate::common::{Options, Side, device, open, provider};
 use verbline_verbs::{
@@ -17,8 +17,8 @@ fn ready() -> Side {
     side
 }
 
-/// What the error says, after it was seen that it is about the capability and that the QP is as it
-/// was.
+/// The text of the error, after checking that it is about the capability and that the QP is
+/// unchanged.
 fn refused(side: &mut Side, attr: &QpAttr, mask: AttrMask, capability: Capability) -> String {
     let all = AttrMask(u32::MAX >> 11);
     let before = side.qp.query(all).unwrap();
@@ -34,11 +34,12 @@ fn an_alternate_path() {
     let mut side = ready();
     let attr = QpAttr { alt_ah: crate::common::to_gid(side.qp.endpoint().gid), alt_port: 1, ..QpAttr::default() };
     if provider() == Provider::Soft {
-        // It has them (migration.rs); without is one with an address, and the fake of offered.rs.
+        // The software RNIC has alternate paths (migration.rs); a device with an address lacks
+        // them, and so does the fake of capability_check.rs.
         return side.qp.modify(&attr, AttrMask::ALT_PATH).unwrap();
     }
     let said = refused(&mut side, &attr, AttrMask::ALT_PATH, Capability::AlternatePath);
-    // rdma_rxe has the bit, but not the link layer.
+    // rdma_rxe has the capability bit, but not the link layer.
     assert!(said.contains("InfiniBand ports only, and port 1 is Ethernet"), "{said}");
 }
 

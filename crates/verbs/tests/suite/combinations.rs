@@ -1,9 +1,9 @@
-//! Every operation with every memory, by every function that posts, on every transport, with all
+//! Every operation with every memory, by every posting function, on every transport, with all
 //! flags, in every state: posted to the software RNIC, and judged by the manual pages.
 //!
-//! What the pages don't allow can't be written, or is refused, and moves no byte. What they allow
-//! does what it must, or there is no function for it. Before each, the thread has posted work
-//! requests whose every field names what must not be touched.
+//! Combinations that the pages do not allow cannot be written, or are refused, and move no byte.
+//! Allowed ones have their specified effect, or no function takes them. Before each, the thread has
+//! posted work requests with forbidden values in every field.
 
 mod cell;
 mod poison;
@@ -21,9 +21,9 @@ use verbline_verbs::Transport;
 
 fn judge(cell: &Cell, became: Became) {
     match became {
-        // No function takes it, whatever the pages say.
+        // No function takes it, even if the pages allow it.
         Became::Unwritten => {}
-        // What a list may have is in its type.
+        // A list's type limits its operations.
         _ if cell.route == Route::Listed && cell.transport == Transport::Uc => {
             assert!(cell.is_allowed(), "{cell:?}: it can be written, and the pages don't allow it");
             assert_eq!(became, cell.in_its_state(), "{cell:?}");

@@ -8,11 +8,11 @@ use verbline_verbs::{
     ProtectionDomain, Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind, datagram::AhSpec, rdma::PeerMr,
 };
 
-/// Long enough for anything that comes at all, on a machine that is busy with other things.
+/// Long enough for any event, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The software RNIC; with `VERBS_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as
-/// tests/guest/run makes them.
+/// created by tests/guest/run.
 pub fn provider() -> Provider {
     match std::env::var("VERBS_TEST_PROVIDER").as_deref() {
         Err(_) | Ok("soft") => Provider::Soft,
@@ -21,7 +21,7 @@ pub fn provider() -> Provider {
     }
 }
 
-/// Leaves a test that has no meaning on kernel devices, and says why.
+/// Returns from a test without a meaning on kernel devices, and prints the reason.
 macro_rules! only_soft {
     ($why:literal) => {
         if $crate::common::provider() != verbline_verbs::Provider::Soft {
@@ -32,7 +32,7 @@ macro_rules! only_soft {
 }
 pub(crate) use only_soft;
 
-/// Leaves a test that has no meaning on the software RNIC, and says why.
+/// Returns from a test without a meaning on the software RNIC, and prints the reason.
 macro_rules! only_kernel {
     ($why:literal) => {
         if $crate::common::provider() != verbline_verbs::Provider::Kernel {
@@ -43,7 +43,7 @@ macro_rules! only_kernel {
 }
 pub(crate) use only_kernel;
 
-/// The device that stands for this soft one.
+/// The provider's counterpart of this soft device.
 pub fn device(name: &'static str) -> &'static str {
     match (provider(), name) {
         (Provider::Kernel, "soft0") => "rxe0",
@@ -78,7 +78,7 @@ pub fn pool(name: &str, packets: u32, data_bytes: u32, headroom_bytes: u32) -> P
     Pool::new(region(name, Pool::required_bytes(&spec)), spec).unwrap()
 }
 
-/// What a side is made with.
+/// The parameters of a side.
 #[derive(Clone, Copy)]
 pub struct Options {
     pub transport: Transport,
@@ -126,7 +126,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// With the QP in INIT.
+    /// Creates a side with its QP in INIT.
     pub fn new(device: &'static str, options: &Options, tag: u16) -> Side {
         Side::build(open(device), options, tag, false)
     }
@@ -178,7 +178,7 @@ impl Side {
         assert_eq!((outcome.posted, outcome.stop), (1, None));
     }
 
-    /// Polls once and hands every completion to `each`.
+    /// Polls once and passes every completion to `each`.
     pub fn poll(&mut self, mut each: impl FnMut(&mut QueuePair, &mut Batch, &Completion)) -> usize {
         let found = self.cq.poll(&mut self.completions);
         for completion in &self.completions {
@@ -207,7 +207,7 @@ impl Side {
         packets
     }
 
-    /// Polls until a completion of this kind comes, and gives what `take` makes of it. Others are
+    /// Polls until a completion of this kind comes, and returns the result of `take`. Others are
     /// handed back to the QP.
     pub fn wait_for<T>(
         &mut self,
@@ -228,7 +228,7 @@ impl Side {
         found.unwrap()
     }
 
-    /// Polls until nothing comes any more, dropping what comes.
+    /// Polls until no more completions come, and drops them.
     pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.qp.is_drained() {
@@ -241,7 +241,7 @@ impl Side {
         self.pd.register_peer_region(PeerRegion::new(region("peer", len_bytes)), access).unwrap()
     }
 
-    /// Whether every packet is free again, once the cache has let go of its own.
+    /// Checks that every packet is free again, once the cache has returned its own.
     pub fn assert_all_free(&self) {
         self.cache.flush();
         let account = self.pool.account();
@@ -294,7 +294,7 @@ pub fn bring_up(side: &mut Side, peer: &Endpoint, options: &Options) {
     side.qp.to_rts(&options.rts).unwrap();
 }
 
-/// Bytes that tell messages apart: their number, then a pattern of it.
+/// Bytes that tell messages apart: the number, then a pattern made from it.
 pub fn message(number: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8).collect();
     for (byte, with) in bytes.iter_mut().zip(number.to_le_bytes()) {
@@ -303,15 +303,15 @@ pub fn message(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What stands in memory.
+/// The content of memory.
 pub fn bytes(mr: &PeerMr, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     mr.read_into(offset, &mut bytes).unwrap();
     bytes
 }
 
-/// What was written stands there once its send has completed; over UC some time later, since
-/// the completion says that the message has left.
+/// Checks that written bytes are in memory. They are there once the send has completed; over UC
+/// some time later, since the completion only means that the message has left.
 #[track_caller]
 pub fn assert_arrived(transport: Transport, mr: &PeerMr, offset: usize, expected: &[u8]) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! A CQ that changes its depth, and one on a completion vector of its own.
+//! A CQ whose depth changes, and one on a completion vector of its own.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ fn options() -> Options {
     }
 }
 
-/// Two sides, of which b's CQ is small and a's is not.
+/// Two sides; b's CQ is small and a's is large.
 fn small_and_large() -> (Side, Side) {
     let large = Options { cq_depth_wc: 512, ..options() };
     let mut a = Side::new("soft0", &large, 0xa);
@@ -29,8 +29,8 @@ fn small_and_large() -> (Side, Side) {
     (a, b)
 }
 
-/// Sends the messages of these numbers, and waits until their completions are in b's CQ: a message
-/// is acknowledged after that.
+/// Sends the messages of these numbers, and waits until their completions are in b's CQ: the
+/// acknowledgement comes after.
 fn send_numbered(a: &mut Side, numbers: std::ops::Range<u32>) {
     for number in numbers {
         a.send(&message(number, 60));
@@ -82,7 +82,7 @@ fn a_cq_asked_for_less_than_is_in_it_loses_nothing() {
     let depth = b.cq.depth_wc();
     send_numbered(&mut a, 0..40);
     match (b.cq.resize(5), provider()) {
-        // It never gets smaller.
+        // The software RNIC's CQ never gets smaller.
         (answer, Provider::Soft) => answer.unwrap(),
         (answer, Provider::Kernel) => {
             let error = answer.unwrap_err();
@@ -99,12 +99,12 @@ fn a_cq_asked_for_less_than_is_in_it_loses_nothing() {
         }
     }
     assert_eq!(b.cq.depth_wc(), depth);
-    // As deep as it was.
+    // The depth is unchanged.
     send_numbered(&mut a, 40..depth.min(128));
     assert_numbered(&b.receive(depth.min(128) as usize), 0..depth.min(128));
     assert_eq!(b.cq.poll_errors(), 0);
 
-    // With less in it than it is asked for, it goes.
+    // With fewer completions in it than the requested depth, the resize succeeds.
     assert_eq!(b.post_recvs(4), 4);
     send_numbered(&mut a, 200..204);
     b.cq.resize(8).unwrap();
@@ -134,7 +134,7 @@ fn a_depth_that_cannot_be_is_refused_and_the_cq_stays_as_it_was() {
     assert_numbered(&b.receive(3), 0..3);
 }
 
-/// A side whose CQ is armed by way of its channel.
+/// A side whose CQ has a channel for events.
 fn with_channel(context: Context, tag: u16) -> Side {
     Side::build(context, &options(), tag, true)
 }
@@ -190,9 +190,9 @@ fn a_channel_of_another_device_is_refused_on_a_vector_too() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// This many messages, as far as receives and the CQ have room.
+    /// Send this many messages, as far as receives and the CQ have space.
     Send(u32),
-    /// This many polls, of one completion each.
+    /// Poll this many times, for one completion each.
     Poll(usize),
     Resize(u32),
 }
@@ -208,8 +208,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Resized at any moment, a CQ gives every completion once and in order, and is as deep as
-    /// asked unless it says that it is not.
+    /// Resized at any moment, a CQ returns every completion once and in order, and is as deep as
+    /// requested unless it reports otherwise.
     #[test]
     fn no_resize_loses_a_completion_or_changes_their_order(steps in prop::collection::vec(step(), 1..40)) {
         let (mut a, mut b) = small_and_large();
@@ -265,7 +265,7 @@ fn a_cq_of_two_qps_grows_for_both() {
     let cq_depth = b.cq.depth_wc();
     b.cq.resize(cq_depth + 1).unwrap();
     assert!(b.cq.depth_wc() > cq_depth);
-    // The new QP is made on the CQ as it is now.
+    // The new QP is created on the resized CQ.
     let mut c = Side::new("soft0", &options(), 0xc);
     let spec = crate::common::spec(&options(), &b.cq, 0xd);
     let mut second = b.pd.create_qp(&spec).unwrap();

@@ -1,4 +1,4 @@
-//! Connecting by address: there, refused, rejected, too late, and gone again.
+//! Connecting by address: established, refused, rejected, timed out, and disconnected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,12 +33,12 @@ fn with(private_data: &[u8]) -> ConnectOptions {
     ConnectOptions { private_data: private_data.to_vec(), ..ConnectOptions::default() }
 }
 
-/// A route from soft0's address to wherever.
+/// A route from soft0's address to the given one.
 pub fn route(address: SocketAddr) -> Result<Route, ConnectionError> {
     resolve(provider(), address, Some("10.9.9.1:0".parse().unwrap()), PATIENCE)
 }
 
-/// Private data without the zeros that it may be followed by.
+/// Private data without trailing zeros.
 fn words(private_data: &[u8]) -> &[u8] {
     let end = private_data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     &private_data[..end]
@@ -56,7 +56,7 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     let (ask, asked) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
         let mut side = fresh("soft0");
-        // What this side starts the other is to serve, and the reverse.
+        // The READs that this side starts are those the other is to serve, and the reverse.
         let depths = ConnectOptions { responder_resources: 3, initiator_depth: 5, ..with(b"hello") };
         let timers = ConnectOptions { timeout: Some(17), min_rnr_timer: 9, traffic_class: Some(104), ..depths };
         let options = ConnectOptions { retry_count: 6, rnr_retry_count: 2, ..timers };
@@ -89,11 +89,11 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     assert_eq!((responder_resources, initiator_depth, retry_count, rnr_retry_count, srq), (5, 3, 6, 2, false));
     assert_eq!(qp_num, asked.recv_timeout(PATIENCE).unwrap());
     let mut side = fresh("soft1");
-    // The receives come first: the question may follow the answer at once, and is retried twice.
+    // Post the receives first: the question may follow the answer at once, and is retried twice.
     side.qp.to_init(&init_spec()).unwrap();
     assert_eq!(side.post_recvs(2), 2);
     let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
-    // It answers in the class that it was asked in.
+    // The side answers with the traffic class of the request.
     assert_eq!(side.qp.query(AttrMask::AV).unwrap().ah.traffic_class, 104);
     connection.wait_established(PATIENCE).unwrap();
     assert_eq!(connection.local_addr(), address, "the listener is on every address, and was called at this one");
@@ -167,7 +167,7 @@ fn each_side_grants_what_it_says_whatever_its_qp_was_brought_to_init_with() {
         let told = side.qp.query(mask).unwrap();
         (told.access, told.max_rd_atomic, told.max_dest_rd_atomic)
     });
-    // Of READs each side starts as many as it wants to and the other serves.
+    // Each side starts as many READs as it wants and the other serves.
     assert_eq!(told, [(Access::REMOTE_READ, 2, 1), (Access::NONE, 1, 2)]);
     assert_eq!((accepted.end_reason(), connected.end_reason()), (None, None));
 }
@@ -195,8 +195,8 @@ fn a_request_that_is_dropped_or_whose_listener_goes_ends() {
         }
         drop(listener);
         let error = connecting.finish(&mut side.qp, PATIENCE).unwrap_err();
-        // rdma_cm rejects for those who leave without a word; a listener that is gone when the
-        // request comes was never there.
+        // If the listener is dropped without an answer, rdma_cm rejects; a listener that is gone
+        // when the request comes counts as absent.
         use ConnectionError::{Ended, Refused, Rejected};
         assert!(matches!(error, Ended { .. } | Rejected { .. } | Refused { .. }), "{error}");
     }
@@ -211,8 +211,8 @@ fn an_answer_that_does_not_come_is_not_waited_for_longer_than_told() {
     let error = connecting.finish(&mut side.qp, SOON).unwrap_err();
     assert!(matches!(error, ConnectionError::TimedOut { after: SOON, .. }), "{error}");
     if provider() == Provider::Soft {
-        // It was taken back: the listener does not see it any more. rdma_cm has delivered it
-        // already.
+        // The request was withdrawn: the listener does not see it any more. rdma_cm has delivered
+        // it already.
         assert!(listener.next(SOON).unwrap().is_none());
     }
 }
@@ -279,7 +279,7 @@ fn a_picked_port_is_nobody_else_s_on_any_address() {
     let listeners = all.map(listen);
     let mut side = fresh("soft0");
     let mut ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().port()).collect();
-    // Those who connect have ports from the same space: their requests are told apart by them.
+    // Connecting sides have ports from the same space, which tell their requests apart.
     let mut listener = listen("10.9.9.2:0");
     ports.push(listener.local_addr().port());
     let mut under_way = Vec::new();
@@ -295,7 +295,7 @@ fn a_picked_port_is_nobody_else_s_on_any_address() {
     once.dedup();
     assert_eq!(once.len(), ports.len(), "{ports:?}");
 
-    // One who says from which port gets that one, and not somebody else's.
+    // A side that names its own port gets that one, never another's.
     drop(under_way);
     let from = SocketAddr::new("10.9.9.1".parse().unwrap(), listeners[0].local_addr().port());
     let error = resolve(provider(), to(&listener, "10.9.9.2"), Some(from), PATIENCE).unwrap_err();
@@ -368,7 +368,7 @@ fn private_data_and_devices_are_checked() {
     assert_eq!(words(request.private_data()), [1; CONNECT_PRIVATE_BYTES]);
     let error = request.reject(&[2; REJECT_PRIVATE_BYTES + 1]).unwrap_err();
     assert!(matches!(error, ConnectionError::PrivateData { .. }), "{error}");
-    // What could not be answered was dropped, which is an answer.
+    // A request that could not be answered was dropped, which is an answer.
     assert!(connecting.finish(&mut side.qp, PATIENCE).is_err());
     assert_eq!(ACCEPT_PRIVATE_BYTES, 196);
 }

@@ -1,4 +1,4 @@
-//! Datagrams to many, and answers to their senders.
+//! Datagrams to several receivers, and answers to their senders.
 
 use crate::common::{Options, Side, pair};
 use verbline_mem::Batch;
@@ -7,7 +7,7 @@ use verbline_verbs::{
     datagram::{AhSpec, DestinationId, Grh, MULTICAST_QPN, ReplyError},
 };
 
-/// Each way in which a UD QP sends takes immediate data (ibv_post_send(3), table of opcodes).
+/// Every posting function of a UD QP takes immediate data (ibv_post_send(3), table of opcodes).
 #[test]
 fn a_datagram_carries_immediate_data_however_it_is_posted() {
     let options = Options::new(Transport::Ud);
@@ -28,8 +28,8 @@ fn a_datagram_carries_immediate_data_however_it_is_posted() {
     assert_eq!(came, expected);
 }
 
-/// What replaces a destination gets what is sent there from then on; the address that was there is
-/// given back once the last send that may use it is done, and not before.
+/// A replaced destination takes effect for later sends; the old address handle is returned once the
+/// last send that may use it is done, and not before.
 #[test]
 fn a_destination_is_replaced_and_its_address_stays_while_it_is_used() {
     let options = Options { signal_every_wr: 1, ..Options::new(Transport::Ud) };
@@ -58,7 +58,7 @@ fn a_destination_is_replaced_and_its_address_stays_while_it_is_used() {
     }
     assert!(a.qp.take_replaced().is_some() && a.qp.take_replaced().is_none());
     assert_eq!(a.qp.replaced(), 0);
-    // With nothing posted it is free at once.
+    // With nothing posted it is returned at once.
     a.qp.replace_destination(id, &other, to_c.qpn, to_c.qkey).unwrap();
     assert!(a.qp.take_replaced().is_some());
     let (mut stranger, _) = pair(&options);
@@ -99,7 +99,7 @@ fn one_ud_qp_talks_to_many_and_replies_to_whoever_sent() {
         });
     }
 
-    // A server that knows nobody: it has no destination before the first message comes.
+    // A server without any destination before the first message comes.
     for headroom_bytes in [0, 64] {
         let mut server = unconnected(&Options { headroom_bytes, ..options });
         assert_eq!((server.post_recvs(8), b.post_recvs(2), c.post_recvs(2)), (8, 2, 2));

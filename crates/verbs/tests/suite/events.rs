@@ -1,5 +1,4 @@
-//! Sleeping on a CQ: no wake-up is lost, none is left unacknowledged, and nobody sleeps without
-//! having armed.
+//! Sleeping on a CQ: no wake-up is lost, none is left unacknowledged, and sleeping requires arming.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -20,8 +19,7 @@ fn sleeping_pair(options: &Options) -> (Side, Side) {
     (a, b)
 }
 
-/// Arm, look again, sleep: the whole protocol. Gives the number of completions that the wake-up
-/// brought.
+/// Arm, poll again, sleep: the whole protocol. Returns the number of completions after the wake-up.
 fn sleep_until_work(side: &mut Side, notify: Notify, timeout: Option<Duration>) -> u32 {
     let armed = side.cq.arm(notify).unwrap();
     if side.poll(hand_back) > 0 {
@@ -73,7 +71,7 @@ fn an_armed_cq_wakes_its_sleeper_across_threads() {
         }
         a.poll(hand_back);
         if sent % 10 == 0 {
-            // Long enough for the receiver to fall asleep, now and then.
+            // Long enough for the receiver to fall asleep sometimes.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -114,7 +112,7 @@ fn what_came_before_the_arm_is_found_by_polling_once_more() {
     let (mut a, mut b) = sleeping_pair(&Options::new(Transport::Rc));
     assert_eq!(b.post_recvs(2), 2);
     a.send(b"before");
-    // It may still be under way when the CQ is armed; then it makes an event. Either way it is
+    // The completion may come only after the CQ is armed; then it makes an event. Either way it is
     // found without a time-out.
     let events = sleep_until_work(&mut b, Notify::Next, Some(PATIENCE));
     if events > 0 {
@@ -158,13 +156,12 @@ fn several_cqs_share_a_channel_and_each_is_acknowledged() {
     let channel = b.channel.as_mut().unwrap();
     let mut events = channel.wait(armed, Some(PATIENCE)).unwrap();
     while events < 2 {
-        // Nothing to wait for but the other event: both CQs were armed before their completion
-        // came.
+        // Only the other event remains: both CQs were armed before their completions came.
         let again = second.arm(Notify::Next).unwrap();
         events += channel.wait(again, Some(PATIENCE)).unwrap();
     }
     assert_eq!(b.receive(1)[0].data(), b"first");
-    // All are acknowledged: destroying waits for none.
+    // All events are acknowledged: destroying waits for none.
     drop((qp, second));
     drop(b);
 }
@@ -194,7 +191,7 @@ fn a_cq_without_a_channel_may_be_asked_and_gives_no_right_to_sleep() {
         let error = a.cq.arm(notify).unwrap_err();
         assert!(matches!(error, CqError::NoChannel { .. }), "{error}");
     }
-    // Nobody is told, and nothing is lost.
+    // No event is delivered, and nothing is lost.
     assert_eq!(b.post_recvs(1), 1);
     a.send(b"asked");
     assert_eq!(b.receive(1).len(), 1);
@@ -224,8 +221,8 @@ fn an_overrun_cq_is_reported_as_an_event_of_that_cq() {
             break event;
         }
         assert!(Instant::now() < deadline, "the overrun is reported");
-        // Its work is done by a thread that polls or by the device's own thread; nudge it without
-        // polling b's CQ.
+        // A thread that polls or the device's own thread does its work; nudge it without polling
+        // b's CQ.
         let mut fds = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
     };
@@ -239,8 +236,8 @@ fn draining_raises_sq_drained_for_that_qp() {
     a.send(b"before");
     b.receive(1);
     let deadline = Instant::now() + PATIENCE;
-    // rdma_rxe of Linux 6.1 raises no event if the last acknowledgement comes while it drains: it
-    // looks whether all is acknowledged before it counts that one.
+    // rdma_rxe of Linux 6.1 raises no event if the last acknowledgement comes while the QP drains:
+    // it checks whether everything is acknowledged before counting that one.
     while provider() == Provider::Kernel && a.qp.sends_outstanding() > 0 {
         assert!(Instant::now() < deadline, "the send is acknowledged");
         a.poll(hand_back);

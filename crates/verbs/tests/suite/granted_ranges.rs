@@ -1,5 +1,6 @@
-//! What a peer reaches through a window or an indirect key: every range around what it grants, and
-//! far from it, by WRITE, READ and atomic, against an oracle that knows each byte's place.
+//! The memory that a peer reaches through a window or an indirect key: every range around the
+//! granted one, and far from it, by WRITE, READ and atomic, against an oracle that knows each
+//! byte's place.
 
 use crate::common::{Options, Side, bring_up, bytes, init_spec, only_soft, spec};
 use verbline_verbs::expert::{MemoryWindow, WindowKind};
@@ -10,22 +11,22 @@ use verbline_verbs::signature::{
 use verbline_verbs::{Access, InitSpec, QpSpec, SendOptions, Status, Transport, WrKind};
 
 const REGION_BYTES: usize = 4096;
-/// Of the side that asks, which asks for more than there is.
+/// The memory of the requesting side, which requests more than exists.
 const NEAR_BYTES: usize = 2 * REGION_BYTES;
 const HERE: u8 = 0x11;
 const DATA_BYTES: usize = 512;
 /// A block with its protection information.
 const BLOCK_BYTES: usize = 520;
 
-/// Parts of the region, of which each byte has a number: that is how a peer names it.
+/// Granted parts of the region. Each byte has a number, by which the peer addresses it.
 #[derive(Clone, Debug)]
 enum Shape {
     Window(WindowKind, usize, u32),
     /// Start and length of each slice.
     List(Vec<(usize, u32)>),
-    /// How often, and of each strip the start, the length and what is skipped behind it.
+    /// Repeat count, and for each strip its start, its length and the skipped bytes behind it.
     Strips(u32, Vec<(usize, u32, u32)>),
-    /// This many blocks from there on, of which only the data is on the wire.
+    /// This many blocks from an offset on, of which only the data is on the wire.
     Blocks(usize, usize),
 }
 
@@ -36,18 +37,18 @@ enum How {
     FetchAdd,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     how: How,
-    /// Number of the first byte; it may be in front of the first that there is.
+    /// The number of the first byte; it may be before the first existing one.
     first: u64,
     len: u32,
 }
 
 impl Shape {
-    /// Where in the region the byte of that number is, if it is granted. A part of a strip that
-    /// would lie outside the region is in none.
+    /// The offset in the region of the byte of that number, if it is granted. Parts of a strip
+    /// outside the region contain no byte.
     fn place(&self, number: u64) -> Option<usize> {
         match self {
             Shape::Window(_, start, len) => (number < u64::from(*len)).then(|| start + number as usize),
@@ -79,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// The places of all that is asked for, if all of it is granted.
+    /// The places of all requested bytes, if all are granted.
     fn places(&self, asked: &Asked) -> Option<Vec<usize>> {
         let is_whole = |number: u64| number.is_multiple_of(DATA_BYTES as u64);
         if matches!(self, Shape::Blocks(..)) && !(is_whole(asked.first) && is_whole(asked.len.into())) {
@@ -88,7 +89,7 @@ impl Shape {
         (0..u64::from(asked.len)).map(|at| self.place(asked.first.checked_add(at)?)).collect()
     }
 
-    /// How many bytes there are.
+    /// The number of granted bytes.
     fn len(&self) -> u64 {
         match self {
             Shape::Window(_, _, len) => u64::from(*len),
@@ -100,8 +101,8 @@ impl Shape {
         }
     }
 
-    /// Numbers at which something begins or ends, and some that arithmetic could bring back to what
-    /// is granted.
+    /// Numbers where a range begins or ends, and some that overflow could map back into the granted
+    /// range.
     fn edges(&self) -> Vec<u64> {
         let mut edges = vec![0, self.len()];
         match self {
@@ -109,13 +110,13 @@ impl Shape {
             Shape::List(slices) => edges.push(slices[0].1.into()),
             Shape::Strips(_, strips) => {
                 edges.extend([strips[0].1.into(), self.len() / 2]);
-                // The round whose start is the square of seven in front of the first.
+                // The round whose start overflows to the square of seven before the first.
                 let round = (1 << 32) - 7;
                 edges.push(round * strips.iter().map(|&(_, len, _)| u64::from(len)).sum::<u64>());
             }
             Shape::Blocks(..) => {
                 let block = DATA_BYTES as u64;
-                // The first block whose place in memory is more than 64 bits hold.
+                // The first block whose offset in memory exceeds 64 bits.
                 let beyond = u64::MAX / BLOCK_BYTES as u64 + 1;
                 edges.extend([block, block.wrapping_neg(), beyond * block]);
             }
@@ -148,7 +149,7 @@ impl Shape {
     }
 }
 
-/// Two connected queue pairs, and a region of the second of which a part is granted.
+/// Two connected queue pairs, and a region of the second that is granted in part.
 struct Rig {
     options: Options,
     a: Side,
@@ -157,7 +158,7 @@ struct Rig {
     far: PeerMr,
 }
 
-/// What grants it; kept for as long as it is to.
+/// The object that grants access, as long as it is kept.
 enum Granted {
     Window(MemoryWindow),
     Key(SignatureKey),
@@ -211,7 +212,7 @@ impl Rig {
             Shape::Blocks(start, blocks) => KeyLayout::list([slice(*start, (blocks * BLOCK_BYTES) as u32)]),
         };
         let mut key = self.b.pd.create_signature_key(&KeySpec::default()).unwrap();
-        // What only its own side wrote is granted by LOCAL_WRITE.
+        // Memory that only its own side wrote is granted by LOCAL_WRITE.
         let mut config = KeyConfig::new().access(access | Access::LOCAL_WRITE).layout(layout);
         if matches!(shape, Shape::Blocks(..)) {
             config = config.signature(BlockSignature::in_memory(domain()));
@@ -221,7 +222,8 @@ impl Rig {
         Granted::Key(key)
     }
 
-    /// Asks for it, and holds what came of it against the oracle. False if the connection is over.
+    /// Sends the request, and compares its outcome with the oracle. False if the connection is
+    /// over.
     fn ask(&mut self, shape: &Shape, access: Access, remote: Remote, asked: &Asked) -> bool {
         let there: Vec<u8> = (0..REGION_BYTES).map(|at| 0x80 | at as u8).collect();
         self.near.write_from(0, &[HERE; NEAR_BYTES]).unwrap();
@@ -242,7 +244,7 @@ impl Rig {
             How::Read => Access::REMOTE_READ,
             How::FetchAdd => Access::REMOTE_ATOMIC,
         };
-        // An atomic through an indirect key is nobody's promise, and a word has a place of its own.
+        // An atomic through an indirect key is not specified, and a word must be contiguous.
         let is_reachable = asked.how != How::FetchAdd || matches!(shape, Shape::Window(..));
         let places = shape.places(asked).filter(|_| access.contains(need) && is_reachable);
         let is_word = |places: &[usize]| asked.how != How::FetchAdd || places[0].is_multiple_of(8);
@@ -264,7 +266,7 @@ impl Rig {
             }
         }
         if let (How::Write, Shape::Blocks(..)) = (asked.how, shape) {
-            // Whatever protects them is behind the blocks that were written, and nowhere else.
+            // Protection information is behind the blocks written, and nowhere else.
             for at in places.iter().skip(DATA_BYTES - 1).step_by(DATA_BYTES) {
                 let protection = at + 1..at + 1 + BLOCK_BYTES - DATA_BYTES;
                 assert_ne!(far[protection.clone()], there[protection.clone()], "{what}: it is protected");
@@ -295,7 +297,8 @@ fn bytes_of(mr: &PeerMr) -> Vec<u8> {
     bytes(mr, 0, mr.len_bytes())
 }
 
-/// Judges all that can be asked of these, and gives how often it was and was not granted.
+/// Judges all requests of these shapes and rights, and returns how many were granted and how many
+/// were not.
 fn judge(shapes: &[Shape], rights: &[Access]) -> [usize; 2] {
     let (mut rig, mut counts) = (Rig::new(), [0; 2]);
     for shape in shapes {
@@ -305,7 +308,8 @@ fn judge(shapes: &[Shape], rights: &[Access]) -> [usize; 2] {
                 let is_granted = rig.ask(shape, access, granted.remote(), &asked);
                 counts[usize::from(!is_granted)] += 1;
                 if !is_granted {
-                    // A connection ends by what is refused, and a window of type 2 is one's own.
+                    // A refused request ends the connection, and a window of type 2 belongs to one
+                    // QP.
                     rig.connect();
                     granted = rig.grant(shape, access);
                 }
@@ -342,8 +346,7 @@ fn an_indirect_key_grants_its_layout_for_its_rights_and_nothing_around_it() {
         Shape::Strips(4, vec![(512, 16, 48), (2048, 8, 0)]),
         // Rounds that lie outside the region.
         Shape::Strips(100, vec![(3968, 64, 0)]),
-        // Rounds behind the last address that there is: 2^32 - 7 of them are 49 bytes less than
-        // 2^64.
+        // Rounds behind the highest address: 2^32 - 7 of them are 49 bytes less than 2^64.
         Shape::Strips(u32::MAX, vec![(1024, 8, u32::MAX)]),
         Shape::Blocks(1024, 2),
     ];

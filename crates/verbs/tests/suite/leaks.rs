@@ -1,11 +1,11 @@
-//! Making and destroying, over and over: what a round leaves behind, it leaves behind in every one.
+//! Creating and destroying, over and over: a leak of one round shows in every round.
 //!
-//! Counted are the bytes and blocks that are allocated, the pages that are mapped and the open
-//! descriptors, over several stretches of as many rounds. A table that grows now and then grows in
-//! one stretch and not in another; a leak, were it one byte a round, grows in all of them. So the
-//! stretch that grew least is what counts, and it must not have grown.
+//! The test counts allocated bytes and blocks, mapped pages and open descriptors, over several
+//! stretches of equally many rounds. A table that grows now and then grows in one stretch and not
+//! in another; a leak, even of one byte per round, grows in all of them. So the stretch that grew
+//! least counts, and it must not have grown.
 //!
-//! It runs in a process of its own, where nobody else allocates.
+//! It runs in a process of its own, without other allocations.
 
 use crate::common::{Options, PATIENCE, Side, bring_up, connect, hand_back, init_spec, open, pair, provider, spec};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,7 @@ use verbline_mem::{Batch, PeerRegion};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
 use verbline_verbs::{Access, Notify, Provider, QpSpec, SendOptions, SrqSpec, Transport, WrKind, expert::WindowKind};
 
-/// In the environment of the process that counts.
+/// The environment variable of the counting process.
 const ALONE: &str = "VERBS_TEST_LEAKS_ALONE";
 const STRETCHES: usize = 4;
 
@@ -27,7 +27,7 @@ struct Counting;
 // SAFETY: everything is the system's allocator's; the counts are beside it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Relaxed, all: counts, read when everybody else is done.
+        // Relaxed, all: counters, read when every other thread is done.
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         BLOCKS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the layout is handed on to the system's allocator as it came.
@@ -65,7 +65,7 @@ fn making_and_destroying_leaks_nothing() {
         ("connections", connections),
         ("what is left when it is dropped", left_undone),
     ];
-    // A guest that is emulated takes its time.
+    // An emulated guest is slow.
     let rounds = if provider() == Provider::Soft { 40 } else { 8 };
     for (name, round) in subjects {
         let grown = least_growth(round, rounds);
@@ -73,7 +73,7 @@ fn making_and_destroying_leaks_nothing() {
     }
 }
 
-/// What there is: the name of each count, and the count.
+/// The name of each counter, and its value.
 type Counts = [(&'static str, usize); 4];
 
 fn counts() -> Counts {
@@ -85,8 +85,8 @@ fn counts() -> Counts {
     ]
 }
 
-/// Pages of address space. With AddressSanitizer, which has terabytes of it and keeps what is
-/// freed, they say nothing.
+/// Pages of address space. AddressSanitizer reserves terabytes of it and keeps freed memory, so
+/// they mean nothing there.
 fn mapped_pages() -> usize {
     const SANITIZED: usize = 1 << 30;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -97,8 +97,8 @@ fn mapped_pages() -> usize {
     pages
 }
 
-/// How much each count grew in the stretch of rounds in which it grew least. The allocator maps a
-/// few pages now and then: fewer than half a page a round are none.
+/// The growth of each counter in the stretch of rounds in which it grew least. The allocator maps a
+/// few pages now and then: fewer than half a page per round count as none.
 fn least_growth(round: fn(), rounds: isize) -> Vec<(&'static str, isize)> {
     (0..rounds).for_each(|_| round());
     let mut least = [isize::MAX; 4];
@@ -147,7 +147,7 @@ fn shared_receives() {
     let mut batch = Batch::with_capacity(8);
     assert_eq!(server.cache.get_bulk(&mut batch, 8), 8);
     assert_eq!(srq.post_recv(&mut batch).posted, 8);
-    // One is polled, the other isn't.
+    // One is polled, the other is not.
     client.send(b"hello");
     let received = server.wait_for(WrKind::SrqRecv, |_, _, completion| srq.recv_done(completion).unwrap().len());
     assert_eq!(received, 5);
@@ -169,13 +169,13 @@ fn windows() {
 fn thread_domains() {
     let options = Options::new(Transport::Rc);
     let mut a = Side::new("soft0", &options, 0);
-    // Where the device has none, what began to be made must go as well.
+    // If the device has no thread domains, the partly created objects must be freed as well.
     let spec = QpSpec { thread_domain: true, ..spec(&options, &a.cq, 1) };
     a.qp = a.pd.create_qp(&spec).unwrap();
     drop((a.pd, a.qp));
 }
 
-/// Done, or refused: of the memory nothing stays either way.
+/// Done, or refused: no memory stays either way.
 fn reregistrations() {
     let a = Side::new("soft0", &Options::new(Transport::Rc), 0);
     let other = a.context.alloc_pd().unwrap();
@@ -212,12 +212,12 @@ fn connections() {
     assert!(accepted.wait_disconnected(PATIENCE).unwrap());
 }
 
-/// A side whose QP is in INIT, as a connection may find it.
+/// A side whose QP is in INIT, as connections accept it.
 fn fresh(device: &'static str) -> Side {
     Side::new(device, &Options::new(Transport::Rc), 0)
 }
 
-/// Sends that wait, receives that nothing came for, completions and events that nobody got.
+/// Waiting sends, receives without a message, and completions and events that were never taken.
 fn left_undone() {
     let options = Options::new(Transport::Rc);
     let mut a = Side::build(open("soft0"), &options, 1, true);

@@ -1,4 +1,4 @@
-//! Making and destroying: everything comes back, in whatever order things are dropped.
+//! Creating and destroying: everything comes back, in whatever order objects are dropped.
 
 use crate::common::{Options, Side, open, pair, pool, region};
 use verbline_mem::{Batch, PeerRegion};
@@ -43,7 +43,7 @@ fn dropping_a_qp_returns_every_packet() {
         let options = Options { inline_bytes: 0, ..Options::new(transport) };
         let (mut a, mut b) = pair(&options);
         assert_eq!(a.post_recvs(16), 16);
-        // No receive is posted at the other side of RC: these wait there.
+        // On RC the other side has no receive posted: these sends wait.
         let mut batch = a.batch([[9u8; 100]; 10].iter().map(|bytes| &bytes[..]));
         assert_eq!(a.qp.post_send(&mut batch).posted, 10);
         b.poll(|_, _, completion| panic!("{completion:?}"));
@@ -112,7 +112,7 @@ fn reset_returns_every_packet_without_completions_and_the_qp_works_again() {
             let access = options.access;
             side.qp.to_init(&verbline_verbs::InitSpec { access, ..crate::common::init_spec() }).unwrap();
         }
-        // What an old posting left in the CQ is stale, and does no harm.
+        // Completions of an old posting left in the CQ are stale, and do no harm.
         a.poll(|qp, freed, completion| match completion.kind() {
             WrKind::Recv => drop(qp.recv_done(completion).unwrap_err()),
             _ => assert!(qp.send_done(completion, freed).is_err()),
@@ -138,7 +138,7 @@ fn another_qp_of_the_same_spec_takes_the_place_of_one_that_is_drained() {
         b.qp.to_reset().unwrap();
         a.qp.start_drain().unwrap();
         a.drain();
-        // On whatever thread there is time for it; the CQ stays with who polls it.
+        // On any thread; the CQ stays with its poller.
         let fresh = std::thread::scope(|scope| scope.spawn(|| maker.make().unwrap()).join().unwrap());
         let old = std::mem::replace(&mut a.qp, fresh);
         assert!(old.qpn() != a.qp.qpn() && old.tag() == a.qp.tag());
@@ -171,7 +171,7 @@ fn objects_keep_what_they_stand_on() {
     assert_eq!(b.receive(1)[0].data(), b"still here");
     qp.pd().create_ah(&crate::common::to_gid(b.qp.endpoint().gid)).unwrap();
     drop(qp);
-    // The pool's MR keeps PD and context open until the pool goes.
+    // The pool's MR keeps PD and context open until the pool is gone.
     drop(cache);
     drop(pool);
     assert_eq!(device_name, crate::common::device("soft0"));
@@ -188,8 +188,8 @@ fn a_pool_dropped_before_its_qp_is_leaked_and_not_freed() {
     assert!(verbline_mem::leaked_pools() > before);
 }
 
-/// A time-out beyond what a clock can say, also where the QP is dropped by a panic, in which
-/// another one aborts.
+/// A time-out beyond the range of a clock, also when a panic drops the QP, in which a second panic
+/// would abort.
 #[test]
 fn a_drop_that_may_take_for_ever_gives_the_packets_back() {
     let options = Options::new(Transport::Rc);

@@ -8,14 +8,14 @@ fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
-/// A region of a side that its queue pair keeps as its only one.
+/// A region of a side, the only one that its queue pair keeps.
 fn kept(side: &mut Side) -> PeerMr {
     let region = side.peer_region(4096, all());
     side.qp.keep_memory(&KeepSpec { regions: vec![Some(region.clone())], ..KeepSpec::default() }).unwrap();
     region
 }
 
-/// Polls until everything posted is done; gives how many completions came.
+/// Polls until everything posted is done; returns the number of completions.
 fn finish(side: &mut Side) -> usize {
     let deadline = std::time::Instant::now() + crate::common::PATIENCE;
     let mut completions = 0;

@@ -1,7 +1,7 @@
 //! The public API, one subject a file: on the software RNIC, or on the kernel's rdma_rxe in a guest
 //! (`VERBS_TEST_PROVIDER=kernel tests/guest/run --devices 2 --env VERBS_TEST_PROVIDER --
-//! target/debug/deps/suite-… --test-threads=1`). What rdma_rxe does differently is said where it
-//! matters; a test without meaning there says that it is skipped, and why.
+//! target/debug/deps/suite-… --test-threads=1`). Differences of rdma_rxe are noted where they
+//! matter; a test without meaning there prints that it is skipped, and why.
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` separates its modules")]
 
 mod backpressure;

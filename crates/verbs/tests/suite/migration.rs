@@ -1,5 +1,5 @@
-//! Connections with an alternate path: armed, they go over to it when the first one fails, or when
-//! they are told to; both ends together, and nothing is lost on the way.
+//! Connections with an alternate path: armed, they move to it when the first one fails, or on
+//! request. Both ends move together, and nothing is lost.
 
 use std::time::Instant;
 
@@ -14,12 +14,12 @@ const MIGRATED: u32 = 0;
 const REARM: u32 = 1;
 const ARMED: u32 = 2;
 
-/// Link-local, at index 0.
+/// The link-local GID, at index 0.
 const OTHER_INDEX: u8 = 0;
 const TIMEOUT: u8 = 9;
 const OTHER_TIMEOUT: u8 = 11;
 
-/// 2 ms, and once more.
+/// An ACK timeout of 2 ms, with one retry.
 fn quick() -> Options {
     Options {
         signal_every_wr: 1,
@@ -28,7 +28,7 @@ fn quick() -> Options {
     }
 }
 
-/// The other way to that side.
+/// The alternate path to that side.
 fn other_way(to: &Side) -> AhSpec {
     AhSpec::to_gid(to.context.query_gid(1, OTHER_INDEX).unwrap()).from_port(1, OTHER_INDEX)
 }
@@ -42,7 +42,7 @@ fn state(side: &mut Side) -> u32 {
     side.qp.query(AttrMask::PATH_MIG_STATE).unwrap().path_mig_state
 }
 
-/// The path that it goes by, and how long it waits for an ACK there.
+/// The current path, and its ACK timeout.
 fn path(side: &mut Side) -> (Option<Gid>, u8, u8) {
     let now = side.qp.query(AttrMask::AV | AttrMask::TIMEOUT).unwrap();
     (now.ah.gid, now.ah.gid_index, now.timeout)
@@ -58,7 +58,7 @@ fn armed() -> (Side, Side) {
     (a, b)
 }
 
-/// What has been raised so far, but for the first message's event.
+/// The events so far, except that of the first message.
 fn raised(events: &AsyncEvents) -> Vec<AsyncEvent> {
     let all = std::iter::from_fn(|| events.try_next().unwrap());
     all.filter(|event| event.kind != AsyncEventKind::CommEst).collect()
@@ -89,7 +89,7 @@ fn a_connection_whose_path_fails_goes_on_by_the_other_one_and_back() {
     let (to_a, to_b) = (other_way(&a), other_way(&b));
     assert_migrated(&mut a, &events[0], to_b);
     assert_migrated(&mut b, &events[1], to_a);
-    // And back by the first, which both ends have armed.
+    // And back to the first path, which both ends have armed.
     let back = b.qp.query(AttrMask::AV).unwrap().ah;
     rearm(&mut a, first);
     rearm(&mut b, AhSpec { gid_index: GID_INDEX, gid: Some(a.qp.endpoint().gid), ..back });
@@ -110,7 +110,7 @@ fn an_armed_connection_migrates_when_it_is_told_to() {
     let (to_a, to_b) = (other_way(&a), other_way(&b));
     assert_migrated(&mut a, &events[0], to_b);
     assert_migrated(&mut b, &events[1], to_a);
-    // Once: there is no path left to go over to, and none to be armed with.
+    // Only once: there is no path left to move to, or to arm.
     b.qp.modify(&tell, AttrMask::PATH_MIG_STATE).unwrap();
     assert_eq!(raised(&events[1]), []);
     let rearm = QpAttr { path_mig_state: REARM, ..QpAttr::default() };
@@ -126,7 +126,7 @@ fn an_armed_connection_migrates_when_it_is_told_to() {
 #[test]
 fn a_path_that_fails_breaks_a_connection_that_is_not_armed_or_has_nowhere_to_go() {
     only_soft!("rdma_rxe has no alternate paths, for the kernel takes none on Ethernet");
-    // Its peer is not armed; it has none at all; its alternate path leads to another device.
+    // The peer is not armed; it has no alternate path; its alternate path leads to another device.
     for case in ["one end", "none", "astray"] {
         let (mut a, mut b) = pair(&quick());
         let (to_a, to_b) = (other_way(&a), other_way(&b));

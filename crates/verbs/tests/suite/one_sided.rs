@@ -12,7 +12,8 @@ fn all() -> Access {
     ALL | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-/// Polls both sides until the op is done; gives its memory and what `look` made of its completion.
+/// Polls both sides until the op is done; returns its memory and the result of `look` on its
+/// completion.
 fn finish<T>(a: &mut Side, b: &mut Side, mut look: impl FnMut(&Completion) -> T) -> (Buffer, T) {
     let deadline = std::time::Instant::now() + crate::common::PATIENCE;
     let mut done = None;
@@ -224,7 +225,7 @@ fn a_handle_of_another_transport_is_refused() {
 fn dropping_a_qp_lets_go_of_the_memory_of_its_ops() {
     let (mut a, b) = pair(&Options::new(Transport::Rc));
     let local = a.peer_region(4096, ALL);
-    // The peer's key is wrong and nobody polls: whatever becomes of it, the memory is let go.
+    // The peer's key is wrong and nobody polls: whatever the outcome, the memory is freed.
     let at = Remote { addr: 64, rkey: 0xdead };
     let slice = local.slice(0, 64).unwrap();
     a.qp.rc().unwrap().read(slice, at, SendOptions::default()).unwrap();
@@ -234,7 +235,7 @@ fn dropping_a_qp_lets_go_of_the_memory_of_its_ops() {
     assert_eq!(a.pool.account().held, 0);
 }
 
-/// A slice is of its region, to the last byte and not one further.
+/// A slice ends at its region's last byte.
 #[test]
 fn a_slice_ends_where_its_region_ends() {
     let side = Side::new("soft0", &Options::new(Transport::Rc), 0);

@@ -14,11 +14,12 @@ use crate::common::{Options, Side, message, pair};
 enum Step {
     /// Post this many receives at b.
     Recv(usize),
-    /// Post this many messages of this length at a, signaled or as the QP does.
+    /// Post this many messages of this length at a, signaled explicitly or at the QP's own
+    /// interval.
     Send(usize, usize, bool),
     PollA,
     PollB,
-    /// Give up the oldest received packets.
+    /// Drop the oldest received packets.
     Forget(usize),
     /// Bring a to ERR.
     Fail,
@@ -38,14 +39,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Model {
     transport: Transport,
-    /// Sent and not yet received, by number.
+    /// Messages sent and not yet received, by number.
     under_way: VecDeque<(u32, usize)>,
     next: u32,
     received: Vec<Packet>,
 }
 
 impl Model {
-    /// A received packet is the oldest one under way; UC and UD may have lost some before it.
+    /// Checks that a received packet is the oldest one in flight; UC and UD may have lost some
+    /// before it.
     fn arrived(&mut self, packet: Packet) {
         loop {
             let (number, len) = self.under_way.pop_front().expect("it was sent");

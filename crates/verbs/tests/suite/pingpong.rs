@@ -1,4 +1,4 @@
-//! Messages there and back: every byte arrives, on each transport, at each size that has a path of
+//! Messages there and back: every byte arrives, on each transport, at each size with a code path of
 //! its own.
 
 use crate::common::{Options, message, pair};
@@ -105,7 +105,7 @@ fn packets_posted_alone_arrive_inline_or_not_and_come_back_when_there_is_no_room
         let addr = packet.addr();
         let refused = b.qp.post_recv_one(packet).unwrap_err();
         assert_eq!((refused.packet.unwrap().addr(), refused.stop), (addr, PostStop::Full));
-        // Inline, without bytes, longer than goes inline, and inline again.
+        // Inline, empty, too long for inline, and inline again.
         let messages: [&[u8]; 4] = [&[1; 64], &[], &[2; 65], &[3; 7]];
         for message in messages {
             let packet = a.packet(message);
@@ -155,7 +155,7 @@ fn options_reach_the_receiver() {
             assert_eq!((completion.opcode(), completion.tag()), (WcOpcode::Recv, 0xb));
             imms.push(completion.imm());
         });
-        // `wait_for` may have seen both in one poll.
+        // One call of `wait_for` may have polled both.
         if imms.len() == 2 {
             break;
         }

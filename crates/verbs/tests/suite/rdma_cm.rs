@@ -1,4 +1,4 @@
-//! What rdma_cm does that the software RNIC's connection manager has no counterpart of: on kernel
+//! Behaviour of rdma_cm without a counterpart in the software RNIC's connection manager: on kernel
 //! devices only.
 
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! A QP that is reset and connected again begins anew: nothing of before is received, and nothing
-//! of the new connection is lost.
+//! A QP that is reset and reconnected starts afresh: it receives nothing of the old connection, and
+//! loses nothing of the new one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,22 +10,22 @@ use verbline_verbs::{
     rdma::{PeerMr, Remote},
 };
 
-/// How often two QPs are connected again. The race itself is a model's to prove (`verbline-sync`,
-/// `tests/loom.rs`); this is the way there through everything that is above.
+/// The number of reconnections of two QPs. A model proves the race itself (`verbline-sync`,
+/// `tests/loom.rs`); this test exercises it through all layers above.
 const ROUNDS: u64 = 4_000;
 
-/// Where two threads meet: the first to come waits for the other.
+/// A barrier of two threads: the first to arrive waits for the other.
 #[derive(Default)]
 struct Meeting(AtomicU64);
 
 impl Meeting {
     fn wait(&self, times: u64) {
-        // AcqRel, and Acquire below: what each did before is seen by the other.
+        // AcqRel, paired with Acquire below: each thread sees what the other did before.
         self.0.fetch_add(1, Ordering::AcqRel);
         let deadline = Instant::now() + PATIENCE;
         let mut turns = 0;
         while self.0.load(Ordering::Acquire) < 2 * times {
-            // Both leave at once; but the other side may need this very CPU.
+            // Both leave at once, but the other side may need this very CPU.
             turns += 1;
             if turns > 2_000 {
                 std::thread::yield_now();
@@ -37,8 +37,8 @@ impl Meeting {
     }
 }
 
-/// A side whose sends complete into a queue of their own: what it polls for receives is then polled
-/// for nothing else.
+/// A side whose sends complete into a queue of their own: so the poll for receives polls for
+/// nothing else.
 struct Half {
     side: Side,
     sends: CompletionQueue,
@@ -60,7 +60,7 @@ impl Half {
         self.side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
     }
 
-    /// Leaves the connection for a new one, at a place of its own.
+    /// Leaves the connection for a new one. Returns the new PSN.
     fn begin_again(&mut self, options: &Options) -> u32 {
         self.side.qp.to_reset().unwrap();
         self.initialise(options);
@@ -72,8 +72,8 @@ impl Half {
         self.side.post_recvs(2);
     }
 
-    /// The first message of a connection, one-sided: the receiver's queue and its mailbox stay as
-    /// they are.
+    /// The first message of a connection, one-sided: the receiver's queue and its mailbox stay
+    /// unchanged.
     fn write_first(&mut self, transport: Transport, to: Remote) {
         let (packet, qp) = (self.side.packet(b"first"), &mut self.side.qp);
         match transport {
@@ -101,8 +101,8 @@ impl Half {
     }
 }
 
-/// How many of the messages to B never came, each of which races with the poll that finds what was
-/// left of an earlier connection.
+/// The number of messages to B that never came. Each races with the poll that finds leftovers of an
+/// earlier connection.
 fn lost(transport: Transport) -> u64 {
     let options = Options { signal_every_wr: 1, ..Options::new(transport) };
     let (mut a, mut b) = (Half::new("soft0", &options), Half::new("soft1", &options));
@@ -114,14 +114,14 @@ fn lost(transport: Transport) -> u64 {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
-                // Relaxed, and all four: they meet in between.
+                // Relaxed, all four: the threads meet in between.
                 a_psn.store(a.begin_again(&options), Ordering::Relaxed);
                 told.wait(round);
                 a.connect(&options, to_b, b_psn.load(Ordering::Relaxed));
                 begin.wait(2 * round - 1);
                 a.write_first(transport, b_memory);
-                // It says that B has polled all there is, so A's next goes by the mailbox, where
-                // something stale lies.
+                // It means that B has polled everything, so A's next message goes through the
+                // mailbox, where something stale lies.
                 assert_eq!(a.side.receive(1).len(), 1);
                 let mut raced = a.side.batch([b"raced".as_slice()]);
                 begin.wait(2 * round);
@@ -130,8 +130,8 @@ fn lost(transport: Transport) -> u64 {
                 posted.store(round, Ordering::Release);
                 a.wait_for_sends();
                 end.wait(2 * round - 1);
-                // If it came it was answered: then this one goes by the mailbox too, and is left
-                // there for the next round.
+                // If it came it was answered: then this one goes through the mailbox too, and is
+                // left there for the next round.
                 if a.side.poll(hand_back) == 1 {
                     a.send(b"stale");
                 }
@@ -148,8 +148,8 @@ fn lost(transport: Transport) -> u64 {
             begin.wait(2 * round);
             wait_a_little(round / 16 % 16);
             let came = loop {
-                // Acquire pairs with A's Release: what was posted by then is found by the poll that
-                // follows.
+                // Acquire pairs with A's Release: the poll that follows finds everything posted
+                // before it.
                 let is_posted = posted.load(Ordering::Acquire) == round;
                 if b.side.poll(hand_back) == 1 {
                     break true;
@@ -168,7 +168,7 @@ fn lost(transport: Transport) -> u64 {
     lost
 }
 
-/// So that each instruction of one side meets each of the other.
+/// Waits, so that each instruction of one side meets each of the other.
 fn wait_a_little(turns: u64) {
     (0..turns).for_each(|_| std::hint::spin_loop());
 }

@@ -1,5 +1,5 @@
-//! Lists of which a device takes a part: after every prefix of every kind of list, what was taken
-//! is with the queue pair and ends once, and the rest is with the caller, to be posted again.
+//! Lists that a device takes in part. After every prefix of every kind of list, the taken part is
+//! with the queue pair and ends once, and the rest is with the caller, to be posted again.
 
 use crate::common::{pool, region};
 use verbline_mem::{Batch, Packet, PeerRegion, PoolCache};
@@ -16,7 +16,7 @@ use verbline_verbs::{
 
 const PEER: Remote = Remote { addr: 4096, rkey: 7 };
 const INLINE_BYTES: u32 = 16;
-/// Whether there are 3 or 20 of them, which is more than goes inline.
+/// Empty, 3 bytes, and 20, which is too long for inline.
 const LENS: [usize; 3] = [0, 3, 20];
 
 /// A listed work request.
@@ -30,11 +30,11 @@ enum Kind {
     Packet,
     List,
     Atomic,
-    /// What names no memory of this side, a window, and a signature key.
+    /// A work request without local memory, one with a window, and one with a signature key.
     Invalidate,
     Bind,
     Sign,
-    /// What waits for the key's blocks.
+    /// A response that waits for the key's blocks.
     Respond,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         self.packets() > 0 && self != Kind::Short
     }
 
-    /// How many packets it has.
+    /// The number of its packets.
     fn packets(self) -> usize {
         match self {
             Kind::List => 2,
@@ -155,8 +155,8 @@ impl Rig {
         })
     }
 
-    /// Posts the list to a device that takes this many, then the rest to one that takes all; and
-    /// ends all of them. Where the device takes less it says `errno`.
+    /// Posts the list to a device that takes this many work requests and refuses the next with
+    /// `errno`, then the rest to one that takes all; and ends all of them.
     fn run(&mut self, kinds: &[Kind], takes: usize, errno: i32) {
         let mut works = WorkList::with_capacity(kinds.len());
         kinds.iter().for_each(|kind| works.push(self.work(*kind)).unwrap());
@@ -164,7 +164,7 @@ impl Rig {
         let outcome = self.qp.rc().unwrap().post_works(&mut works);
         let what = format!("{kinds:?}, of which the device takes {takes}");
         let stop = outcome.stop;
-        // A key whose response is under way can't be configured: that stops the list as well.
+        // A key with an outstanding response cannot be configured: that stops the list as well.
         let allowed =
             kinds.iter().enumerate().position(|(at, kind)| *kind == Kind::Sign && kinds[..at].contains(&Kind::Respond));
         let expected = takes.min(allowed.unwrap_or(kinds.len()));
@@ -178,13 +178,13 @@ impl Rig {
             other => panic!("{what}: {other:?}"),
         }
         assert_eq!(self.qp.sends_outstanding(), expected, "{what}");
-        // Those with the queue pair, and those that wait.
+        // Packets of work requests with the queue pair, and of waiting ones.
         let held = kinds[..expected].iter().filter(|kind| kind.keeps_memory()).chain(&kinds[expected..]);
         let held: usize = held.map(|kind| kind.packets()).sum();
         assert_eq!(self.pool.account().held as usize, held, "{what}");
         self.script.queues().take_all();
         self.end(&kinds[..expected], &what);
-        // Once those have ended the rest goes: what was refused has left nothing behind.
+        // Once these have ended the rest is taken: the refused ones have left nothing behind.
         let rest = self.qp.rc().unwrap().post_works(&mut works);
         let further = kinds[expected..]
             .iter()
@@ -197,13 +197,13 @@ impl Rig {
         assert_eq!((self.pool.account().held, self.qp.sends_outstanding()), (0, 0), "{what}");
     }
 
-    /// The device is done with them: each ends once, in order, with its memory.
+    /// Ends the taken work requests: each ends once, in order, with its memory.
     fn end(&mut self, kinds: &[Kind], what: &str) {
         let (mut ended, mut count) = (Vec::new(), 0);
         self.hear(&mut ended, &mut count);
         let left = self.qp.sends_outstanding();
         if left > 0 {
-            // The last that was taken was not the last of its list, and so not signaled.
+            // The last taken one was not the last of its list, and so not signaled.
             let marker = self.packet(INLINE_BYTES as usize);
             self.qp.rc().unwrap().send(marker, SendOptions::default()).unwrap();
             self.hear(&mut ended, &mut count);
@@ -228,7 +228,7 @@ impl Rig {
     }
 }
 
-/// All lists of this many of these.
+/// All lists of this length.
 fn lists(len: usize) -> impl Iterator<Item = Vec<Kind>> {
     (0..KINDS.len().pow(len as u32)).map(move |mut number| {
         let mut next = || {
@@ -256,7 +256,7 @@ fn what_a_device_took_of_a_list_is_the_queue_pairs_and_the_rest_the_callers() {
     assert_eq!(runs, 3 * (10 * 2 + 100 * 3 + 1000 * 4));
 }
 
-/// A batch of packets to be sent, of which some go inline: empty, short and long ones.
+/// A batch of packets to send, some of them inline: empty, short and long ones.
 #[test]
 fn what_a_device_took_of_a_batch_is_back_or_kept_and_the_rest_still_there() {
     let mut rig = Rig::new(1);

@@ -1,4 +1,4 @@
-//! Re-registration in place, and memory that is paged on demand.
+//! Re-registration in place, and memory paged on demand.
 
 use crate::common::{Options, PATIENCE, Side, hand_back, only_soft, pair, provider, region};
 use verbline_mem::PeerRegion;
@@ -66,7 +66,7 @@ fn other_memory_takes_the_place_of_the_old_which_comes_back() {
     assert_eq!((old.len_bytes(), mr.len_bytes()), (4096, 8192));
     assert_eq!(write(&mut a, &mut b, mr.remote(0), b"new"), Status::SUCCESS);
     assert_eq!((bytes(&old, 3), bytes(&mr, 3)), (b"old".to_vec(), b"new".to_vec()));
-    // Nobody reaches the old memory by the address that it had.
+    // Nobody reaches the old memory by its old address.
     assert_eq!(write(&mut a, &mut b, stale, b"lost"), Status::REM_ACCESS_ERR);
     assert_eq!(bytes(&old, 3), b"old");
     assert!(mr.slice(8000, 192).is_some(), "all of the new memory is there");
@@ -94,7 +94,7 @@ fn a_registration_moves_to_another_pd_of_its_device() {
     );
     let other = b.context.alloc_pd().unwrap();
     mr.set_pd(&other).unwrap();
-    // Back again before anybody noticed, and once more for good. The registration keeps its PD.
+    // Back again before anybody used it, and once more for good. The registration keeps its PD.
     mr.set_pd(&b.pd).unwrap();
     assert_eq!(write(&mut a, &mut b, mr.remote(0), b"here"), Status::SUCCESS);
     mr.set_pd(&other).unwrap();
@@ -103,7 +103,7 @@ fn a_registration_moves_to_another_pd_of_its_device() {
     assert_eq!(bytes(&mr, 4), b"here");
 }
 
-/// The other side of the tests above.
+/// The counterpart of the tests above.
 #[test]
 fn a_device_that_cannot_reregister_says_so_and_keeps_what_there_is() {
     if provider() == Provider::Soft {
@@ -139,7 +139,7 @@ fn memory_is_paged_on_demand_where_the_device_offers_it() {
     }
     assert!(offered.of(Transport::Rc).contains(OnDemandOps::WRITE));
     let mr: PeerMr = registered.unwrap();
-    // Into a page that nobody has touched.
+    // Into a page that was never touched.
     assert_eq!(write(&mut a, &mut b, mr.remote(999_424), b"fresh page"), Status::SUCCESS);
     let mut found = [0; 10];
     mr.read_into(999_424, &mut found).unwrap();

@@ -1,5 +1,4 @@
-//! Scatter/gather lists: what is sent and written from several places, what a READ brings to
-//! several, and what is refused.
+//! Scatter/gather lists: sends and WRITEs from several places, READs into several, and refusals.
 
 mod listed;
 mod oracle;
@@ -21,8 +20,8 @@ fn all() -> Access {
     ALL | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-/// Two sides whose sends take lists of this many parts, and whose receives are lists of this many
-/// if it is above 1.
+/// Two sides whose sends take lists of `max_send_sge` parts, and whose receives are lists of
+/// `max_recv_sge` if that is above 1.
 fn pair_of(transport: Transport, max_send_sge: u32, max_recv_sge: u32) -> (Side, Side) {
     let options = Options { inline_bytes: 256, ..Options::new(transport) };
     let side = |device, tag| {
@@ -50,7 +49,7 @@ fn three_parts(side: &Side, region: &PeerMr) -> (SgList, Vec<u8>) {
     (parts, [header, block, trailer].concat())
 }
 
-/// Polls both sides until a's work request is done; gives its memory and its status.
+/// Polls both sides until a's work request is done; returns its memory and its status.
 fn finish(a: &mut Side, b: &mut Side) -> (Buffer, Status) {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut done = None;
@@ -78,7 +77,7 @@ fn a_send_gathers_a_header_a_block_and_a_trailer_on_every_transport() {
             assert_eq!(b.post_recvs(1), 1);
             let (mut parts, mut expected) = three_parts(&a, &region);
             if inline {
-                // What goes inline is short.
+                // Inline parts must be short.
                 let header = parts.drain().next().unwrap();
                 parts = list([header, a.packet(&message(9, 60)).into()]);
                 expected = [message(1, 42), message(9, 60)].concat();
@@ -115,7 +114,7 @@ fn a_write_gathers_and_a_read_scatters() {
     assert_eq!(bytes(&far, 64, expected.len()), expected);
     assert_eq!(bytes(&far, 64 + expected.len(), 8), [0; 8]);
 
-    // Two packets of other lengths, and two slices that stand in another order than in memory.
+    // Two packets of different lengths, and two slices in another order than in memory.
     let parts = list([
         a.packet(&[0; 10]).into(),
         near.slice(4000, 500).unwrap().into(),
@@ -218,7 +217,7 @@ fn a_list_that_cannot_be_posted_comes_back_with_the_reason() {
     );
     assert_eq!((parts.len(), a.qp.sends_outstanding(), a.qp.max_send_sge()), (3, 0, 2));
 
-    // Each part is looked at: the second is another PD's.
+    // Each part is checked: the second is of another PD.
     parts.clear();
     parts.push(a.packet(b"ours")).unwrap();
     parts.push(far.slice(0, 8).unwrap()).unwrap();
@@ -226,7 +225,7 @@ fn a_list_that_cannot_be_posted_comes_back_with_the_reason() {
     let (packet_pd, qp_pd) = (b.pd.id(), a.pd.id());
     assert_eq!(stop, PostStop::NotRegistered { packet_pd, qp_pd });
 
-    // The sum counts where something goes inline, and in a datagram.
+    // The total length counts for inline data and datagrams.
     let most = a.qp.max_inline_bytes();
     let long = list([a.packet(&[1; 200]).into(), a.packet(&[2; 200]).into()]);
     let (stop, _) = reason(a.qp.rc().unwrap().write_inline(long, far.remote(0), options));

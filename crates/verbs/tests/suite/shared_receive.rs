@@ -95,8 +95,8 @@ fn packets_stay_until_the_last_qp_is_gone_and_then_come_back() {
     drop(clients);
 }
 
-/// A QP takes receives, and is dropped, or reset, before anybody polls: the next polls bring them
-/// back, so that the stock never runs dry.
+/// A QP takes receives and is then dropped or reset, before anybody polls. The next polls bring the
+/// receives back, so that the stock never runs dry.
 #[test]
 fn what_a_dropped_qp_had_taken_comes_back_by_the_next_poll() {
     let options = Options::new(Transport::Rc);
@@ -196,7 +196,7 @@ fn messages_of_all_qps_are_scattered_over_the_lists_of_one_stock() {
                 client.poll(hand_back);
             }
         }
-        // Each block was filled by one message or the other.
+        // One message or the other filled each block.
         let filled = |place: usize| {
             let mut block = [0; 100];
             blocks.read_into(100 * place, &mut block).unwrap();
@@ -208,7 +208,7 @@ fn messages_of_all_qps_are_scattered_over_the_lists_of_one_stock() {
         got.sort_unstable();
         assert_eq!(got, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
         assert_eq!((srq.recvs_outstanding(), srq.recv_room(), srq.stale()), (2, 6, 12));
-        // What is posted stays with the device until the last QP is gone.
+        // Posted receives stay with the device until the last QP is gone.
         drop(srq);
         server.cache.flush();
         assert_eq!(server.pool.account().held, 4);

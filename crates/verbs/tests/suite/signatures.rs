@@ -1,5 +1,5 @@
-//! Signature keys by the safe API: what they make of blocks, what they keep, and the stop behind a
-//! block that is wrong.
+//! Signature keys by the safe API: their effect on blocks, the objects that they keep, and the stop
+//! behind a bad block.
 
 use crate::common::{Options, Side, bring_up, init_spec, only_soft, open, pool, provider, spec};
 use verbline_mem::Batch;
@@ -56,7 +56,7 @@ fn configure(side: &mut Side, key: &mut SignatureKey, config: KeyConfig) -> OpDo
     done(side).1
 }
 
-/// The next op's end, and what it gave back.
+/// The status of the next op, and its returned memory.
 fn done(side: &mut Side) -> (Status, OpDone) {
     side.wait_for(WrKind::Op, |qp, freed, completion| (completion.status(), qp.op_done(completion, freed).unwrap()))
 }
@@ -87,7 +87,7 @@ fn a_write_through_a_key_gets_protection_information_and_a_read_loses_it() {
     a.qp.rc().unwrap().read(key.range(0, 1024), theirs.remote(0), SendOptions::default()).unwrap();
     assert_eq!(done(&mut a).0, Status::SUCCESS);
     assert_eq!((read(&ours, 0, 1024), key.check().unwrap()), (vec![0x5a; 1024], None));
-    // A block that is wrong on the wire is told once; then the key must be configured again.
+    // A block that is bad on the wire is reported once; then the key must be configured again.
     theirs.write_from(520 + 515, &[0xce]).unwrap();
     a.qp.rc().unwrap().read(key.range(0, 1024), theirs.remote(0), SendOptions::default()).unwrap();
     assert_eq!(done(&mut a).0, Status::SUCCESS);
@@ -106,7 +106,7 @@ fn a_peer_reaches_an_interleaved_key_by_its_rkey() {
     let (mut a, mut b) = pair(QpSignature::Keys);
     let (ours, theirs) = (a.peer_region(8192, all()), b.peer_region(8192, all()));
     let mut key = b.pd.create_signature_key(&KeySpec::default()).unwrap();
-    // Data here, and what protects it there.
+    // Data here, and its protection information there.
     let strips = [(0, 512), (4096, 4)].map(|(at, len)| Strip { first: theirs.slice(at, len).unwrap(), skip_bytes: 0 });
     let crc = Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones });
     let config = KeyConfig::new().access(all()).layout(KeyLayout::interleaved(2, strips));
@@ -141,7 +141,7 @@ fn a_key_keeps_its_regions_until_others_have_taken_their_place() {
     drop(done(&mut a));
     let mut second = second;
     second.set_access(Access::LOCAL_WRITE).unwrap();
-    // What a reset QP left undone is kept until the key goes.
+    // The memory of a work request dropped by a QP's reset is kept until the key is gone.
     let config = KeyConfig::new().layout(list(&second, 0, 64));
     a.qp.rc().unwrap().configure_key(&mut key, config, SendOptions::default()).unwrap();
     a.qp.to_reset().unwrap();
@@ -174,7 +174,7 @@ fn what_cannot_be_is_refused_in_words() {
     let error = signature.copying(Mask::GUARD).unwrap_err();
     assert!(error.to_string().starts_with("a copy mask needs blocks of the same size and kind"), "{error}");
     assert!(BlockSignature::on_both(DIF, DIF).checking(Mask::NONE).copying(Mask::GUARD.and(Mask::REF_TAG)).is_ok());
-    // A QP that wasn't made for it.
+    // A QP created without signatures.
     let mut plain = side("soft0", QpSignature::None, 3);
     let to = plain.qp.endpoint();
     bring_up(&mut plain, &to, &Options::new(Transport::Rc));
@@ -205,7 +205,7 @@ fn a_bad_block_stops_the_queue_before_the_response() {
     a.qp.rc().unwrap().send(good, fenced).unwrap();
     let number = a.qp.last_posted().expect("it was just posted");
     assert_eq!(events.try_next().unwrap().map(|event| event.kind), Some(AsyncEventKind::SqDrained));
-    // Until it gives nothing once.
+    // Until a poll finds nothing.
     assert_eq!(done(&mut a).0, Status::SUCCESS);
     assert_eq!(a.poll(|_, _, completion| panic!("{completion:?}")), 0);
     assert!(key.check().unwrap().is_some_and(|fault| fault.part == Part::Guard));
@@ -229,7 +229,7 @@ fn a_bad_block_stops_the_queue_before_the_response() {
     assert!(error.contains("EINVAL") && error.contains("wait for the event SqDrained"), "{error}");
 }
 
-/// A transaction's answers, posted the usual way: by a batch, alone, and by a handle.
+/// A transaction's answers, posted in the usual ways: by a batch, alone, and by a handle.
 #[test]
 fn all_of_a_transaction_are_cancelled_however_they_were_posted() {
     only_soft!("of kernel devices only mlx5 cards have signature offload");
@@ -259,7 +259,8 @@ fn all_of_a_transaction_are_cancelled_however_they_were_posted() {
     assert_eq!(ended, transaction[0], "the cancelled one that was signaled");
 }
 
-/// What was cancelled completes like what was carried out, and says nothing of the key.
+/// A cancelled configuration completes like one that was carried out, but changes nothing of the
+/// key.
 #[test]
 fn a_configuration_that_was_cancelled_leaves_the_key_as_it_was() {
     only_soft!("of kernel devices only mlx5 cards have signature offload");
@@ -299,7 +300,7 @@ fn devices_without_say_so() {
     }
     let lacking = context.check_signature_offload().unwrap_err();
     assert_eq!(lacking.capability, Capability::SignatureOffload);
-    // Where the library is, it is asked; else no card could be there.
+    // If the library is there, it is asked; without it there can be no card.
     let says = &lacking.says;
     let known =
         says == "it is not an mlx5 device (mlx5dv_is_supported)" || says.starts_with("no libmlx5 can be opened");

@@ -1,4 +1,4 @@
-//! The way through the states: what is allowed happens, what is not is refused by name.
+//! Transitions between states: allowed ones happen, others are refused by name.
 
 use crate::common::{Options, Side, open, pair};
 use verbline_verbs::{
@@ -114,7 +114,7 @@ fn an_empty_mask_modifies_nothing_in_every_state() {
     let unchanged = |qp: &mut verbline_verbs::QueuePair, state| {
         let before = qp.query(everything).unwrap();
         assert_eq!(before.state, state);
-        // The state is not in the mask, so that nobody looks at it.
+        // The mask lacks the state, so it is ignored.
         qp.modify(&QpAttr::to_state(QpState::Err), AttrMask::NONE).unwrap();
         assert_eq!(qp.query(everything).unwrap(), before);
         assert_eq!(qp.state(), state);
@@ -139,15 +139,15 @@ fn the_state_that_the_caller_assumes_takes_the_place_of_the_known_one() {
     let (mut a, _b) = pair(&Options::new(Transport::Rc));
     let stop = QpAttr::to_state(QpState::Sqd);
     a.qp.modify(&stop, AttrMask::STATE).unwrap();
-    // In SQD; the way is judged from RTS, which takes a timer and no path.
+    // The QP is in SQD; the transition is judged from RTS, which takes a timer and no path.
     let assumes = QpAttr { cur_state: QpState::Rts, min_rnr_timer: 9, ..QpAttr::to_state(QpState::Rts) };
     let error = a.qp.modify(&assumes, AttrMask::STATE | AttrMask::CUR_STATE | AttrMask::TIMEOUT).unwrap_err();
     assert!(error.to_string().contains("RTS -> RTS: not allowed here IBV_QP_TIMEOUT"), "{error}");
     a.qp.modify(&assumes, AttrMask::STATE | AttrMask::CUR_STATE | AttrMask::MIN_RNR_TIMER).unwrap();
     let now = a.qp.query(AttrMask(u32::MAX >> 11)).unwrap();
     assert_eq!((now.state, now.min_rnr_timer), (QpState::Rts, 9));
-    // There is no way from where the QP is: assuming another place makes none. (rdma_rxe goes by
-    // what is assumed alone.)
+    // There is no transition from the QP's real state: assuming another creates none. (rdma_rxe
+    // goes by the assumed state alone.)
     if crate::common::provider() != verbline_verbs::Provider::Soft {
         return;
     }

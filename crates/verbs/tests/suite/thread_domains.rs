@@ -1,10 +1,10 @@
-//! Thread domains: QPs in one use what is registered on their PD, and where the device has none
-//! they are made without.
+//! Thread domains: QPs in one use registrations of their PD, and on devices without them QPs are
+//! created without.
 
 use crate::common::{Options, Side, connect, init_spec, provider};
 use verbline_verbs::{InitSpec, Provider, QpSpec, Transport};
 
-/// The side with its QP made anew, in a thread domain where the device has them: the software RNIC
+/// The side with its QP created again, in a thread domain if the device has them: the software RNIC
 /// does, rdma_rxe does not.
 fn in_a_domain(mut side: Side, options: &Options) -> Side {
     let spec = QpSpec { thread_domain: true, ..crate::common::spec(options, &side.cq, 7) };
@@ -23,7 +23,7 @@ fn queue_pairs_in_a_domain_use_the_pools_of_their_pd() {
         let mut b = in_a_domain(Side::new("soft1", &options, 0xb), &options);
         connect(&mut a, &mut b, &options);
         assert_eq!(b.post_recvs(2), 2);
-        // One inline, one from the pool that is registered on the PD.
+        // One inline, one from the pool registered on the PD.
         a.send(b"short");
         a.send(&[0x5a; 1000]);
         let lengths: Vec<usize> = b.receive(2).iter().map(|packet| packet.len()).collect();

@@ -1,4 +1,4 @@
-//! Memory windows: what a peer may reach, given and taken back.
+//! Memory windows: a peer's access, granted and revoked.
 
 use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, only_soft, pair, provider};
 use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
@@ -17,7 +17,7 @@ fn finish(side: &mut Side, other: &mut Side) -> Status {
     finish_all(side, other, 1)[0]
 }
 
-/// The same for several; their ends in their order.
+/// Like [`finish`], for several ops; their statuses in order.
 fn finish_all(side: &mut Side, other: &mut Side, count: usize) -> Vec<Status> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut ends = Vec::new();
@@ -100,7 +100,7 @@ fn a_type_2_key_is_taken_by_local_or_remote_invalidation() {
             let packet = a.packet(b"done with it");
             a.qp.rc().unwrap().send_with_invalidate(packet, remote.rkey, SendOptions::default()).unwrap();
             b.wait_for(WrKind::Recv, |qp, _, completion| {
-                // rdma_rxe of Linux 6.1 invalidates the key and does not say which.
+                // rdma_rxe of Linux 6.1 invalidates the key without naming it.
                 let told = (provider() == Provider::Soft).then_some(remote.rkey);
                 assert_eq!((completion.invalidated_rkey(), completion.imm()), (told, None));
                 assert_eq!(qp.recv_done(completion).unwrap().data(), b"done with it");
@@ -110,7 +110,7 @@ fn a_type_2_key_is_taken_by_local_or_remote_invalidation() {
             b.qp.rc().unwrap().local_invalidate(remote.rkey, SendOptions::default()).unwrap();
             assert_eq!(finish(&mut b, &mut a), Status::SUCCESS);
         }
-        // Bound again it has another key, and works; the old one does not.
+        // Bound again the window has another key, which works; the old one does not.
         assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
         assert_ne!(window_key(&window), remote.rkey);
         let again = window.remote().unwrap();
@@ -153,7 +153,7 @@ fn a_window_whose_bind_failed_is_as_it_was() {
             assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
         }
         let before = window.remote();
-        // One that fails, and one behind it that is flushed. Both change the handle's key, and
+        // One bind that fails, and one behind it that is flushed. Both change the handle's key, and
         // neither the window's.
         for slice in [&closed, &mr].map(|mr| mr.slice(64, 64).unwrap()) {
             let access = Access::REMOTE_WRITE;
@@ -195,7 +195,7 @@ fn a_window_of_another_pd_is_refused() {
     assert_eq!(window.remote(), None);
 }
 
-/// What was cancelled completes like what was carried out, and says nothing of the window.
+/// A cancelled bind completes like one that was carried out, but changes nothing of the window.
 #[test]
 fn a_bind_that_was_cancelled_leaves_the_window_as_it_was() {
     only_soft!("of kernel devices only mlx5 cards can cancel");
@@ -231,8 +231,8 @@ fn are_there(addr: u64, bytes: &[u8]) -> bool {
     std::os::unix::fs::FileExt::read_exact_at(&memory, &mut seen, addr).is_ok() && seen == bytes
 }
 
-/// A bind waits behind a send when its QP is reset: it is not carried out, and no completion says
-/// so. The window is on its first memory still, which stays registered until the window goes, or is
+/// A bind waits behind a send when its QP is reset: it is not carried out, and has no completion.
+/// The window is still on its first memory, which stays registered until the window is gone, or
 /// known to be elsewhere.
 #[test]
 fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
@@ -262,8 +262,8 @@ fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
         assert_eq!(write(&mut a, &mut b, old, b"as before"), Status::SUCCESS);
         assert!(are_there(addr, b"as before"), "a window is on it");
         if rebinds {
-            // Refused with the key that the bind would have given; with the one before it, which is
-            // in force, it is not.
+            // The key that the bind would have given is refused; the one before it, which is in
+            // force, is not.
             assert_eq!(bind(&mut b, &mut a, &mut window, &second, 0, 64), Status::MW_BIND_ERR);
             for side in [&mut a, &mut b] {
                 side.qp.to_reset().unwrap();

@@ -14,7 +14,7 @@ use verbline_verbs::{Access, PostStop, QpError, Transport};
 
 const REGION_BYTES: u64 = 4096;
 
-/// Eight bytes at an offset, used in every way.
+/// Operations on eight bytes at an offset, one of each kind.
 fn operations(region: KeptRegion, offset: u64, there: Remote) -> [Operation; 5] {
     let part = || Part { region, span: Span::new(offset, 8).unwrap() };
     let atomic = |atomic| Operation::Atomic { atomic, into: Word::Part(part()), on: OnRc };
@@ -27,7 +27,7 @@ fn operations(region: KeptRegion, offset: u64, there: Remote) -> [Operation; 5] 
     ]
 }
 
-/// What a device would do with a byte behind the region is no affair of its.
+/// It does not matter what a device would do with a byte behind the region.
 #[test]
 fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
     let (mut a, b) = pair(&Options::new(Transport::Rc));
@@ -35,14 +35,14 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
     let (near, far) = (a.peer_region(REGION_BYTES as usize, access), b.peer_region(REGION_BYTES as usize, access));
     a.qp.keep_memory(&KeepSpec { regions: vec![None, Some(near)], ..KeepSpec::default() }).unwrap();
     let (region, there) = (KeptRegion(1), far.remote(0));
-    // A number that names nothing, and one that is not given.
+    // A number without a region, and one beyond the last.
     for region in [KeptRegion(0), KeptRegion(2)] {
         let mut works = WorkList::with_capacity(1);
         works.push(Work::plain(Operation::write(Part { region, span: Span::from(0..8) }.into(), there))).unwrap();
         let outcome = a.qp.rc().unwrap().post_works(&mut works);
         assert!(outcome.posted == 0 && matches!(outcome.stop, Some(PostStop::NotKept(_))), "{outcome:?}");
     }
-    // Of the eight bytes one, all, and infinitely many are behind the end.
+    // One, all, and far more than the eight bytes are behind the end.
     for offset in [REGION_BYTES - 7, REGION_BYTES, u64::from(u32::MAX) - 3, Span::MAX] {
         for operation in operations(region, offset, there) {
             let what = format!("{operation:?}");
@@ -53,7 +53,7 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
             assert_eq!(works.len(), 1, "it is at the front");
         }
     }
-    // The last eight that there are.
+    // The last eight bytes.
     let mut works = WorkList::with_capacity(4);
     for operation in operations(region, REGION_BYTES - 8, there).into_iter().skip(1) {
         works.push(Work::plain(operation)).unwrap();
@@ -62,7 +62,7 @@ fn a_part_ends_where_its_region_ends_whatever_is_done_with_it() {
     assert_eq!((outcome.posted, outcome.stop), (4, None));
 }
 
-/// A message is no longer than the port carries, however long the region; a window is.
+/// A message cannot exceed the port's limit, however long the region; a window can.
 #[test]
 fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     only_soft!("of kernel devices, not all have on-demand paging and windows of type 2");
@@ -93,7 +93,7 @@ fn a_part_of_more_than_4_gib_is_no_message_and_can_be_opened_by_a_window() {
     assert!(a.qp.window_remote(window).is_some());
 }
 
-/// For those who learn which transport it is while they run.
+/// For callers that learn the transport only at run time.
 #[test]
 fn a_queue_pair_of_uc_posts_what_it_carries_and_stops_at_the_rest() {
     let (mut a, b) = pair(&Options::new(Transport::Uc));
@@ -119,10 +119,11 @@ fn a_queue_pair_of_uc_posts_what_it_carries_and_stops_at_the_rest() {
     assert!(matches!(stop, Some(PostStop::NotOn(Transport::Ud, _))), "{stop:?}");
 }
 
-/// A caller that panics takes no operation twice: neither those that it was told of, nor the rest.
+/// If the caller's function panics, no operation is reported twice: neither those already reported,
+/// nor the rest.
 #[test]
 fn operations_that_a_caller_was_told_of_are_done_also_when_it_panics() {
-    // Those without packets are told of together, but for the completion's own.
+    // Operations without packets are reported together, except the completion's own.
     for (packets, expected) in [(0, vec![2]), (3, vec![1, 1, 1])] {
         let (mut a, b) = pair(&Options::new(Transport::Rc));
         let far = b.peer_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE);

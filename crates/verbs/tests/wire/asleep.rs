@@ -1,4 +1,4 @@
-//! Programs that sleep until their completion queue wakes them, and poll nothing meanwhile.
+//! Programs that sleep until their completion queue wakes them, without polling meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::common::{self, PATIENCE, Side};
 use crate::other::Other;
 use crate::{connect, own, side};
 
-/// Whether there is an event within `seconds`.
+/// Whether an event comes within `seconds`.
 fn wakes_within(channel: &CompletionChannel, seconds: i64) -> bool {
     let mut fds = [PollFd::new(channel, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(1)
@@ -41,9 +41,8 @@ fn who_sleeps_is_woken_by_what_comes_from_elsewhere() {
     other.ends_well();
 }
 
-/// Regression: a send that was posted when the completion queue was armed already was due at a time
-/// that the wire's thread did not know of, and if nothing came, the thread slept on: the send was
-/// neither repeated nor failed.
+/// Regression: a send posted after the completion queue was armed was due at a time unknown to the
+/// wire's thread. If nothing came, the thread slept on: the send was neither repeated nor failed.
 #[test]
 fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_retries() {
     let (other, mut side, connection, mut channel, armed) = armed("wait");
@@ -51,10 +50,10 @@ fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_ret
     std::thread::sleep(Duration::from_millis(300));
     other.stops();
     let began = Instant::now();
-    // Neither is signaled. The second may be one that did not ask for an acknowledgement itself.
+    // Neither is signaled. The second may be one that requests no acknowledgement itself.
     side.send(b"one");
     side.send(b"two");
-    // Seven retries of a quarter of a second; the peer would be missed after ten seconds anyway.
+    // Seven retries of a quarter of a second; the peer would be given up after ten seconds anyway.
     assert!(wakes_within(&channel, 8), "nobody is woken");
     assert!(began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
     channel.take_events(armed).unwrap();
@@ -72,7 +71,7 @@ fn what_is_posted_behind_arming_to_a_silent_peer_wakes_who_sleeps_within_the_ret
     drop(connection);
 }
 
-/// Hundredths of a second that the wire's thread has had a CPU for.
+/// CPU time of the wire's thread, in hundredths of a second.
 fn thread_ticks() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let own = |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap() == "vl-wire-soft0\n";
@@ -88,8 +87,8 @@ fn thread_ticks() -> u64 {
         .sum()
 }
 
-/// Regression: who polled a message whose acknowledgement was kept back, and no more, had the
-/// wire's thread take one turn after the other until the next poll.
+/// Regression: if a program polled a message whose acknowledgement was delayed, and did no more,
+/// the wire's thread took turn after turn until the next poll.
 #[test]
 fn who_computes_on_what_it_was_given_leaves_the_thread_asleep() {
     let mut other = Other::start("echo");
@@ -97,7 +96,7 @@ fn who_computes_on_what_it_was_given_leaves_the_thread_asleep() {
     let mut connection = connect(&mut side, other.listens(), 16);
     connection.wait_established(PATIENCE).unwrap();
     let before = thread_ticks();
-    // One answer of four is signaled, so that its acknowledgement is waited for.
+    // One answer in four is signaled, so that its acknowledgement is awaited.
     for number in 0..8_u8 {
         side.send(&[number]);
         assert_eq!(side.receive(1)[0].data(), [number]);

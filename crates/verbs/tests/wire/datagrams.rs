@@ -1,4 +1,4 @@
-//! Datagrams to another process, and to a group that both are in.
+//! Datagrams to another process, and to a group with members in both.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,12 +13,12 @@ fn group(of: u32, last: u8) -> Gid {
     Ipv4Addr::new(239, 0x40 | (of >> 8) as u8 & 0x3f, of as u8, last).into()
 }
 
-/// A datagram queue pair of the device, which reaches other processes.
+/// A datagram queue pair on the device that reaches other processes.
 pub(crate) fn datagram_side(address: IpAddr) -> Side {
     ready(side_of(Transport::Ud, address, false))
 }
 
-/// The same, with its queue pair in RTS.
+/// The side with its queue pair in RTS.
 pub(crate) fn ready(mut side: Side) -> Side {
     side.qp.to_init(&InitSpec { gid_index: ADDRESS_GID, ..InitSpec::default() }).unwrap();
     side.qp.to_rtr(&RtrSpec::datagram()).unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn ready(mut side: Side) -> Side {
     side
 }
 
-/// Sends two datagrams back to their sender: one that came to it, and one to its group.
+/// Sends two datagrams back to their sender: one addressed to it, and one to its group.
 pub(crate) fn answer_datagrams(own: IpAddr, parent: u32, last: u8) {
     let mut side = datagram_side(own);
     side.qp.attach_mcast(group(parent, last), 0).unwrap();

@@ -1,5 +1,5 @@
-//! What goes wrong for less than the retries costs time and nothing else: a peer that stands still,
-//! and whose socket has no room for what comes meanwhile.
+//! Faults shorter than the retries cost time and nothing else: a peer that pauses, and whose socket
+//! has no space for packets meanwhile.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
@@ -12,13 +12,13 @@ use crate::common::{self, PATIENCE, message};
 use crate::other::Other;
 use crate::{REGION_BYTES, finish, own, side, terms};
 
-/// A second a retry, of which there are seven: none is over before the peer goes on.
+/// A second per retry, seven retries: they are not over before the peer goes on.
 const TIMEOUT: u8 = 18;
 /// More than any receive buffer holds.
 const FLOOD: usize = 20_000;
 const WRITTEN_BYTES: u32 = 64 << 10;
 
-/// Fills the peer's receive buffer by datagrams that are no packets.
+/// Fills the peer's receive buffer with datagrams that are not packets.
 fn flood(to: SocketAddr) {
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     for _ in 0..FLOOD {

@@ -1,4 +1,4 @@
-//! Messages, and what is written and read, there and back.
+//! Messages, WRITEs and READs, there and back.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::common::{PATIENCE, message};
 use crate::other::Other;
 use crate::{REGION_BYTES, connect, finish, own, side, side_of, terms, unreliable_terms};
 
-/// What is written and read back: many packets.
+/// Bytes written and read back: many packets.
 const HALF_BYTES: u32 = 1 << 19;
 
 #[test]
@@ -21,7 +21,7 @@ fn two_processes_talk_by_address() {
     let mut connection = connect(&mut side, other.listens(), 16);
     assert!(connection.private_data().starts_with(b"welcome"));
     connection.wait_established(PATIENCE).unwrap();
-    // From what fits inline to three packets of the largest MTU, and nothing at all.
+    // From inline to three packets of the largest MTU, and empty.
     for (number, len) in [(1, 8), (2, 64), (3, 4096), (4, 4097), (5, 12_288), (6, 4), (7, 16_000)] {
         let sent = message(number, len);
         side.send(&sent);
@@ -68,14 +68,14 @@ fn an_answer_takes_an_acknowledgement_along() {
         assert_eq!(side.post_recvs(1), 1);
     }
     let calls = calls() - before;
-    // Who is kept from its CPU in the middle of an exchange lets the wire's thread acknowledge.
+    // If a process loses its CPU in the middle of an exchange, the wire's thread acknowledges.
     assert!((EXCHANGES..EXCHANGES * 3 / 2).contains(&calls), "{calls} calls for {EXCHANGES} messages");
     drop(connection);
     other.ends_well();
 }
 
-/// Regression: an acknowledgement that was kept back for a message to go with was lost with a queue
-/// pair that was taken down first, and the peer took what had arrived for lost.
+/// Regression: an acknowledgement delayed for a message to carry it was lost if its queue pair was
+/// taken down first, and the peer took the arrived messages for lost.
 #[test]
 fn who_hangs_up_on_a_message_has_acknowledged_it() {
     for role in ["fail", "reset"] {
@@ -123,8 +123,9 @@ fn two_processes_talk_by_address_over_uc() {
     other.ends_well();
 }
 
-/// Regression: the answer named what this side could serve, and not what was asked for. A kernel
-/// takes its number of READs from the answer, and this side refuses what is beyond the lesser.
+/// Regression: the answer carried the numbers that this side could serve, and not the requested
+/// ones. A kernel takes its number of READs from the answer, and this side refuses more than the
+/// lesser number.
 #[test]
 fn an_answer_grants_no_more_reads_than_were_asked_for() {
     let mut side = side(own(), false);

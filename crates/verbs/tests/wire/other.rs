@@ -18,7 +18,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Starts it in a role, with an address of its own.
+    /// Starts the process in a role, with an address of its own.
     pub(crate) fn start(role: &str) -> Other {
         static NEXT: Mutex<u8> = Mutex::new(10);
         let last = {
@@ -29,7 +29,7 @@ impl Other {
         Other::start_at(role, last)
     }
 
-    /// Starts it with an address that others may have.
+    /// Starts the process with an address that others may have.
     pub(crate) fn start_at(role: &str, last: u8) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["the_other_process", "--exact", "--nocapture", "--test-threads=1"])
@@ -43,7 +43,7 @@ impl Other {
         Other { child, stdin, lines, last }
     }
 
-    /// What it says next.
+    /// Waits for a line with `what=`; returns the rest of the line.
     pub(crate) fn says(&mut self, what: &str) -> String {
         loop {
             let mut line = String::new();
@@ -63,8 +63,8 @@ impl Other {
         SocketAddr::new(address(std::process::id(), self.last), port)
     }
 
-    /// Stops it, as `kill -STOP` does, until [`goes_on`](Self::goes_on). It does nothing more when
-    /// this returns: the signal alone leaves its threads some time.
+    /// Stops the process, as `kill -STOP` does, until [`goes_on`](Self::goes_on). It does nothing
+    /// more when this returns: the signal alone leaves its threads some time.
     pub(crate) fn stops(&self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::STOP).unwrap();

@@ -1,4 +1,4 @@
-//! Several processes that share one address: servers and clients, of which some are killed.
+//! Several processes that share one address: servers and clients, some of which are killed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -8,17 +8,17 @@ use crate::{address, connect, own, side, terms};
 use verbline_verbs::connection::{ConnectionError, Listener, resolve};
 use verbline_verbs::{Endpoint, Gid, InitSpec, Provider, RtrSpec, Transport, wire_counters};
 
-/// The last number of the address that all but the test's own process have.
+/// The last number of the address that all processes but the test's own have.
 const SHARED: u8 = 9;
-/// Messages of a client, of which some have several packets.
+/// Messages per client, some of several packets.
 const MESSAGES: u32 = 40;
 
 fn shared() -> IpAddr {
     address(std::process::id(), SHARED)
 }
 
-/// Sends messages to a server on its own address, one after another as it is told to; says how
-/// many datagrams it passed on, and was passed on.
+/// Sends messages to a server on its own address, one by one on request; prints how many datagrams
+/// it passed on, and received passed on.
 pub(crate) fn ask(address: IpAddr) {
     let mut side = side(address, false);
     println!("ready=");
@@ -49,8 +49,7 @@ fn server() -> (Other, SocketAddr) {
     (server, at)
 }
 
-/// Two servers and two clients, and nobody in between that could tell whose a datagram is but they
-/// themselves.
+/// Two servers and two clients. Only the processes themselves can tell whose a datagram is.
 #[test]
 fn four_processes_share_an_address_and_one_that_is_killed_takes_nothing_with_it() {
     let [(first, at_first), (mut second, at_second)] = [server(), server()];
@@ -64,20 +63,20 @@ fn four_processes_share_an_address_and_one_that_is_killed_takes_nothing_with_it(
     clients[1].tell(&at_second.port().to_string());
     let counts = clients.each_mut().map(|client| client.says("done"));
     first.ends_well();
-    // Killed while others talk, whose datagrams the kernel may give it.
+    // Killed while others talk; the kernel may have given it their datagrams.
     let (third, at_third) = server();
     clients[0].tell(&at_third.port().to_string());
     second.child.kill().unwrap();
     second.child.wait().unwrap();
     clients[0].says("done");
     third.ends_well();
-    // Another one takes its place, perhaps with the same port and the same numbers.
+    // Another process takes its place, perhaps with the same port and the same numbers.
     let (fourth, at_fourth) = server();
     clients[1].tell(&at_fourth.port().to_string());
     clients[1].says("done");
     fourth.ends_well();
-    // The kernel gives all that goes from this address to itself to one process: the others
-    // have everything from there.
+    // The kernel gives all datagrams from this address to itself to one process, which passes them
+    // on to the others.
     let went_on = counts.iter().any(|counts| counts.split(' ').any(|count| count != "0"));
     let all: Vec<_> = clients.iter_mut().map(|client| client.child.try_wait().unwrap()).collect();
     assert!(all.iter().all(Option::is_none), "the clients are there yet: {all:?}");
@@ -91,7 +90,7 @@ fn nobody_listens_on_an_address_that_two_processes_share() {
     client.ends_well();
 }
 
-/// A port at which neither this process nor another of its address listens.
+/// Connects to a port without a listener in any process of its address.
 pub(crate) fn be_refused(address: IpAddr) {
     let mut side = side(address, false);
     let at = SocketAddr::new(address, 7);
@@ -107,13 +106,13 @@ fn a_port_that_another_process_of_the_address_listens_at_is_taken() {
     drop(side(own(), false));
     let taken = Listener::bind(Provider::Soft, SocketAddr::new(own(), port), 4).unwrap_err();
     assert!(matches!(taken, ConnectionError::AddressInUse { .. }), "{taken}");
-    // Any other is free.
+    // Any other port is free.
     let listener = Listener::bind(Provider::Soft, SocketAddr::new(own(), 0), 4).unwrap();
     assert_ne!(listener.local_addr().port(), port);
 }
 
-/// The way was looked for when nobody here listened, so that it is asked by the network, which may
-/// lead back here.
+/// The route was resolved while no listener was here, so that the request goes through the network,
+/// which may lead back here.
 #[test]
 fn a_listener_of_this_process_that_comes_later_is_reached_by_the_address() {
     let [mut asker, mut answerer] = [side(own(), false), side(own(), false)];
@@ -157,12 +156,12 @@ fn go_by_address(side: &mut Side, address: IpAddr) -> String {
     side.qp.to_rtr(&RtrSpec::connected(peer)).err().map_or_else(|| "none".to_owned(), |error| error.to_string())
 }
 
-/// Another user's, a program's, or the kernel's: who has it doesn't share.
+/// An address of another user, of a program, or of the kernel: its holder does not share it.
 #[test]
 fn an_address_that_somebody_else_has_is_taken() {
     let at: IpAddr = Ipv4Addr::new(127, 0x40, 0, 8).into();
     let _socket = UdpSocket::bind((at, 4791)).unwrap();
-    // Also when it is written as one of IPv6, by which no packet of IPv4 would have come.
+    // Even as an IPv4-mapped IPv6 address, which would receive no IPv4 packet.
     for at in [at, Ipv4Addr::new(127, 0x40, 0, 8).to_ipv6_mapped().into()] {
         let taken = open("soft1").set_address(at).unwrap_err().to_string();
         assert!(taken.starts_with("UDP port 4791 of 127.64.0.8 is taken: by another user's"), "{taken}");

@@ -1,5 +1,5 @@
-//! A peer that falls silent while nothing is under way: one that comes back is still connected, one
-//! that was killed is missed all the same.
+//! A peer that falls silent while nothing is outstanding: one that comes back is still connected,
+//! one that was killed is detected all the same.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::common;
 use crate::other::Other;
 use crate::{connect, own, side};
 
-/// Longer than a peer may be silent before it is asked, and shorter than until it is given up.
+/// Longer than a peer may be silent before it is probed, and shorter than until it is given up.
 const PAUSE: Duration = Duration::from_secs(13);
-/// Ten seconds of silence, ten questions, and a busy machine.
+/// Ten seconds of silence, ten probes, and a busy machine.
 const MISSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Polls, and gives what has failed.
+/// Polls, and returns the failed completions.
 fn failed(side: &mut common::Side) -> Vec<(WrKind, Status)> {
     let mut failed = Vec::new();
     side.poll(|qp, freed, completion| {
@@ -27,7 +27,7 @@ fn failed(side: &mut common::Side) -> Vec<(WrKind, Status)> {
     failed
 }
 
-/// Two peers of which one is stopped for a while, as the other is killed.
+/// One of two peers is stopped for a while, as the other is killed.
 #[test]
 fn a_silent_peer_that_is_gone_is_missed_and_one_that_pauses_is_not() {
     let mut peers = [Other::start("wait"), Other::start("wait")];
@@ -57,12 +57,12 @@ fn a_silent_peer_that_is_gone_is_missed_and_one_that_pauses_is_not() {
     assert_eq!(all, [(WrKind::Recv, Status::WR_FLUSH_ERR); 4]);
     let counted = with_gone.incidents().expect("it goes over UDP").values();
     assert_eq!((counted.timeouts, counted.retransmitted), (1, 0), "{counted:?}");
-    // Who has posted nothing has no completion that tells of it.
+    // A side without posted work requests has no completion to tell.
     let mut events = std::iter::from_fn(|| beside_gone.context.async_events().try_next().unwrap());
     assert!(events.any(|event| event.kind == AsyncEventKind::QpFatal), "an event tells of it");
     beside_gone.assert_all_free();
 
-    // The one that was stopped has had time to be missed, too.
+    // The stopped one could have been given up by now, too.
     std::thread::sleep((PAUSE + Duration::from_secs(2)).saturating_sub(began.elapsed()));
     assert!(!is_stopped, "it went on before the other was missed");
     assert_eq!(failed(beside_paused), []);

@@ -1,4 +1,4 @@
-//! What a stranger's datagram of UD costs: docs/hostile-wire.md has a row of each test's name.
+//! The cost of a stranger's UD datagram: docs/hostile-wire.md has a row of each test's name.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
@@ -12,20 +12,20 @@ const SEND_ONLY: u8 = 0x64;
 const RC_SEND_ONLY: u8 = 0x04;
 const PKEY: u16 = 0xffff;
 
-/// One that no peer is, with a datagram queue pair to send to.
+/// A sender that is no peer, with a datagram queue pair to send to.
 struct Stranger {
     socket: UdpSocket,
     side: Side,
 }
 
-/// Sends from an address that nobody else has.
+/// A sender at an address of its own.
 fn stranger() -> Stranger {
     let socket = UdpSocket::bind((Ipv4Addr::new(127, 99, 0, 1), 0)).unwrap();
     socket.set_nonblocking(true).unwrap();
     Stranger { socket, side: datagram_side(own()) }
 }
 
-/// A packet: its headers, what it says, and a checksum that a socket doesn't check.
+/// A packet: its headers, its payload, and a checksum that a socket does not check.
 fn packet(opcode: u8, pkey: u16, (qpn, qkey): (u32, u32), payload: &[u8]) -> Vec<u8> {
     let pad = payload.len().wrapping_neg() & 3;
     let mut bytes = vec![opcode, (pad as u8) << 4];
@@ -50,7 +50,7 @@ impl Stranger {
         (self.side.qp.qpn(), self.side.qp.endpoint().qkey)
     }
 
-    /// Polls until `is_so`; what completes is a fault.
+    /// Polls until `is_so`; any completion is a fault.
     fn poll_until(&mut self, is_so: impl Fn() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
@@ -59,7 +59,7 @@ impl Stranger {
         }
     }
 
-    /// It is counted under that reason, and nothing else happens.
+    /// Checks that the packet is counted under that reason, and has no other effect.
     fn is_discarded(&mut self, why: Discard, bytes: &[u8]) {
         let count = move || wire_counters().map(|wire| wire.incidents.discarded(why)).sum::<u64>();
         let before = count();
@@ -68,7 +68,7 @@ impl Stranger {
         self.is_there_and_silent();
     }
 
-    /// The queue pair takes what carries its key, and nothing has come back.
+    /// Checks that the queue pair takes packets with its key, and that nothing has come back.
     fn is_there_and_silent(&mut self) {
         assert_eq!(self.side.post_recvs(1), 1);
         self.send(&packet(SEND_ONLY, PKEY, self.target(), b"known"));
@@ -82,7 +82,7 @@ impl Stranger {
 fn to_nobody() {
     let mut stranger = stranger();
     let (qpn, qkey) = stranger.target();
-    // Of this process, and of a slice that nobody has.
+    // An unused number of this process, and one of a slice without a process.
     for qpn in [qpn ^ 0x8000, 0x42] {
         stranger.is_discarded(Discard::NoQueuePair, &packet(SEND_ONLY, PKEY, (qpn, qkey), b"to nobody"));
     }
@@ -120,7 +120,7 @@ fn with_another_key() {
     assert_eq!(stranger.side.post_recvs(1), 1);
     stranger.send(&packet(SEND_ONLY, PKEY, (qpn, qkey ^ 1), b"another key"));
     stranger.send(&packet(SEND_ONLY, PKEY, (qpn, qkey), b"its key"));
-    // The one receive is there yet.
+    // The one receive is still posted.
     assert_eq!(stranger.side.receive(1)[0].data(), b"its key");
     stranger.is_there_and_silent();
 }
@@ -145,7 +145,7 @@ fn longer_than_its_receive() {
     stranger.send(&packet(SEND_ONLY, PKEY, target, &[7; 4096]));
     stranger.poll_until(|| lost.value() == Some(1));
     stranger.send(&packet(SEND_ONLY, PKEY, target, b"it fits"));
-    // The one receive is there yet.
+    // The one receive is still posted.
     assert_eq!(stranger.side.receive(1)[0].data(), b"it fits");
     stranger.is_there_and_silent();
 }

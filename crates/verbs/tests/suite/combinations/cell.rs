@@ -1,8 +1,8 @@
-//! One combination, and what the manual pages say of it.
+//! One combination, and its outcome by the manual pages.
 
 use verbline_verbs::Transport;
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Send,
@@ -17,7 +17,7 @@ pub enum What {
     Respond,
 }
 
-/// Its memory.
+/// The memory of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     Nothing,
@@ -29,14 +29,14 @@ pub enum Memory {
     Part,
     /// Eight bytes in two packets.
     List,
-    /// What a signature key stands for.
+    /// The data of a signature key.
     Key,
 }
 
-/// By which function it is posted.
+/// The function that posts the work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// By itself, through a typed handle.
+    /// A typed handle's method for one work request.
     Alone,
     /// The same, inline.
     Inline,
@@ -46,7 +46,7 @@ pub enum Route {
     Batch,
 }
 
-/// What it asks for beside.
+/// Options of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flags {
     pub imm: bool,
@@ -55,7 +55,7 @@ pub struct Flags {
     pub signaled: bool,
 }
 
-/// The state of the queue pair that it is posted to.
+/// The state of the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Reset,
@@ -77,20 +77,20 @@ pub struct Cell {
     pub state: State,
 }
 
-/// What became of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Became {
-    /// It can't be written: no function or no type takes it.
+    /// It cannot be written: no function or no type takes it.
     Unwritten,
     /// The post refused it, and gave its memory back.
     Refused,
-    /// The device found it wrong when it was carried out, and moved no byte.
+    /// The device found it invalid when carrying it out, and moved no byte.
     Failed,
     /// It was carried out, and its completion came.
     Done,
     /// It was carried out, and no completion came.
     DoneQuietly,
-    /// It was carried out when the queue pair went on, and not before.
+    /// It was carried out only after the queue pair was resumed.
     DoneLater,
     /// It completed with WR_FLUSH_ERR, and moved no byte.
     Flushed,
@@ -129,19 +129,20 @@ impl What {
         matches!(self, What::CompareSwap | What::FetchAdd)
     }
 
-    /// Whether a message arrives that takes a receive.
+    /// Whether it sends a message that takes a receive.
     pub fn is_message(self) -> bool {
         matches!(self, What::Send | What::SendWithInvalidate | What::Respond)
     }
 }
 
 impl Cell {
-    /// Nothing that a UD queue pair can be asked fails on this side, and so brings it to SQE.
+    /// Whether the state can be reached: no work request on UD can fail on this side and bring the
+    /// queue pair to SQE.
     pub fn is_reachable(&self) -> bool {
         self.transport != Transport::Ud || self.state != State::Sqe
     }
 
-    /// Whether the pages know such a work request, whatever the state of its queue pair.
+    /// Whether the pages allow such a work request, whatever the state of its queue pair.
     pub fn is_allowed(&self) -> bool {
         self.is_carried() && self.has_its_memory() && self.may_be_posted_so()
     }
@@ -162,16 +163,16 @@ impl Cell {
         carried && (!self.flags.fence || self.transport == Transport::Rc)
     }
 
-    /// ibv_post_send(3): what is sent or read lies in `sg_list`; an atomic is "a 64 bits value",
+    /// ibv_post_send(3): the data sent or read lies in `sg_list`; an atomic is "a 64 bits value",
     /// and "the original data […] is being written to the local memory buffers". LOCAL_INV has no
-    /// memory. What a window or a key stands for is a part of a region, "registered until any
-    /// posted Work Request that uses it isn't considered outstanding anymore", and longer: until
-    /// nobody reaches it by that.
+    /// memory. The memory of a window or a key is a part of a region, "registered until any posted
+    /// Work Request that uses it isn't considered outstanding anymore", and longer: until nobody
+    /// reaches it through the window or key.
     fn has_its_memory(&self) -> bool {
         match self.what {
             What::Send | What::SendWithInvalidate | What::Write | What::Read | What::Respond => true,
-            // A key stands for blocks that move (mlx5dv_wr_mkey_configure(3)): no page says that an
-            // atomic may use one.
+            // A key stands for blocks that move (mlx5dv_wr_mkey_configure(3)): no page lets an
+            // atomic use one.
             What::CompareSwap | What::FetchAdd => {
                 !matches!(self.memory, Memory::Nothing | Memory::LongPacket | Memory::Key)
             }
@@ -180,14 +181,14 @@ impl Cell {
         }
     }
 
-    /// ibv_post_send(3), INLINE: "valid only for the Send and RDMA Write opcodes", where the CPU
-    /// reads the buffers, which a key's range has no address for; and no more than
-    /// `max_inline_data`. A batch is of packets to be sent, a list of what goes over a connection,
-    /// whose keys only RC can configure; and they have no LOCAL_WRITE, since none was asked for
+    /// ibv_post_send(3), INLINE: "valid only for the Send and RDMA Write opcodes". The CPU reads
+    /// the buffers, and a key's range has no address for it; the limit is `max_inline_data`. A
+    /// batch holds packets to send. A list holds work requests over a connection, whose keys only
+    /// RC can configure; these keys have no LOCAL_WRITE, since none was requested
     /// (mlx5dv_wr_set_mkey_access_flags(3)).
     fn may_be_posted_so(&self) -> bool {
         match self.route {
-            // Signature keys are for connections.
+            // Signature keys exist for connections only.
             Route::Alone => self.transport != Transport::Ud || self.memory != Memory::Key,
             Route::Inline => {
                 let has_addresses = !matches!(self.memory, Memory::Key | Memory::LongPacket);
@@ -205,9 +206,9 @@ impl Cell {
         }
     }
 
-    /// What the state makes of an allowed one (ibv_post_send(3), and the flag SIGNALED).
+    /// The outcome of an allowed one in its state (ibv_post_send(3), and the flag SIGNALED).
     pub fn in_its_state(&self) -> Became {
-        // Posted alone, or last of a list, it is signaled whether or not that is asked for.
+        // A work request posted alone, or last in a list, is signaled even if not requested.
         let is_signaled = self.flags.signaled || self.route != Route::Batch;
         match self.state {
             State::Reset | State::Init | State::Rtr => Became::Refused,
@@ -219,7 +220,7 @@ impl Cell {
     }
 }
 
-/// Whether there is a function, and a type of memory, to write it with.
+/// Whether a function, and a type of memory, exist to write it with.
 pub fn is_written(cell: &Cell) -> bool {
     let handle = match cell.what {
         What::Send => true,
@@ -244,7 +245,7 @@ pub fn is_written(cell: &Cell) -> bool {
         Route::Listed => {
             let has_imm = matches!(cell.what, What::Send | What::Write);
             let is_word = !matches!(cell.memory, Memory::Nothing | Memory::Key);
-            // Of UC there is no such value, and no range of a key.
+            // UC has no such value, and no range of a key.
             let is_reliable = matches!(cell.what, What::Read | What::Sign | What::Respond)
                 || cell.what.is_atomic()
                 || cell.memory == Memory::Key;

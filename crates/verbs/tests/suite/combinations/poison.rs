@@ -1,5 +1,5 @@
-//! What a thread posted before, to another queue pair: work requests whose every field is set to
-//! something that must not be used again.
+//! Earlier posts of the thread, to another queue pair: work requests with a value in every field
+//! that must not be used again.
 
 use verbline_verbs::rdma::{
     Atomic, KeepSpec, KeptRegion, KeptWindow, Local, OnRc, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work,
@@ -10,10 +10,10 @@ use verbline_verbs::{Access, CompletionQueue, Completions, Status, Transport};
 
 use crate::common::region;
 
-/// An address that nothing is at.
+/// An address without memory.
 const NOWHERE: Remote = Remote { addr: 0x6161_6161_0000, rkey: 0x6161_6161 };
 
-/// A queue pair of a device that carries nothing out.
+/// A queue pair of a device that carries out nothing.
 pub struct Poison {
     script: Script,
     cq: CompletionQueue,
@@ -36,7 +36,7 @@ impl Poison {
         Poison { script, cq, qp, completions: Completions::with_capacity(64), mr }
     }
 
-    /// Posts from the same places that this thread posts everything from.
+    /// Posts from the same entries that this thread uses for all its posts.
     pub fn spread(&mut self) {
         let part = Part { region: KeptRegion(0), span: Span::from(0..64) };
         let word = || Word::Part(Part { span: Span::from(0..8), ..part });

@@ -1,4 +1,4 @@
-//! Posts one combination, by the function and with the memory that it says.
+//! Posts one combination, with its function and memory.
 
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::datagram::DestinationId;
@@ -14,13 +14,13 @@ use super::cell::{Cell, Flags, Memory, Route, State, What};
 use super::rig::{AT, BLOCK_BYTES, HERE, IMM, LONG_BYTES, Rig, THERE, word};
 use crate::common::Side;
 
-/// What a listed operation names: the first of each kind that its queue pair keeps.
+/// The objects that listed operations name: the first of each kind that the queue pair keeps.
 const REGION: KeptRegion = KeptRegion(0);
 const WINDOW: KeptWindow = KeptWindow(0);
 const KEY: KeptKey = KeptKey(0);
 
 impl Rig {
-    /// Whether the device took it; else all came back.
+    /// Posts the combination. Returns whether the device took it; if not, everything came back.
     pub fn posted(&mut self, cell: &Cell) -> bool {
         match cell.route {
             Route::Alone | Route::Inline => self.post_alone(cell),
@@ -122,7 +122,7 @@ impl Rig {
         let outcome = self.a.qp.rc().unwrap().post_works(&mut works);
         assert_eq!(outcome.posted + works.len(), count);
         if outcome.posted > 0 && !works.is_empty() {
-            // The configuration alone was posted.
+            // Only the configuration was posted.
             while self.a.qp.sends_outstanding() > 0 {
                 self.a.poll(|qp, freed, completion| _ = qp.works_done(completion, freed, |_, _, _| ()));
             }
@@ -130,8 +130,8 @@ impl Rig {
         works.is_empty()
     }
 
-    /// The work request, behind the configuration of the key that it names. `on`: what all holds
-    /// that RC alone carries.
+    /// The work request, behind the configuration of its key. `on` is the value that operations of
+    /// RC alone hold.
     fn list_of<T: Connected>(&self, cell: &Cell, on: Option<T::Reliable>, fence: T::Fence) -> WorkList<T> {
         let Flags { solicited, signaled, .. } = cell.flags;
         let options = WorkOptions { solicited, fence, signaled };
@@ -146,7 +146,7 @@ impl Rig {
         works
     }
 
-    /// `None` where no value says it.
+    /// The operation; `None` if no value expresses it.
     fn operation<T: Connected>(&self, cell: &Cell, on: Option<T::Reliable>) -> Option<Operation<T>> {
         let part = Part { region: REGION, span: Span::from(AT as u32..AT as u32 + 8) };
         let local = match cell.memory {

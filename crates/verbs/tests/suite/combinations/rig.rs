@@ -1,4 +1,4 @@
-//! Posts one combination to a fresh pair of queue pairs, and looks what came of it.
+//! Posts one combination to a fresh pair of queue pairs, and determines its outcome.
 
 use verbline_verbs::expert::{MemoryWindow, WindowKind};
 use verbline_verbs::rdma::{PeerMr, WorkMemory};
@@ -10,9 +10,9 @@ use super::poison::Poison;
 use crate::common::{Options, Side, bring_up, connect, init_spec, spec};
 
 const REGION_BYTES: usize = 4096;
-/// Where in both regions the bytes lie that are to move.
+/// The offset in both regions of the bytes to move.
 pub const AT: usize = 64;
-/// Of one block that a listed key stands for.
+/// The size of the block of a listed key.
 pub const BLOCK_BYTES: u32 = 512;
 pub const LONG_BYTES: usize = 200;
 pub const HERE: u8 = 0x11;
@@ -25,12 +25,12 @@ pub struct Rig {
     b: Side,
     pub near: PeerMr,
     pub far: PeerMr,
-    /// Stands for eight bytes of `near`; and one that stands for nothing.
+    /// A key for eight bytes of `near`; next, one without a layout.
     pub key: SignatureKey,
     empty_key: SignatureKey,
-    /// Of each side, for what invalidates and binds.
+    /// A window of each side, to invalidate and to bind.
     pub windows: [MemoryWindow; 2],
-    /// To be configured.
+    /// A key to configure.
     pub fresh_key: SignatureKey,
     poison: Poison,
 }
@@ -52,7 +52,7 @@ impl Rig {
         Rig { options, a, b, near, far, key, empty_key, windows, fresh_key, poison: Poison::new() }
     }
 
-    /// Posts it, and gives what became of it.
+    /// Posts the combination, and returns its outcome.
     pub fn run(&mut self, cell: &Cell) -> Became {
         if !is_written(cell) {
             return Became::Unwritten;
@@ -96,7 +96,7 @@ impl Rig {
         }
     }
 
-    /// Other queue pairs, in the cell's state, and memory that tells what is moved.
+    /// Creates new queue pairs in the cell's state, and memory that shows which bytes move.
     fn make_fresh(&mut self, cell: &Cell) {
         let signature = if cell.transport == Transport::Rc { QpSignature::Keys } else { QpSignature::None };
         for (side, tag) in [(&mut self.a, 0xa), (&mut self.b, 0xb)] {
@@ -137,7 +137,7 @@ impl Rig {
         self.far.write_from(0, &[THERE; REGION_BYTES]).unwrap();
     }
 
-    /// For what invalidates a key, one that is there.
+    /// Binds windows, as targets for invalidation.
     fn bind_windows(&mut self, cell: &Cell) {
         if matches!(cell.what, What::LocalInvalidate | What::SendWithInvalidate | What::Respond | What::Bind) {
             self.windows = [&self.a, &self.b].map(|side| side.pd.alloc_mw(WindowKind::Type2).unwrap());
@@ -154,7 +154,7 @@ impl Rig {
         }
     }
 
-    /// A send whose memory the device can't reach: UC goes to SQE by it, RC to ERR.
+    /// Posts a send whose memory the device cannot reach, which brings UC to SQE, and RC to ERR.
     fn break_sends(&mut self) {
         let range = self.empty_key.range(0, 8);
         match self.options.transport {
@@ -168,7 +168,7 @@ impl Rig {
         assert_ne!(status, Status::SUCCESS);
     }
 
-    /// How it ended; nothing if no completion comes.
+    /// The status of its completion; `None` if none comes.
     fn end(&mut self, cell: &Cell) -> Option<Status> {
         let (mut end, mut packet) = (None, None);
         // The software RNIC carries out what it can before the post returns.
@@ -189,7 +189,7 @@ impl Rig {
         }) > 0
         {}
         let goes_in = match (cell.memory, cell.route) {
-            // What goes inline by a batch is back at once.
+            // Inline packets of a batch come back at once.
             (Memory::Packet, Route::Batch) => false,
             (Memory::Nothing, route) => route == Route::Batch && packet.is_some(),
             (Memory::Packet | Memory::LongPacket, _) => true,
@@ -199,7 +199,7 @@ impl Rig {
         end
     }
 
-    /// Bytes that it moves.
+    /// The number of bytes that it moves.
     fn len(&self, cell: &Cell) -> usize {
         match cell.memory {
             Memory::Nothing => 0,
@@ -211,7 +211,7 @@ impl Rig {
 
     fn assert_moved(&mut self, cell: &Cell) {
         let len = self.len(cell);
-        // Of a listed key each block is followed by what protects it on the wire.
+        // With a listed key, each block on the wire is followed by its protection information.
         let on_wire = if cell.memory == Memory::Key && cell.route == Route::Listed { len + 4 } else { len };
         let mut there = vec![THERE; REGION_BYTES];
         match cell.what {
@@ -252,7 +252,7 @@ impl Rig {
         assert_eq!(came, 0);
     }
 
-    /// Nothing is held by anybody any more.
+    /// Checks that no packet is held any more.
     pub fn finish(self) {
         let Rig { a, b, .. } = self;
         for mut side in [a, b] {
@@ -286,7 +286,7 @@ fn bind(side: &mut Side, window: &mut MemoryWindow, mr: &PeerMr) {
     assert_eq!(status, Status::SUCCESS);
 }
 
-/// Lets a key stand for eight bytes of the region, by a queue pair of RC that is made for it.
+/// Configures a key for eight bytes of the region, through an RC queue pair created for it.
 fn configure(side: &mut Side, key: &mut SignatureKey, near: &PeerMr) {
     let options = Options::new(Transport::Rc);
     let (mut own, mut peer) = (Side::new("soft0", &options, 1), Side::new("soft1", &options, 2));

@@ -1,4 +1,4 @@
-//! Scatter/gather lists of operations that are posted as one list of work requests.
+//! Scatter/gather lists of operations posted as one list of work requests.
 
 use verbline_verbs::{
     PostStop, Status, Transport,
@@ -9,7 +9,8 @@ use verbline_verbs::{
 use super::{all, bytes, contents, list, pair_of, three_parts};
 use crate::common::{PATIENCE, Side, hand_back, message};
 
-/// Polls both sides until nothing of a's is outstanding; gives the memory that came back, in order.
+/// Polls both sides until nothing of a's is outstanding; returns the memory that came back, in
+/// order.
 fn finish(a: &mut Side, b: &mut Side) -> Vec<Option<WorkMemory>> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut back = Vec::new();
@@ -33,7 +34,7 @@ fn into_list(memory: Option<WorkMemory>) -> Box<SgList> {
 }
 
 /// A WRITE and a SEND of three parts each, in one list with a packet between them: both arrive
-/// whole, and each list comes back as it was.
+/// whole, and each list comes back unchanged.
 #[test]
 fn writes_and_sends_are_gathered_from_their_parts() {
     fn post<T: Connected>(works: &mut WorkList<T>, work: Work<T>) {
@@ -67,8 +68,8 @@ fn writes_and_sends_are_gathered_from_their_parts() {
     }
 }
 
-/// The work requests that had lists are posted with memory of their own next time, from whichever
-/// queue pair of the thread, and of no list that went before.
+/// Work requests that had lists use memory of their own in the next post, by any queue pair of the
+/// thread, and nothing of an earlier list.
 #[test]
 fn what_is_posted_after_a_list_is_of_its_own_memory() {
     let (mut a, mut b) = pair_of(Transport::Rc, 3, 1);
@@ -87,7 +88,7 @@ fn what_is_posted_after_a_list_is_of_its_own_memory() {
     finish(&mut a, &mut b);
 }
 
-/// READs into two packets and a region each, more of them than a post has places for: each finds
+/// READs into two packets and a region each, more of them than a post has entries for: each reads
 /// its own bytes.
 #[test]
 fn reads_are_scattered_over_their_parts_however_many_there_are() {
@@ -118,7 +119,7 @@ fn reads_are_scattered_over_their_parts_however_many_there_are() {
     }
 }
 
-/// What has more parts than the queue pair takes stays at the front, and is whole.
+/// A list with more parts than the queue pair takes stays at the front, whole.
 #[test]
 fn a_list_of_too_many_parts_is_refused_where_it_stands() {
     let (mut a, mut b) = pair_of(Transport::Rc, 2, 1);
@@ -135,7 +136,7 @@ fn a_list_of_too_many_parts_is_refused_where_it_stands() {
     assert_eq!(b.receive(1)[0].data(), b"before");
     finish(&mut a, &mut b);
 
-    // One that is under way as its queue pair goes gives its packets back.
+    // A list that is outstanding when its queue pair is dropped returns its packets.
     let (parts, _) = three_parts(&a, &near);
     works.push(Work::plain(Operation::send(Local::List(Box::new(list(parts.into_iter().take(2))))))).unwrap();
     assert_eq!(a.qp.rc().unwrap().post_works(&mut works).posted, 1);

@@ -6,7 +6,7 @@ use verbline_mem::Packet;
 use super::receives::receive;
 use super::*;
 
-/// Where a part lies, and how long it is.
+/// The kind of a part, and its length.
 type Part = (bool, usize);
 
 fn part() -> impl Strategy<Value = Part> {
@@ -20,7 +20,7 @@ enum Verb {
     Read,
 }
 
-/// The parts as memory of this side, holding `content`; slices lie one behind the other, with gaps.
+/// The parts as memory of this side, holding `content`; slices follow each other, with gaps.
 fn parts_of(side: &Side, region: &PeerMr, parts: &[Part], mut content: &[u8]) -> SgList {
     let mut offset = 3;
     let entries = parts.iter().map(|&(in_packet, len)| {
@@ -36,7 +36,7 @@ fn parts_of(side: &Side, region: &PeerMr, parts: &[Part], mut content: &[u8]) ->
     entries.collect()
 }
 
-/// What the parts hold, in their order.
+/// The content of the parts, in their order.
 fn content_of(list: &SgList, region: &PeerMr, parts: &[Part]) -> Vec<u8> {
     let mut offset = 3;
     let mut content = Vec::new();
@@ -53,8 +53,8 @@ fn content_of(list: &SgList, region: &PeerMr, parts: &[Part]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever the parts on either side: the bytes are the sum of the parts in their order, and a
-    /// list with more parts with bytes than were asked for is refused.
+    /// With any parts on either side, the bytes are those of the parts in their order; a list with
+    /// more non-empty parts than requested is refused.
     #[test]
     fn bytes_go_from_parts_to_parts_in_their_order(
         max_sge in 1u32..5,
@@ -74,7 +74,7 @@ proptest! {
             let data = message(number, len);
             let sges = parts.iter().filter(|&&(_, len)| len > 0).count();
             let fits = sges <= max_sge as usize;
-            // The receive has room for at least the message.
+            // The receive has space for at least the message.
             into.push((false, len));
             let zeros = vec![0; into.iter().map(|&(_, len)| len).sum()];
             let local = match verb {
@@ -109,7 +109,7 @@ proptest! {
                 (Verb::Send, Some((received, byte_len, status))) => {
                     prop_assert_eq!((byte_len as usize, status), (len, Status::SUCCESS));
                     let mut got = content_of(&received, &far, &into);
-                    // The slice at the end is longer than what came into it.
+                    // The slice at the end is longer than the bytes received into it.
                     prop_assert!(got.len() >= len);
                     got.truncate(len);
                     prop_assert_eq!(got, data);

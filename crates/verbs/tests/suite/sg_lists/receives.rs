@@ -1,10 +1,10 @@
-//! Receives that are lists: what a message brings to several places.
+//! Receives that are lists: one message fills several places.
 
 use verbline_verbs::Completion;
 
 use super::*;
 
-/// Waits for a list that was posted for receiving; gives it with its completion's length.
+/// Waits for a list that was posted for receiving; returns it with its completion's length.
 pub(super) fn receive(side: &mut Side) -> (SgList, u32, Status) {
     side.wait_for(WrKind::Recv, |qp, _, completion| {
         (qp.recv_scatter_done(completion).unwrap(), completion.byte_len(), completion.status())
@@ -17,8 +17,8 @@ fn a_message_is_scattered_over_the_parts_of_a_receive() {
         let (mut a, mut b) = pair_of(transport, 1, 4);
         let region = b.peer_region(4096, ALL);
         let grh = if transport == Transport::Ud { verbline_verbs::datagram::GRH_BYTES } else { 0 };
-        // It fills all, ends within the second, and within the first; what is left is not as long
-        // as it was.
+        // It fills all parts; it ends within the second; within the first. Packets behind the end
+        // are cut.
         for len in [10 + 300 + 5, 10 + 100, 7, 0] {
             region.write_from(0, &[0xee; 400]).unwrap();
             let mut parts =
@@ -67,7 +67,7 @@ fn receives_that_are_lists_are_nothing_else() {
     assert_eq!((stop, b.qp.recv_room(), b.qp.recvs_outstanding()), (PostStop::Full, 0, 16));
 
     a.send(b"1234567");
-    // As a packet it is nothing that is outstanding; as a list it is, once.
+    // As a packet it is not outstanding; as a list it is, once.
     b.wait_for(WrKind::Recv, |qp, _, completion: &Completion| {
         assert!(qp.recv_done(completion).is_err());
         let parts = qp.recv_scatter_done(completion).unwrap();
@@ -76,7 +76,7 @@ fn receives_that_are_lists_are_nothing_else() {
         assert_eq!(qp.counters().stale, 2);
     });
 
-    // Flushed ones come back empty, and those that nobody polls come back with the QP.
+    // Flushed lists come back empty, and lists never polled come back with the QP.
     b.qp.to_err().unwrap();
     let (parts, _, status) = receive(&mut b);
     assert_eq!((status, parts.len_bytes()), (Status::WR_FLUSH_ERR, 0));
