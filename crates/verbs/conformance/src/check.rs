@@ -1,17 +1,17 @@
-//! What a row says when a device doesn't do what its rule asks: a [`Failure`] with expected and
-//! got.
+//! The failure of a row whose device breaks its rule: a [`Failure`] with the expected and the
+//! actual behaviour.
 
 use std::fmt::{self, Debug, Display};
 
-/// How a row ends. `Err` carries what was expected and what was seen.
+/// The result of a row. `Err` carries the expected and the seen behaviour.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Why a row did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The device does something else than the rule says.
+    /// The device breaks the rule.
     Broken(String),
-    /// The device says itself that it can't; the text is what it said.
+    /// The device reports that it lacks a capability; the text is its report.
     Lacks(String),
 }
 
@@ -20,7 +20,7 @@ impl Failure {
         Failure::Broken(text.into())
     }
 
-    /// The same, with what was being done in front.
+    /// Prefixes the failure with the step that failed.
     pub(crate) fn during(self, what: impl Display) -> Failure {
         match self {
             Failure::Broken(text) => Failure::Broken(format!("{what}: {text}")),
@@ -37,7 +37,7 @@ impl Display for Failure {
     }
 }
 
-/// Names what is being done in the failures of a step.
+/// Adds a step's name to its failures.
 pub(crate) trait During<T> {
     fn during(self, what: impl Display) -> Outcome<T>;
 }
@@ -48,12 +48,12 @@ impl<T, E: Into<Failure>> During<T> for Result<T, E> {
     }
 }
 
-/// `got` is `want`.
+/// Checks that `got` is `want`.
 pub(crate) fn same<T: PartialEq + Debug>(what: impl Display, got: T, want: T) -> Outcome {
     if got == want { Ok(()) } else { Err(Failure::new(format!("{what}: expected {want:?}, got {got:?}"))) }
 }
 
-/// `got` is one of `wants`: the rule leaves the device a choice.
+/// Checks that `got` is one of `wants`: the rule leaves the device a choice.
 pub(crate) fn one_of<T: PartialEq + Debug>(what: impl Display, got: T, wants: &[T]) -> Outcome {
     if wants.contains(&got) {
         return Ok(());
@@ -61,12 +61,12 @@ pub(crate) fn one_of<T: PartialEq + Debug>(what: impl Display, got: T, wants: &[
     Err(Failure::new(format!("{what}: expected one of {wants:?}, got {got:?}")))
 }
 
-/// `holds` is true; `says` is what that means.
+/// Checks that `holds` is true; `says` is the meaning of that.
 pub(crate) fn ensure(holds: bool, says: impl Display) -> Outcome {
     if holds { Ok(()) } else { Err(Failure::new(format!("expected that {says}"))) }
 }
 
-/// `bytes` are `want`; a failure shows where they part, not kilobytes.
+/// Checks that `bytes` are `want`; a failure shows where they differ, not kilobytes.
 pub(crate) fn same_bytes(what: impl Display, bytes: &[u8], want: &[u8]) -> Outcome {
     if bytes.len() != want.len() {
         return Err(Failure::new(format!("{what}: expected {} bytes, got {}", want.len(), bytes.len())));

@@ -1,8 +1,7 @@
-//! The conformance suite: what the manual pages of the verbs say, a row a rule, held against a
-//! device.
+//! The conformance suite: checks a device against the manual pages of the verbs, one row per rule.
 //!
-//! What it guarantees: every row is the same code on every device, the software RNIC's or the
-//! kernel's. A row passes, fails, or is lacked for a reason that the device gives itself or that is
+//! It guarantees that every row is the same code on every device, the software RNIC's or the
+//! kernel's. A row passes, fails, or is lacked, for a reason that the device reports or that is
 //! declared with the row (DIFFERENCES.md). PAGES.md goes through the pages by statement.
 //!
 //! ```text
@@ -77,8 +76,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole name of a rule selects that one; any other text selects those that have it in their
-/// names.
+/// Whether `asked` selects this rule: the whole name of a rule selects only that one; other text
+/// selects the rules whose names contain it.
 fn selects(asked: &str, rule: &str, names: &[String]) -> bool {
     if names.iter().any(|name| name == asked) { rule == asked } else { rule.contains(asked) }
 }
@@ -109,7 +108,7 @@ fn run(options: &Options, rows: Vec<Row>, target: &Target) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Also what keeps the suite honest about its size and its speed.
+    /// Also limits the suite's size and time.
     #[test]
     fn the_software_rnic_conforms() {
         conforms("soft", 20);
@@ -126,7 +125,7 @@ mod tests {
         conforms("soft-udp6", 120);
     }
 
-    /// No row fails, and fewer than `lacking_max` are lacked, each with a reason.
+    /// Checks that no row fails, and fewer than `lacking_max` are lacked, each with a reason.
     fn conforms(device: &str, lacking_max: usize) {
         let target = Target::find(device).expect("the software device is always there");
         let rows = rows::all();

@@ -1,4 +1,4 @@
-//! What the suite prints: a table for people, JSON for programs.
+//! The suite's output: a table for people, JSON for programs.
 
 use crate::rig::Target;
 use crate::suite::{Ran, Row, Verdict};
@@ -37,7 +37,7 @@ pub(crate) fn json(target: &Target, results: &[(Row, Ran)]) -> String {
     serde_json::to_string_pretty(&document).expect("strings and numbers")
 }
 
-/// One line a row, its theme above, its reason below.
+/// One line per row, its theme above, its reason below.
 pub(crate) fn text(target: &Target, results: &[(Row, Ran)]) -> String {
     let mut out = String::new();
     for theme in themes(results) {
@@ -79,7 +79,7 @@ fn counts(verdicts: impl Iterator<Item = Verdict> + Clone) -> String {
     format!("{} pass, {} fail, {} lack", count(Verdict::Pass), count(Verdict::Fail), count(Verdict::Lacks))
 }
 
-/// In the order of their first rows.
+/// The themes, in the order of their first rows.
 fn themes(results: &[(Row, Ran)]) -> Vec<&str> {
     let mut themes: Vec<&str> = Vec::new();
     for (row, _) in results {
@@ -90,7 +90,7 @@ fn themes(results: &[(Row, Ran)]) -> Vec<&str> {
     themes
 }
 
-/// The rows and what they say, without running them.
+/// The rows and their rules, without running them.
 pub(crate) fn list(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {
@@ -119,7 +119,7 @@ pub(crate) fn differences(rows: &[Row]) -> String {
     out
 }
 
-/// Breaks at spaces, and within a word that is longer than a line.
+/// Breaks at spaces, and within words longer than a line.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,11 +1,10 @@
-//! A thin layer over the verbs of either provider: safe to call with anything that a verb may be
-//! called with, and with much that it should refuse.
+//! A thin layer over the verbs of either provider: safe to call with all valid arguments of a verb,
+//! and with many that it should refuse.
 //!
-//! What it guarantees: every `unsafe` of this program is below this module. Objects are kept alive
-//! by those made from them, destroyed once, and a destroyed one can't be used. Memory that a device
-//! may write is only touched through atomics and lives until the [`Rig`] is gone. Nothing is
-//! checked that the device should check: wrong keys, addresses, opcodes and attributes go through
-//! as they are.
+//! Guarantees: every `unsafe` of this program is below this module. Objects keep their parents
+//! alive, are destroyed once, and cannot be used after that. Memory that a device may write is only
+//! touched through atomics and lives until the [`Rig`] is gone. Checks that belong to the device
+//! are left to it: wrong keys, addresses, opcodes and attributes go through unchanged.
 //!
 //! Control verbs are called by provider, `rdma_sys::*` or `verbline_softnic::provider::*`; the data
 //! path goes through rdma-sys's inline functions on both.
@@ -67,11 +66,11 @@ pub(crate) use thread::waits_of_this_thread;
 pub(crate) use wc::{RecvOp, SendOp, Status, Wc};
 pub(crate) use wr::{Op, Recv, Wr};
 
-/// An opened device with a protection domain, and a workbench of what rows are made of.
+/// An opened device with a protection domain, and a factory of the rows' objects.
 pub(crate) struct Rig {
     context: Rc<Context>,
     pd: Pd,
-    /// Every memory that was handed out: kept until nothing of this rig can write it any more.
+    /// All memory handed out, kept until nothing of this rig can write it any more.
     memories: RefCell<Vec<Mem>>,
 }
 
@@ -87,7 +86,7 @@ impl Rig {
         Rig::open(self.context.target())
     }
 
-    /// What it was opened from, for a thread that opens it for itself.
+    /// The target it was opened from, for a thread that opens it for itself.
     pub(crate) fn target(&self) -> Target {
         self.context.target().clone()
     }
@@ -97,12 +96,12 @@ impl Rig {
         &self.context
     }
 
-    /// The port that everything goes through.
+    /// The port that all queue pairs use.
     pub(crate) fn port(&self) -> &PortFacts {
         self.context.port()
     }
 
-    /// The protection domain that everything is made in unless a row says otherwise.
+    /// The protection domain of all objects, unless a row uses another.
     pub(crate) fn pd(&self) -> &Pd {
         &self.pd
     }
@@ -120,7 +119,7 @@ impl Rig {
         memory
     }
 
-    /// A long range that takes 2 MiB: see [`Mem::repeated`].
+    /// A long range backed by 2 MiB: see [`Mem::repeated`].
     pub(crate) fn repeated_mr(&self, bytes: usize) -> Outcome<Mr> {
         let memory = Mem::repeated(bytes)?;
         self.context.remember(&memory);
@@ -134,7 +133,7 @@ impl Rig {
         Ok(self.pd.reg(&memory, 0..memory.len(), Access::ALL)?)
     }
 
-    /// Memory registered with every access there is.
+    /// Memory registered with every kind of access.
     pub(crate) fn mr(&self, bytes: usize) -> Outcome<Mr> {
         self.mr_with(bytes, Access::ALL)
     }
@@ -160,7 +159,7 @@ impl Rig {
         Ok(Channel::create(&self.context)?)
     }
 
-    /// An address handle for this very port.
+    /// An address handle for this port itself.
     pub(crate) fn ah(&self) -> Outcome<Ah> {
         Ok(Ah::create(&self.pd, self.port(), &self.port().gid)?)
     }
@@ -170,9 +169,9 @@ impl Rig {
         Ok(Ah::create(&self.pd, self.port(), group)?)
     }
 
-    /// What the network must do for a group's messages to come in, for as long as the value lives.
-    /// A kernel device sits on a network interface, which drops what no socket asked for; the
-    /// software RNIC's fabric has no such filter.
+    /// Joins a group on the network, for the life of the value. A kernel device sits on a network
+    /// interface, which drops frames that no socket asked for; the software RNIC's fabric has no
+    /// such filter.
     pub(crate) fn join(&self, group: &Gid) -> Outcome<Option<UdpSocket>> {
         let (Some(group), Some(own)) = (group.as_ipv4(), self.port().gid.as_ipv4()) else { return Ok(None) };
         if self.context.provider == target::Provider::Soft {
@@ -183,7 +182,7 @@ impl Rig {
         Ok(Some(joined.map_err(|error| Failure::new(format!("IP_ADD_MEMBERSHIP: {error}")))?))
     }
 
-    /// What could not be destroyed, for the suite to complain about.
+    /// The objects that could not be destroyed, for the suite to report.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.context.complaints()
     }

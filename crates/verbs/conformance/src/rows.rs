@@ -1,4 +1,4 @@
-//! Every row, by theme. A row is safe code: what it needs of the verbs is in `rig`.
+//! Every row, by theme. A row is safe code: `rig` wraps the verbs that it uses.
 
 mod async_event;
 mod atomics;
@@ -79,7 +79,7 @@ pub(crate) fn all() -> Vec<Row> {
     themes.into_iter().flat_map(|rows| rows()).map(by_its_wire).collect()
 }
 
-/// What the software RNIC doesn't post to a queue pair that goes by its wire.
+/// Declares the differences of the software RNIC by its wire: work requests that it does not post.
 fn by_its_wire(row: Row) -> Row {
     if !row.theme().starts_with("sig_") {
         return row;
@@ -111,7 +111,7 @@ mod tests {
         );
     }
 
-    /// `*` stands for any text.
+    /// Compares a rule with a pattern, where `*` stands for any text.
     fn matches(pattern: &str, rule: &str) -> bool {
         let mut rest = rule;
         let mut parts = pattern.split('*').peekable();
@@ -150,8 +150,7 @@ mod tests {
         }
     }
 
-    /// What `planted-faults` would plant is planted in a line that is there once, for a row that is
-    /// there.
+    /// `planted-faults` must name existing rows, and lines that occur once.
     #[test]
     fn planted_faults_are_of_rows_and_lines_that_there_are() {
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));

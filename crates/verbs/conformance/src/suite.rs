@@ -1,9 +1,9 @@
-//! Rows: a rule, where it stands, and a small test of it. And how they are run.
+//! Rows, each with a rule, its page, and a small test; and the code that runs them.
 //!
-//! What it guarantees: a row runs on a device that was opened for it alone, on a thread of its own;
-//! one that panics or hangs is a failure of that row. A row is lacked only for the device's own
-//! word (a [`Cap`]) or for a difference that is declared with it, and then the row still runs: what
-//! it finds must be that very difference.
+//! Guarantees: a row runs on a device opened for it alone, on a thread of its own; a panic or a
+//! hang fails only that row. A row is lacked only if the device itself reports so (a [`Cap`]), or
+//! for a difference that is declared with it. In the latter case the row still runs, and must find
+//! exactly that difference.
 
 use crate::check::{Failure, Outcome};
 use crate::rig::{Cap, Kind, Rig, Target};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A row that takes longer hangs. Above the deadline for anything that a row waits for.
+/// A row that takes longer hangs. It is above the deadline of all waits in a row.
 const HANG: Duration = Duration::from_secs(180);
 
 type Test = dyn Fn(&Rig) -> Outcome + Send + Sync;
@@ -21,9 +21,9 @@ type Test = dyn Fn(&Rig) -> Outcome + Send + Sync;
 /// One rule and its test.
 #[derive(Clone)]
 pub(crate) struct Row {
-    /// Its name: `theme/what-it-says`.
+    /// The name: `theme/what-it-says`.
     pub(crate) rule: String,
-    /// The page that says so.
+    /// The page of the rule.
     pub(crate) seed: &'static str,
     /// The rule in a sentence.
     pub(crate) says: String,
@@ -32,22 +32,22 @@ pub(crate) struct Row {
     test: Arc<Test>,
 }
 
-/// What a device is known to do instead.
+/// A device's known difference.
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     pub(crate) on: Kind,
-    /// Part of what the row's failure says: only this failure is excused.
+    /// Part of the row's failure: only this failure is excused.
     seen: &'static str,
-    /// What the device does.
+    /// The device's behaviour.
     pub(crate) does: &'static str,
-    /// Why.
+    /// The reason.
     pub(crate) why: &'static str,
-    /// Declared of a whole theme, of which some rows pass.
+    /// Declared for a whole theme, in which some rows may pass.
     is_of_theme: bool,
 }
 
 impl Difference {
-    /// Whether it is declared of the row itself.
+    /// Whether it is declared for the row itself.
     pub(crate) fn is_of_row(&self) -> bool {
         !self.is_of_theme
     }
@@ -70,41 +70,41 @@ impl Row {
         }
     }
 
-    /// Lacked where the device says that it hasn't this.
+    /// Lacked if the device reports that it lacks this capability.
     pub(crate) fn needs(mut self, cap: Cap) -> Row {
         self.needs.push(cap);
         self
     }
 
-    /// Lacked on such a device when the row fails with `seen`.
+    /// Lacked on such a device if the row fails with `seen`.
     pub(crate) fn differs(mut self, on: Kind, seen: &'static str, does: &'static str, why: &'static str) -> Row {
         self.differences.push(Difference { on, seen, does, why, is_of_theme: false });
         self
     }
 
-    /// Like [`Row::differs`], of all rows of a theme: those that pass say nothing of it.
+    /// Like [`Row::differs`], for all rows of a theme: rows that pass do not contradict it.
     pub(crate) fn may_lack(mut self, on: Kind, seen: &'static str, does: &'static str, why: &'static str) -> Row {
         self.differences.push(Difference { on, seen, does, why, is_of_theme: true });
         self
     }
 
-    /// Rdma_rxe's difference: see [`Row::differs`].
+    /// A difference of rdma_rxe: see [`Row::differs`].
     pub(crate) fn rxe(self, seen: &'static str, does: &'static str, why: &'static str) -> Row {
         self.differs(Kind::Rxe, seen, does, why)
     }
 
-    /// Only the test, for rows that are made of others.
+    /// Runs only the test, for rows that consist of others.
     pub(crate) fn test(&self, rig: &Rig) -> Outcome {
         (self.test)(rig)
     }
 
-    /// What is in front of the slash.
+    /// The part of the name before the slash.
     pub(crate) fn theme(&self) -> &str {
         self.rule.split_once('/').map_or(&self.rule, |(theme, _)| theme)
     }
 }
 
-/// How a row came out.
+/// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -127,7 +127,7 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) verdict: Verdict,
-    /// Why it did not pass; or what was declared and not seen.
+    /// Why the row did not pass; or a declared difference that was not seen.
     pub(crate) reason: String,
     pub(crate) took: Duration,
 }
@@ -144,7 +144,7 @@ pub(crate) fn run(row: &Row, target: &Target) -> Ran {
     });
     let outcome = match finished.recv_timeout(HANG) {
         Ok(outcome) => {
-            // It sent its last word: what is left of it is the end of a closure.
+            // The thread has sent its result: only the end of a closure is left.
             let _ = thread.join();
             outcome
         }
@@ -171,7 +171,7 @@ fn judge(row: &Row, kind: Kind, outcome: Outcome) -> (Verdict, String) {
     let mut mine = row.differences.iter().filter(|difference| difference.on == kind);
     match outcome {
         Ok(()) => match mine.find(|difference| difference.is_of_row()) {
-            // Not a failure: the device got better than what is written of it.
+            // Not a failure: the device is better than its declared difference.
             Some(known) => (Verdict::Pass, format!("not seen on this device: {}", known.does)),
             None => (Verdict::Pass, String::new()),
         },

@@ -1,4 +1,4 @@
-//! What memory allows, and what queue pairs let in.
+//! Access flags of memory and of queue pairs.
 
 use rdma_sys::ibv_access_flags as bit;
 use std::ops::BitOr;
@@ -8,7 +8,7 @@ use std::ops::BitOr;
 pub(crate) struct Access(pub(crate) u32);
 
 impl Access {
-    /// Local reading only: nothing needs to be asked for.
+    /// Local reading only, which needs no flag.
     pub(crate) const NONE: Access = Access(0);
     pub(crate) const LOCAL_WRITE: Access = Access(bit::IBV_ACCESS_LOCAL_WRITE.0);
     pub(crate) const REMOTE_WRITE: Access = Access(bit::IBV_ACCESS_REMOTE_WRITE.0);

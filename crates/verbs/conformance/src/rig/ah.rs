@@ -10,10 +10,10 @@ use super::wc::Wc;
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_wc, ibv_wc_flags};
 use std::rc::Rc;
 
-/// What is wrong with an address that a row makes on purpose.
+/// A deliberate mistake in an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// A port that isn't there.
+    /// A port that does not exist.
     Port,
     /// An entry beyond the GID table.
     GidIndex,
@@ -21,7 +21,7 @@ pub(crate) enum Flaw {
     NoGrh,
 }
 
-/// An address handle. Clones are the same one; queue pairs keep those that they sent to.
+/// An address handle. Clones share it; queue pairs keep the handles that they sent to.
 #[derive(Clone)]
 pub(crate) struct Ah(Rc<AhInner>);
 
@@ -35,7 +35,7 @@ impl Ah {
         Ah::from_attr(pd, ah_attr(port, gid))
     }
 
-    /// An address of the own port, with something wrong.
+    /// An address of the device's own port, with a mistake.
     pub(crate) fn create_flawed(pd: &Pd, port: &PortFacts, flaw: Flaw) -> Result<Ah, Refused> {
         let mut attr = ah_attr(port, &port.gid);
         match flaw {
@@ -52,7 +52,7 @@ impl Ah {
         Ah::made(pd, raw, "ibv_create_ah")
     }
 
-    /// The way back to the sender of a datagram, whose GRH is at the start of `memory`
+    /// The path back to the sender of a datagram whose GRH is at the start of `memory`
     /// (`ibv_create_ah_from_wc(3)`).
     pub(crate) fn reply(pd: &Pd, wc: &Wc, memory: &Mem) -> Result<Ah, Refused> {
         // SAFETY: integers and a union of integers.

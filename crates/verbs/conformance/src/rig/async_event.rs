@@ -13,7 +13,7 @@ use std::fmt;
 use std::mem::{MaybeUninit, offset_of};
 use std::time::{Duration, Instant};
 
-/// `enum ibv_event_type`, as a number: a device may raise one that this program has no name for.
+/// `enum ibv_event_type`, as a number: a device may raise one that this program does not name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AsyncKind(u32);
 
@@ -46,7 +46,7 @@ impl fmt::Debug for AsyncKind {
     }
 }
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Copy)]
 pub(crate) enum Element<'a> {
     Cq(&'a Cq),
@@ -64,7 +64,7 @@ impl Element<'_> {
     }
 }
 
-/// An event that was got: acknowledged when dropped.
+/// A received event: acknowledged when dropped.
 pub(crate) struct AsyncEvent<'a> {
     context: &'a Context,
     raw: MaybeUninit<ibv_async_event>,
@@ -80,7 +80,7 @@ impl AsyncEvent<'_> {
     /// Whether it is about `element`.
     pub(crate) fn is_about(&self, element: Element<'_>) -> bool {
         // SAFETY: zeroed before the call that filled it; the union is first, and any member's bytes
-        // are an address or a port number, compared and not followed.
+        // are an address or a port number, compared and never dereferenced.
         let address = unsafe { self.raw.as_ptr().cast::<usize>().read() };
         address == element.address()
     }
@@ -88,8 +88,8 @@ impl AsyncEvent<'_> {
 
 impl Drop for AsyncEvent<'_> {
     fn drop(&mut self) {
-        // SAFETY: got from ibv_get_async_event of the same provider, acknowledged once; its object
-        // isn't destroyed before that, by ibv_get_async_event(3).
+        // SAFETY: from ibv_get_async_event of the same provider, acknowledged once; its object is
+        // not destroyed before that, by ibv_get_async_event(3).
         unsafe { verb!(self.context.provider, ibv_ack_async_event(self.raw.as_mut_ptr())) };
     }
 }
@@ -107,13 +107,14 @@ impl Context {
         }
     }
 
-    /// Waits for an event of this kind about this element, past others; it is acknowledged when
+    /// Waits for an event of this kind about this element, skipping others; it is acknowledged when
     /// dropped.
     pub(crate) fn wait_async(&self, kind: AsyncKind, element: Element<'_>) -> Outcome<AsyncEvent<'_>> {
         self.wait_async_for(kind, element, DEADLINE)
     }
 
-    /// The same, for rows in which a device is known to let one wait in vain.
+    /// Like [`Context::wait_async`], with less patience, for rows where a device is known never to
+    /// raise it.
     pub(crate) fn wait_async_soon(&self, kind: AsyncKind, element: Element<'_>) -> Outcome<AsyncEvent<'_>> {
         self.wait_async_for(kind, element, SOON)
     }
@@ -137,7 +138,7 @@ impl Context {
         }
     }
 
-    /// No event of this kind is raised.
+    /// Checks that no event of this kind is raised.
     pub(crate) fn no_async(&self, kind: AsyncKind) -> Outcome {
         let end = Instant::now() + QUIET;
         loop {
@@ -153,7 +154,7 @@ impl Context {
         }
     }
 
-    /// Waits until there is an event, and leaves it there.
+    /// Waits until an event is pending, and leaves it there.
     pub(crate) fn async_becomes_readable(&self) -> bool {
         patience::readable(self.async_fd, DEADLINE)
     }

@@ -17,16 +17,16 @@ impl Clone for Attr {
     }
 }
 
-/// rdma-sys derives no `Clone` for it.
+/// A copy; rdma-sys derives no `Clone` for the structure.
 pub(super) fn copy(raw: &ibv_qp_attr) -> ibv_qp_attr {
     // SAFETY: integers and unions of integers: a copy of the bytes is a copy of the value.
     unsafe { std::ptr::read(raw) }
 }
 
-/// Every attribute has a valid value from the start; setters change one and put it into the mask.
+/// Every attribute has a valid value from the start; a setter changes one and adds it to the mask.
 impl Attr {
-    /// No attribute in the mask; those that are put there later have valid values for a queue pair
-    /// on `port` that talks to `peer`.
+    /// An empty mask; attributes added to it later have valid values for a queue pair on `port`
+    /// that talks to `peer`.
     pub(crate) fn valid(port: &PortFacts, peer_qpn: u32) -> Attr {
         // SAFETY: integers only, of which 0 is a value of each enumeration here but path_mtu's, set
         // below.
@@ -57,13 +57,13 @@ impl Attr {
         Attr { raw, mask: AttrMask::NONE }
     }
 
-    /// The Q_Key of every UD queue pair here unless a row says otherwise.
+    /// The Q_Key of every UD queue pair here, unless a row uses another.
     pub(crate) const QKEY: u32 = 0x1111_1111;
-    /// Where every queue pair here starts to send, and its peer to expect, unless a row says
-    /// otherwise.
+    /// The first PSN that every queue pair here sends and its peer expects, unless a row uses
+    /// another.
     pub(crate) const PSN: u32 = 0x1234;
 
-    /// Exactly this mask, whatever was set.
+    /// Exactly this mask, whatever was set before.
     pub(crate) fn masked(mut self, mask: AttrMask) -> Attr {
         self.mask = mask;
         self
@@ -74,7 +74,7 @@ impl Attr {
         self.and(AttrMask::STATE)
     }
 
-    /// The number of a state that need not exist.
+    /// The number of a state, which need not exist.
     pub(crate) fn state_number(mut self, state: u32) -> Attr {
         self.raw.qp_state = state;
         self.and(AttrMask::STATE)
@@ -90,13 +90,13 @@ impl Attr {
         self.and(AttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
-    /// Asks for no event.
+    /// Requests no event in SQD.
     pub(crate) fn sqd_silent(mut self) -> Attr {
         self.raw.en_sqd_async_notify = 0;
         self.and(AttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
-    /// What only a query fills; no mask has it.
+    /// An attribute that only a query fills; no mask has it.
     pub(crate) fn sq_draining(mut self) -> Attr {
         self.raw.sq_draining = 1;
         self
@@ -189,7 +189,7 @@ impl Attr {
         self.and(AttrMask::ALT_PATH)
     }
 
-    /// An alternate path that is told from the primary one by this time-out and this hop limit.
+    /// An alternate path that differs from the primary one in this time-out and this hop limit.
     pub(crate) fn alternate(mut self, timeout: u8, hop_limit: u8) -> Attr {
         (self.raw.alt_timeout, self.raw.alt_ah_attr.grh.hop_limit) = (timeout, hop_limit);
         self.and(AttrMask::ALT_PATH)
@@ -201,19 +201,19 @@ impl Attr {
         self.and(AttrMask::PATH_MIG_STATE)
     }
 
-    /// The primary path by an entry of the GID table that need not exist.
+    /// The primary path, by an entry of the GID table that need not exist.
     pub(crate) fn gid_index(mut self, index: u8) -> Attr {
         self.raw.ah_attr.grh.sgid_index = index;
         self.and(AttrMask::AV)
     }
 
-    /// The primary path to another port than the own one.
+    /// The primary path, by another port than the own one.
     pub(crate) fn path_port(mut self, port: u8) -> Attr {
         self.raw.ah_attr.port_num = port;
         self.and(AttrMask::AV)
     }
 
-    /// With the value that it has: see [`Attr::valid`].
+    /// Adds an attribute with its current value: see [`Attr::valid`].
     pub(crate) fn with(self, bit: AttrMask) -> Attr {
         self.and(bit)
     }
@@ -224,7 +224,7 @@ impl Attr {
     }
 }
 
-/// An address vector from `port` to `gid`, with a GRH, and with a LID for ports that have them.
+/// An address vector from `port` to `gid`, with a GRH, and with a LID on ports that have LIDs.
 pub(super) fn ah_attr(port: &PortFacts, gid: &Gid) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: gid.0 },

@@ -11,14 +11,14 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::rc::Rc;
 
-/// A completion channel. Clones are the same one; the last one destroys it.
+/// A completion channel. Clones share it; the last one destroys it.
 #[derive(Clone)]
 pub(crate) struct Channel(Rc<ChannelInner>);
 
 struct ChannelInner {
     context: Rc<Context>,
     raw: Cell<*mut ibv_comp_channel>,
-    /// Whether its descriptor came blocking, before it was made not to.
+    /// Whether its descriptor was blocking before this program changed it.
     came_blocking: bool,
 }
 
@@ -42,7 +42,7 @@ impl Channel {
         unsafe { (*self.raw()).fd }
     }
 
-    /// Whether it was blocking when the device made it.
+    /// Whether the device created it blocking.
     pub(crate) fn came_blocking(&self) -> bool {
         self.0.came_blocking
     }
@@ -52,12 +52,12 @@ impl Channel {
         patience::readable(self.fd(), std::time::Duration::ZERO)
     }
 
-    /// Waits until there is an event, and leaves it there.
+    /// Waits until an event is pending, and leaves it there.
     pub(crate) fn becomes_readable(&self) -> bool {
         patience::readable(self.fd(), DEADLINE)
     }
 
-    /// No event (more) is raised.
+    /// Checks that no (further) event is raised.
     pub(crate) fn quiet(&self) -> Outcome {
         if patience::readable(self.fd(), QUIET) {
             return Err(Failure::new("expected no completion event, got one"));
@@ -65,7 +65,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Destroys it now, if the device lets go of it.
+    /// Destroys the channel now, if the device permits.
     pub(crate) fn try_destroy(&self) -> Result<(), Refused> {
         self.0.destroy()
     }
@@ -83,8 +83,8 @@ impl Channel {
 
 impl ChannelInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Completion queues keep it, and are what the
-        // device may refuse for.
+        // SAFETY: live, or the cell would be null. Completion queues keep it, and are the device's
+        // possible reason for refusing.
         let value = unsafe { verb!(self.context.provider, ibv_destroy_comp_channel(self.raw.get())) };
         Refused::check("ibv_destroy_comp_channel", value)?;
         self.raw.set(ptr::null_mut());

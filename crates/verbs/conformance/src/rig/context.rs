@@ -1,4 +1,4 @@
-//! An opened device, and what it says about itself.
+//! An opened device, and its reported attributes.
 
 use super::attr::Transport;
 use super::errno::Refused;
@@ -26,13 +26,13 @@ pub(crate) struct Context {
     /// `packet_pacing_caps.supported_qpts`.
     paced_transports: u32,
     port: PortFacts,
-    /// Where its asynchronous events come.
+    /// The descriptor of its asynchronous events.
     pub(super) async_fd: RawFd,
     memories: RefCell<Vec<Weak<MemInner>>>,
     complaints: RefCell<Vec<String>>,
 }
 
-/// What a device may or may not offer, with the place where it says so.
+/// A capability that a device may lack, and where the device reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cap {
     RawPacket,
@@ -48,9 +48,9 @@ pub(crate) enum Cap {
     MemoryWindowsType2,
     /// SEND_WITH_INV and LOCAL_INV.
     MemoryExtensions,
-    /// The port is one where every address needs a GRH.
+    /// A port where every address needs a GRH.
     GrhRequired,
-    /// The port has LIDs: addresses without a GRH work.
+    /// A port with LIDs: addresses without a GRH work.
     Lids,
     OnDemand,
     /// Messages to and from such memory, on this transport.
@@ -61,12 +61,12 @@ pub(crate) enum Cap {
     OnDemandReadAtomic,
     /// Signature offload and its pipelining: keys of mlx5dv.
     Signatures,
-    /// Messages of 2^31 bytes within the time of a row.
+    /// Messages of 2^31 bytes within the time limit of a row.
     LongMessages,
 }
 
 impl Cap {
-    /// Why the device hasn't it, in its own terms; `None` if it has.
+    /// The device's own report of the lack; `None` if it has the capability.
     pub(crate) fn lacking(self, context: &Context) -> Option<String> {
         use ibv_device_cap_flags as bit;
         use ibv_odp_transport_cap_bits as op;
@@ -158,7 +158,7 @@ impl Context {
         &self.target
     }
 
-    /// The port, as queried at opening.
+    /// The port's attributes, as queried at opening.
     pub(crate) fn port(&self) -> &PortFacts {
         &self.port
     }
@@ -167,7 +167,7 @@ impl Context {
         cap.lacking(self).is_none()
     }
 
-    /// Which of these operations a transport can't do on memory that is paged on demand.
+    /// The operations that a transport lacks on memory paged on demand.
     fn odp_lacking(&self, transport: Transport, needed: ibv_odp_transport_cap_bits) -> Option<String> {
         let caps = &self.odp.per_transport_caps;
         let (name, has) = match transport {
@@ -211,7 +211,7 @@ impl Context {
         Ok(u16::from_be(pkey))
     }
 
-    /// Remembers that an object could not be destroyed.
+    /// Records that an object could not be destroyed.
     pub(super) fn complain(&self, refused: Refused) {
         self.complaints.borrow_mut().push(refused.to_string());
     }
@@ -224,8 +224,8 @@ impl Context {
         self.memories.borrow_mut().push(memory.downgrade());
     }
 
-    /// Whether that range is memory of this rig: what the CPU itself reads, as inline data, must
-    /// be.
+    /// Whether the range is memory of this rig. The CPU itself reads inline data, so its memory
+    /// must be.
     pub(super) fn owns(&self, addr: u64, length: usize) -> bool {
         self.memories.borrow().iter().filter_map(Weak::upgrade).any(|memory| memory.contains(addr, length))
     }
@@ -247,7 +247,7 @@ fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_
     Refused::check("ibv_query_device", value).map(|()| attr)
 }
 
-/// What `ibv_query_device_ex(3)` says; zeros where the driver hasn't that verb.
+/// The attributes of `ibv_query_device_ex(3)`; zeros if the driver does not have that verb.
 fn query_device_ex(raw: *mut ibv_context) -> Result<ibv_device_attr_ex, Refused> {
     type Query = Option<
         unsafe extern "C" fn(
@@ -259,12 +259,12 @@ fn query_device_ex(raw: *mut ibv_context) -> Result<ibv_device_attr_ex, Refused>
     >;
     // SAFETY: integers only.
     let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-    // rdma-sys's function for it looks for abi_compat 2^32 - 1 where verbs.h says UINTPTR_MAX, and
-    // never finds the table.
+    // rdma-sys's function for it compares abi_compat with 2^32 - 1 instead of verbs.h's
+    // UINTPTR_MAX, and never finds the table.
     let behind = |field: usize| offset_of!(verbs_context, context) - field;
-    // SAFETY: the context is open; one that says so in abi_compat is the last part of a
-    // verbs_context, whose front may be cut off: `sz`, right before the context, says where. `attr`
-    // may be written.
+    // SAFETY: the context is open; with that abi_compat it is the last part of a verbs_context,
+    // whose front may be cut off: `sz`, right before the context, tells where. `attr` may be
+    // written.
     let value = unsafe {
         if (*raw).abi_compat.addr() != usize::MAX {
             return Ok(attr);
@@ -319,8 +319,8 @@ fn query_gid(provider: Provider, raw: *mut ibv_context, port: u8, index: i32) ->
     Ok(Gid(unsafe { gid.raw }))
 }
 
-/// The port and the address that is asked for, else its best one: the first IPv4 one, since that is
-/// what reaches other hosts, else the first.
+/// The port's facts with the requested address, else its best one: the first IPv4 one, since that
+/// reaches other hosts, else the first.
 fn port_facts(provider: Provider, raw: *mut ibv_context, asked: Option<u8>) -> Outcome<PortFacts> {
     let attr = query_port(provider, raw, PORT)?;
     let entries = (0..attr.gids.min(32) as u8).filter_map(|index| {

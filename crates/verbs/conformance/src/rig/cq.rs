@@ -14,12 +14,12 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What `ibv_req_notify_cq(3)` asks for.
+/// The argument of `ibv_req_notify_cq(3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notify {
     Next,
     Solicited,
-    /// Any other number than 0 and 1.
+    /// Any number other than 0 and 1.
     Other(i32),
 }
 
@@ -33,7 +33,7 @@ impl Notify {
     }
 }
 
-/// A completion queue. Clones are the same one; the last one acknowledges what is left and destroys
+/// A completion queue. Clones share it; the last one acknowledges the remaining events and destroys
 /// it.
 #[derive(Clone)]
 pub(crate) struct Cq(Rc<CqInner>);
@@ -42,7 +42,7 @@ struct CqInner {
     context: Rc<Context>,
     channel: Option<Channel>,
     raw: Cell<*mut ibv_cq>,
-    /// Events that were got and not acknowledged.
+    /// Events received and not yet acknowledged.
     unacknowledged: Cell<u32>,
 }
 
@@ -51,7 +51,7 @@ impl Cq {
         Cq::create_with(context, depth as i32, channel, 0, 0)
     }
 
-    /// With everything that `ibv_create_cq(3)` takes; `cookie` is the `cq_context` that events hand
+    /// With all arguments of `ibv_create_cq(3)`; `cookie` is the `cq_context` that events hand
     /// back.
     pub(crate) fn create_with(
         context: &Rc<Context>,
@@ -80,7 +80,7 @@ impl Cq {
         Ok(cq)
     }
 
-    /// How many completions it holds, as the device says.
+    /// The reported depth, in completions.
     pub(crate) fn depth(&self) -> u32 {
         // SAFETY: `self` keeps the CQ alive.
         unsafe { (*self.raw()).cqe as u32 }
@@ -104,7 +104,7 @@ impl Cq {
         self.wait_for(count, DEADLINE)
     }
 
-    /// Like [`Cq::wait`], for rows in which a device is known to let one wait in vain.
+    /// Like [`Cq::wait`], with a limit, for rows where a device is known never to complete.
     pub(crate) fn wait_for(&self, count: usize, limit: Duration) -> Outcome<Vec<Wc>> {
         let mut deadline = Deadline::within("completions", limit);
         let mut got = Vec::with_capacity(count);
@@ -123,13 +123,13 @@ impl Cq {
         Ok(self.wait(1)?[0])
     }
 
-    /// Polls until there is one completion, which is a success.
+    /// Polls until there is one completion, which must be a success.
     pub(crate) fn wait_ok(&self) -> Outcome<Wc> {
         let [wc] = self.wait_all_ok()?;
         Ok(wc)
     }
 
-    /// Polls until there are `N` completions, all successes.
+    /// Polls until there are `N` completions, which must all be successes.
     pub(crate) fn wait_all_ok<const N: usize>(&self) -> Outcome<[Wc; N]> {
         let all = self.wait(N)?;
         match all.iter().find(|wc| !wc.ok()) {
@@ -138,7 +138,7 @@ impl Cq {
         }
     }
 
-    /// Nothing (more) completes.
+    /// Checks that nothing (further) completes.
     pub(crate) fn quiet(&self) -> Outcome {
         let end = Instant::now() + QUIET;
         loop {
@@ -164,7 +164,7 @@ impl Cq {
         Refused::check("ibv_resize_cq", value)
     }
 
-    /// Acknowledges `count` events that were got from the channel.
+    /// Acknowledges `count` events received from the channel.
     pub(crate) fn ack(&self, count: u32) {
         let left = self.0.unacknowledged.get().checked_sub(count);
         self.0.unacknowledged.set(left.expect("a row acknowledges only what it got"));
@@ -172,13 +172,13 @@ impl Cq {
         unsafe { verb!(self.0.context.provider, ibv_ack_cq_events(self.raw(), count)) };
     }
 
-    /// Destroys it now, if the device lets go of it.
+    /// Destroys the queue now, if the device permits.
     pub(crate) fn try_destroy(&self) -> Result<(), Refused> {
         self.0.destroy()
     }
 
-    /// Destroys it on another thread while `meanwhile` runs on this one, which is to acknowledge;
-    /// then waits for it.
+    /// Destroys the queue on another thread while `meanwhile` runs on this one, which is to
+    /// acknowledge; then waits for it.
     pub(crate) fn destroy_while(&self, meanwhile: impl FnOnce(&Destroying) -> Outcome) -> Outcome {
         struct Raw(*mut ibv_cq);
         // SAFETY: ibv_destroy_cq may be called on any thread. This one only acknowledges until it
@@ -190,7 +190,7 @@ impl Cq {
             let raw = raw;
             // SAFETY: live when the thread started, and nobody else destroys it: see below.
             let value = unsafe { verb!(provider, ibv_destroy_cq(raw.0)) };
-            // A row that gave up isn't waiting any more.
+            // A row that gave up does not wait any more.
             let _ = done.send(value);
         });
         let during = meanwhile(&Destroying(&finished));
@@ -218,11 +218,11 @@ impl Cq {
     }
 }
 
-/// A completion queue that is being destroyed on another thread.
+/// A completion queue that another thread is destroying.
 pub(crate) struct Destroying<'a>(&'a std::sync::mpsc::Receiver<c_int>);
 
 impl Destroying<'_> {
-    /// It isn't done, and doesn't get done for a while.
+    /// Checks that the destruction is not done, and does not finish for a while.
     pub(crate) fn hangs(&self) -> Outcome {
         match self.0.recv_timeout(QUIET) {
             Err(_) => Ok(()),
@@ -233,8 +233,8 @@ impl Destroying<'_> {
 
 impl CqInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may
-        // refuse for.
+        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are the device's
+        // possible reason for refusing.
         let value = unsafe { verb!(self.context.provider, ibv_destroy_cq(self.raw.get())) };
         Refused::check("ibv_destroy_cq", value)?;
         self.raw.set(ptr::null_mut());
@@ -249,11 +249,11 @@ impl Drop for CqInner {
         }
         let left = self.unacknowledged.get();
         if left > 0 {
-            // SAFETY: live; exactly what was got and not acknowledged.
+            // SAFETY: live; exactly the events received and not yet acknowledged.
             unsafe { verb!(self.context.provider, ibv_ack_cq_events(self.raw.get(), left)) };
         }
         self.destroy().unwrap_or_else(|refused| self.context.complain(refused));
-        // The channel goes after its queues: by the order of the fields it is dropped behind this.
+        // The channel outlives its queues: the field order drops it after this.
         let _ = &self.channel;
     }
 }

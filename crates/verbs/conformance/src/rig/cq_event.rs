@@ -11,7 +11,7 @@ use rdma_sys::{ibv_comp_channel, ibv_cq};
 use std::ffi::c_void;
 use std::ptr;
 
-/// One completion event: which CQ, by address, and the cookie that it was created with.
+/// One completion event: the CQ's address, and the cookie that it was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CqEvent {
     cq: *mut ibv_cq,
@@ -19,7 +19,7 @@ pub(crate) struct CqEvent {
 }
 
 impl CqEvent {
-    /// Whether it is `cq`'s.
+    /// Whether the event is of `cq`.
     pub(crate) fn is(&self, cq: &Cq) -> bool {
         self.cq == cq.raw_or_null()
     }
@@ -39,7 +39,7 @@ impl Channel {
         }
     }
 
-    /// Waits for an event, which is to be `cq`'s; leaves it unacknowledged.
+    /// Waits for an event, which must be of `cq`; leaves it unacknowledged.
     pub(crate) fn wait(&self, cq: &Cq) -> Outcome<CqEvent> {
         if !patience::readable(self.fd(), DEADLINE) {
             return Err(Failure::new("expected a completion event, got none"));
@@ -54,8 +54,8 @@ impl Channel {
         Ok(event)
     }
 
-    /// Like [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the
-    /// completion is there.
+    /// Like [`Channel::wait_ack`], with less patience, for rows where a device is known to raise no
+    /// event although the completion is there.
     pub(crate) fn wait_soon(&self, cq: &Cq) -> Outcome {
         if !patience::readable(self.fd(), SOON) {
             return Err(Failure::new("expected a completion event, got none"));
@@ -64,7 +64,7 @@ impl Channel {
     }
 
     /// Blocks in `ibv_get_cq_event(3)` on another thread, and runs `meanwhile` on this one once it
-    /// does; gives the event.
+    /// does; returns the event.
     pub(crate) fn block_while(&self, cq: &Cq, meanwhile: impl FnOnce() -> Outcome) -> Outcome<CqEvent> {
         struct Raw(*mut ibv_comp_channel);
         // SAFETY: ibv_get_cq_event may be called on any thread.
@@ -79,7 +79,7 @@ impl Channel {
         std::thread::spawn(move || {
             let raw = raw;
             let _ = begin.send(thread::own_id());
-            // A row that gave up isn't waiting any more.
+            // A row that gave up does not wait any more.
             let _ = done.send(Got(get(provider, raw.0)));
         });
         let waiter = begun.recv().map_err(|_| Failure::new("the thread that waits died"))?;
@@ -91,7 +91,7 @@ impl Channel {
         let got = finished.recv_timeout(DEADLINE);
         patience::set_nonblocking(self.fd(), true).map_err(|error| Failure::new(error.to_string()))?;
         let got = got.map_err(|_| Failure::new("ibv_get_cq_event did not return")).inspect_err(|_| {
-            // The thread still blocks in it: the channel is lost to it.
+            // The thread still blocks in the call, so the channel must not be freed.
             std::mem::forget(self.clone());
         })?;
         let event = got.0?;
@@ -102,7 +102,7 @@ impl Channel {
     }
 }
 
-/// `ibv_get_cq_event(3)`, blocking or not as the descriptor is.
+/// `ibv_get_cq_event(3)`, blocking or not, depending on the descriptor.
 fn get(provider: Provider, raw: *mut ibv_comp_channel) -> Result<CqEvent, Refused> {
     let mut cq: *mut ibv_cq = ptr::null_mut();
     let mut cookie: *mut c_void = ptr::null_mut();

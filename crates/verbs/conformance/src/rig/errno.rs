@@ -1,10 +1,10 @@
-//! What a verb answers when it refuses.
+//! Refusals of verbs.
 
 use crate::check::Failure;
 use std::ffi::c_int;
 use std::fmt;
 
-/// A verb that did not do what it was asked.
+/// The refusal of a verb.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) verb: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// From the thread's errno.
+    /// A refusal with the thread's errno.
     pub(super) fn last(verb: &'static str) -> Refused {
         Refused { verb, errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
     }
 
-    /// From a verb's value: 0, an errno, or -1 with errno set.
+    /// Reads a verb's result: 0, an errno, or -1 with errno set.
     pub(super) fn check(verb: &'static str, value: c_int) -> Result<(), Refused> {
         match value {
             0 => Ok(()),
@@ -50,7 +50,7 @@ impl From<Refused> for Failure {
 pub(crate) struct PostRefused {
     verb: &'static str,
     pub(crate) errno: i32,
-    /// Which of the list `bad_wr` points at; `None` if at none of it.
+    /// The index in the list that `bad_wr` points at; `None` if it points elsewhere.
     pub(crate) bad: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl From<PostRefused> for Failure {
     }
 }
 
-/// `EINVAL` for 22, and so on for those that verbs answer.
+/// `EINVAL` for 22, and so on for the errnos that verbs return.
 pub(crate) fn errno_name(errno: i32) -> String {
     let name = match errno {
         0 => "success",

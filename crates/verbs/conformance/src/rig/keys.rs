@@ -1,4 +1,4 @@
-//! Signature keys, in mlx5dv's terms. Only the software RNIC has them here: rows need
+//! Signature keys, by the names of mlx5dv. Only the software RNIC has them here: rows need
 //! [`Cap::Signatures`](super::Cap).
 
 use super::access::Access;
@@ -19,7 +19,7 @@ pub(crate) use verbline_softnic::mlx5dv::{
     t10dif_flags,
 };
 
-/// A key. Clones are the same one; the last one destroys it.
+/// A key. Clones share it; the last one destroys it.
 #[derive(Clone)]
 pub(crate) struct Key(Rc<KeyInner>);
 
@@ -28,12 +28,12 @@ struct KeyInner {
     raw: *mut mlx5dv_mkey,
 }
 
-/// What protects the blocks of one side.
+/// The protection of one side's blocks.
 #[derive(Clone, Copy)]
 pub(crate) enum Blocks {
-    /// Of such a size, by T10-DIF.
+    /// T10-DIF, for blocks of this size.
     T10(u32, mlx5dv_sig_t10dif),
-    /// By a CRC.
+    /// A CRC, for blocks of this size.
     Crc(u32, mlx5dv_sig_crc),
 }
 
@@ -71,7 +71,7 @@ impl Key {
         unsafe { (*self.0.raw).lkey }
     }
 
-    /// An entry of a list, by the key.
+    /// A scatter/gather entry in the key's range.
     pub(crate) fn sge(&self, addr: u64, length: u32) -> Sge {
         Sge { addr, length, lkey: self.number() }
     }
@@ -83,8 +83,8 @@ impl Key {
         Refused::check("mlx5dv_mkey_check", value).map(|()| error)
     }
 
-    /// `mlx5dv_wr_mkey_configure()`, with a number of setters announced, these called, and posted
-    /// alone. With INLINE unless `flags` say otherwise by [`Key::NOT_INLINE`].
+    /// `mlx5dv_wr_mkey_configure()`: announces a number of setters, calls these, and posts the work
+    /// request alone. With INLINE, unless `flags` have [`Key::NOT_INLINE`].
     pub(crate) fn configure(
         &self,
         qp: &Qp,
@@ -122,7 +122,7 @@ impl Drop for KeyInner {
     }
 }
 
-/// Of attributes without flags.
+/// Attributes with these flags.
 pub(crate) fn conf_flags(conf_flags: u32) -> mlx5dv_mkey_conf_attr {
     mlx5dv_mkey_conf_attr { conf_flags, comp_mask: 0 }
 }
@@ -137,7 +137,7 @@ fn set_sig_block(wr: &mut MkeyConfigureWr, block: &SigBlock) {
             let flags = if block.copy_mask.is_some() { sig_block_attr_flags::COPY_MASK } else { 0 };
             let (check_mask, copy_mask) = (block.check_mask, block.copy_mask.unwrap_or(0));
             let attr = mlx5dv_sig_block_attr { mem, wire, flags, check_mask, copy_mask, comp_mask: 0 };
-            // SAFETY: what the attributes lead to is borrowed during the call.
+            // SAFETY: the memory behind the attributes is borrowed during the call.
             unsafe { wr.set_sig_block(&attr) };
         });
     });
@@ -161,7 +161,7 @@ impl Qp {
 }
 
 impl Cq {
-    /// Polls until there is nothing once; gives what there was.
+    /// Polls until a poll finds nothing; returns all completions.
     pub(crate) fn poll_to_0(&self) -> crate::check::Outcome<Vec<super::Wc>> {
         let mut all = Vec::new();
         loop {

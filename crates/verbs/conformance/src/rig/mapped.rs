@@ -1,5 +1,5 @@
-//! Memory that is more than it takes: a long range whose pages are a few, over and over; and one
-//! page that every thread of the suite reaches.
+//! Memory with less behind it than its range: a long range that repeats a few pages; and one page
+//! that every thread of the suite reaches.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -7,23 +7,23 @@ use std::sync::atomic::AtomicU64;
 
 use crate::check::{Failure, Outcome};
 
-/// What a repeated range repeats.
+/// The length of the repeated part.
 const PERIOD_BYTES: usize = 2 << 20;
-/// At the end of the range, different from the rest.
+/// The end of the range, which differs from the rest.
 const TAIL_BYTES: usize = 4096;
 
-/// A page that outlives everything.
+/// A page that lives for ever.
 #[repr(align(4096))]
 struct SharedPage([AtomicU64; 512]);
 
 static SHARED: SharedPage = SharedPage([const { AtomicU64::new(0) }; 512]);
 
-/// The page that is the same for each caller, and its length.
+/// The page that all callers share, and its length.
 pub(super) fn shared() -> (NonNull<u8>, usize) {
     (NonNull::from(&SHARED.0).cast(), size_of::<SharedPage>())
 }
 
-/// Maps a range of `bytes`, a multiple of 2 MiB: the same 2 MiB again and again, but for the last
+/// Maps a range of `bytes`, a multiple of 2 MiB: the same 2 MiB again and again, except the last
 /// page.
 pub(super) fn repeated(bytes: usize) -> Outcome<NonNull<u8>> {
     let failed = |what: &str| Failure::new(format!("{what}: {}", std::io::Error::last_os_error()));
@@ -54,7 +54,7 @@ pub(super) fn repeated(bytes: usize) -> Outcome<NonNull<u8>> {
     Ok(NonNull::new(start.cast()).expect("mmap gives no null"))
 }
 
-/// Unmaps what [`repeated`] mapped.
+/// Unmaps a range of [`repeated`].
 pub(super) fn unmap(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the whole range, which `repeated` mapped, and drops it once.
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };

@@ -15,12 +15,12 @@ pub(crate) struct Mem(Rc<MemInner>);
 
 pub(super) struct MemInner {
     start: NonNull<u8>,
-    /// In bytes, whole pages.
+    /// In bytes; whole pages.
     length: usize,
     origin: Origin,
 }
 
-/// Whom it goes back to.
+/// The way to free the memory.
 enum Origin {
     Heap(Layout),
     Mapped,
@@ -36,13 +36,13 @@ impl Mem {
         Mem(Rc::new(MemInner { start, length: layout.size(), origin: Origin::Heap(layout) }))
     }
 
-    /// `bytes` of addresses, of which all but the last page are the same 2 MiB again and again.
+    /// `bytes` of addresses; all but the last page repeat the same 2 MiB.
     pub(super) fn repeated(bytes: usize) -> Outcome<Mem> {
         let start = mapped::repeated(bytes)?;
         Ok(Mem(Rc::new(MemInner { start, length: bytes, origin: Origin::Mapped })))
     }
 
-    /// A page that is the same for every rig and thread.
+    /// The page that all rigs and threads share.
     pub(super) fn shared() -> Mem {
         let (start, length) = mapped::shared();
         Mem(Rc::new(MemInner { start, length, origin: Origin::Shared }))
@@ -52,14 +52,13 @@ impl Mem {
         self.0.start.as_ptr() as u64
     }
 
-    /// Whole pages.
+    /// The length in bytes; whole pages.
     pub(crate) fn len(&self) -> usize {
         self.0.length
     }
 
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
-        // Relaxed, here and below: completions order what the device does with what the program
-        // does.
+        // Relaxed, here and below: completions order the device's accesses and the program's.
         for (byte, &value) in self.bytes(offset, bytes.len()).iter().zip(bytes) {
             byte.store(value, Ordering::Relaxed);
         }
@@ -85,8 +84,8 @@ impl Mem {
     fn bytes(&self, offset: usize, length: usize) -> &[AtomicU8] {
         assert!(offset + length <= self.len(), "bytes {offset}..{} of {}", offset + length, self.len());
         // SAFETY: in bounds by the assertion; initialised when allocated; freed, if at all, when
-        // the last clone goes; only ever accessed through atomics here, and by devices, which are
-        // told about it as one tells hardware.
+        // the last clone is dropped; only ever accessed through atomics here, and by devices, which
+        // get its address as hardware does.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().add(offset).cast(), length) }
     }
 
@@ -108,8 +107,8 @@ impl MemInner {
 
 impl Drop for MemInner {
     fn drop(&mut self) {
-        // The rig keeps a clone until it is dropped itself, which is after every registration of
-        // this memory was.
+        // The rig keeps a clone until it is dropped itself, which is after all registrations of
+        // this memory.
         match self.origin {
             // SAFETY: allocated with this layout by `Mem::new`, freed once, here.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },

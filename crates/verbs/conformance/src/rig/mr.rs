@@ -14,14 +14,14 @@ use std::ops::Range;
 use std::ptr;
 use std::rc::Rc;
 
-/// What `ibv_rereg_mr(3)` is to change.
+/// The properties that `ibv_rereg_mr(3)` is to change.
 pub(crate) enum Rereg<'a> {
     Translation(&'a Mem, Range<usize>),
     Pd(&'a Pd),
     Access(Access),
 }
 
-/// A memory region. Clones are the same one; the last one deregisters it.
+/// A memory region. Clones share it; the last one deregisters it.
 #[derive(Clone)]
 pub(crate) struct Mr(Rc<MrInner>);
 
@@ -29,7 +29,7 @@ struct MrInner {
     context: Rc<Context>,
     pd: RefCell<Pd>,
     memory: RefCell<Mem>,
-    /// Of the memory, where the region starts.
+    /// The region's offset in the memory.
     start: Cell<usize>,
     length: Cell<usize>,
     raw: Cell<*mut ibv_mr>,
@@ -47,8 +47,8 @@ impl Mr {
         assert!(range.end <= memory.len());
         let context = pd.context();
         let (addr, length) = ((memory.addr() + range.start as u64) as *mut _, range.len());
-        // The header's macro calls the iova form when optional flags are asked for, so that older
-        // kernels can ignore them.
+        // The header's macro calls the iova form for optional flags, so that older kernels can
+        // ignore them.
         let (raw, name) = if access.0 & Access::RELAXED_ORDERING.0 != 0 {
             // SAFETY: the range is allocated, and stays so for as long as the region.
             let raw =
@@ -63,8 +63,8 @@ impl Mr {
         Mr::made(pd, memory, range, raw, name)
     }
 
-    /// Registers at another address than the memory's own, as peers and scatter/gather entries will
-    /// name it.
+    /// Registers at an address other than the memory's own, by which peers and scatter/gather
+    /// entries will name it.
     pub(crate) fn register_at(pd: &Pd, memory: &Mem, iova: u64, access: Access) -> Result<Mr, Refused> {
         let (addr, length) = (memory.addr() as *mut _, memory.len());
         // SAFETY: the memory is allocated, and stays so for as long as the region.
@@ -96,7 +96,7 @@ impl Mr {
         unsafe { (*self.raw()).rkey }
     }
 
-    /// Where it starts.
+    /// The region's address.
     pub(crate) fn addr(&self) -> u64 {
         self.0.memory.borrow().addr() + self.0.start.get() as u64
     }
@@ -116,7 +116,7 @@ impl Mr {
         self.sge(0..self.len())
     }
 
-    /// What a peer needs to reach byte `offset`.
+    /// The address and key for a peer to reach byte `offset`.
     pub(crate) fn remote(&self, offset: usize) -> Remote {
         Remote { addr: self.addr() + offset as u64, rkey: self.rkey() }
     }
@@ -142,7 +142,7 @@ impl Mr {
         self.0.memory.borrow().set_number(self.0.start.get() + offset, value);
     }
 
-    /// Deregisters it now, whatever is still posted.
+    /// Deregisters the region now, even with work requests posted.
     pub(crate) fn deregister(&self) -> Result<(), Refused> {
         self.0.dereg()
     }

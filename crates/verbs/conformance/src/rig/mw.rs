@@ -19,11 +19,11 @@ pub(crate) enum MwType {
     Two,
 }
 
-/// What a memory window is bound to.
+/// The memory that a window is bound to.
 #[derive(Clone)]
 pub(crate) struct Window {
     pub(crate) mr: Mr,
-    /// Of the region.
+    /// The range within the region.
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
 }
@@ -39,14 +39,14 @@ impl Window {
     }
 }
 
-/// A memory window. Clones are the same one; the last one deallocates it.
+/// A memory window. Clones share it; the last one deallocates it.
 #[derive(Clone)]
 pub(crate) struct Mw(Rc<MwInner>);
 
 struct MwInner {
     pd: Pd,
     raw: Cell<*mut ibv_mw>,
-    /// What it was bound to, kept for as long as it may be.
+    /// The regions that it may be bound to, kept for as long as it may be.
     bound: RefCell<Vec<Mr>>,
 }
 
@@ -64,7 +64,7 @@ impl Mw {
         }
     }
 
-    /// Its R_Key: changed by each bind of type 1.
+    /// The R_Key; each bind of type 1 changes it.
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: `self` keeps the memory window alive.
         unsafe { (*self.raw()).rkey }
@@ -76,8 +76,8 @@ impl Mw {
         rkey & !0xff | (rkey.wrapping_add(1) & 0xff)
     }
 
-    /// After a bind of a type 2 window was posted (ibv_post_send(3)), or of type 1 failed
-    /// (ibv_bind_mw(3)): the handle's key is the program's to keep.
+    /// Sets the handle's key, which the program maintains after a posted bind of a type 2 window
+    /// (ibv_post_send(3)), or after a failed bind of type 1 (ibv_bind_mw(3)).
     pub(crate) fn set_rkey(&self, rkey: u32) {
         // SAFETY: live, and only this thread has it.
         unsafe { (*self.raw()).rkey = rkey };

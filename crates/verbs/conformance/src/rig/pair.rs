@@ -1,4 +1,4 @@
-//! Two queue pairs that talk to each other through the device's own port: what most rows work on.
+//! Two queue pairs that talk to each other through the device's own port, the basis of most rows.
 
 use super::Rig;
 use super::access::Access;
@@ -16,7 +16,7 @@ use super::srq::Srq;
 use super::wr::{Op, Recv, Wr};
 use crate::check::{During, Outcome, same, same_bytes};
 
-/// What both sides are made with.
+/// The parameters of both sides.
 #[derive(Clone, Copy)]
 pub(crate) struct SideSpec<'a> {
     pub(crate) cap: Cap,
@@ -25,9 +25,9 @@ pub(crate) struct SideSpec<'a> {
     pub(crate) mr_bytes: usize,
     pub(crate) mr_access: Access,
     pub(crate) srq: Option<&'a Srq>,
-    /// Of the four completion queues.
+    /// The channel of all four completion queues.
     pub(crate) channel: Option<&'a Channel>,
-    /// What they have to do with signature keys.
+    /// The queue pairs' use of signature keys.
     pub(crate) extras: QpExtras,
 }
 
@@ -46,7 +46,7 @@ impl Default for SideSpec<'_> {
     }
 }
 
-/// How both sides are connected.
+/// The parameters of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) timeout: u8,
@@ -55,9 +55,9 @@ pub(crate) struct Link {
     pub(crate) min_rnr_timer: u8,
     pub(crate) rd_atomic: u8,
     pub(crate) dest_rd_atomic: u8,
-    /// Where the queue pairs start to send; what they expect is [`Attr::PSN`].
+    /// The first PSN that the queue pairs send; they expect [`Attr::PSN`].
     pub(crate) sq_psn: u32,
-    /// Remote operations that the queue pairs let in.
+    /// Remote operations that the queue pairs permit.
     pub(crate) access: Access,
 }
 
@@ -88,12 +88,12 @@ pub(crate) struct Side {
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
-    /// UD: the own port.
+    /// The address of the own port, for UD.
     ah: Option<Ah>,
     link: Link,
 }
 
-/// What UD receives start with (ibv_post_recv(3)): room for a GRH.
+/// Bytes in front of UD messages (ibv_post_recv(3)): space for a GRH.
 pub(crate) const GRH_BYTES: usize = 40;
 
 impl Rig {
@@ -103,7 +103,7 @@ impl Rig {
         self.pair_with(transport, SideSpec::default(), Link::default())
     }
 
-    /// Like [`Rig::pair`], built and connected as told.
+    /// Like [`Rig::pair`], with these parameters.
     pub(crate) fn pair_with(&self, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
         Pair::connected(self, transport, spec, link)
     }
@@ -118,7 +118,7 @@ impl Rig {
         Side::create(self, transport, spec)
     }
 
-    /// Why the device refuses to create such a queue pair; `None` if it doesn't.
+    /// The device's refusal to create such a queue pair; `None` if it creates it.
     pub(crate) fn create_refused(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Option<Refused>> {
         let cq = self.cq(spec.cq_depth)?;
         let SideSpec { srq, cap, sig_all, extras, .. } = spec;
@@ -140,7 +140,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Both from RESET to RTS.
+    /// Brings both from RESET to RTS.
     pub(crate) fn connect(&self) -> Outcome {
         for (side, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
             side.to_init(&self.link).during("to INIT")?;
@@ -159,7 +159,7 @@ impl Pair {
         if self.transport() == Transport::Ud { GRH_BYTES } else { 0 }
     }
 
-    /// A SEND from `a` to `b`, addressed if the transport needs that, without data yet.
+    /// A SEND from `a` to `b`, without data yet, and with an address if the transport needs one.
     pub(crate) fn send(&self, id: u64) -> Wr {
         self.addressed(Wr::send(id))
     }
@@ -190,13 +190,13 @@ impl Pair {
         self.addressed(wr).sge(self.a.mr.sge(0..8))
     }
 
-    /// What `a` needs to reach byte `offset` of `b`'s memory.
+    /// The address and key for `a` to reach byte `offset` of `b`'s memory.
     pub(crate) fn remote(&self, offset: usize) -> Remote {
         self.b.mr.remote(offset)
     }
 
-    /// What an RDMA WRITE that has completed brings to byte `offset` of `b`'s memory. Over UC a
-    /// completion says that the message has left, not that it is there: it is waited for.
+    /// Checks that a completed RDMA WRITE has arrived at byte `offset` of `b`'s memory. Over UC a
+    /// completion only means that the message has left, so this waits for the bytes.
     pub(crate) fn is_written(&self, offset: usize, want: &[u8]) -> Outcome {
         let there = || self.b.mr.take(offset, want.len());
         let mut deadline = Deadline::new("what a UC RDMA WRITE brings");
@@ -206,7 +206,7 @@ impl Pair {
         same_bytes("written", &there(), want)
     }
 
-    /// A message goes from `a` to `b` and arrives whole: the pair works.
+    /// Sends a message from `a` to `b`, which must arrive whole: the pair works.
     pub(crate) fn exchange(&self) -> Outcome {
         const TEXT: &[u8] = b"still alive";
         self.a.mr.put(0, TEXT);

@@ -1,20 +1,21 @@
-//! How long anything is waited for.
+//! Time limits of waiting.
 
 use crate::check::{Failure, Outcome};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// What must happen has happened by then, even in an emulated guest on a busy machine.
+/// Long enough for any required event, even in an emulated guest on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// For what should follow at once from something that was seen, where a device is known to miss it.
+/// For events that should follow at once from one already seen, where a device is known to miss
+/// them.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// What must *not* happen is looked for this long after the last thing that could cause it was
-/// seen. A device that is right passes whatever the time; a longer look only finds late offenders.
+/// Forbidden events are watched for this long after the last event that could cause them. A correct
+/// device passes whatever the time; a longer watch only finds late offenders.
 pub(crate) const QUIET: Duration = Duration::from_millis(4);
 
-/// A point in time that a loop gives up at.
+/// The time at which a loop gives up.
 pub(crate) struct Deadline {
     what: &'static str,
     limit: Duration,
@@ -31,7 +32,7 @@ impl Deadline {
         Deadline { what, limit, end: Instant::now() + limit, spins: 0 }
     }
 
-    /// Lets others run; fails when the time is over. `seen` tells how far it got.
+    /// Yields to other threads; fails when the time is over. `seen` describes the progress so far.
     pub(crate) fn pause(&mut self, seen: impl FnOnce() -> String) -> Outcome {
         self.spins += 1;
         if self.spins.is_multiple_of(64) {

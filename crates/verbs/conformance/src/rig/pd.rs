@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-/// A protection domain. Clones are the same one; the last one deallocates it.
+/// A protection domain. Clones share it; the last one deallocates it.
 #[derive(Clone)]
 pub(crate) struct Pd(Rc<PdInner>);
 
@@ -37,7 +37,7 @@ impl Pd {
         raw
     }
 
-    /// Deallocates it now, if the device lets go of it.
+    /// Deallocates the domain now, if the device permits.
     pub(crate) fn try_dealloc(&self) -> Result<(), Refused> {
         self.0.dealloc()
     }
@@ -45,8 +45,8 @@ impl Pd {
 
 impl PdInner {
     fn dealloc(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null; what is made in it keeps it, and is what the
-        // device may refuse for.
+        // SAFETY: live, or the cell would be null; objects created in it keep it, and are the
+        // device's possible reason for refusing.
         let value = unsafe { verb!(self.context.provider, ibv_dealloc_pd(self.raw.get())) };
         Refused::check("ibv_dealloc_pd", value)?;
         self.raw.set(ptr::null_mut());

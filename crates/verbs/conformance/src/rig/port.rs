@@ -1,9 +1,9 @@
-//! The port that everything goes through, and its addresses.
+//! The port that all queue pairs use, and its addresses.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// The only port that is used. Ports count from 1.
+/// The only port used. Ports count from 1.
 pub(super) const PORT: u8 = 1;
 
 /// A port, as queried when the device was opened.
@@ -14,7 +14,7 @@ pub(crate) struct PortFacts {
     pub(crate) gid_index: u8,
 }
 
-/// `struct ibv_port_attr`, what rows ask of it.
+/// The fields of `struct ibv_port_attr` that rows use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortAttr {
     pub(crate) active: bool,

@@ -21,7 +21,7 @@ use std::ptr;
 use std::rc::Rc;
 use verbline_softnic::mlx5dv::{QpExtras, mlx5dv_create_qp};
 
-/// `struct ibv_qp_cap`, the asked or the granted one.
+/// `struct ibv_qp_cap`, requested or granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cap {
     pub(crate) send_wr: u32,
@@ -59,7 +59,7 @@ impl Cap {
     }
 }
 
-/// What `ibv_create_qp(3)` takes.
+/// The arguments of `ibv_create_qp(3)`.
 pub(crate) struct QpSpec<'a> {
     pub(crate) transport: Transport,
     pub(crate) send_cq: &'a Cq,
@@ -67,11 +67,11 @@ pub(crate) struct QpSpec<'a> {
     pub(crate) srq: Option<&'a Srq>,
     pub(crate) cap: Cap,
     pub(crate) sig_all: bool,
-    /// What it has to do with signature keys.
+    /// The queue pair's use of signature keys.
     pub(crate) extras: QpExtras,
 }
 
-/// A queue pair. Clones are the same one; the last one destroys it.
+/// A queue pair. Clones share it; the last one destroys it.
 #[derive(Clone)]
 pub(crate) struct Qp(Rc<QpInner>);
 
@@ -80,7 +80,7 @@ struct QpInner {
     transport: Transport,
     raw: Cell<*mut ibv_qp>,
     granted: Cap,
-    /// What posted work requests name: kept until the queue pair is gone.
+    /// Address handles of posted work requests, kept until the queue pair is gone.
     addresses: RefCell<Vec<Ah>>,
     windows: RefCell<Vec<Mw>>,
     keys: RefCell<Vec<Box<dyn Any>>>,
@@ -134,12 +134,12 @@ impl Qp {
         self.0.transport
     }
 
-    /// What the device granted at creation.
+    /// The capacities that the device granted at creation.
     pub(crate) fn granted(&self) -> Cap {
         self.0.granted
     }
 
-    /// Valid attributes for it, with an empty mask.
+    /// Valid attributes for the queue pair, with an empty mask.
     pub(crate) fn attr(&self, peer_qpn: u32) -> Attr {
         Attr::valid(self.0.pd.context().port(), peer_qpn)
     }
@@ -148,7 +148,7 @@ impl Qp {
         Refused::check("ibv_modify_qp", self.modify_value(attr))
     }
 
-    /// What the verb returns, as it is.
+    /// The verb's plain result.
     pub(crate) fn modify_value(&self, attr: &Attr) -> c_int {
         let mut raw = super::attr::copy(&attr.raw);
         let mask = attr.mask.0 as c_int;
@@ -159,7 +159,7 @@ impl Qp {
     pub(crate) fn query(&self) -> Result<Queried, Refused> {
         // SAFETY: integers, and pointers that may be null.
         let (mut attr, mut init) = unsafe { std::mem::zeroed::<(ibv_qp_attr, ibv_qp_init_attr)>() };
-        // Everything: that is what `ibv_query_qp` fills on every device.
+        // All attributes, which is what `ibv_query_qp` fills on every device.
         const ALL: c_int = 0x01ff_ffff;
         let provider = self.0.pd.context().provider;
         // SAFETY: live; both may be written.
@@ -168,7 +168,7 @@ impl Qp {
         Ok(Queried::new(attr, &init))
     }
 
-    /// As the device says.
+    /// The state that the device reports.
     pub(crate) fn state(&self) -> Outcome<State> {
         self.query()?.state().ok_or_else(|| Failure::new("ibv_query_qp answered a state that is none"))
     }
@@ -177,13 +177,13 @@ impl Qp {
         same("the state of the queue pair", self.state()?, want)
     }
 
-    /// Posts a linked list of work requests, then scribbles over all of it: it may be reused.
+    /// Posts a linked list of work requests, then overwrites all of it: the caller may reuse it.
     pub(crate) fn post_send(&self, wrs: &[Wr]) -> Result<(), PostRefused> {
         let mut raw = self.raw_sends(wrs);
         let base = raw.first();
         let mut bad: *mut ibv_send_wr = ptr::without_provenance_mut(UNTOUCHED);
         // SAFETY: live; the list is linked and ends, and lives during the call with its
-        // scatter/gather lists. What the CPU reads itself, inline data, was found to be ours by
+        // scatter/gather lists. Inline data, which the CPU itself reads, was found to be ours by
         // `raw_sends`.
         let errno = unsafe { rdma_sys::ibv_post_send(self.raw(), base, &raw mut bad) };
         let outcome = PostRefused::check("ibv_post_send", errno, bad.addr(), base.addr(), size_of::<ibv_send_wr>());
@@ -195,7 +195,7 @@ impl Qp {
         self.0.keys.borrow_mut().push(Box::new(key));
     }
 
-    /// Posts one.
+    /// Posts one work request.
     pub(crate) fn send(&self, wr: Wr) -> Result<(), PostRefused> {
         self.post_send(&[wr])
     }
@@ -208,7 +208,7 @@ impl Qp {
         raw.outcome("ibv_post_recv", errno, bad)
     }
 
-    /// Posts one.
+    /// Posts one receive.
     pub(crate) fn recv(&self, recv: Recv) -> Result<(), PostRefused> {
         self.post_recv(&[recv])
     }
@@ -231,17 +231,17 @@ impl Qp {
         self.0.destroy()
     }
 
-    /// To ERR.
+    /// Goes to ERR.
     pub(crate) fn to_err(&self) -> Result<(), Refused> {
         self.modify(&self.attr(0).to(State::Err))
     }
 
-    /// To RESET.
+    /// Goes to RESET.
     pub(crate) fn to_reset(&self) -> Result<(), Refused> {
         self.modify(&self.attr(0).to(State::Reset))
     }
 
-    /// RESET to INIT, with what the transport needs.
+    /// Goes from RESET to INIT, with the attributes that the transport needs.
     pub(crate) fn to_init(&self) -> Result<(), Refused> {
         let mask = match self.transport() {
             Transport::Rc | Transport::Uc => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
@@ -293,7 +293,7 @@ impl Mw {
 
 impl QpInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // A window that is bound by this queue pair would keep it.
+        // A window bound by this queue pair would keep it.
         self.windows.take();
         // SAFETY: live, or the cell would be null.
         let value = unsafe { verb!(self.pd.context().provider, ibv_destroy_qp(self.raw.get())) };

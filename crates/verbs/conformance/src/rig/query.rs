@@ -1,4 +1,4 @@
-//! What `ibv_query_qp(3)` answers, comparable.
+//! Results of `ibv_query_qp(3)`, comparable.
 
 use super::attr::State;
 use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
@@ -15,7 +15,7 @@ impl Queried {
         Queried { raw, sig_all: init.sq_sig_all != 0 }
     }
 
-    /// The state; `None` for a number that is none.
+    /// The state; `None` for a number without a state.
     pub(crate) fn state(&self) -> Option<State> {
         State::from_raw(self.raw.qp_state)
     }
@@ -34,7 +34,7 @@ impl Queried {
         found.unwrap_or_else(|| panic!("no attribute {name}")).1
     }
 
-    /// Every attribute that a program can set, with the parts of the primary path.
+    /// Every attribute that a program can set, with the fields of the primary path.
     fn fields(&self) -> Vec<(&'static str, u64)> {
         let raw = &self.raw;
         let ah = &raw.ah_attr;
@@ -76,14 +76,14 @@ impl Queried {
         ]
     }
 
-    /// What is different in `later`: empty if nothing is.
+    /// The differences in `later`; empty if there are none.
     pub(crate) fn changes(&self, later: &Queried) -> Vec<Change> {
         let pairs = self.fields().into_iter().zip(later.fields());
         pairs.filter(|(old, new)| old != new).map(|((name, old), (_, new))| Change { name, old, new }).collect()
     }
 }
 
-/// An attribute that another query answered otherwise.
+/// An attribute that differs in another query.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Change {
     name: &'static str,

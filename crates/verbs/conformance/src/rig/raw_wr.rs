@@ -1,4 +1,4 @@
-//! Lists of work requests as the verbs take them.
+//! Lists of work requests in the verbs' form.
 
 use super::errno::PostRefused;
 use super::wr::{Recv, Target, Wr};
@@ -6,7 +6,7 @@ use rdma_sys::{atomic_t, bind_mw_t, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_t, u
 use std::ffi::c_int;
 use std::ptr;
 
-/// An address that is no work request's: what `bad_wr` holds if the verb doesn't write it.
+/// An address of no work request: the value of `bad_wr` unless the verb writes it.
 pub(super) const UNTOUCHED: usize = 1;
 
 /// A list of `ibv_send_wr` with its scatter/gather lists.
@@ -52,7 +52,7 @@ impl RawSends {
         base
     }
 
-    /// Overwrites everything: the verb promised that it doesn't look here any more.
+    /// Overwrites everything: the verb must not read the list after it returns.
     pub(super) fn scribble(&mut self) {
         for wr in &mut self.wrs {
             wr.wr_id = u64::MAX;
@@ -95,7 +95,7 @@ impl RawRecvs {
         base
     }
 
-    /// What the verb answered; then everything is overwritten, as in `RawSends::scribble`.
+    /// Reads the verb's result; then everything is overwritten, as in `RawSends::scribble`.
     pub(super) fn outcome(
         &mut self,
         verb: &'static str,

@@ -1,4 +1,4 @@
-//! What work requests name memory by, here and at the peer.
+//! Names of memory in work requests, local and remote.
 
 use rdma_sys::ibv_sge;
 
@@ -24,7 +24,7 @@ impl Sge {
     }
 }
 
-/// Where a one-sided operation goes.
+/// The target of a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) addr: u64,

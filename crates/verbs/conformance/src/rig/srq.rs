@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
-/// A shared receive queue. Clones are the same one; the last one destroys it.
+/// A shared receive queue. Clones share it; the last one destroys it.
 #[derive(Clone)]
 pub(crate) struct Srq(Rc<SrqInner>);
 
@@ -86,8 +86,8 @@ impl Srq {
 
 impl SrqInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may
-        // refuse for.
+        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are the device's
+        // possible reason for refusing.
         let value = unsafe { verb!(self.pd.context().provider, ibv_destroy_srq(self.raw.get())) };
         Refused::check("ibv_destroy_srq", value)?;
         self.raw.set(ptr::null_mut());

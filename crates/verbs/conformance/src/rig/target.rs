@@ -1,4 +1,4 @@
-//! Which device the suite runs on.
+//! The device that the suite runs on.
 
 use rdma_sys::{ibv_context, ibv_device};
 use std::ffi::{CStr, c_int};
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use verbline_softnic::wire::{self, AttachError, Wire};
 
-/// Whose control verbs a device has.
+/// The implementation of a device's control verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
     Kernel,
@@ -27,16 +27,17 @@ macro_rules! verb {
 }
 pub(super) use verb;
 
-/// What sort of device it is: known differences are declared by this.
+/// The kind of device, by which known differences are declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The software RNIC of this project.
     Soft,
-    /// The same, where even its own queue pairs reach each other by RoCE v2 through a UDP socket.
+    /// The software RNIC, where even its own queue pairs reach each other by RoCE v2 through a UDP
+    /// socket.
     SoftUdp,
     /// The kernel's rdma_rxe.
     Rxe,
-    /// Anything else: no difference is known, the pages hold.
+    /// Any other device: no difference is known, the pages hold.
     Other,
 }
 
@@ -46,17 +47,17 @@ pub(crate) struct Target {
     pub(super) provider: Provider,
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Of the address to use; the best one, unless it has to be a certain one.
+    /// The index of a required address; `None` picks the best one.
     pub(super) gid_index: Option<u8>,
 }
 
-/// What the software device by its wire is called.
+/// The name of the software device by its wire.
 const SOFT_UDP: &str = "soft-udp";
-/// The same over IPv6: another device, so that one process can have both.
+/// The name of the one over IPv6: a different device, so that one process can have both.
 const SOFT_UDP6: &str = "soft-udp6";
 
 impl Target {
-    /// What a person is told.
+    /// The name printed for people.
     pub(crate) fn title(&self) -> String {
         match self.kind {
             Kind::SoftUdp => format!("{} by its wire", self.name),
@@ -64,8 +65,8 @@ impl Target {
         }
     }
 
-    /// `soft` and `rxe` are the first device of that sort, `soft-udp` is `soft` by its wire,
-    /// `soft-udp6` the second by an IPv6 one; anything else is a device's name.
+    /// Finds a device. `soft` and `rxe` are the first device of that kind, `soft-udp` is `soft` by
+    /// its wire, `soft-udp6` the second one by an IPv6 wire; anything else is a device's name.
     pub(crate) fn find(asked: &str) -> Result<Target, String> {
         let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
         let of = |kind| all.iter().filter(move |target| target.kind == kind);
@@ -86,8 +87,8 @@ impl Target {
         }
     }
 
-    /// The software device, whose queue pairs reach each other through a socket from now on, for as
-    /// long as this process.
+    /// Connects the software device's queue pairs through a socket from now on, for the life of
+    /// this process.
     fn by_its_wire(self, attach: &dyn Fn(&str) -> Attached) -> Result<Target, String> {
         let wire = match wire::of_device(&self.name) {
             Some(wire) => wire,
@@ -108,8 +109,8 @@ impl Target {
 
 type Attached = Result<&'static Wire, String>;
 
-/// Gives a software device an address of this host's loopback interface that nobody else has:
-/// another run of the suite, or a plan.
+/// Gives a software device a free address of this host's loopback interface; another run of the
+/// suite, or a plan, may hold others.
 fn attach(device: &str) -> Attached {
     for last in 1..=32 {
         match wire::attach(device, IpAddr::from([127, 77, 0, last])) {
@@ -120,8 +121,8 @@ fn attach(device: &str) -> Attached {
     Err("UDP port 4791 of each of 127.77.0.1 to 127.77.0.32 is taken (`ss -ulnp` says by whom)".to_owned())
 }
 
-/// The same of IPv6, whose loopback interface has one address: another run of the suite gives it
-/// back soon.
+/// The same for IPv6, whose loopback interface has one address: another run of the suite soon frees
+/// it.
 fn attach_ipv6(device: &str) -> Attached {
     let patience = Duration::from_secs(20);
     let began = Instant::now();
@@ -140,7 +141,7 @@ fn devices(provider: Provider) -> Vec<Target> {
     })
 }
 
-/// Only rdma_rxe has the attribute `parent`: the network device that it sits on.
+/// The device's kind. Only rdma_rxe has the attribute `parent`: its network device.
 fn kind(provider: Provider, name: &str) -> Kind {
     match provider {
         Provider::Soft => Kind::Soft,

@@ -8,10 +8,10 @@ use std::fmt;
 pub(crate) struct Wc {
     pub(crate) id: u64,
     pub(crate) status: Status,
-    /// `enum ibv_wc_opcode`; says nothing after a failure.
+    /// `enum ibv_wc_opcode`; undefined after a failure.
     pub(crate) opcode: u32,
     pub(crate) bytes: u32,
-    /// In host order, when there is any.
+    /// Immediate data in host order, if any.
     pub(crate) imm: Option<u32>,
     pub(crate) invalidated_rkey: Option<u32>,
     pub(crate) qpn: u32,

@@ -1,4 +1,4 @@
-//! Work requests, as plain values that may say anything.
+//! Work requests, as plain values that need not be valid.
 
 use super::ah::Ah;
 use super::mw::{Mw, Window};
@@ -22,7 +22,7 @@ pub(crate) enum Op {
     Nonsense = 200,
 }
 
-/// What the operation needs beside local memory.
+/// The operation's parameters beside local memory.
 #[derive(Clone)]
 pub(super) enum Target {
     None,
@@ -32,14 +32,14 @@ pub(super) enum Target {
     Bind { mw: Mw, rkey: u32, window: Window },
 }
 
-/// `struct ibv_send_wr`, signaled unless said otherwise.
+/// `struct ibv_send_wr`, signaled by default.
 #[derive(Clone)]
 pub(crate) struct Wr {
     pub(super) id: u64,
     pub(super) op: Op,
     pub(super) flags: u32,
     pub(super) sges: Vec<Sge>,
-    /// `imm_data` as it goes into the structure, or the key to invalidate.
+    /// `imm_data` in the structure's byte order, or the key to invalidate.
     pub(super) word: u32,
     pub(super) target: Target,
 }
@@ -73,7 +73,7 @@ impl Wr {
         Wr { word: rkey, ..Wr::new(id, Op::LocalInv, Target::None) }
     }
 
-    /// Binds a type 2 window, which answers to `rkey` from then on.
+    /// Binds a type 2 window, whose key is `rkey` from then on.
     pub(crate) fn bind(id: u64, mw: &Mw, rkey: u32, window: &Window) -> Wr {
         Wr::new(id, Op::BindMw, Target::Bind { mw: mw.clone(), rkey, window: window.clone() })
     }
@@ -94,12 +94,12 @@ impl Wr {
         Wr { op: Op::SendInv, word: rkey, ..self }
     }
 
-    /// Any opcode, with whatever else is there.
+    /// Sets any opcode, whatever the other fields.
     pub(crate) fn op(self, op: Op) -> Wr {
         Wr { op, ..self }
     }
 
-    /// UD: who gets it.
+    /// Sets the receiver of a UD send.
     pub(crate) fn to(self, ah: &Ah, qpn: u32, qkey: u32) -> Wr {
         Wr { target: Target::Ud { ah: ah.clone(), qpn, qkey }, ..self }
     }

@@ -1,4 +1,4 @@
-//! Asynchronous events that the other themes don't raise, and how they are got.
+//! Asynchronous events that no other theme raises, and how to get them.
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
@@ -76,7 +76,7 @@ fn none_is_eagain(rig: &Rig) -> Outcome {
     ensure(rig.context().try_async_event()?.is_none(), "there is no event")
 }
 
-/// A queue pair whose SQ_DRAINED is on its way.
+/// A queue pair whose SQ_DRAINED is about to come.
 fn draining(rig: &Rig) -> Outcome<crate::rig::Pair> {
     let pair = rig.pair(RC)?;
     pair.a.qp.modify(&pair.a.qp.attr(0).to(State::Sqd).sqd_notify())?;

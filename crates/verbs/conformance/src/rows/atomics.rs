@@ -61,7 +61,8 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// One atomic by `a` on byte 8 of `b`'s memory, the result at byte 16 of its own; gives the result.
+/// One atomic by `a` on byte 8 of `b`'s memory, with the result at byte 16 of its own; returns the
+/// result.
 fn done(pair: &Pair, wr: Wr) -> Outcome<u64> {
     pair.a.qp.send(wr.sge(pair.a.mr.sge(16..24)))?;
     pair.a.scq.wait_ok()?;
@@ -148,7 +149,7 @@ fn from_two_sides(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Two threads, each with the device opened for itself, on one number.
+/// Two threads, each with its own open device, on one number.
 fn from_two_threads(rig: &Rig) -> Outcome {
     const ROUNDS: u64 = 400;
     let number = rig.shared_mr()?;
@@ -168,7 +169,7 @@ fn from_two_threads(rig: &Rig) -> Outcome {
     same("what all added", number.number(0), 2 * 2 * ROUNDS)
 }
 
-/// Adds `rounds` by FETCH_AND_ADD, and as many by CMP_AND_SWP, each tried until it swaps.
+/// Adds `rounds` by FETCH_AND_ADD, and the same number by CMP_AND_SWP, each tried until it swaps.
 fn count(rig: &Rig, rounds: u64) -> Outcome {
     let (pair, shared) = (rig.pair(RC)?, rig.shared_mr()?);
     let mut expected = 0;

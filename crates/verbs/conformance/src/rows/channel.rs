@@ -65,7 +65,8 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// A pair with this CQ for `b`'s receives is too much trouble: these are the CQs of a wired pair.
+/// A pair with its CQs on a channel. Giving `b`'s receives a CQ of the row's own would be more
+/// trouble.
 fn wired(rig: &Rig) -> Outcome<(Channel, Pair)> {
     let channel = rig.channel()?;
     let spec = SideSpec { channel: Some(&channel), ..SideSpec::default() };
@@ -85,7 +86,7 @@ fn event_names_cq_and_context(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// A queue pair on `cq`, which is asked for the next completion and gets a flushed receive.
+/// A queue pair on `cq`, which is armed for the next completion and gets a flushed receive.
 fn flushing(rig: &Rig, cq: &Cq) -> Outcome<crate::rig::Qp> {
     let cap = crate::rig::QpCap::default();
     let spec = crate::rig::QpSpec {

@@ -1,10 +1,10 @@
-//! What rows of several themes share.
+//! Helpers of several themes.
 
 use crate::check::{Failure, Outcome, one_of, same};
 use crate::rig::{Link, Mr, Pair, PostRefused, Qp, QpCap, Recv, Rig, Sge, SideSpec, State, Status, Transport, Wc, Wr};
 
-/// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the
-/// long descriptions.
+/// The pages of the rules. `(3)` is a manual page of rdma-core; the two without are the long
+/// descriptions.
 pub(super) mod page {
     pub(crate) const POST_SEND: &str = "ibv_post_send";
     pub(crate) const NOTIFY: &str = "ibv_req_notify_cq";
@@ -45,7 +45,7 @@ pub(super) const RC: Transport = Transport::Rc;
 pub(super) const UC: Transport = Transport::Uc;
 pub(super) const UD: Transport = Transport::Ud;
 
-/// The transport in a rule's name.
+/// The transport's name in a rule.
 pub(super) fn name(transport: Transport) -> &'static str {
     match transport {
         Transport::Rc => "rc",
@@ -60,8 +60,8 @@ pub(super) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8 | 1).collect()
 }
 
-/// `a` posts the work request, `b` has a receive for it, both complete; gives the receive's
-/// completion.
+/// Posts the work request on `a`, with a receive for it on `b`; both complete. Returns the
+/// receive's completion.
 pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
     pair.b.recv(0x20)?;
     pair.a.qp.send(wr)?;
@@ -69,11 +69,11 @@ pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
     pair.b.rcq.wait_ok()
 }
 
-/// Lengths that devices have different ways for: in a completion, in a slot, in several packets.
+/// Lengths that devices handle differently: in a completion, in a slot, in several packets.
 pub(super) const SIZES: [usize; 3] = [8, 300, 5000];
 
-/// Each length that the port has room for in one message, with a pair on which nothing was sent yet
-/// and one on which something was: the first message of a connection may have a way of its own.
+/// Each length that fits one message of the port, with a pair on which nothing was sent yet and one
+/// on which something was: the first message of a connection may be handled differently.
 pub(super) fn each_length(rig: &Rig, transport: Transport) -> Outcome<Vec<(usize, Pair)>> {
     let mtu_bytes = rig.port().attr.mtu_bytes();
     let mut all = Vec::new();
@@ -97,23 +97,23 @@ pub(super) fn small(pair: &Pair, id: u64) -> Wr {
     pair.send(id).sge(pair.a.mr.sge(0..8))
 }
 
-/// A SEND by `a` that fails at once, locally, with LOC_PROT_ERR: its data isn't in its region.
+/// A SEND by `a` that fails at once, locally, with LOC_PROT_ERR: its data is not in its region.
 pub(super) fn failing(pair: &Pair, id: u64) -> Wr {
     pair.send(id).sge(out_of_bounds(&pair.a.mr))
 }
 
-/// 8 bytes of which some are beyond the region.
+/// 8 bytes, some of them beyond the region.
 pub(super) fn out_of_bounds(mr: &Mr) -> Sge {
     mr.sge(mr.len() - 4..mr.len()).with_length(8)
 }
 
-/// 8 bytes with a key that no memory region has.
+/// 8 bytes with a key of no memory region.
 pub(super) fn bad_key(pair: &Pair) -> Sge {
     let sge = pair.a.mr.sge(0..8);
     sge.with_lkey(sge.lkey ^ 0x00ff_ff00)
 }
 
-/// The post is refused with this errno and `bad_wr` at this entry.
+/// Checks that the post is refused with this errno, and that `bad_wr` is at this entry.
 pub(super) fn refused_at(outcome: Result<(), PostRefused>, errno: i32, bad: usize) -> Outcome {
     match outcome {
         Ok(()) => Err(Failure::new("expected the post to be refused, it was taken")),
@@ -124,7 +124,7 @@ pub(super) fn refused_at(outcome: Result<(), PostRefused>, errno: i32, bad: usiz
     }
 }
 
-/// `a` posts a work request that can't work: the post is refused with EINVAL, or it completes with
+/// Posts an impossible work request on `a`: the post is refused with EINVAL, or it completes with
 /// one of `statuses`.
 pub(super) fn never_works(pair: &Pair, wr: Wr, statuses: &[Status]) -> Outcome {
     match pair.a.qp.send(wr) {
@@ -137,14 +137,14 @@ pub(super) fn never_works(pair: &Pair, wr: Wr, statuses: &[Status]) -> Outcome {
     }
 }
 
-/// All of `wcs` are flushed, in this order.
+/// Checks that all of `wcs` are flushed, in this order.
 pub(super) fn flushed(wcs: &[Wc], ids: &[u64]) -> Outcome {
     let seen: Vec<(u64, Status)> = wcs.iter().map(|wc| (wc.id, wc.status)).collect();
     let want: Vec<(u64, Status)> = ids.iter().map(|&id| (id, Status::WR_FLUSH_ERR)).collect();
     same("the flushed completions", seen, want)
 }
 
-/// To SQD, and until everything that was sent before is done.
+/// Goes to SQD, and waits until all earlier sends are done.
 pub(super) fn to_sqd(qp: &Qp) -> Outcome {
     qp.modify(&qp.attr(0).to(State::Sqd))?;
     let mut deadline = crate::rig::Deadline::new("the send queue drained");
@@ -154,19 +154,19 @@ pub(super) fn to_sqd(qp: &Qp) -> Outcome {
     qp.expect_state(State::Sqd)
 }
 
-/// From SQD back to RTS.
+/// Goes from SQD back to RTS.
 pub(super) fn to_rts_again(qp: &Qp) -> Outcome {
     Ok(qp.modify(&qp.attr(0).to(State::Rts))?)
 }
 
-/// Makes `a`'s send queue fail, which for UC and UD leads to SQE; takes the completions.
+/// Makes `a`'s send queue fail, which brings UC and UD to SQE; takes the completions.
 pub(super) fn to_sqe(pair: &Pair) -> Outcome {
     pair.a.qp.send(failing(pair, 0x5e))?;
     same("the failing send's status", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
     pair.a.qp.expect_state(State::Sqe)
 }
 
-/// What rdma_rxe says of a local key that it doesn't know.
+/// rdma_rxe's report of an unknown local key.
 pub(super) const RXE_BAD_KEY: (&str, &str, &str) = (
     "LOC_QP_OP_ERR",
     "the status is LOC_QP_OP_ERR",
@@ -184,7 +184,7 @@ pub(super) const RXE_NO_SQE: (&str, &str, &str) = (
 pub(super) fn overrunning_pair(rig: &Rig) -> Result<Pair, Failure> {
     let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
     let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
-    // A CQ may hold more than was asked for.
+    // A CQ may be deeper than requested.
     for id in 0..500 {
         pair.b.qp.recv(Recv::new(id))?;
     }

@@ -1,4 +1,4 @@
-//! Completion queues: polling, size, overrun, and who may share one.
+//! Completion queues: polling, size, overrun, and sharing.
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
@@ -67,7 +67,7 @@ fn at_most_as_asked(rig: &Rig) -> Outcome {
     let mut deadline = crate::rig::Deadline::new("eight completions");
     let mut seen: Vec<u64> = Vec::new();
     while seen.len() < 8 {
-        // `poll` fails if it gets more than it asked for.
+        // `poll` fails if it gets more than it requested.
         let some = pair.a.scq.poll(3)?;
         if some.is_empty() {
             deadline.pause(|| format!("{seen:?}"))?;
@@ -99,7 +99,7 @@ fn on(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
     Ok(Qp::create(rig.pd(), &spec)?)
 }
 
-/// The same, in ERR, with as many flushed receives in `cq`: wr_ids from 0.
+/// A queue pair like [`on`]'s, in ERR, with this many flushed receives in `cq`: wr_ids from 0.
 fn flushing(rig: &Rig, cq: &Cq, receives: u64) -> Outcome<Qp> {
     let qp = on(rig, cq)?;
     qp.to_init()?;
@@ -150,7 +150,7 @@ fn overrun_is_an_event(rig: &Rig) -> Outcome {
     one.to_err()?;
     two.to_err()?;
     rig.context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&cq))?;
-    // Others go on.
+    // Other queue pairs go on.
     side.exchange()
 }
 
@@ -201,7 +201,7 @@ fn not_destroyed_under_a_qp(rig: &Rig) -> Outcome {
     Ok(cq.try_destroy()?)
 }
 
-/// A CQ of this depth that gets completions 0 to 5, of which the first was polled.
+/// A CQ of this depth with completions 0 to 5, the first of them polled.
 fn with_five(rig: &Rig, depth: u32) -> Outcome<(Cq, Qp)> {
     let cq = rig.cq(depth)?;
     let qp = flushing(rig, &cq, 6)?;
@@ -238,7 +238,7 @@ fn below_its_content(rig: &Rig) -> Outcome {
     let cq = rig.cq(500)?;
     let _qps = [flushing(rig, &cq, 16)?, flushing(rig, &cq, 16)?];
     same("the first's status", cq.wait_one()?.status, Status::WR_FLUSH_ERR)?;
-    // Either answer is right: "may not do anything", says the page.
+    // Either answer is right: the page says "may not do anything".
     let _ = cq.resize(1);
     same("the rest", cq.wait(31)?.len(), 31)
 }

@@ -1,4 +1,4 @@
-//! What a device tells about itself.
+//! A device's attributes.
 
 use super::common::*;
 use crate::check::{Outcome, ensure, same};
@@ -133,7 +133,7 @@ fn granted_is_at_least_asked(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Whether one is at least the other.
+/// Whether each value of one is at least the other's.
 fn covers(one: &QpCap, other: &QpCap) -> bool {
     one.send_wr >= other.send_wr
         && one.recv_wr >= other.recv_wr

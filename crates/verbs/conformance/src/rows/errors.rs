@@ -1,4 +1,4 @@
-//! What goes wrong between two queue pairs, and what a failure does to the rest.
+//! Failures between two queue pairs, and their effect on other work requests.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, one_of, same};

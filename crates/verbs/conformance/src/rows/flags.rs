@@ -107,7 +107,7 @@ fn fence_waits_for_reads(rig: &Rig) -> Outcome {
         pair.b.mr.put(0, &text);
         pair.b.qp.recv(crate::rig::Recv::new(9).sge(inbox.all()))?;
         let here = pair.a.mr.sge(0..BYTES);
-        // Unfenced, the SEND may leave before the READ has brought what it is to carry.
+        // Unfenced, the SEND may leave before the READ has brought the data that it is to carry.
         let list = [Wr::read(1, pair.remote(0)).sge(here), Wr::send(2).sge(here).fenced()];
         pair.a.qp.post_send(&list)?;
         pair.a.scq.wait_all_ok::<2>()?;
@@ -130,7 +130,7 @@ fn fence_waits_for_atomics(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// On the software RNIC this can't fail: it carries out one work request after the other.
+/// On the software RNIC this cannot fail: it carries out work requests one after the other.
 fn fence_waits_for_all(rig: &Rig) -> Outcome {
     const BYTES: usize = 2 << 10;
     let pair = rig.pair(RC)?;
@@ -208,7 +208,7 @@ fn sig_all_signals_everything(rig: &Rig) -> Outcome {
     pair.a.scq.quiet()
 }
 
-/// Part of memory that isn't registered, with a key that is nobody's.
+/// A part of unregistered memory, with a key of no region.
 pub(super) fn unregistered(memory: &crate::rig::Mem, offset: usize, length: u32) -> Sge {
     Sge { addr: memory.addr() + offset as u64, length, lkey: 0xdead_beef }
 }

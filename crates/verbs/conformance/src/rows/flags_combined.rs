@@ -1,4 +1,4 @@
-//! `send_flags` is the bitwise OR of flags: each does what it does alone, whatever is beside it.
+//! `send_flags` is the bitwise OR of flags: each has its own effect, whatever the others.
 
 use super::common::*;
 use super::flags::unregistered;
@@ -7,7 +7,7 @@ use crate::rig::{Channel, Link, Mem, Notify, Op, Pair, Rig, SideSpec, Transport,
 use crate::suite::Row;
 
 const TEXT: &[u8] = b"combined";
-/// Where `b` has what a READ in front of a fenced request brings.
+/// The offset in `b`'s memory of the data for a READ in front of a fenced request.
 const FAR: usize = 8192;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -63,7 +63,7 @@ fn every_or(rig: &Rig, transport: Transport) -> Outcome {
 fn one(pair: &Pair, channel: &Channel, memory: &Mem, op: Op, flags: Flags) -> Outcome {
     let (here, there) = (pair.a.mr.sge(0..TEXT.len()), if op == Op::WriteImm { 0 } else { pair.header() });
     pair.b.mr.fill(0);
-    // Not registered, with a key that no region has: only INLINE takes that.
+    // Not registered, with a key of no region: only INLINE accepts that.
     let from = if flags.inline { unregistered(memory, 0, TEXT.len() as u32) } else { here };
     let wr = match op {
         Op::Send => pair.send(2),
@@ -72,7 +72,7 @@ fn one(pair: &Pair, channel: &Channel, memory: &Mem, op: Op, flags: Flags) -> Ou
     };
     let mut list = vec![flags.set(wr.sge(from))];
     if flags.fence {
-        // What is sent is there once the READ is complete.
+        // The data to send is there once the READ is complete.
         pair.a.mr.fill(0);
         pair.b.mr.put(FAR, TEXT);
         list.insert(0, Wr::read(1, pair.remote(FAR)).sge(here).unsignaled());

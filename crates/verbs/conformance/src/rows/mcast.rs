@@ -1,4 +1,5 @@
-//! Multicast: `ibv_attach_mcast(3)`, `ibv_detach_mcast(3)`, and who gets a datagram to a group.
+//! Multicast: `ibv_attach_mcast(3)`, `ibv_detach_mcast(3)`, and the receivers of a datagram to a
+//! group.
 
 use super::common::*;
 use crate::check::{Failure, Outcome, same};
@@ -6,7 +7,7 @@ use crate::rig::{Attr, Cap, Gid, Link, Refused, Rig, Side, SideSpec, Wr};
 use crate::suite::Row;
 use std::net::Ipv4Addr;
 
-/// The number that stands for a multicast group (ibv_post_send).
+/// The QP number of a multicast group (ibv_post_send).
 const GROUP_QPN: u32 = 0xff_ffff;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -60,7 +61,7 @@ fn member(rig: &Rig) -> Outcome<Side> {
     Ok(side)
 }
 
-/// `from` sends to the group and completes.
+/// Sends from `from` to the group, and waits for the completion.
 fn cast(rig: &Rig, from: &Side, group: &Gid, imm: u32, qkey: u32) -> Outcome {
     let ah = rig.group_ah(group)?;
     from.qp.send(Wr::send(imm.into()).imm(imm).to(&ah, GROUP_QPN, qkey))?;
@@ -186,14 +187,14 @@ fn attach_twice_is_one(rig: &Rig) -> Outcome {
     to.recv(2)?;
     let _joined = rig.join(&group(14))?;
     to.qp.attach(&group(14))?;
-    // Whether that is refused is the device's business.
+    // The device may refuse that or not.
     let again = to.qp.attach(&group(14));
     cast(rig, &from, &group(14), 1, Attr::QKEY)?;
     to.rcq.wait_ok()?;
     to.rcq.quiet()?;
     to.qp.detach(&group(14))?;
     if again.is_ok() {
-        // One detach for each attach, or one for all.
+        // One detach per attach, or one for all.
         let _ = to.qp.detach(&group(14));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Messages: how long they may be, whose receives they take, and from how many regions they are.
+//! Messages: their limits of length, the receives that they take, and the regions of their data.
 
 use super::common::*;
 use crate::check::{Outcome, same, same_bytes};
@@ -7,7 +7,7 @@ use crate::suite::Row;
 
 /// The longest message of a connection.
 const LONGEST: usize = 1 << 31;
-/// In front of the end, where the memory of these rows differs from the rest.
+/// Before the end, where the memory of these rows differs from the rest.
 const END: usize = LONGEST - 64;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -55,7 +55,7 @@ fn long(rig: &Rig, mark: &[u8; 8]) -> Outcome<Mr> {
     Ok(mr)
 }
 
-/// One message over all of the memory, by one entry of this length.
+/// One message over all of the memory, with one entry of this length.
 fn longest(rig: &Rig, transport: Transport, op: Op, length: u32) -> Outcome {
     let pair = rig.pair(transport)?;
     let (here, there) = (long(rig, b"from a..")?, long(rig, b"from b..")?);
@@ -74,7 +74,7 @@ fn longest(rig: &Rig, transport: Transport, op: Op, length: u32) -> Outcome {
         _ => {
             pair.a.qp.send(Wr::write(2, there.remote(0)).sge(local))?;
             pair.a.scq.wait_ok()?;
-            // UC isn't told when it has arrived: what follows it is.
+            // UC does not report arrival: the next message shows it.
             pair.exchange()?;
         }
     }
@@ -106,7 +106,7 @@ fn write_with_imm_in_order(rig: &Rig, transport: Transport) -> Outcome {
     pair.b.rcq.quiet()
 }
 
-/// Two regions of their own beside the pair's.
+/// Two regions beside the pair's own.
 fn regions(rig: &Rig) -> Outcome<(Pair, Mr, Mr)> {
     Ok((rig.pair(RC)?, rig.mr(4096)?, rig.mr(4096)?))
 }

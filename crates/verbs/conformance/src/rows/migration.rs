@@ -81,7 +81,7 @@ fn migration_state(side: &Side) -> Outcome<u64> {
     Ok(side.qp.query()?.field("path_mig_state"))
 }
 
-/// Both ends ask, and a message tells each of the other.
+/// Both ends request to be armed, and a message each way confirms it.
 fn armed(rig: &Rig) -> Outcome<Pair> {
     let pair = rig.pair(RC)?;
     rearm(&pair.a)?;

@@ -1,9 +1,8 @@
 //! `ibv_modify_qp(3)` by table: every transition of a transport, with every attribute.
 //!
-//! The lists of required attributes are the page's own, written out by the themes. Which
-//! transitions there are and what else they take is the kernel's `qp_state_table`, as
-//! `verbline_softnic::qp_table` has it: on a kernel device these rows hold that table against the
-//! kernel.
+//! The lists of required attributes are the page's own, written out by the themes. The transitions
+//! and their optional attributes are those of the kernel's `qp_state_table`, from
+//! `verbline_softnic::qp_table`: on a kernel device these rows check that table against the kernel.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, same};
@@ -36,7 +35,7 @@ const ATTRIBUTES: [AttrMask; 21] = [
     AttrMask::RATE_LIMIT,
 ];
 
-/// What the page lists for RESET to INIT, INIT to RTR and RTR to RTS, beside `IBV_QP_STATE`.
+/// The page's lists for RESET to INIT, INIT to RTR and RTR to RTS, beside `IBV_QP_STATE`.
 pub(super) struct Page {
     pub(super) init: &'static [AttrMask],
     pub(super) rtr: &'static [AttrMask],
@@ -71,7 +70,7 @@ pub(super) fn rows(transport: Transport, page: &Page) -> Vec<Row> {
     rows
 }
 
-/// The same in fewer rows, for a transport that few devices have.
+/// The same checks in fewer rows, for a transport that few devices have.
 pub(super) fn few_rows(transport: Transport, page: &Page) -> Vec<Row> {
     let all = rows(transport, page);
     let (some, rest): (Vec<Row>, Vec<Row>) =
@@ -93,7 +92,8 @@ fn rule(transport: Transport, from: State, to: State, what: &str) -> String {
     text.to_lowercase()
 }
 
-/// Adds what rows that start in SQE lack on rdma_rxe, and all of RAW_PACKET where there is none.
+/// Declares that rows starting in SQE are lacked on rdma_rxe, and all of RAW_PACKET where a device
+/// has none.
 fn declared(row: Row, transport: Transport, from: State) -> Row {
     let row = if transport == Transport::RawPacket { row.needs(Cap::RawPacket) } else { row };
     let (seen, does, why) = RXE_NO_SQE;
@@ -198,12 +198,12 @@ fn fail_send_queue(rig: &Rig, side: &Side) -> Outcome {
     side.qp.expect_state(State::Sqe)
 }
 
-/// Valid values for everything, to `to`, with this mask beside `IBV_QP_STATE`.
+/// Valid values of all attributes, to `to`, with this mask beside `IBV_QP_STATE`.
 fn request(side: &Side, from: State, to: State, mask: AttrMask) -> Attr {
     side.qp.attr(side.qp.number()).to(to).cur_state(from).masked(mask | AttrMask::STATE)
 }
 
-/// The modification is refused and nothing changes.
+/// Checks that the modification is refused and changes nothing.
 pub(super) fn is_refused(qp: &Qp, what: impl std::fmt::Display, attr: &Attr) -> Outcome<Refused> {
     let before = qp.query()?;
     let outcome = qp.modify(attr);
@@ -212,7 +212,7 @@ pub(super) fn is_refused(qp: &Qp, what: impl std::fmt::Display, attr: &Attr) -> 
     outcome.err().ok_or_else(|| Failure::new(format!("{what}: expected a refusal, it was taken")))
 }
 
-/// The modification is done, and the state is `to`.
+/// Checks that the modification is done, and that the state is `to`.
 fn is_taken(qp: &Qp, what: impl std::fmt::Display, attr: &Attr, to: State) -> Outcome {
     qp.modify(attr).map_err(|refused| Failure::from(refused).during(&what))?;
     same(format_args!("{what}: the state"), qp.state()?, to)
@@ -236,7 +236,7 @@ fn needs_each(rig: &Rig, transport: Transport, from: State, to: State, required:
 
 fn takes_optional(rig: &Rig, transport: Transport, transition: &Transition) -> Outcome {
     let (from, to, attributes) = (transition.from, transition.to, transition.attributes(transport));
-    // UC in SQD: that one has a row of its own, because kernels refuse it.
+    // Except UC in SQD, which has a row of its own, because kernels refuse it.
     let mut optional = attributes.optional;
     if (transport, from, to) == (Transport::Uc, State::Sqd, State::Sqd) {
         optional = optional.without(AttrMask::AV);
@@ -247,8 +247,8 @@ fn takes_optional(rig: &Rig, transport: Transport, transition: &Transition) -> O
         if bit == AttrMask::ALT_PATH && !rig.context().has(Cap::AlternatePath) {
             is_refused(&side.qp, format_args!("{bit} where there are no alternate paths"), &attr)?;
         } else if bit == AttrMask::PATH_MIG_STATE && !rig.context().has(Cap::AlternatePath) {
-            // MIGRATED is what every queue pair without an alternate path is in: a device may take
-            // that or not.
+            // Every queue pair without an alternate path is MIGRATED: a device may accept that
+            // value or not.
             let _ = side.qp.modify(&attr);
         } else {
             is_taken(&side.qp, format_args!("with {bit}"), &attr, to)?;
@@ -261,8 +261,8 @@ fn refuses_others(rig: &Rig, transport: Transport, transition: &Transition) -> O
     let (from, to, attributes) = (transition.from, transition.to, transition.attributes(transport));
     let side = at(rig, transport, from)?;
     let mut allowed = attributes.required | attributes.optional;
-    // By a capability alone, whatever the table says: the device may take them, on some way or on
-    // all, or refuse them.
+    // These depend on a capability alone, whatever the table says: the device may accept them, on
+    // some transitions or on all, or refuse them.
     for (cap, bit) in [(Cap::ResizeQp, AttrMask::CAP), (Cap::RateLimit(transport), AttrMask::RATE_LIMIT)] {
         if rig.context().has(cap) {
             allowed |= bit;
@@ -278,7 +278,7 @@ fn goes_nowhere_else(rig: &Rig, transport: Transport, from: State, absent: &[Sta
     let side = at(rig, transport, from)?;
     for &to in absent {
         is_refused(&side.qp, format_args!("to {to}"), &request(&side, from, to, AttrMask::NONE))?;
-        // With what any way there would ask for.
+        // With the attributes that any transition to that state requires.
         for transition in qp_table::TABLE.iter().filter(|row| row.to == to) {
             let mask = transition.attributes(transport).required;
             is_refused(&side.qp, format_args!("to {to} with {mask}"), &request(&side, from, to, mask))?;
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use crate::rows::{modify_raw, modify_rc, modify_uc, modify_ud};
 
-    /// The page and the table that both devices go by agree.
+    /// The page agrees with the table that both devices follow.
     #[test]
     fn the_page_requires_what_the_table_requires() {
         let pages = [

@@ -1,4 +1,4 @@
-//! `ibv_modify_qp(3)` for RAW_PACKET, and that a device without says so.
+//! `ibv_modify_qp(3)` for RAW_PACKET, and the refusal of devices without it.
 
 use super::common::*;
 use super::modify::{self, Page};
@@ -6,7 +6,7 @@ use crate::check::{Failure, Outcome, one_of};
 use crate::rig::{AttrMask, Cap, Rig, SideSpec, Transport};
 use crate::suite::Row;
 
-/// What the page lists for RAW_PACKET.
+/// The page's lists for RAW_PACKET.
 pub(super) const PAGE: Page = Page { init: &[AttrMask::PORT], rtr: &[], rts: &[] };
 
 pub(super) fn rows() -> Vec<Row> {

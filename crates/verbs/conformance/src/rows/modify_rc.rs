@@ -1,4 +1,4 @@
-//! `ibv_modify_qp(3)` for RC, and what is the same for every transport.
+//! `ibv_modify_qp(3)` for RC, and rules common to all transports.
 
 use super::common::*;
 use super::modify::{self, Page, at, is_refused};
@@ -6,7 +6,7 @@ use crate::check::{During, Failure, Outcome, ensure, same};
 use crate::rig::{Access, AsyncKind, Attr, AttrMask, Cap, Element, Link, Rig, State, Status, Wr};
 use crate::suite::Row;
 
-/// What the page lists for RC.
+/// The page's lists for RC.
 pub(super) const PAGE: Page = Page {
     init: &[AttrMask::PKEY_INDEX, AttrMask::PORT, AttrMask::ACCESS_FLAGS],
     rtr: &[
@@ -88,7 +88,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Values that no attribute of that name has. Each is refused and changes nothing.
+/// Invalid values of attributes. Each is refused and changes nothing.
 fn values() -> Vec<Row> {
     let row = |rule: &str, says: &str, from: State, attr: fn(&Rig, Attr) -> Attr| {
         let rule = format!("modify_rc/invalid-{rule}");
@@ -146,12 +146,12 @@ fn values() -> Vec<Row> {
     ]
 }
 
-/// One more than a limit, as far as the attribute's 8 bits go.
+/// One more than a limit, capped by the attribute's 8 bits.
 fn over(limit: i32) -> u8 {
     u8::try_from(limit).unwrap_or(u8::MAX).saturating_add(1)
 }
 
-/// The next step from `from` with everything that it requires, of which `spoil` makes one invalid.
+/// The next step from `from` with all required attributes, one of them made invalid by `spoil`.
 fn invalid(rig: &Rig, from: State, spoil: fn(&Rig, Attr) -> Attr) -> Outcome {
     let side = at(rig, RC, from)?;
     let (to, required) = match from {
@@ -162,7 +162,7 @@ fn invalid(rig: &Rig, from: State, spoil: fn(&Rig, Attr) -> Attr) -> Outcome {
     let mask = required.iter().fold(AttrMask::STATE, |all, &bit| all | bit);
     let attr = side.qp.attr(side.qp.number()).to(to);
     is_refused(&side.qp, "the invalid value", &spoil(rig, attr).masked(mask))?;
-    // It was that value alone.
+    // That value alone was the reason.
     side.qp.modify(&side.qp.attr(side.qp.number()).to(to).masked(mask)).during("with a valid value")?;
     side.qp.expect_state(to)
 }

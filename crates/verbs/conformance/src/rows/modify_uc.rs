@@ -6,7 +6,7 @@ use crate::check::{During, Outcome, same};
 use crate::rig::{Access, Attr, AttrMask, Rig, Side, State};
 use crate::suite::Row;
 
-/// What the page lists for UC.
+/// The page's lists for UC.
 pub(super) const PAGE: Page = Page {
     init: &[AttrMask::PKEY_INDEX, AttrMask::PORT, AttrMask::ACCESS_FLAGS],
     rtr: &[AttrMask::AV, AttrMask::PATH_MTU, AttrMask::DEST_QPN, AttrMask::RQ_PSN],
@@ -43,8 +43,8 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// What no kernel device that runs in a guest can show: written out, not by the table that the
-/// software RNIC goes by.
+/// A row that no kernel device in a guest can show: written out, independent of the table that the
+/// software RNIC follows.
 fn sqe_row(rule: &str, says: &str, attr: fn(&Side) -> Attr) -> Row {
     let (seen, does, why) = RXE_NO_SQE;
     let test = move |rig: &Rig| {
@@ -55,7 +55,8 @@ fn sqe_row(rule: &str, says: &str, attr: fn(&Side) -> Attr) -> Row {
     Row::new(rule, page::MODIFY_QP, says, test).rxe(seen, does, why)
 }
 
-/// In RTS, of which another idea is given. mlx5_ib_modify_qp() and rxe_qp_chk_attr() go by it.
+/// The queue pair is in RTS, but `cur_state` names another state. mlx5_ib_modify_qp() and
+/// rxe_qp_chk_attr() go by that.
 fn cur_state_is_assumed(rig: &Rig) -> Outcome {
     let side = at(rig, UC, State::Rts)?;
     let assumed = |state| side.qp.attr(0).to(State::Rts).cur_state(state);

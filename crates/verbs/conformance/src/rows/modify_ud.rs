@@ -6,7 +6,7 @@ use crate::check::{Outcome, same};
 use crate::rig::{Attr, AttrMask, Rig, State, Wr};
 use crate::suite::Row;
 
-/// What the page lists for UD.
+/// The page's lists for UD.
 pub(super) const PAGE: Page =
     Page { init: &[AttrMask::PKEY_INDEX, AttrMask::PORT, AttrMask::QKEY], rtr: &[], rts: &[AttrMask::SQ_PSN] };
 

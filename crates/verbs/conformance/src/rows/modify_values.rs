@@ -1,5 +1,5 @@
-//! `ibv_modify_qp(3)`: what single attributes do with the values that they may have, and how a
-//! refusal is told.
+//! `ibv_modify_qp(3)`: the effect of single attributes at their valid values, and the errors of
+//! refusals.
 
 use super::common::*;
 use super::modify::at;
@@ -54,7 +54,7 @@ fn refusal_is_an_errno(rig: &Rig) -> Outcome {
 fn cur_state_is_assumed(rig: &Rig) -> Outcome {
     let side = at(rig, RC, State::Sqd)?;
     let assumed = side.qp.attr(0).to(State::Rts).cur_state(State::Rts);
-    // As from SQD to SQD this one may be given, from RTS it may not.
+    // From SQD to SQD this attribute may be given, from RTS it may not.
     super::modify::is_refused(&side.qp, "timeout as from RTS", &assumed.clone().timeout(9))?;
     side.qp.modify(&assumed.min_rnr_timer(9)).during("as from RTS")?;
     side.qp.expect_state(State::Rts)?;
@@ -98,8 +98,7 @@ fn sqd_notify_0_is_silent(rig: &Rig) -> Outcome {
     rig.context().no_async(crate::rig::AsyncKind::SQ_DRAINED)
 }
 
-/// Some drivers report the capability and refuse: the page promises no more than that it can be
-/// checked.
+/// Some drivers report the capability and refuse: the page only promises that it can be checked.
 fn resize_is_told(rig: &Rig) -> Outcome {
     let side = at(rig, RC, State::Rts)?;
     let depth = side.qp.granted().send_wr * 2;

@@ -1,4 +1,4 @@
-//! Memory regions: what a peer may do, registration, and what can be changed later.
+//! Memory regions: a peer's access, registration, and later changes.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, one_of, same, same_bytes};
@@ -104,8 +104,8 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// `a`'s work request is refused by `b`'s memory: REM_ACCESS_ERR, nothing changes, and both queue
-/// pairs are in ERR.
+/// Checks that `b`'s memory refuses `a`'s work request: REM_ACCESS_ERR, nothing changes, and both
+/// queue pairs are in ERR.
 fn is_refused(pair: &Pair, wr: Wr) -> Outcome {
     pair.a.mr.fill(0x11);
     pair.b.mr.fill(0x22);
@@ -245,7 +245,7 @@ fn at_another_address(rig: &Rig) -> Outcome {
     is_refused(&pair, Wr::write(1, mr.remote(0)).sge(pair.a.mr.sge(0..8)))
 }
 
-/// Every operation that the device offers on such memory; and a write into a page that nobody has
+/// Every operation that the device offers on such memory; and a write into a page that was never
 /// touched.
 fn on_demand(rig: &Rig) -> Outcome {
     let access = Access::ALL | Access::ON_DEMAND;
@@ -339,7 +339,7 @@ fn rereg_access(rig: &Rig) -> Outcome {
     pair.a.qp.send(write(1))?;
     pair.a.scq.wait_ok()?;
     pair.b.mr.rereg(Rereg::Access(Access::LOCAL_WRITE | Access::REMOTE_READ))?;
-    // The key may be another one now: `remote` asks again.
+    // The key may have changed: `remote` reads it again.
     is_refused(&pair, Wr::write(2, pair.remote(0)).sge(pair.a.mr.sge(0..8)))
 }
 

@@ -110,7 +110,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// An RC pair of whose `b` the memory may have windows.
+/// An RC pair whose `b` has memory that windows can be bound to.
 fn pair(rig: &Rig) -> Outcome<Pair> {
     rig.pair_with(RC, SideSpec { mr_access: Access::ALL | Access::MW_BIND, ..SideSpec::default() }, Link::default())
 }
@@ -133,7 +133,7 @@ fn bind_1(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
     same("the bind's wr_id and opcode", (wc.id, wc.opcode), (70, SendOp::BIND_MW))
 }
 
-/// `b` binds its type 2 window under the next key; gives that.
+/// `b` binds its type 2 window under the next key; returns the key.
 fn bind_2(pair: &Pair, mw: &Mw, window: &Window) -> Outcome<u32> {
     let rkey = mw.next_rkey();
     pair.b.qp.send(Wr::bind(71, mw, rkey, window))?;
@@ -143,25 +143,25 @@ fn bind_2(pair: &Pair, mw: &Mw, window: &Window) -> Outcome<u32> {
     Ok(rkey)
 }
 
-/// Where byte 1024 of `b`'s memory is, by this key.
+/// Byte 1024 of `b`'s memory, by this key.
 fn inside(pair: &Pair, rkey: u32) -> Remote {
     pair.remote(1024).with_rkey(rkey)
 }
 
-/// `a` writes 8 bytes there.
+/// `a` writes 8 bytes there; returns the status.
 fn write(pair: &Pair, remote: Remote) -> Outcome<Status> {
     pair.a.mr.put(0, b"a window");
     pair.a.qp.send(Wr::write(1, remote).sge(pair.a.mr.sge(0..8)))?;
     Ok(pair.a.scq.wait_one()?.status)
 }
 
-/// `a` writes there and it arrives.
+/// Checks that `a`'s write arrives there.
 fn is_open(pair: &Pair, remote: Remote) -> Outcome {
     same("a write through the window", write(pair, remote)?, Status::SUCCESS)?;
     same_bytes("written", &pair.b.mr.take(1024, 8), b"a window")
 }
 
-/// `a` writes there and is refused.
+/// Checks that `a`'s write there is refused.
 fn is_closed(pair: &Pair, remote: Remote) -> Outcome {
     let before = pair.b.mr.take(0, pair.b.mr.len());
     same("a write through the window", write(pair, remote)?, Status::REM_ACCESS_ERR)?;
@@ -233,8 +233,8 @@ fn access(rig: &Rig) -> Outcome {
     is_closed(&pair, inside(&pair, rkey))
 }
 
-/// A bind that can't be: refused by the post, or completed with one of the errors that say so; the
-/// key opens nothing.
+/// Checks an impossible bind: the post refuses it, or it completes with one of the errors for that;
+/// the key opens nothing.
 fn can_not_bind(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
     let rkey = mw.next_rkey();
     match pair.b.qp.send(Wr::bind(1, mw, rkey, window)) {
@@ -412,7 +412,7 @@ fn region_is_kept(rig: &Rig) -> Outcome {
     Ok(mr.deregister()?)
 }
 
-/// `a` writes through the window of a region that isn't `b`'s usual one.
+/// Checks that `a` writes through the window of a region other than `b`'s usual one.
 fn is_through(pair: &Pair, mr: &Mr, rkey: u32) -> Outcome {
     same("a write through the window", write(pair, mr.remote(1024).with_rkey(rkey))?, Status::SUCCESS)?;
     same_bytes("written", &mr.take(1024, 8), b"a window")

@@ -1,4 +1,4 @@
-//! Windows and invalidation on the other transports than RC: UC has all of it, UD none.
+//! Windows and invalidation on transports other than RC: UC has all of it, UD none.
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};
@@ -49,13 +49,13 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// A pair of whose `b` the memory may have windows.
+/// A pair whose `b` has memory that windows can be bound to.
 fn pair(rig: &Rig, transport: Transport) -> Outcome<Pair> {
     let spec = SideSpec { mr_access: Access::ALL | Access::MW_BIND, ..SideSpec::default() };
     rig.pair_with(transport, spec, Link::default())
 }
 
-/// `b` opens bytes 1024 to 2048 of its memory; gives the key.
+/// `b` opens bytes 1024 to 2048 of its memory; returns the window and its key.
 fn opened(rig: &Rig, pair: &Pair) -> Outcome<(Mw, u32)> {
     let mw = Mw::alloc(rig.pd(), MwType::Two)?;
     let rkey = mw.next_rkey();
@@ -66,8 +66,8 @@ fn opened(rig: &Rig, pair: &Pair) -> Outcome<(Mw, u32)> {
     Ok((mw, rkey))
 }
 
-/// `a` writes by this key. UC doesn't learn what becomes of it; what follows it says that it is
-/// over.
+/// `a` writes by this key. UC does not report the outcome; the message after it shows that the
+/// write is over.
 fn write(pair: &Pair, rkey: u32, text: &[u8; 8]) -> Outcome {
     pair.a.mr.put(100, text);
     pair.a.qp.send(Wr::write(2, pair.remote(1024).with_rkey(rkey)).sge(pair.a.mr.sge(100..108)))?;
@@ -118,7 +118,7 @@ fn ud_has_not(rig: &Rig, op: Op) -> Outcome {
     let window = Window { mr: pair.a.mr.clone(), range: 0..8, access: Access::REMOTE_WRITE };
     let wr = match op {
         Op::BindMw => Wr::bind(1, &mw, mw.next_rkey(), &window),
-        // Addressed, since a driver may copy the address of whatever a UD queue pair posts.
+        // Addressed, since a driver may copy the address of every work request on a UD queue pair.
         Op::LocalInv => pair.addressed(Wr::local_inv(1, mw.rkey())),
         _ => pair.any(1, Op::SendInv),
     };

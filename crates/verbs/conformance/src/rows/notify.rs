@@ -1,4 +1,4 @@
-//! `ibv_req_notify_cq`: what raises an event, how often, and what doesn't.
+//! `ibv_req_notify_cq`: completions that raise an event, how often, and those that do not.
 
 mod failures;
 mod next;

@@ -1,12 +1,12 @@
-//! The opcode table: what each opcode does on each transport that has it, and that the others
-//! refuse it.
+//! The opcode table: the effect of each opcode on each transport that has it, and the refusal on
+//! the others.
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};
 use crate::rig::{Cap, Link, Op, Pair, RecvOp, Remote, Rig, SendOp, SideSpec, State, Status, Transport, Wr};
 use crate::suite::Row;
 
-/// The table of the page: which transports have which opcode.
+/// The page's table: the transports of each opcode.
 const TABLE: [(Op, &str, &[Transport], &[Transport]); 7] = [
     (Op::Send, "send", &[RC, UC, UD], &[]),
     (Op::SendImm, "send-with-imm", &[RC, UC, UD], &[]),
@@ -125,7 +125,7 @@ fn zero_length_row(op: Op, label: &str, transport: Transport) -> Row {
     Row::new(rule, page::POST_SEND, says, move |rig| zero_length(rig, transport, op))
 }
 
-/// What the completion of the send queue says.
+/// The opcode of the send queue's completion.
 fn send_opcode(op: Op) -> u32 {
     match op {
         Op::Send | Op::SendImm | Op::SendInv => SendOp::SEND,
@@ -180,7 +180,7 @@ fn received(pair: &Pair, op: Op, opcode: u32, bytes: usize) -> Outcome {
     same("immediate data", wc.imm, imm)
 }
 
-/// The receive with wr_id 1 is still there: a SEND gets it.
+/// Checks that the receive with wr_id 1 is still there: a SEND gets it.
 fn no_receive_was_consumed(pair: &Pair) -> Outcome {
     pair.b.rcq.quiet()?;
     pair.a.qp.send(pair.send(3).sge(pair.a.mr.sge(0..8)))?;
@@ -256,7 +256,7 @@ fn uc_write_of_many_packets(rig: &Rig) -> Outcome {
     pair.b.recv(9)?;
     pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(pair.a.mr.all()))?;
     pair.a.scq.wait_ok()?;
-    // UC isn't told when it has arrived: what follows it is.
+    // UC does not report arrival: the next message shows it.
     pair.a.qp.send(pair.any(2, Op::WriteImm).op(Op::WriteImm))?;
     pair.a.scq.wait_ok()?;
     same("what follows", pair.b.rcq.wait_ok()?.opcode, RecvOp::RDMA_WITH_IMM)?;
@@ -340,7 +340,7 @@ fn remote_address_means_nothing_to_a_send(rig: &Rig) -> Outcome {
         let pair = rig.pair(transport)?;
         pair.b.mr.fill(0x66);
         pair.a.mr.put(0, b"ABCDEFGH");
-        // Where the message would land if it were an RDMA WRITE; and nowhere at all.
+        // The place where the message would land if it were an RDMA WRITE; and no place at all.
         for remote in [pair.remote(4096), Remote { addr: 8, rkey: 0xdead_beef }] {
             let wr = Wr::write(1, remote).op(Op::Send).sge(pair.a.mr.sge(0..8));
             same("opcode", deliver(&pair, wr).during(transport)?.opcode, RecvOp::RECV)?;

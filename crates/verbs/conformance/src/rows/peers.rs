@@ -1,5 +1,4 @@
-//! Who talks to whom: the number of the peer's queue pair, and the packet sequence numbers that
-//! both ends start from.
+//! Peers: the number of the peer's queue pair, and the first packet sequence numbers of both ends.
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};
@@ -87,7 +86,7 @@ fn stranger_is_not_answered(rig: &Rig) -> Outcome {
     stranger.qp.send(Wr::send(2).sge(stranger.mr.sge(0..8)))?;
     same("the stranger's send", stranger.scq.wait_one()?.status, Status::RETRY_EXC_ERR)?;
     pair.b.rcq.quiet()?;
-    // What was posted for the peer's message is still there for it.
+    // The receive posted for the peer's message is still there for it.
     pair.a.qp.send(small(&pair, 3))?;
     pair.a.scq.wait_ok()?;
     same("the receive", pair.b.rcq.wait_ok()?.id, 1)

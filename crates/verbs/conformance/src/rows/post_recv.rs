@@ -76,7 +76,7 @@ fn full_queue_is_enomem(rig: &Rig) -> Outcome {
     let taken = refused.err().and_then(|refused| refused.bad).unwrap_or(list.len());
     refused_at(refused, libc::ENOMEM, taken)?;
     ensure(taken >= granted, format_args!("{granted} were taken, not {taken}"))?;
-    // A message makes room for one.
+    // A message frees space for one.
     pair.a.qp.send(Wr::send(1))?;
     same("the first", pair.b.rcq.wait_ok()?.id, 0)?;
     pair.b.qp.recv(Recv::new(99)).map_err(crate::check::Failure::from).during("one more after a completion")

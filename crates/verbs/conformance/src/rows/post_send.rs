@@ -1,4 +1,4 @@
-//! `ibv_post_send`: the list, `bad_wr`, the queue's depth, and whose the memory is.
+//! `ibv_post_send`: the list, `bad_wr`, the queue's depth, and the ownership of memory.
 
 use super::common::*;
 use crate::check::{Outcome, ensure, one_of, same, same_bytes};
@@ -152,7 +152,7 @@ fn shallow() -> SideSpec<'static> {
     SideSpec { cap: QpCap { send_wr: 8, ..QpCap::default() }, ..SideSpec::default() }
 }
 
-/// Fills `a`'s send queue in SQD, where nothing is processed; gives how many were taken.
+/// Fills `a`'s send queue in SQD, where nothing is processed; returns how many were taken.
 fn fill(pair: &crate::rig::Pair) -> Outcome<usize> {
     to_sqd(&pair.a.qp)?;
     let room = pair.a.qp.granted().send_wr.max(pair.a.qp.query()?.cap().max_send_wr) as usize;
@@ -169,9 +169,9 @@ fn full_queue_is_enomem(rig: &Rig) -> Outcome {
     ensure(taken < 72, "a list that is longer than the queue was not taken whole")?;
     refused_at(pair.a.qp.send(Wr::write(99, pair.remote(0))), libc::ENOMEM, 0)?;
     pair.a.qp.expect_state(State::Sqd)?;
-    // Those in front of the one that bad_wr named were posted, and no other.
+    // The work requests before the one at `bad_wr` were posted, and no others.
     to_rts_again(&pair.a.qp)?;
-    // Some devices start what they held at the next post only.
+    // Some devices start held work requests only at the next post.
     let behind = pair.a.qp.send(Wr::write(99, pair.remote(0))).is_ok();
     let want: Vec<u64> = (0..taken as u64).chain(behind.then_some(99)).collect();
     same("wr_ids that complete", ids(&pair.a.scq.wait(want.len())?), want)?;
@@ -225,8 +225,8 @@ fn request_can_be_reused_at_once(rig: &Rig) -> Outcome {
     to_sqd(&pair.a.qp)?;
     let text = pattern(64);
     pair.a.mr.put(0, &text);
-    // Held, so that everything of it is still to be done when `post_send` scribbles over the
-    // request and the list.
+    // Held, so that all of it is still to be done when `post_send` overwrites the request and the
+    // list.
     pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(pair.a.mr.sge(0..24)).sge(pair.a.mr.sge(24..64)))?;
     to_rts_again(&pair.a.qp)?;
     pair.a.qp.send(Wr::write(2, pair.remote(100)))?;
@@ -248,7 +248,7 @@ fn deregistered_mr_fails_the_wr(rig: &Rig) -> Outcome {
     pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(gone.all()))?;
     gone.deregister()?;
     to_rts_again(&pair.a.qp)?;
-    // A second post, because some devices start what they held only then. It is flushed.
+    // A second post, because some devices start held work requests only then. It is flushed.
     pair.a.qp.send(Wr::write(2, pair.remote(0)))?;
     let wcs = pair.a.scq.wait(2)?;
     same("the first", wcs[0].id, 1)?;
@@ -284,7 +284,7 @@ fn no_context_switch(rig: &Rig) -> Outcome {
 
 fn asynchronous(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    // No receive is posted, and the peer is asked again for ever.
+    // No receive is posted, and the peer is retried for ever.
     pair.a.qp.send(small(&pair, 1))?;
     pair.a.scq.quiet()?;
     pair.b.recv(2)?;

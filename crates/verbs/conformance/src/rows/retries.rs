@@ -1,8 +1,8 @@
-//! Receivers that aren't ready and peers that don't answer: how often, and how long, a sender
-//! tries.
+//! Receivers that are not ready and peers that do not answer: how often, and how long, a sender
+//! retries.
 //!
-//! Rows look at the clock on one side only: what must be waited for is not over sooner. How much
-//! later it is over is the machine's affair.
+//! Rows check the time in one direction only: a required wait must not end early. How much later it
+//! ends depends on the machine.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, same};
@@ -85,11 +85,11 @@ fn at_least(waits: u32, wait_ms: u64) -> Duration {
     waits * Duration::from_millis(wait_ms - 5)
 }
 
-/// Insists that what `once` does takes `waits` waits of `wait_ms` milliseconds at least.
+/// Checks that `once` takes at least `waits` waits of `wait_ms` milliseconds.
 ///
-/// A kernel sets a timer by its count of ticks. Where its CPU was kept from running that count is
-/// behind, and the timer early by as much: one of three times is enough. A device that waits for
-/// less does so each time.
+/// A kernel sets a timer by its count of ticks. If its CPU was kept from running, the count is
+/// behind, and the timer early by the same time: one of three tries is enough. A device that waits
+/// too short does so every time.
 fn waits_for(waits: u32, wait_ms: u64, mut once: impl FnMut() -> Outcome<Duration>) -> Outcome {
     const TIMES: usize = 3;
     let mut most = Duration::ZERO;
@@ -102,7 +102,7 @@ fn waits_for(waits: u32, wait_ms: u64, mut once: impl FnMut() -> Outcome<Duratio
     Err(Failure::new(format!("it waits {waits} times for {wait_ms} ms, not {most:?} in all at most, {TIMES} times")))
 }
 
-/// Posts what finds no receive; gives how long it took to fail.
+/// Posts a work request that finds no receive; returns the time until it failed.
 fn rnr_fails(pair: &Pair, wr: Wr) -> Outcome<Duration> {
     let start = Instant::now();
     pair.a.qp.send(wr)?;
@@ -127,8 +127,8 @@ fn rnr_retry_counts(rig: &Rig) -> Outcome {
     })
 }
 
-/// A receive that is posted before the second try is found. Where this program was held up for
-/// longer, once more.
+/// A receive posted before the second try is found. If this program was held up for longer, the row
+/// tries once more.
 fn finds_its_receive(rig: &Rig) -> Outcome {
     const HELD_UP: usize = 10;
     for _ in 0..HELD_UP {
@@ -179,7 +179,7 @@ fn rnr_of_write_with_imm(rig: &Rig) -> Outcome {
     rnr_fails(&pair, pair.any(1, Op::WriteImm)).map(drop)
 }
 
-/// `a` posts what nobody answers; gives how long it took to fail.
+/// Posts a work request on `a` that is never answered; returns the time until it failed.
 fn gives_up(pair: &Pair) -> Outcome<Duration> {
     let start = Instant::now();
     pair.a.qp.send(small(pair, 1))?;

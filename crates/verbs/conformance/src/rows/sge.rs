@@ -1,4 +1,4 @@
-//! Scatter/gather lists: many regions in one message, their limits, and keys that don't fit.
+//! Scatter/gather lists: many regions in one message, their limits, and keys that do not fit.
 
 use super::common::*;
 use crate::check::{During, Outcome, ensure, one_of, same, same_bytes};
@@ -157,8 +157,8 @@ fn whole_region_fits(rig: &Rig) -> Outcome {
     same_bytes("received", &pair.b.mr.take(0, 4900), &pattern(4900))
 }
 
-/// `a` sends with this entry: it fails with LOC_PROT_ERR, nothing arrives, and the queue pair is in
-/// ERR.
+/// Checks a send by `a` with this entry: it fails with LOC_PROT_ERR, nothing arrives, and the queue
+/// pair is in ERR.
 fn is_protected(pair: &Pair, sge: crate::rig::Sge) -> Outcome {
     pair.b.recv(1)?;
     pair.a.qp.send(pair.send(2).sge(sge))?;
@@ -168,7 +168,7 @@ fn is_protected(pair: &Pair, sge: crate::rig::Sge) -> Outcome {
     pair.a.qp.expect_state(State::Err)
 }
 
-/// The same for messages of several lengths, each on a pair of its own.
+/// Like [`is_protected`], for messages of several lengths, each on a pair of its own.
 fn is_protected_at_any_length(rig: &Rig, sge: impl Fn(&Pair, usize) -> Outcome<crate::rig::Sge>) -> Outcome {
     each_length(rig, RC)?
         .into_iter()

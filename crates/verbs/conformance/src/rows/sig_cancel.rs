@@ -1,5 +1,5 @@
-//! Cancelling by `wr_id` on a queue pair that was moved to SQD: of plain memory, so that no check
-//! has failed.
+//! Cancelling by `wr_id` on a queue pair that was moved to SQD. The memory is plain, so that no
+//! check has failed.
 
 use super::common::*;
 use crate::check::{Failure, Outcome, same, same_bytes};
@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// Plain memory and no signature, so that a device has nothing to refuse but the call itself.
+/// Plain memory without a signature, so that a device can refuse only the call itself.
 fn held(rig: &Rig, list: impl FnOnce(&Pair) -> Vec<Wr>) -> Outcome<Pair> {
     let pair = rig.pair(RC)?;
     pair.a.mr.fill(0x5a);
@@ -66,7 +66,7 @@ fn counts_once(rig: &Rig) -> Outcome {
     let pair = held(rig, |pair| vec![small(pair, 5), small(pair, 6), small(pair, 5)])?;
     same("cancelled at first", cancel(&pair, 5)?, 2)?;
     same("cancelled after that", cancel(&pair, 5)?, 0)?;
-    // One that is posted later has not been cancelled.
+    // A work request posted later has not been cancelled.
     pair.a.qp.send(small(&pair, 5))?;
     same("cancelled of what was posted later", cancel(&pair, 5)?, 1)?;
     pair.b.recv(7)?;

@@ -1,4 +1,4 @@
-//! Keys of mlx5dv: how they are made and configured, what they stand for, how they are checked.
+//! Keys of mlx5dv: their creation, configuration, memory and checks.
 
 use super::common::*;
 use crate::check::{Outcome, ensure, same, same_bytes};
@@ -45,7 +45,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// Both sides may configure.
+/// A pair whose two sides may configure keys.
 pub(super) fn pair(rig: &Rig, create_flags: u32) -> Outcome<Pair> {
     let extras = QpExtras { create_flags, send_ops_flags: send_ops_flags::MKEY_CONFIGURE };
     rig.pair_with(RC, SideSpec { extras, ..SideSpec::default() }, Link::default())
@@ -55,12 +55,12 @@ pub(super) fn plain(rig: &Rig) -> Outcome<Key> {
     Ok(Key::create(rig.pd(), mkey_init_attr_flags::INDIRECT, 3)?)
 }
 
-/// With a signature.
+/// A key with a signature.
 pub(super) fn signing(rig: &Rig) -> Outcome<Key> {
     Ok(Key::create(rig.pd(), mkey_init_attr_flags::INDIRECT | mkey_init_attr_flags::BLOCK_SIGNATURE, 3)?)
 }
 
-/// Configures without a completion, as many setters as there are announced.
+/// Configures without a completion, and announces as many setters as given.
 pub(super) fn set(side: &Side, key: &Key, setters: &[Setter]) -> Outcome {
     Ok(key.configure(&side.qp, 0, 0, conf_flags(0), setters.len() as u8, setters)?)
 }
@@ -204,7 +204,7 @@ fn counted(rig: &Rig) -> Outcome {
     refused(&pair.a, &key, 1, &setters)?;
     refused(&pair.a, &key, 3, &setters)?;
     set(&pair.a, &key, &setters)?;
-    // None at all is a configuration of the attributes alone.
+    // No setter at all configures the attributes alone.
     set(&pair.a, &key, &[])
 }
 

@@ -22,8 +22,8 @@ pub(super) fn rows() -> Vec<Row> {
         row("sig_pipelining/several-of-one-wr-id", "All that have the wr_id are cancelled", several),
         row("sig_pipelining/signaled-completes", "A cancelled request that is signaled completes well", signaled),
         row("sig_pipelining/unsignaled-is-silent", "One that isn't completes without a word", unsignaled),
-        // The page says "NOPs" and is silent about the opcode. rdma-core's providers/mlx5/qp.c
-        // keeps the one that was posted for the completion, whatever it puts into the queue.
+        // The page says "NOPs" and leaves the opcode open. rdma-core's providers/mlx5/qp.c reports
+        // the posted opcode in the completion, whatever it puts into the queue.
         row(
             "sig_pipelining/keeps-its-opcode",
             "The completion has the opcode that was posted (mlx5dv_qp_cancel_wr() in rdma-core)",
@@ -44,7 +44,8 @@ pub(super) fn rows() -> Vec<Row> {
             "In ERR a cancelled request is flushed, also one that is unsignaled",
             unsignaled_flushed,
         ),
-        // The page asks for the flag, and rdma-core's mlx5dv_qp_cancel_posted_send_wrs() for SQD.
+        // The page requires the flag, and rdma-core's mlx5dv_qp_cancel_posted_send_wrs() requires
+        // SQD.
         row(
             "sig_pipelining/without-the-flag-cancels",
             "On a queue pair without SIG_PIPELINING, brought to SQD, requests are cancelled too",
@@ -55,7 +56,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// A target that answers: `a` has protected blocks, one a transaction, and a key for each.
+/// A target that answers: `a` has protected blocks, one per transaction, and a key for each.
 struct Target {
     pair: Pair,
     keys: Vec<Key>,
@@ -94,7 +95,7 @@ impl Target {
         Wr::send(id).sge(self.pair.a.mr.sge(RESPONSE..RESPONSE + GOOD.len())).fenced()
     }
 
-    /// Data and response, both with the transaction's number, as one list.
+    /// Posts data and response, both with the transaction's number, as one list.
     fn answer(&self, at: usize) -> Outcome {
         self.pair.b.qp.recv(Recv::new(at as u64).sge(self.pair.b.mr.sge(RESPONSE..RESPONSE + 64)))?;
         Ok(self.pair.a.qp.post_send(&[self.data(at), self.response(at as u64)])?)

@@ -1,4 +1,4 @@
-//! Blocks that move through keys with a signature: what is made, checked, taken away and copied.
+//! Blocks that move through keys with a signature: fields generated, checked, stripped and copied.
 
 use super::common::*;
 use super::sig_keys::{SIGNALED, list, pair, set, signing, write};
@@ -87,7 +87,7 @@ pub(super) fn crc16(data: &[u8]) -> u16 {
     })
 }
 
-/// A block of 512 with what T10-DIF puts behind it.
+/// A block of 512 with T10-DIF behind it.
 pub(super) fn protected(data: &[u8], app_tag: u16, ref_tag: u32) -> Vec<u8> {
     [data, &crc16(data).to_be_bytes(), &app_tag.to_be_bytes(), &ref_tag.to_be_bytes()].concat()
 }
@@ -192,8 +192,8 @@ fn peer_writes(rig: &Rig) -> Outcome {
     same("the error's kind", key.check()?.err_type, mkey_err_type::BAD_REFTAG)
 }
 
-/// The kind of error when a block with these tags and a wrong guard is sent through a key with
-/// these flags.
+/// Sends a block with these tags and a wrong guard through a key with these flags; returns the kind
+/// of error.
 fn escaped(rig: &Rig, flags: u16, app_tag: u16, ref_tag: u32) -> Outcome<u32> {
     let (pair, key) = (pair(rig, 0)?, signing(rig)?);
     let mut block = protected(&pattern(512), app_tag, ref_tag);
@@ -218,7 +218,8 @@ fn app_ref_escape(rig: &Rig) -> Outcome {
     same("the application tag alone", escaped(rig, flags, 0xffff, 5)?, mkey_err_type::BAD_GUARD)
 }
 
-/// Sends a block with these bytes of its field changed, checked by this mask; the error's kind.
+/// Sends a block with these bytes of its field changed, checked by this mask; returns the kind of
+/// error.
 fn masked(rig: &Rig, check_mask: u8, bytes: &[usize]) -> Outcome<mlx5dv_mkey_err> {
     let (pair, key) = (pair(rig, 0)?, signing(rig)?);
     let mut block = protected(&pattern(512), 0x1111, 0x2222_2222);
@@ -309,7 +310,7 @@ fn order(rig: &Rig) -> Outcome {
     same("the last", masked(rig, 0xff, &[4])?.err_type, mkey_err_type::BAD_REFTAG)
 }
 
-/// A key whose blocks are all wrong: of other tags, at each its own.
+/// A key whose blocks are all bad: each has wrong tags of its own.
 fn faulty(rig: &Rig) -> Outcome<(Pair, Key)> {
     let (pair, key) = (pair(rig, 0)?, signing(rig)?);
     for block in 0..3 {

@@ -196,7 +196,7 @@ fn query_tells(rig: &Rig) -> Outcome {
     same("srq_limit", attr.limit, 0)
 }
 
-/// A message from `a` to `b` through the SRQ.
+/// Takes a message from `a` to `b` through the SRQ.
 fn take_one(pair: &Pair) -> Outcome {
     pair.a.qp.send(small(pair, 1))?;
     pair.a.scq.wait_ok()?;
@@ -310,7 +310,7 @@ fn last_wqe_reached(rig: &Rig) -> Outcome {
     take_one(&pair)?;
     pair.b.qp.to_err()?;
     rig.context().wait_async_soon(AsyncKind::QP_LAST_WQE_REACHED, Element::Qp(&pair.b.qp))?;
-    // The sender of the next message learns that nobody answers, but nothing of the SRQ is taken.
+    // The sender of the next message gets no answer, but no receive of the SRQ is taken.
     post(&srq, &pair.b.mr, 1)?;
     pair.b.qp.send(Wr::send(2))?;
     same("a send of the failed queue pair", pair.b.scq.wait_one()?.status, Status::WR_FLUSH_ERR)?;

@@ -1,4 +1,4 @@
-//! What each state does with work requests: the list at the top of `ibv_post_send`.
+//! The handling of work requests in each state: the list at the top of `ibv_post_send`.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, one_of, same, same_bytes};
@@ -226,7 +226,7 @@ fn err_flushes_receives(rig: &Rig, transport: Transport) -> Outcome {
     let pair = rig.pair(transport)?;
     pair.a.recv(0)?;
     pair.a.qp.to_err()?;
-    // The way to ERR is over: what is posted now is posted in ERR.
+    // The transition to ERR is over: later posts are made in ERR.
     flushed(&pair.a.rcq.wait(1)?, &[0])?;
     pair.a.recv(1)?;
     pair.a.recv(2)?;
@@ -241,7 +241,7 @@ fn failed_send_is_sqe(rig: &Rig, transport: Transport) -> Outcome {
 fn sqe_flushes(rig: &Rig, transport: Transport) -> Outcome {
     let pair = rig.pair(transport)?;
     pair.b.recv(1)?;
-    // The second is behind the failing one already.
+    // The second is already behind the failing one.
     pair.a.qp.post_send(&[failing(&pair, 1), small(&pair, 2)])?;
     let wcs = pair.a.scq.wait(2)?;
     same("the first's status", wcs[0].status, Status::LOC_PROT_ERR)?;
@@ -253,7 +253,7 @@ fn sqe_flushes(rig: &Rig, transport: Transport) -> Outcome {
 }
 
 fn sqe_receives(rig: &Rig, transport: Transport) -> Outcome {
-    // The other way round: what fails is the receiver's send queue.
+    // The reverse: the receiver's send queue fails.
     let pair = rig.pair(transport)?;
     let back = rig.ah()?;
     let mut wr = Wr::send(1).sge(out_of_bounds(&pair.b.mr));
@@ -296,7 +296,7 @@ fn sqd_lets_the_rest_finish(rig: &Rig) -> Outcome {
 
 fn drains_with_the_rest(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    // Can't finish before the peer posts a receive.
+    // It cannot finish before the peer posts a receive.
     pair.a.qp.send(small(&pair, 1))?;
     pair.a.qp.modify(&pair.a.qp.attr(0).to(State::Sqd).sqd_notify())?;
     ensure(pair.a.qp.query()?.sq_draining(), "sq_draining is set while a send is on its way")?;

@@ -1,4 +1,4 @@
-//! Datagrams: the GRH, Q_Keys, addresses, and what is dropped.
+//! Datagrams: the GRH, Q_Keys, addresses, and dropped datagrams.
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, one_of, same, same_bytes};
@@ -133,13 +133,13 @@ fn longer_than_mtu(rig: &Rig) -> Outcome {
     let wr = pair.send(2).sge(pair.a.mr.sge(0..mtu + 1));
     match pair.a.qp.send(wr) {
         Err(refused) => one_of("errno", refused.errno, &[libc::EINVAL, libc::EMSGSIZE])?,
-        // Whatever it says: what counts is that nothing arrives.
+        // Whatever its status: only that nothing arrives counts.
         Ok(()) => drop(pair.a.scq.poll(1)?),
     }
     pair.b.rcq.quiet()
 }
 
-/// `a` sends and completes; nothing arrives. Then a proper one does.
+/// `a` sends and completes, but nothing arrives. Then a proper datagram does.
 fn is_dropped(pair: &Pair, wr: Wr) -> Outcome {
     pair.b.recv(1)?;
     pair.a.qp.send(wr)?;

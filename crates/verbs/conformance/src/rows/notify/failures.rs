@@ -1,5 +1,5 @@
 //! Every unsuccessful completion counts as solicited, of either queue and on each transport; and
-//! what the peer of a one-sided operation is told: nothing.
+//! the peer of a one-sided operation gets no event.
 
 use super::super::common::*;
 use super::wired::{each, wired};
@@ -44,7 +44,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Held in SQD, so that it is there to be flushed on every transport.
+/// Held in SQD, so that it can be flushed on every transport.
 fn flushed_send(rig: &Rig, transport: Transport) -> Outcome {
     let (channel, pair) = wired(rig, transport)?;
     to_sqd(&pair.a.qp)?;

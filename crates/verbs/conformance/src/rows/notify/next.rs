@@ -1,5 +1,5 @@
-//! What the next completion is: every kind raises an event for who asked for the next one, and
-//! nothing else does.
+//! The next completion: every kind raises an event after a request for the next one, and nothing
+//! else does.
 
 use super::super::common::*;
 use super::wired::{each, leave_one, wired};

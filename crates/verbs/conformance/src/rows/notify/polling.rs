@@ -1,4 +1,4 @@
-//! Events and polling: an event tells that there is something, and says nothing of how much.
+//! Events and polling: an event means that there are completions, but not how many.
 
 use super::super::common::*;
 use super::wired::{leave_one, wired};

@@ -1,4 +1,4 @@
-//! Requests: which one counts when several are pending, and what one of them is good for.
+//! Requests: which one counts when several are pending, and which completions fulfil it.
 
 use super::super::common::*;
 use super::wired::{leave_one, wired};
@@ -82,7 +82,7 @@ fn next_spends_solicited_too(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Three solicited messages after `requests`; how many events they raised.
+/// Sends three solicited messages after `requests`; returns the number of events.
 fn events_of(rig: &Rig, requests: &[Notify]) -> Outcome<u32> {
     let (channel, pair) = wired(rig, RC)?;
     for &request in requests {
@@ -108,7 +108,7 @@ fn pending_solicited_absorbs(rig: &Rig) -> Outcome {
     same("events", events_of(rig, &[Notify::Solicited, Notify::Solicited])?, 1)
 }
 
-/// After these requests a plain message raises the one event.
+/// Checks that a plain message after these requests raises one event.
 fn plain_raises_after(rig: &Rig, requests: &[Notify]) -> Outcome {
     let (channel, pair) = wired(rig, RC)?;
     for &request in requests {
@@ -160,7 +160,7 @@ fn asked_again_before_read(rig: &Rig) -> Outcome {
     pair.b.rcq.arm(Notify::Next)?;
     deliver(&pair, small(&pair, 1))?;
     ensure(channel.becomes_readable(), "the event occurred")?;
-    // It occurred, so this is a request of its own.
+    // The event occurred, so this is a separate request.
     pair.b.rcq.arm(Notify::Next)?;
     deliver(&pair, small(&pair, 2))?;
     channel.wait_ack(&pair.b.rcq)?;

@@ -1,4 +1,4 @@
-//! What counts as solicited: the sender's flag on messages that consume a receive, and every
+//! Solicited completions: messages with the sender's flag that consume a receive, and every
 //! failure.
 
 use super::super::common::*;
@@ -128,7 +128,7 @@ fn flush_counts_as_solicited(rig: &Rig, transport: Transport) -> Outcome {
 fn solicited_send_raises(rig: &Rig, transport: Transport) -> Outcome {
     for bytes in SIZES.into_iter().filter(|&bytes| bytes <= rig.port().attr.mtu_bytes()) {
         let (channel, pair) = wired(rig, transport)?;
-        // The first message of a connection may have a way of its own.
+        // The first message of a connection may be handled differently.
         for at in 1..=2 {
             pair.b.rcq.arm(Notify::Solicited)?;
             deliver(&pair, sized(&pair, at, bytes).solicited())?;

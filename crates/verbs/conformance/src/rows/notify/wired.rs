@@ -1,4 +1,4 @@
-//! What rows about notification are made of: pairs whose queues are wired to a channel.
+//! Helpers of the rows about notification: pairs whose queues are wired to a channel.
 
 use super::super::common::*;
 use crate::check::Outcome;
@@ -24,6 +24,6 @@ pub(super) fn leave_one(pair: &Pair, wr: Wr) -> Outcome {
     pair.b.recv(1)?;
     pair.a.qp.send(wr)?;
     pair.a.scq.wait_ok()?;
-    // The receive completes before the sender hears of it on RC, which is what these rows use.
+    // On RC, which these rows use, the receive completes before the sender's completion.
     Ok(())
 }
