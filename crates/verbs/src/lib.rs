@@ -5,7 +5,7 @@
 //! this process. Both are reached through the function table of `ibv_context`; [`Provider`] chooses
 //! one, once, at [`Device::list`].
 //!
-//! What this crate guarantees to safe code:
+//! Guarantees to safe code:
 //! - A posted packet, or other memory of a work request, has moved into the QP. It comes back with
 //!   its completion or when the QP is gone; until then nobody can read, write or free it.
 //! - No object outlives its parents: each keeps its context, PD, CQs and AHs alive.

@@ -106,11 +106,10 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Script {
-    /// Opens a scripted device. When the `Script` is dropped, the device refuses everything with
-    /// `ENODEV`.
+    /// Opens a device. When the `Script` is dropped, it refuses everything with `ENODEV`.
     ///
     /// # Errors
-    /// As opening soft0.
+    /// Those of opening soft0.
     pub fn open() -> Result<(Context, Script), DeviceError> {
         let context = Device::find(Provider::Soft, "soft0")?.open()?;
         let queues = Queues {
@@ -191,8 +190,7 @@ impl Queues {
         self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.recvs.iter().copied().collect())
     }
 
-    /// Makes the device know the QP before anything is posted to it; the QP may receive from a
-    /// shared queue.
+    /// Announces the QP before anything is posted to it; it may receive from a shared queue.
     pub fn know(&mut self, qp: &QueuePair) {
         // SAFETY: the QP is live until drop.
         unsafe { self.pair(qp.raw.as_ptr()) };
@@ -294,8 +292,7 @@ fn behind(context: *mut ibv_context) -> Option<Arc<Mutex<Scripted>>> {
 }
 
 /// # Safety
-/// The contract of ibv_post_send(3): a live QP, a list that ends, and a place for the refused work
-/// request.
+/// The contract of ibv_post_send(3): a live QP, a list that ends, and a place for `bad_wr`.
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
     // SAFETY: by the contract above; the parts are the work request's own.
     unsafe {

@@ -20,7 +20,7 @@ fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
     let options = Options { rx_depth_wr: 16, ..Options::new(Transport::Rc) };
     let (mut a, mut b) = pair(&options);
     assert_eq!((a.post_recvs(16), b.post_recvs(4)), (16, 4));
-    // Sends under way: four are received, others wait for a receive, some unsignaled.
+    // Sends in flight: four are received, others wait for a receive, some unsignaled.
     for _ in 0..10 {
         a.send(b"under way");
     }

@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// Incidents on the connection's packets, readable at any time, even after its end; `None` if
+    /// Incidents of the connection's packets, readable at any time, even after its end; `None` if
     /// the connection is not over UDP.
     pub fn incidents(&self) -> Option<QpIncidents> {
         match &self.0 {

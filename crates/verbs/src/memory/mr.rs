@@ -222,7 +222,7 @@ impl MrInner {
     }
 
     pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: the MR is alive; see above for who writes it.
+        // SAFETY: the MR is alive, and re-registration, which writes it, takes `&mut`.
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 

@@ -165,7 +165,7 @@ struct Tables(*mut Extended);
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        // SAFETY: of a box, and the queue pairs of the thread that ends are gone.
+        // SAFETY: from a box, and the queue pairs of the ending thread are gone.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }

@@ -68,7 +68,7 @@ impl ThreadDomain {
         let unsupported = || VerbError::new("ibv_alloc_td", &context.name, Errno::new(libc::EOPNOTSUPP));
         // SAFETY: the context is open.
         let alloc = unsafe { extended!(context.as_ptr(), alloc_td) }.ok_or_else(unsupported)?;
-        // SAFETY: integers; a `comp_mask` of 0 says that whatever newer headers add isn't set.
+        // SAFETY: integers; a `comp_mask` of 0 means that fields of newer headers are not set.
         let mut init: ibv_td_init_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the attributes are read during the call.
         let raw = unsafe { alloc(context.as_ptr(), &raw mut init) };

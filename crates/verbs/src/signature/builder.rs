@@ -69,7 +69,7 @@ impl Builder {
         }
     }
 
-    /// Handles that the last built configuration was not posted.
+    /// Called when the last built configuration was not posted.
     pub(super) fn refused(&mut self) {
         if let Builder::Mlx5(card) = self {
             card.is_unknown |= card.configuration.changes_signature();

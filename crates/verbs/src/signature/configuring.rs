@@ -120,7 +120,7 @@ impl SignatureKey {
         self.builder.build(self.inner.as_ptr(), &asked).map_err(NotBuilt::Because)
     }
 
-    /// Handles that the device refused the last built configuration.
+    /// Called when the device refused the last built configuration.
     pub(crate) fn refused(&mut self) {
         self.builder.refused();
     }

@@ -51,7 +51,7 @@ impl KeptSignatureKey {
         Ok(inline)
     }
 
-    /// Handles that the key's configuration was posted.
+    /// Called when the key's configuration was posted.
     pub(crate) fn configured(&mut self) {
         (self.is_listed, self.response, self.bad) = (false, None, None);
     }
@@ -61,7 +61,7 @@ impl KeptSignatureKey {
         self.is_answered = true;
     }
 
-    /// Handles that the rest of the list being written was not posted.
+    /// Called when the rest of the list being written was not posted.
     pub(crate) fn unlist(&mut self) {
         self.is_answered = false;
         if std::mem::take(&mut self.is_listed) {
@@ -78,7 +78,7 @@ impl KeptSignatureKey {
         self.response
     }
 
-    /// The fault found since the last configuration, including one in the list being written.
+    /// The fault found since the last configuration; one in the list being written counts, too.
     pub(crate) fn bad(&self) -> Option<BadBlock> {
         self.bad.filter(|_| !self.is_listed)
     }

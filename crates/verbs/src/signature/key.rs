@@ -232,7 +232,7 @@ impl KeyInner {
         number
     }
 
-    /// Handles that a configuration was carried out. If it `replaces` earlier layouts, they are
+    /// Called when a configuration was carried out. If it `replaces` earlier layouts, they are
     /// dropped; returns one of them, to be used again.
     pub(super) fn carried_out(&self, number: u64, replaces: bool) -> Option<KeyLayout> {
         if !replaces {

@@ -35,7 +35,7 @@ impl Slots {
     #[inline]
     pub(crate) fn at(&mut self, position: u64) -> &mut Option<Packet> {
         let slot = self.slot(position);
-        // SAFETY: masked, and there are mask + 1.
+        // SAFETY: the slot is masked, and there are mask + 1 slots.
         unsafe { self.packets.get_unchecked_mut(slot) }
     }
 
@@ -44,7 +44,7 @@ impl Slots {
     pub(crate) fn stretch(&mut self, position: u64, count: u32) -> &mut [Option<Packet>] {
         let start = self.slot(position);
         let len = (self.packets.len() - start).min(count as usize);
-        // SAFETY: masked, and there are mask + 1; no more than lie behind it.
+        // SAFETY: the start is masked, there are mask + 1 slots, and `len` ends at their end.
         unsafe { self.packets.get_unchecked_mut(start..start + len) }
     }
 

@@ -52,7 +52,7 @@ fn two_processes_talk_by_address() {
     other.ends_well();
 }
 
-/// One system call a message: its acknowledgement of the message before goes with it.
+/// One system call per message: it carries the acknowledgement of the message before.
 #[test]
 fn an_answer_takes_an_acknowledgement_along() {
     const EXCHANGES: u64 = 400;

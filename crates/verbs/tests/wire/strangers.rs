@@ -135,7 +135,8 @@ fn that_finds_no_receive() {
     stranger.is_there_and_silent();
 }
 
-/// Regression: it failed the queue pair, and ended the run of a program that listens to a group.
+/// Regression: such a datagram failed the queue pair, and ended the run of a program that listens
+/// to a group.
 #[test]
 fn longer_than_its_receive() {
     let short = Options { data_bytes: 512, ..options(Transport::Ud) };

@@ -41,7 +41,7 @@ pub(super) fn repeated(bytes: usize) -> Outcome<NonNull<u8>> {
     let map = |at: *mut libc::c_void, len: usize, flags: i32, fd: i32, offset: usize| {
         let protection = if fd < 0 { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: a new range, or, by MAP_FIXED, a part of the range that this function reserved
-        // and has given to nobody.
+        // and has not handed out.
         let mapped = unsafe { libc::mmap(at, len, protection, flags, fd, offset as libc::off_t) };
         if mapped == libc::MAP_FAILED { Err(failed("mmap")) } else { Ok(mapped) }
     };

@@ -49,7 +49,7 @@ impl Deadline {
 pub(super) fn readable(fd: RawFd, limit: Duration) -> bool {
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one pollfd, as many as told.
+    // SAFETY: one pollfd, and the count is 1.
     let ready = unsafe { libc::poll(&raw mut entry, 1, limit_ms) };
     ready == 1 && entry.revents & libc::POLLIN != 0
 }

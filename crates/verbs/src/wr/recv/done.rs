@@ -187,7 +187,7 @@ unsafe fn take_filled(
 ) -> usize {
     let mut expected = first;
     packets.push_up_to(completions.len().min(slots.len()), |at| {
-        // SAFETY: it is asked with less than the number of either, as it was told.
+        // SAFETY: `at` is below the count passed to `push_up_to`, and so below both lengths.
         let (completion, slot) = unsafe { (completions.get_unchecked(at), slots.get_unchecked_mut(at)) };
         if completion.wr_id() != expected || !completion.brought_a_message() {
             return None;
