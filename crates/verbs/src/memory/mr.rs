@@ -134,8 +134,8 @@ pub struct MrOptions {
     pub relaxed_ordering: bool,
     /// Leaves the memory unpinned, and lets the device fault in the pages it touches
     /// (IBV_ACCESS_ON_DEMAND): no locked memory is used up, and the first access to a page costs a
-    /// fault, tens of microseconds. Refused if [`crate::attr::DeviceAttr::on_demand`] is absent,
-    /// which also lists the operations of each transport on such memory.
+    /// fault, tens of microseconds. Refused if [`crate::attr::DeviceAttr::on_demand`] says that it
+    /// is not supported; that attribute also lists each transport's operations on such memory.
     pub on_demand: bool,
 }
 
