@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use verbline_mem::{Packet, PoolCache};
 use verbline_ring::{Producer, Waker};
 
+use crate::control::run_control::{Control, Phase};
 use crate::errors::error::EngineError;
 use crate::stats::counter::Shared;
 use crate::stats::counters::InjectorStats;
@@ -49,7 +50,8 @@ pub enum Refused {
         /// What a fresh packet of the pool holds.
         room_bytes: usize,
     },
-    /// The run is stopping, or has ended, or was dropped before it started.
+    /// The run is stopping, as one that has failed also is; it has ended; or it was dropped before
+    /// it started.
     #[error("the run of the injector is over")]
     Stopped,
 }
@@ -59,6 +61,7 @@ struct InjectorShared {
     room_bytes: usize,
     stats: Shared<InjectorStats>,
     waker: Waker,
+    control: Arc<Control>,
     /// `None` once the injector is closed.
     end: Mutex<Option<End>>,
 }
@@ -77,9 +80,10 @@ impl Injector {
         room_bytes: usize,
         waker: Waker,
         stats: Shared<InjectorStats>,
+        control: Arc<Control>,
     ) -> Injector {
         let end = Mutex::new(Some(End { ring, cache }));
-        Injector { shared: Arc::new(InjectorShared { name: name.to_owned(), room_bytes, stats, waker, end }) }
+        Injector { shared: Arc::new(InjectorShared { name: name.to_owned(), room_bytes, stats, waker, control, end }) }
     }
 
     /// The injector's name in the plan.
@@ -132,7 +136,9 @@ impl Injector {
 
 impl InjectorShared {
     fn push(&self, end: Option<&mut End>, message: &[u8]) -> Result<(), Refused> {
-        let End { ring, cache } = end.ok_or(Refused::Stopped)?;
+        // A run that fails begins to stop before its owner hears of it and closes this end.
+        let is_running = Phase::of(self.control.word()) == Phase::Running;
+        let End { ring, cache } = end.filter(|_| is_running).ok_or(Refused::Stopped)?;
         if message.len() > self.room_bytes {
             return Err(Refused::TooLong { len_bytes: message.len(), room_bytes: self.room_bytes });
         }

@@ -86,7 +86,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
     let pages_remedy = memory.shortage().map(|shortage| shortage.remedy);
     let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
-    let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats);
+    let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats, &control);
     let mut between = Between { rings: make_rings(plan), injected };
     let told = told_ports(plan, made.iter().map(|made| &made.ports[..]));
     let mut stages: Vec<_> =

@@ -1,11 +1,14 @@
 //! Makes what lies between lcores, and between the embedder's threads and an lcore: rings and
 //! injectors.
 
+use std::sync::Arc;
+
 use verbline_mem::Packet;
 use verbline_plan::{Lane, Plan, WhenFull};
 use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker, displacement};
 
 use crate::api::injector::{Injector, Injectors};
+use crate::control::run_control::Control;
 use crate::setup::devices::Pools;
 use crate::stats::snapshot::RunStats;
 
@@ -47,6 +50,7 @@ pub(crate) fn make_injectors(
     pools: &Pools,
     wakers: &[Waker],
     stats: &RunStats,
+    control: &Arc<Control>,
 ) -> (Injectors, Vec<Option<Consumer<Packet>>>) {
     let make = |injector: &verbline_plan::Injector| {
         let (producer, consumer) = verbline_ring::spsc(injector.depth_packets as usize);
@@ -54,7 +58,7 @@ pub(crate) fn make_injectors(
         let room_bytes = plan[injector.pool].data_bytes as usize;
         let waker = wakers[injector.lcore.index()].clone();
         let stats = stats.injectors[injector.id.index()].producer.clone();
-        (Injector::new(&injector.name, producer, cache, room_bytes, waker, stats), Some(consumer))
+        (Injector::new(&injector.name, producer, cache, room_bytes, waker, stats, Arc::clone(control)), Some(consumer))
     };
     let (injectors, consumers) = plan.injectors().iter().map(make).unzip();
     (Injectors(injectors), consumers)

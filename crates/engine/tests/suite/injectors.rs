@@ -4,8 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{assert_clean, one_lcore, plan, registry, until};
-use verbline_engine::{EngineError, Injector, Outputs, Refused, Registry, Runtime, Stage, StageContext, StageSpec};
+use crate::common::{PATIENCE, assert_clean, one_lcore, plan, registry, until};
+use verbline_engine::{
+    Ended, EngineError, Injector, Outputs, Refused, Registry, Runtime, Stage, StageContext, StageSpec,
+};
 use verbline_mem::Batch;
 
 /// Checks that the messages of each thread come in order: a thread's number and the message's, each
@@ -216,6 +218,32 @@ fn what_was_taken_before_the_stop_is_delivered() {
             assert_eq!(report.injector("orders").unwrap().pushed, taken);
         }
     }
+}
+
+/// Panics at its first message.
+struct Breaking;
+
+impl Stage for Breaking {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {
+        panic!("as asked");
+    }
+}
+
+// What came later was taken and never delivered, and then the ring was said to be full: a thread
+// that pushes until it has room, or until the run is over, pushed for ever.
+#[test]
+fn nothing_is_taken_once_the_run_has_failed() {
+    let mut registry = takers();
+    registry.stage("breaking", StageSpec::default(), |_| Ok(Box::new(Breaking)));
+    let running = Runtime::build(&plan(&registry, &text("event", "breaking", 8)), &registry).unwrap().start().unwrap();
+    let injector = running.injector("orders").unwrap();
+    injector.try_push(&message(0, 0)).unwrap();
+    assert_eq!(running.wait(Some(PATIENCE)), Ended::Failed);
+    assert!(running.observer().is_stopping());
+    assert_eq!([1, 2].map(|number| injector.try_push(&message(0, number))), [Err(Refused::Stopped); 2]);
+    let EngineError::Panicked { report, .. } = running.stop().unwrap_err() else { panic!("it panicked") };
+    assert_eq!((report.packets.taken, report.packets.held, report.dropped("left_behind")), (1, 0, 0));
+    assert_eq!(report.injector("orders").map(|orders| orders.refused_stopped), Some(2));
 }
 
 #[test]
