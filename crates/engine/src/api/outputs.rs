@@ -218,8 +218,9 @@ impl Outputs<'_> {
     ///
     /// `None`, and counted as `timers_refused`, if all timers that the plan gives the stage
     /// (`timers_max`) are armed, or if the stage is a source that has finished. Armed timers keep
-    /// no run from ending, but a source that has said [`Next::Done`](crate::Next::Done) has only
-    /// finished once none of its timers is armed.
+    /// no run from ending, and timers that come due, as a heartbeat's do, no run from draining. But
+    /// a source that has said [`Next::Done`](crate::Next::Done) has only finished once none of its
+    /// timers is armed.
     pub fn arm_timer(&mut self, at_ns: Tick, tag: u64) -> Option<TimerId> {
         let id = self.timers.as_mut().and_then(|timers| timers.arm(at_ns, tag));
         match id {

@@ -91,7 +91,9 @@ pub(crate) struct Waits {
     source: bool,
     /// Of a source: it was said that it has finished.
     has_ended: bool,
-    /// The run is stopping: a source is called for nothing but what it has asked for.
+    /// The run is stopping: timers that come due are no work that is under way.
+    drains: bool,
+    /// The same of a source, which is called for nothing but what it has asked for.
     stopped: bool,
     /// When the stage itself wants to be polled.
     own: Polling,
@@ -128,6 +130,7 @@ impl Waits {
         let waits = Waits {
             source,
             has_ended: false,
+            drains: false,
             stopped: false,
             own: Polling::EACH_LOOP,
             next: Polling::EACH_LOOP,
@@ -157,6 +160,7 @@ impl Waits {
 
     /// The run is stopping. True if the stage may be given operations back, as a source also is.
     pub(crate) fn stop(&mut self) -> bool {
+        self.drains = true;
         self.stopped = self.source;
         if let Some(watched) = self.watched.as_mut().filter(|_| self.source) {
             watched.fds.unwatch_all();
@@ -182,14 +186,16 @@ impl Waits {
         let mut busy = self.look(stage, out);
         self.give_back(stage, out);
         if !self.stopped && self.next.is_due(&out.lcore.ctx.time) {
-            busy |= self.expire(stage, out);
+            let expired = self.expire(stage, out);
+            // Those of a heartbeat never end. What a stage sends then keeps the drain up by itself.
+            busy |= expired && !self.drains;
             if self.own.is_due(&out.lcore.ctx.time) {
                 let next = stage.poll(out);
                 self.own = Polling::after(next);
                 busy |= next == Next::Busy;
             }
             // One batch of timers a turn: what else is due waits until the others had theirs.
-            self.next = if busy { Polling::EACH_LOOP } else { self.wants(out) };
+            self.next = if busy || expired { Polling::EACH_LOOP } else { self.wants(out) };
         }
         // Packets that wait for a port keep an lcore from its short turns; operations have to say
         // so.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{OUT, assert_clean, fed, one_lcore, plan, registry, run, run_for, until};
 use verbline_engine::{
@@ -305,5 +305,36 @@ fn a_timer_that_is_armed_as_the_run_stops_is_due_while_it_drains() {
         let report = run(&registry, &one_lcore(idle, &format!("{stages}{sink}"))).unwrap();
         assert_clean(&report);
         assert_eq!(report.stage("sink").unwrap().packets_in, 40);
+    }
+}
+
+/// A heartbeat that nothing ends, and that sends nothing.
+struct Heartbeat;
+
+impl Stage for Heartbeat {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        input.clear();
+        let _ = out.arm_timer(0, 0);
+    }
+
+    fn timers(&mut self, _: &[DueTimer], out: &mut Outputs<'_>) {
+        assert!(out.arm_timer(out.now_ns() + MS / 50, 0).is_some());
+    }
+}
+
+// Each of its timers was taken for work that is under way: the run drained for as long as its plan
+// allows.
+#[test]
+fn a_heartbeat_does_not_hold_up_the_drain() {
+    for idle in ["poll", "event"] {
+        let registry = armer(false, |_| Heartbeat);
+        let stages = fed("count = 1", "use = \"armer\"\ntimers_max = 1");
+        let text = one_lcore(idle, &stages).replace("idle =", "drain = \"20s\"\nidle =");
+        let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+        until(&running, |report| report.stage("next").is_some_and(|stage| stage.timers_due > 10));
+        let began = Instant::now();
+        let report = running.stop().unwrap();
+        assert_clean(&report);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     }
 }
