@@ -21,6 +21,7 @@ use crate::api::outputs::Output;
 use crate::api::stage::Stage;
 use crate::connection::mailbox_ends::Reconnecting;
 use crate::connection::port_qp::PortQp;
+use crate::control::failing::Failing;
 use crate::control::run_control::Control;
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
@@ -73,6 +74,11 @@ pub(crate) struct Depths {
     pub(crate) signal_every_wr: u32,
 }
 
+/// How stages fail where no run listens.
+pub(crate) fn no_run() -> Failing {
+    Failing::new(Arc::new(Control::new(Vec::new())), "lcore".into(), Box::new([]))
+}
+
 impl Rig {
     pub(crate) fn new(packets: u32) -> Rig {
         let (context, script) = Script::open().unwrap();
@@ -99,7 +105,7 @@ impl Rig {
 
     /// The same for its stages; without ports that have many connections.
     pub(crate) fn lcore_state(&self, sinks: Vec<Sink>, cache: usize) -> LcoreState {
-        LcoreState { ctx: self.lcore_context(sinks, cache), many: Vec::new() }
+        LcoreState { ctx: self.lcore_context(sinks, cache), many: Vec::new(), failing: no_run() }
     }
 
     /// An lcore of one stage, on this thread; with the stage's counters.

@@ -244,6 +244,17 @@ impl Outputs<'_> {
         canceled
     }
 
+    /// Ends the run, which has failed, and says why: of what the stage can't go on after, such as a
+    /// disk that is broken or a peer that contradicts itself. The run drains as when it is stopped,
+    /// and its stages are called until it ends; [`Running::wait`](crate::Running::wait) gives
+    /// [`Ended::Failed`](crate::Ended::Failed), and [`Running::stop`](crate::Running::stop) an
+    /// [`EngineError::Failed`](crate::EngineError::Failed) with the stage and these words. Of an
+    /// lcore the first failure counts. (A panic ends its lcore at once, with what it has at hand.)
+    pub fn fail(&mut self, why: impl Into<String>) {
+        let place = self.lcore.ctx.stats.calling.now().map(|(place, _)| place);
+        self.lcore.failing.fail(place, why);
+    }
+
     /// The cache of the stage's pool.
     #[inline]
     fn cache(&self) -> Option<&PoolCache> {

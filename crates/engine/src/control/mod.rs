@@ -4,6 +4,7 @@
 pub(crate) mod change;
 pub(crate) mod device_events;
 pub(crate) mod event_fd;
+pub(crate) mod failing;
 pub(crate) mod joining;
 pub(crate) mod notice;
 pub(crate) mod panic_hook;

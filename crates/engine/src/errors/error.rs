@@ -303,11 +303,14 @@ pub enum EngineError {
         /// What the run had done by then.
         report: Box<Report>,
     },
-    /// An lcore met an error that it cannot run on with. The others were stopped in order.
-    #[error("lcore.{lcore}: {message}")]
+    /// An lcore met an error that it cannot run on with, or one of its stages said that it has
+    /// failed ([`Outputs::fail`](crate::Outputs::fail)). The others were stopped in order.
+    #[error("lcore.{lcore}: {}{message}", of(.stage))]
     Failed {
         /// The lcore.
         lcore: String,
+        /// The stage that said so; `None` if the lcore itself failed.
+        stage: Option<String>,
         /// What it met.
         message: String,
         /// What the run had done by then.
@@ -358,6 +361,10 @@ fn list(cpus: &[usize]) -> String {
     }
     let words: Vec<String> = cpus.iter().map(usize::to_string).collect();
     format!("CPU {}", words.join(", "))
+}
+
+fn of(stage: &Option<String>) -> String {
+    stage.as_ref().map_or_else(String::new, |stage| format!("stage.{stage} failed: "))
 }
 
 fn culprit(stage: &Option<String>) -> String {

@@ -29,7 +29,7 @@ impl Lcore {
         match notice {
             Notice::QpFailed { port, qpn, event } => {
                 if let Some(port) = port.checked_sub(self.ports.len()) {
-                    let LcoreState { ctx, many } = &mut self.state;
+                    let LcoreState { ctx, many, .. } = &mut self.state;
                     if let Some(port) = many.get_mut(port) {
                         port.qp_failed(qpn, event.name(), &mut ctx.sinks);
                     }
@@ -80,7 +80,7 @@ impl Lcore {
         self.take_completions();
         match place.checked_sub(self.ports.len()) {
             Some(at) => {
-                let LcoreState { ctx, many } = &mut self.state;
+                let LcoreState { ctx, many, .. } = &mut self.state;
                 many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn, ctx));
             }
             None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.state.ctx)),
@@ -130,7 +130,7 @@ impl Lcore {
         // What is left from the turn before goes first, so that what is not told yet is bounded.
         let mut waits = self.tell_changes(at);
         if !waits {
-            let LcoreState { ctx, many } = &mut self.state;
+            let LcoreState { ctx, many, .. } = &mut self.state;
             many[at].take_messages(is_emptied, &mut ctx.sinks);
             waits = self.tell_changes(at);
         }
@@ -161,7 +161,7 @@ impl Lcore {
     }
 
     fn hand_on_early(&mut self, at: usize) -> bool {
-        let LcoreState { ctx, many } = &mut self.state;
+        let LcoreState { ctx, many, .. } = &mut self.state;
         many[at].hand_on_early(ctx)
     }
 

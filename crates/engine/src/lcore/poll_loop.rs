@@ -25,6 +25,7 @@ use verbline_mem::PoolCache;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::Completions;
 
+use crate::control::failing::Failing;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
@@ -136,6 +137,8 @@ impl Lcore {
             stage_ended: None,
             tap: None,
         };
+        let stages = parts.nodes.iter().map(|node| node.name.clone()).collect();
+        let failing = Failing::new(Arc::clone(&control), parts.name, stages);
         let mut ports = parts.ports;
         for port in &mut ports {
             port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
@@ -152,7 +155,7 @@ impl Lcore {
             index: parts.index,
             drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
             idle: Idle::new(parts.budget),
-            state: LcoreState { ctx, many: parts.many },
+            state: LcoreState { ctx, many: parts.many, failing },
             ports,
             ordered: parts.rings_in.iter().any(|ring| ring.order != PollOrder::default()),
             rings_in: parts.rings_in,

@@ -22,7 +22,7 @@ impl Lcore {
     /// caches are emptied. `failed` is told of each stage that panicked as it was dropped, and what
     /// it said.
     pub(crate) fn tear_down(self, mut failed: impl FnMut(&str, String)) {
-        let Lcore { state: LcoreState { mut ctx, mut many }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        let Lcore { state: LcoreState { mut ctx, mut many, .. }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut ctx.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();

@@ -4,6 +4,7 @@
 use verbline_mem::ConnectionId;
 use verbline_verbs::Completion;
 
+use crate::control::failing::Failing;
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;
@@ -13,6 +14,7 @@ pub(crate) struct LcoreState {
     pub(crate) ctx: LcoreContext,
     /// Their tags follow those of the other ports.
     pub(crate) many: Vec<MultiPort>,
+    pub(crate) failing: Failing,
 }
 
 impl LcoreState {

@@ -158,8 +158,8 @@ impl RunningInner {
             Some(FailureReport { lcore, stage, panicked: true, message }) => {
                 Err(EngineError::Panicked { lcore, stage, message, report: Box::new(report) })
             }
-            Some(FailureReport { lcore, message, .. }) => {
-                Err(EngineError::Failed { lcore, message, report: Box::new(report) })
+            Some(FailureReport { lcore, stage, message, .. }) => {
+                Err(EngineError::Failed { lcore, stage, message, report: Box::new(report) })
             }
         }
     }

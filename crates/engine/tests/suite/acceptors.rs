@@ -230,7 +230,7 @@ fn failure_of(port: u16, rules: &str, provoke: impl FnOnce(&mut Peers, usize)) -
     while !matches!(peers.ask(), Err(ConnectionError::Refused { .. })) {
         assert!(Instant::now() < deadline, "somebody still listens");
     }
-    let EngineError::Failed { lcore, message, report } = running.stop().unwrap_err() else {
+    let EngineError::Failed { lcore, message, report, .. } = running.stop().unwrap_err() else {
         panic!("the acceptor failed")
     };
     assert_eq!((lcore.as_str(), report.failures.len()), ("only", 1));

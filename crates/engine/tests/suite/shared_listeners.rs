@@ -205,7 +205,7 @@ fn two_lcores_stop_in_order_if_the_acceptor_panics_at_an_end_on_the_other() {
     assert_eq!((server_of(&mut peers, bob), server_of(&mut peers, alice)), (b'b', b'a'));
     peers.leave(bob);
     assert_eq!(running.wait(Some(PATIENCE)), Ended::Failed);
-    let EngineError::Failed { lcore, message, report } = running.stop().unwrap_err() else { panic!("it failed") };
+    let EngineError::Failed { lcore, message, report, .. } = running.stop().unwrap_err() else { panic!("it failed") };
     assert_eq!((lcore.as_str(), message.as_str()), ("b", "acceptor `porter` of port.a panicked: as asked"));
     assert_eq!((report.failures.len(), report.packets.held), (1, 0));
 }

@@ -20,8 +20,8 @@ use crate::ports::rx_half::{Delivery, Receiving};
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::ports::tx_half::Sending;
-use crate::rig::Rig;
 use crate::rig::figures::{Device, FULL};
+use crate::rig::{Rig, no_run};
 use crate::stats::connection_counters::ConnectionsStats;
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
@@ -106,7 +106,7 @@ impl World {
         World {
             oracle,
             cm_thread: CmThread::new(mailbox, maker, connections),
-            lcore: LcoreState { ctx, many: vec![port] },
+            lcore: LcoreState { ctx, many: vec![port], failing: no_run() },
             stats,
             counts,
             stage,

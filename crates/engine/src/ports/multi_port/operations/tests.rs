@@ -20,7 +20,7 @@ use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::ports::tx_half::Sending;
 use crate::rig::figures::WRONG;
-use crate::rig::{Depths, Rig};
+use crate::rig::{Depths, Rig, no_run};
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
 use crate::stats::operations::OperationStats;
@@ -90,7 +90,7 @@ impl World {
             stage_ended: None,
             tap: None,
         };
-        World { lcore: LcoreState { ctx, many: vec![port] }, mailbox, maker, stage, stats, cq, rig }
+        World { lcore: LcoreState { ctx, many: vec![port], failing: no_run() }, mailbox, maker, stage, stats, cq, rig }
     }
 
     /// Opens a connection. Its handle, and the number of its queue pair.
@@ -137,7 +137,7 @@ impl World {
         let mut completions = Completions::with_capacity(32);
         self.cq.poll(&mut completions);
         complete_runs::<false>(completions.as_slice(), &mut [], &mut self.lcore);
-        let LcoreState { ctx, many } = &mut self.lcore;
+        let LcoreState { ctx, many, .. } = &mut self.lcore;
         many[0].work(ctx);
     }
 

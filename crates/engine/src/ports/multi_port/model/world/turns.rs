@@ -74,7 +74,7 @@ impl World {
     }
 
     fn hand_on_early(&mut self) -> bool {
-        let LcoreState { ctx, many } = &mut self.lcore;
+        let LcoreState { ctx, many, .. } = &mut self.lcore;
         let any = many[0].hand_on_early(ctx);
         assert_eq!(any, self.oracle.hand_on_early());
         any
@@ -95,7 +95,7 @@ impl World {
     fn work(&mut self) {
         let account = self.rig.pool.account();
         let busy = self.oracle.work((account.free + account.cached) as usize);
-        let LcoreState { ctx, many } = &mut self.lcore;
+        let LcoreState { ctx, many, .. } = &mut self.lcore;
         assert_eq!(many[0].work(ctx), busy, "whether there was work");
         let posts = self.rig.script.queues().posts();
         let call = |post: &Post| -> Call {
