@@ -6,7 +6,7 @@ use verbline_verbs::event::AsyncEventKind;
 
 use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::counters::{LcoreReport, PortReport};
-use crate::stats::report::{EventReport, Report};
+use crate::stats::report::{EventReport, PoolReport, Report};
 
 /// The share of an lcore's time that may be stolen without a warning.
 const STOLEN_SHARE_MAX: f64 = 0.01;
@@ -46,8 +46,16 @@ pub struct Warning {
 
 impl Warning {
     /// All codes.
-    pub const CODES: [&'static str; 7] =
-        ["port-down", "link-down", "not-connected", "messages-lost", "path-migrated", "lcore-moved", "stolen-time"];
+    pub const CODES: [&'static str; 8] = [
+        "port-down",
+        "link-down",
+        "not-connected",
+        "messages-lost",
+        "path-migrated",
+        "lcore-moved",
+        "stolen-time",
+        "packets-held",
+    ];
 }
 
 /// `warning[code]: message; remedy`.
@@ -60,17 +68,30 @@ impl fmt::Display for Warning {
 impl Report {
     /// Problems that do not end the run: ports that are down, links without a signal, connections
     /// that were never made, messages that found no receive, connections that went over to their
-    /// alternate path, lcores that were moved to another CPU, time that was stolen from them. Ports
-    /// come first, then lcores; a good run has none. An app
-    /// without a `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now
-    /// and then.
+    /// alternate path, lcores that were moved to another CPU, time that was stolen from them, pools
+    /// that lack packets as the run has ended. Ports come first, then lcores, then pools; a good
+    /// run has none. An app without a `tracing` subscriber reads them from a
+    /// [snapshot](crate::Running::snapshot) now and then.
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port), lost(port)]);
         let lcores = self.lcores.iter().flat_map(|lcore| [moved(lcore), stolen(self, lcore)]);
-        let all: Vec<_> = ports.chain(self.events.iter().map(migrated)).chain(lcores).flatten().collect();
+        let pools = self.pools.iter().map(|pool| kept(self, pool));
+        let all: Vec<_> = ports.chain(self.events.iter().map(migrated)).chain(lcores).chain(pools).flatten().collect();
         debug_assert!(all.iter().all(|warning| Warning::CODES.contains(&warning.code)), "{all:?}");
         all
     }
+}
+
+/// Memory that is never freed: one who runs plan after plan in a process runs out of it.
+fn kept(report: &Report, pool: &PoolReport) -> Option<Warning> {
+    (report.ended && pool.held > 0).then(|| Warning {
+        code: "packets-held",
+        message: format!(
+            "{} packets of pool {} were not given back as the run ended: its memory is never freed",
+            pool.held, pool.name
+        ),
+        remedy: "drop packets that a stage gave to another thread, or forgot, before the run ends",
+    })
 }
 
 fn down(port: &PortReport) -> Option<Warning> {

@@ -1,8 +1,10 @@
 //! Stages that end the run as failed, in order: with their own words, and nothing left behind.
 
+use std::time::Duration;
+
 use crate::common::{OUT, PATIENCE, assert_clean, fed, lacks_cpus, one_lcore, plan, registry};
 use verbline_engine::{Counter, Ended, EngineError, Outputs, Registry, Report, Running, Runtime, Stage, StageSpec};
-use verbline_mem::Batch;
+use verbline_mem::{Batch, Packet};
 
 /// Sends all on, and fails at each packet from the tenth on.
 struct Judge {
@@ -34,11 +36,22 @@ impl Stage for Last {
     }
 }
 
+/// Keeps the right to its packets where nobody finds it.
+struct Forgetful;
+
+impl Stage for Forgetful {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.drain_front(2).for_each(std::mem::forget::<Packet>);
+        input.clear();
+    }
+}
+
 fn judges() -> Registry {
     let mut registry = registry();
     let spec = StageSpec { outputs: &["out"], summary: "judges", ..StageSpec::default() };
     registry.stage("judge", spec, |context| Ok(Box::new(Judge { seen: context.counter("seen") })));
     registry.stage("last", StageSpec::default(), |_| Ok(Box::new(Last)));
+    registry.stage("forgetful", StageSpec::default(), |_| Ok(Box::new(Forgetful)));
     registry
 }
 
@@ -105,4 +118,20 @@ fn a_stage_may_fail_as_the_run_stops() {
     let (_, stage, message, report) = failed(&error);
     assert_eq!((stage, message), (Some("next"), "the last block is not durable"));
     assert_eq!((report.stage("next").unwrap().packets_in, report.packets.held), (5, 0));
+}
+
+// The run ended well, and the pool was leaked without a word.
+#[test]
+fn packets_that_are_never_given_back_are_warned_of() {
+    let registry = judges();
+    let text = one_lcore("event", &fed("count = 2", "use = \"forgetful\""));
+    let running = start(&registry, &text);
+    running.wait(Some(Duration::from_secs(20)));
+    let live = running.snapshot().warnings();
+    assert!(live.iter().all(|warning| warning.code != "packets-held"), "a stage may yet send them: {live:?}");
+    let report = running.stop().unwrap();
+    let held: Vec<_> = report.warnings().into_iter().filter(|warning| warning.code == "packets-held").collect();
+    let [warning] = &held[..] else { panic!("{report:#?}") };
+    let says = "2 packets of pool p were not given back as the run ended: its memory is never freed";
+    assert_eq!(warning.message, says);
 }
