@@ -41,8 +41,9 @@ impl Severity {
     }
 }
 
-/// One fault of a plan.
-#[derive(Debug, Clone)]
+/// One fault of a plan. `Debug` is `Display`, since it is what a program prints that unwraps it, or
+/// whose `main` returns it.
+#[derive(Clone)]
 pub struct Diagnostic(Box<Fault>);
 
 #[derive(Debug, Clone)]
@@ -154,6 +155,12 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+impl fmt::Debug for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Diagnostic {}
 
 impl Serialize for Diagnostic {
@@ -194,8 +201,8 @@ impl Serialize for Related<'_> {
 }
 
 /// What one load found, sorted by position: the first hundred errors and warnings, and how many
-/// more there are. Serializes as a list.
-#[derive(Debug, Clone, Default)]
+/// more there are. Serializes as a list. `Debug` is `Display`, like that of [`Diagnostic`].
+#[derive(Clone, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     /// Errors and warnings that are not in the list.
@@ -268,6 +275,12 @@ impl Diagnostics {
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(false))
+    }
+}
+
+impl fmt::Debug for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() { f.write_str("no diagnostics") } else { fmt::Display::fmt(self, f) }
     }
 }
 

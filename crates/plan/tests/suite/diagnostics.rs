@@ -1,7 +1,7 @@
 //! Diagnostics for programs and terminals, and files that can't be read.
 
 use crate::common::loader;
-use verbline_plan::Severity;
+use verbline_plan::{Diagnostics, Severity};
 
 const BROKEN: &str = "[lcore.a]\ncpu = 9\n\n[lcore.b]\ncpu = 9\n";
 
@@ -38,4 +38,14 @@ fn a_file_that_cannot_be_read_is_a_diagnostic() {
 fn columns_count_characters() {
     let faults = loader().load_str("broken.toml", "name = 'ä' x\n[lcore.a]\ncpu = 0").unwrap_err();
     assert_eq!(faults.iter().next().unwrap().location().to_string(), "broken.toml:1:12");
+}
+
+// A `main` that returns them printed all of them on one line, with the text of the plan in it.
+#[test]
+fn a_main_that_returns_them_prints_what_a_person_reads() {
+    let faults = loader().load_str("broken.toml", BROKEN).unwrap_err();
+    assert_eq!(format!("{faults:?}"), faults.to_string());
+    let fault = faults.iter().next().unwrap();
+    assert_eq!(format!("{fault:?}"), fault.to_string());
+    assert_eq!(format!("{:?}", Diagnostics::default()), "no diagnostics");
 }
