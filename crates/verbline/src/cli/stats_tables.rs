@@ -1,4 +1,4 @@
-//! What a run did in a time, as tables of at most 80 columns.
+//! What a run did in a time, as tables of at most 80 columns; numbers of long runs may take more.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,10 @@
 //! The report's tables: names on the left, numbers on the right.
+//!
+//! Guarantees: no number is broken: a part of one, read alone, is another number. Where a table is
+//! wider than [`COLUMNS`], its names are broken, down to [`NAME_COLUMNS`]; only numbers that leave
+//! no room for that make it wider.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
 use verbline_engine::{
     ConnectionReport, ConnectionState, ConnectionsReport, DropReport, InjectorReport, LcoreReport, PortReport,
     RingReport, StageReport,
@@ -11,6 +15,9 @@ use super::output::COLUMNS;
 
 /// Stands where there is nothing to divide by.
 const NONE: &str = "-";
+
+/// No name is broken into shorter parts.
+const NAME_COLUMNS: u16 = 6;
 
 /// A table whose first `names` columns are names.
 pub(super) fn table<const N: usize>(
@@ -25,10 +32,15 @@ pub(super) fn table<const N: usize>(
     for row in rows {
         table.add_row(row);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        let is_name = column.index < names;
+    let widths = table.column_max_content_widths();
+    for (column, width) in table.column_iter_mut().zip(widths) {
+        let (is_name, is_last) = (column.index < names, column.index == N - 1);
+        column.set_padding((0, if is_last { 0 } else { 2 }));
         column.set_cell_alignment(if is_name { CellAlignment::Left } else { CellAlignment::Right });
+        column.set_constraint(match is_name {
+            true => ColumnConstraint::LowerBoundary(Width::Fixed(width.min(NAME_COLUMNS))),
+            false => ColumnConstraint::ContentWidth,
+        });
     }
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
@@ -165,4 +177,30 @@ pub(super) fn drops(drops: &[DropReport]) -> String {
 /// As many as come to each, e.g. `31.5`; `-` where there is none to divide by.
 pub(super) fn mean(sum: u64, of: u64) -> String {
     if of == 0 { NONE.to_owned() } else { format!("{:.1}", sum as f64 / of as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of two names and four numbers, as wide as these make it.
+    fn shown(numbers: [u64; 4]) -> String {
+        let [a, b, c, d] = numbers.map(count);
+        let row = ["a-long-name".to_owned(), "market-data".to_owned(), a, b, c, d];
+        table(["stage", "lcore", "in", "out", "posted", "bytes"], 2, std::iter::once(row))
+    }
+
+    #[test]
+    fn no_number_is_broken_however_long_the_run_was() {
+        for digits in 1..=19 {
+            let number = 10_u64.pow(digits);
+            let text = shown([number; 4]);
+            assert_eq!(text.matches(&count(number)).count(), 4, "{text}");
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            let least = 2 * usize::from(NAME_COLUMNS) + 4 * count(number).len() + 5 * 2;
+            assert!(widest <= COLUMNS.max(least), "{text}");
+        }
+        // Names are broken only where there is no room for them.
+        assert!(shown([1 << 28; 4]).contains("a-long-name"));
+    }
 }

@@ -1,4 +1,4 @@
-//! The report as a person reads it, within 80 columns.
+//! The report as a person reads it, within 80 columns; numbers of long runs may take more.
 
 use std::fmt::Write as _;
 
