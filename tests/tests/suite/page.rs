@@ -27,6 +27,13 @@ fn a_page_shows_a_run_until_its_end_and_says_so() {
     let ports = text(&mut browser, "#table-ports");
     assert!(["out", "in", "up"].iter().all(|word| ports.contains(word)), "{ports}");
 
+    // Rates just below a unit, and what a run of days counts.
+    let numbers = "[0, 0.4, 99, 999.4, 999.6, 12345, 999499, 999700, 999700000, 84e6, 999.7e9, 1.5e12, 3.4e15]";
+    let shown = browser.value(&format!("{numbers}.map(short)"));
+    let figures =
+        ["0", "0.40", "99", "999", "1.00k", "12.3k", "999k", "1.00M", "1.00G", "84.0M", "1.00T", "1.50T", "3400T"];
+    assert_eq!(shown, serde_json::json!(figures));
+
     // How long the calls took, once one was timed.
     browser.wait_for("document.querySelectorAll('#times figure .count').length > 0");
     assert!(text(&mut browser, "#times").contains("p99 "));

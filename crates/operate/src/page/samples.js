@@ -60,10 +60,12 @@ class Change {
 
 function keyOf(entry) { return entry.name ?? `${entry.place} ${entry.reason}`; }
 
+// Three digits, whatever the number: what rounds to a thousand of a unit is one of the next.
 function short(number) {
   if (!(number > 0)) return "0";
-  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    if (number >= size * 0.99995) return `${(number / size).toPrecision(3).slice(0, 5)}${unit}`;
+  for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    const value = number / size;
+    if (value >= 0.9995) return `${value < 999.5 ? value.toPrecision(3) : Math.round(value)}${unit}`;
   }
   return number >= 99.5 || Number.isInteger(number) ? String(Math.round(number)) : number.toPrecision(2);
 }
