@@ -3,7 +3,9 @@
 //! Its guarantees are in `ring`.
 
 use crate::primitives::{Backoff, Ordering};
-use crate::ring::{CqEntry, CqRing, DISARMED, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
+use crate::ring::{
+    CqEntry, CqRing, DISARMED, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, sequence, tag_of,
+};
 use std::marker::PhantomData;
 use verbline_ring::fence::heavy;
 
@@ -178,6 +180,14 @@ impl Consumer {
         // AcqRel: from here on nobody claims; the loop below waits for those who claimed before.
         let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
         let (new, new_mask) = (allocate(slots), slots as u64 - 1);
+        // A new slot's zero would be the number of the position where numbers begin again. Of this
+        // one, no position from `tail` on finds it: a lap is shorter than the numbers.
+        let unwritten = sequence(tail.wrapping_sub(1), 0, false);
+        for at in 0..slots {
+            // SAFETY: the new slots are ours alone until `tail` is stored below. Relaxed: published
+            // by that.
+            unsafe { &*new.add(at) }.seq.store(unwritten, Ordering::Relaxed);
+        }
         let (old, old_mask) = (self.slots.cast_mut(), self.mask);
         let mut position = self.head;
         while position != tail {
