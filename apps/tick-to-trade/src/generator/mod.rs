@@ -53,6 +53,9 @@ impl GeneratorSpec {
     }
 }
 
+/// A day. Timestamps of ITCH begin again with each; their 48 bits would not before the fourth.
+const DAY_NS: u64 = 86_400_000_000_000;
+
 /// A generated MoldUDP64 packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -117,14 +120,15 @@ impl Generator {
     }
 
     /// Writes a MoldUDP64 packet of up to `messages` messages to the front of `out`; fewer when
-    /// `out` has no room for the longest message. All carry the time `timestamp_ns` (nanoseconds
-    /// since midnight, 48 bits).
+    /// `out` has no room for the longest message. All carry the time `at_ns` (nanoseconds since a
+    /// midnight) as that of its day.
     ///
     /// # Errors
     /// `out` is shorter than a header.
-    pub fn write_frame(&mut self, messages: u16, timestamp_ns: u64, out: &mut [u8]) -> Result<Frame, MoldError> {
+    pub fn write_frame(&mut self, messages: u16, at_ns: u64, out: &mut [u8]) -> Result<Frame, MoldError> {
         let sequence = self.sequence;
         let session = self.session;
+        let timestamp_ns = at_ns % DAY_NS;
         let mut writer = Writer::new(out, &session, sequence)?;
         while writer.count() < messages && writer.room_bytes() >= MESSAGE_LEN_BYTES_MAX {
             let mut scratch = [0; MESSAGE_LEN_BYTES_MAX];

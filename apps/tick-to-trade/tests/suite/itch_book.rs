@@ -85,6 +85,22 @@ fn a_seed_is_a_feed() {
     assert_ne!(run(7), run(8));
 }
 
+/// Regression: timestamps of an exchange that ran for days were of no day, and began again at some
+/// time of the fourth.
+#[test]
+fn messages_of_a_later_day_have_the_time_of_that_day() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    for (at_ns, of_day_ns) in
+        [(0, 0), (23 * HOUR_NS, 23 * HOUR_NS), (25 * HOUR_NS + 7, HOUR_NS + 7), (80 * HOUR_NS, 8 * HOUR_NS)]
+    {
+        let (mut generator, mut buffer) = (Generator::new(GeneratorSpec::default()), [0; 72]);
+        let frame = generator.write_frame(1, at_ns, &mut buffer).unwrap();
+        let first = Packet::parse(&buffer[..frame.len_bytes]).unwrap().messages().next().unwrap().to_vec();
+        let Message::SystemEvent(first) = itch::parse(&first).unwrap() else { panic!("a day begins by an event") };
+        assert_eq!(first.timestamp_ns(), of_day_ns);
+    }
+}
+
 #[test]
 fn a_frame_takes_what_fits() {
     let mut generator = Generator::new(GeneratorSpec::default());
