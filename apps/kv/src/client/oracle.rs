@@ -5,6 +5,9 @@
 //! may still be done at any later time; from then on only generations up to the one before it are
 //! sure for its key.
 //!
+//! A generation has 32 bits, which a key that is put a million times a second uses up in an hour.
+//! So they are compared by their distance, and 0 is passed over.
+//!
 //! A server keeps its values when a client dies. So a value also says which client wrote it, and a
 //! client that comes later may find one of another client until its own PUT of that key is
 //! answered.
@@ -19,6 +22,15 @@ struct Key {
     putting: bool,
     /// A PUT was given up: the floor rises no more.
     unsure: bool,
+}
+
+/// A PUT that was given up so many PUTs of its key ago does not come any more: the generations of a
+/// key that may be found are never further apart than can be compared.
+const FAR: u32 = 1 << 30;
+
+/// Whether one generation comes after another.
+fn is_after(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
 }
 
 /// What a value, or its absence, says of the server.
@@ -71,7 +83,10 @@ impl Oracle {
             return None;
         }
         key.putting = true;
-        key.sent += 1;
+        key.sent = key.sent.wrapping_add(1).max(1);
+        if key.floor > 0 && key.sent.wrapping_sub(key.floor) > FAR {
+            key.floor = key.sent.wrapping_sub(FAR).max(1);
+        }
         Some(key.sent)
     }
 
@@ -88,7 +103,7 @@ impl Oracle {
     pub(crate) fn undo_put(&mut self, key: usize) {
         let key = &mut self.keys[key];
         key.putting = false;
-        key.sent -= 1;
+        key.sent = key.sent.wrapping_sub(1);
     }
 
     /// A PUT is given up: whether it was done, or will be, nobody knows.
@@ -111,8 +126,8 @@ impl Oracle {
             None => Verdict::Corrupt,
             Some(origin) if origin.client != self.client && floor == 0 => Verdict::Earlier,
             Some(origin) if origin.client != self.client => Verdict::Stale,
-            Some(origin) if origin.generation > self.keys[key].sent => Verdict::Corrupt,
-            Some(origin) if origin.generation < floor => Verdict::Stale,
+            Some(origin) if is_after(origin.generation, self.keys[key].sent) => Verdict::Corrupt,
+            Some(origin) if floor > 0 && is_after(floor, origin.generation) => Verdict::Stale,
             Some(_) => Verdict::Good,
         }
     }
@@ -193,6 +208,36 @@ mod tests {
         // Generation 3, given up, may arrive after 4.
         assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 3, 16))), Verdict::Good);
         assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 1, 16))), Verdict::Stale);
+    }
+
+    /// Regression: after 2^32 PUTs of a key its values were found stale, and the run failed.
+    #[test]
+    fn generations_begin_again_when_they_are_used_up() {
+        let mut oracle = Oracle::new(US, 1);
+        oracle.keys[0] = Key { sent: u32::MAX - 2, floor: u32::MAX - 2, ..Key::default() };
+        let mut before = u32::MAX - 2;
+        for generation in [u32::MAX - 1, u32::MAX, 1, 2, 3] {
+            assert_eq!(oracle.begin_put(0), Some(generation));
+            let meanwhile = oracle.floor(0);
+            oracle.end_put(0, true);
+            let judge = |floor, found| oracle.judge(0, floor, Some(&value(0, found, 40)));
+            assert_eq!(judge(oracle.floor(0), generation), Verdict::Good);
+            assert_eq!(judge(oracle.floor(0), before), Verdict::Stale);
+            assert_eq!(judge(meanwhile, before), Verdict::Good, "the GET may have come first");
+            assert_eq!(judge(meanwhile, generation.wrapping_add(1).max(1)), Verdict::Corrupt, "never sent");
+            before = generation;
+        }
+    }
+
+    #[test]
+    fn a_put_that_was_given_up_a_thousand_million_puts_ago_does_not_come() {
+        let mut oracle = Oracle::new(US, 1);
+        oracle.keys[0] = Key { sent: FAR + 5, floor: 5, unsure: true, ..Key::default() };
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 5, 40))), Verdict::Good);
+        let sent = oracle.begin_put(0).unwrap();
+        oracle.end_put(0, true);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 5, 40))), Verdict::Stale);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, sent, 40))), Verdict::Good);
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Work {
     #[cold]
     pub(super) fn give_back_put(&mut self, oracle: &mut Oracle, key: usize, generation: u32) {
         oracle.undo_put(key);
-        if generation == 1 {
+        // Generations begin again: that of a key which is loaded may be 1 as well.
+        if generation == 1 && self.loaded == key + 1 {
             self.loaded = key;
         }
     }
