@@ -136,6 +136,14 @@ fn without_cap_sys_nice_nothing_is_missed() {
     goes_on(&program, program.run_as(&mut program.behind(without_capabilities("-sys_nice"))), None);
 }
 
+// Each wait with a time-out was epoll_pwait2(2): device events went unheard, and connections
+// failed.
+#[test]
+fn without_epoll_pwait2_nothing_is_missed() {
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(without("epoll_pwait2"))), None);
+}
+
 #[test]
 fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers() {
     let second = ["--set", "lcore.second={ cpu = \"allowed:1\" }"];
