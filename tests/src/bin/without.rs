@@ -2,8 +2,8 @@
 //! container's profile does.
 //!
 //! WHAT is `membarrier`, `mlock` (and mlock2), `hugepages` (mmap(2) with MAP_HUGETLB, which then
-//! finds no memory), `threads` (clone3(2), as where a limit of threads is reached), or
-//! `epoll_pwait2` (which Linux before 5.11 lacks).
+//! finds no memory), `threads` (clone3(2), as where a limit of threads is reached), `pinning`
+//! (sched_setaffinity(2)), or `epoll_pwait2` (which Linux before 5.11 lacks).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ fn refuse(what: &str) -> Result<(), Box<dyn Error>> {
             let is_huge = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag)?;
             (Rules::from([(libc::SYS_mmap, vec![SeccompRule::new(vec![is_huge])?])]), libc::ENOMEM)
         }
+        "pinning" => (whole(&[libc::SYS_sched_setaffinity]), libc::EPERM),
         "epoll_pwait2" => (whole(&[libc::SYS_epoll_pwait2]), libc::ENOSYS),
         // Tried by the C library for a thread, and not for a program that is started.
         "threads" => (whole(&[libc::SYS_clone3]), libc::EAGAIN),

@@ -144,6 +144,16 @@ fn without_epoll_pwait2_nothing_is_missed() {
     goes_on(&program, program.run_as(&mut program.behind(without("epoll_pwait2"))), None);
 }
 
+// It said that CPU 0 is none of `CPU 0, 1`, and to choose one of them.
+#[test]
+fn without_the_right_to_pin_threads_it_is_the_filter_that_is_blamed() {
+    let program = rig();
+    let shown = program.run_as(&mut program.behind(without("pinning"))).exited(1);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("lcore.main: pinning its thread (sched_setaffinity): Operation not permitted"), "{shown}");
+    assert!(said.contains("allow sched_setaffinity(2) in the seccomp filter"), "{shown}");
+}
+
 #[test]
 fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers() {
     let second = ["--set", "lcore.second={ cpu = \"allowed:1\" }"];

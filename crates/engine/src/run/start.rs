@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use core_affinity::CoreId;
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use verbline_plan::IdlePolicy;
 
 use crate::control::device_events::Watch;
@@ -157,11 +159,28 @@ fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
     let id = CoreId { id: cpu as usize };
     // core_affinity's set holds 1,024 CPUs and panics beyond.
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    if allowed.contains(&id) && core_affinity::set_for_current(id) {
-        return Ok(());
+    let refused = if allowed.contains(&id) { set_affinity(id) } else { Err(Errno::INVAL) };
+    match refused {
+        Ok(()) => Ok(()),
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => Err(EngineError::System {
+            at,
+            lcore: lcore.to_owned(),
+            call: "pinning its thread (sched_setaffinity)",
+            source: errno.into(),
+            remedy: "allow sched_setaffinity(2) in the seccomp filter of this container or service (`--security-opt \
+                     seccomp=PROFILE`, SystemCallFilter=)",
+        }),
+        Err(_) => {
+            let allowed = allowed.iter().map(|core| core.id).collect();
+            Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
+        }
     }
-    let allowed = allowed.iter().map(|core| core.id).collect();
-    Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
+}
+
+fn set_affinity(id: CoreId) -> rustix::io::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(id.id);
+    sched_setaffinity(None, &cpus)
 }
 
 /// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2),
