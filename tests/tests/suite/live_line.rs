@@ -113,6 +113,17 @@ fn a_signal_that_ends_a_run_before_its_time_is_named() {
     assert!(!shown.stderr.contains("has ended"), "{shown}");
 }
 
+// A mask is inherited: a run that was started with signals blocked, as by a daemon that waits for
+// its own with signalfd(2), was ended by SIGKILL alone.
+#[test]
+fn a_signal_that_was_blocked_when_the_run_was_started_ends_it() {
+    let program = endless().with(["--json"]);
+    let told_then_killed = ["timeout", "--preserve-status", "--kill-after=20s", "1s"];
+    let blocking = ["env", "--block-signal=INT", "--block-signal=TERM", "--block-signal=HUP"];
+    let shown = program.run_as(&mut program.behind([&told_then_killed[..], &blocking].concat())).exited(0);
+    assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
+}
+
 /// Nothing but a signal ends it; and whose terminal goes away gets the report where it was sent.
 #[test]
 fn a_run_without_an_end_is_ended_by_a_hangup_unless_that_is_ignored() {

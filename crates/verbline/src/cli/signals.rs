@@ -1,11 +1,15 @@
 //! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at
 //! once. SIGHUP only ever asks for an orderly stop: the kernel and the shell may both send one when
 //! a terminal goes away. SIGUSR1 asks for the plan to be read again. SIGXFSZ is no reason to end.
+//!
+//! Guarantees: a signal that has a handler here is delivered, also where the process that started
+//! this one had blocked it (a mask is inherited).
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use nix::sys::signal::{SigSet, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::signal_name;
@@ -19,7 +23,14 @@ pub(super) fn caught() -> io::Result<Arc<AtomicBool>> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&asked))?;
     }
+    hear()?;
     Ok(asked)
+}
+
+/// Has the calling thread, which is to have the handlers by now, hear all of these signals.
+pub(super) fn hear() -> io::Result<()> {
+    const HEARD: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1];
+    Ok(HEARD.into_iter().collect::<SigSet>().thread_unblock()?)
 }
 
 /// A request to read the plan again. Its signal has a handler before the plan is read at all, so
@@ -60,6 +71,7 @@ impl StopRequest {
             flag::register_usize(SIGHUP, Arc::clone(&by), SIGHUP as usize)?;
             flag::register(SIGHUP, Arc::clone(&asked))?;
         }
+        hear()?;
         Ok(StopRequest { stop: asked, signal: by, reload })
     }
 

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::super::signals;
 use super::state::Key;
 
 /// A terminal that is taken; dropping it gives it back.
@@ -50,6 +51,7 @@ impl Taken {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register(signal, Arc::clone(&asked))?;
         }
+        signals::hear()?;
         // A panic's words are for the screen that was there before.
         let tell = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
