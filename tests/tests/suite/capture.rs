@@ -4,12 +4,13 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use verbline_tests::unwrapped;
 
-use crate::operate::{await_run, end, endless, look, rig, said};
+use crate::operate::{BUSY, await_run, end, endless, look, rig, said};
 
 /// An interface's block and a packet's, by their types.
 const INTERFACE: u32 = 1;
@@ -139,12 +140,66 @@ fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
     let mut begin = [0; 4096];
     piped.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
     assert_eq!(begin[..4], 0x0A0D_0D0A_u32.to_le_bytes());
-    let pid = rustix::process::Pid::from_child(&piped);
-    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    kill_process(Pid::from_child(&piped), Signal::INT).unwrap();
     let mut rest = Vec::new();
     piped.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
     assert!(piped.wait().unwrap().success());
     let shown = look(folder.path(), &["stats"]);
     assert!(said(&shown).0.contains("drops    none"), "{}", said(&shown).0);
+    end(run);
+}
+
+/// A capture that has begun.
+fn begun(command: &mut Command, file: &Path) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until(|| fs::metadata(file).is_ok_and(|file| file.len() > 0));
+    child
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+// nohup(1) ignored the hangup in vain.
+#[test]
+fn a_hangup_that_is_ignored_ends_no_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
+    let file = folder.path().join("run.pcapng");
+    let program = rig(folder.path(), &["capture", "-w", file.to_str().unwrap()]);
+    let mut capture = begun(&mut program.behind(["env", "--ignore-signal=HUP"]), &file);
+    kill_process(Pid::from_child(&capture), Signal::HUP).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(capture.try_wait().unwrap(), None);
+    kill_process(Pid::from_child(&capture), Signal::INT).unwrap();
+    assert!(capture.wait().unwrap().success());
+    end(run);
+}
+
+// It waited for the pipe, and SIGKILL alone ended it.
+#[test]
+fn a_second_signal_ends_a_capture_whose_pipe_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &BUSY).start();
+    await_run(folder.path());
+    let mut capture = rig(folder.path(), &["capture", "-w", "-"]).command();
+    let mut capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_child(&capture);
+    let waits = format!("/proc/{}/wchan", capture.id());
+    until(|| fs::read_to_string(&waits).is_ok_and(|call| call.contains("pipe_write")));
+    kill_process(pid, Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    kill_process(pid, Signal::INT).unwrap();
+    let mut status = None;
+    until(|| {
+        status = capture.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(130));
     end(run);
 }

@@ -10,6 +10,9 @@ use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
 /// How a command line names standard output.
 const STDOUT: &str = "-";
 
@@ -116,11 +119,16 @@ impl CaptureFiles {
     }
 }
 
-/// Makes one file.
+/// Makes one file. A named pipe is not waited for: meanwhile the run would lose its client.
 pub(super) fn created(path: &Path, force: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(MODE).create_new(!force).create(force).truncate(force);
-    let file = options.open(path)?;
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => io::Error::other("it is a pipe that nobody reads; start its reader first"),
+        _ => error,
+    })?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     // One that was there has had a mode of its own; a device keeps it.
     if force && file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(MODE))?;
@@ -142,6 +150,20 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // open(2) waited for a reader, and no signal ended it.
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let refused = created(&pipe, true).unwrap_err().to_string();
+        assert!(refused.contains("a pipe that nobody reads"), "{refused}");
+        let _reader =
+            OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&pipe).unwrap();
+        let file = created(&pipe, true).unwrap();
+        assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK), "a full pipe is waited for");
+    }
 
     #[test]
     fn a_file_that_can_not_be_made_is_the_one_that_is_named() {

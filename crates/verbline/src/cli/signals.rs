@@ -3,7 +3,7 @@
 //! a terminal goes away. SIGUSR1 asks for the plan to be read again. SIGXFSZ is no reason to end.
 //!
 //! Guarantees: a signal that has a handler here is delivered, also where the process that started
-//! this one had blocked it (a mask is inherited).
+//! this one had blocked it (a mask is inherited); SIGHUP that was ignored at the start stays so.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,14 @@ use signal_hook::low_level::signal_name;
 /// The shell's convention for a process that ended on SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Set by a signal that ends a command which looks at a run: it still says what it has found.
+/// Set by a signal that ends a command which looks at a run: it still says what it has found. A
+/// second Ctrl-C or SIGTERM ends the process at once: it may wait for a pipe that nobody reads.
 pub(super) fn caught() -> io::Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| *signal != SIGHUP || !ignores_hangup()) {
+        if signal != SIGHUP {
+            flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, Arc::clone(&asked))?;
+        }
         flag::register(signal, Arc::clone(&asked))?;
     }
     hear()?;
