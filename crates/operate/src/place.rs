@@ -46,10 +46,14 @@ pub struct NoPlace {
 const REMEDY: &str = "set XDG_RUNTIME_DIR to a folder of your own, or say `--socket PATH` or `--no-socket`";
 
 /// The folder of this user's control sockets: `$XDG_RUNTIME_DIR/verbline`; of root, without that
-/// variable, `/run/verbline`.
+/// variable or where it names another user's folder, `/run/verbline`.
 pub(crate) fn folder() -> Result<PathBuf, NoPlace> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
-    folder_below(base, geteuid().is_root())
+    // `su` and `sudo -E` leave the user's folder in root's environment. What root made there would
+    // keep the user from having sockets.
+    let is_anothers = |base: &OsString| fs::metadata(base).is_ok_and(|there| there.uid() != geteuid().as_raw());
+    let is_root = geteuid().is_root();
+    folder_below(base.filter(|base| !(is_root && is_anothers(base))), is_root)
 }
 
 fn folder_below(base: Option<OsString>, is_root: bool) -> Result<PathBuf, NoPlace> {

@@ -8,7 +8,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Program, Started, Terminal, assert_fits, terminal_pair, unwrapped};
+use verbline_tests::{Program, Started, Terminal, assert_fits, skipped, terminal_pair, unwrapped};
 
 /// A verb of the app whose runs listen in `folder`.
 pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
@@ -224,4 +224,17 @@ fn top_says_what_to_use_where_there_is_no_screen() {
     assert!(unwrapped(&piped.stderr).contains("`stats --every 1s` prints the same"), "{piped}");
     let (status, dumb) = Terminal::start(&rig(folder.path(), &["top"]).with_env("TERM", "dumb")).finish();
     assert!(status.code() == Some(1) && unwrapped(&dumb).contains("`stats --every 1s` prints the same"), "{dumb}");
+}
+
+// Whoever became root by `su` made a folder there that kept its user from having sockets.
+#[test]
+fn root_makes_nothing_in_another_users_runtime_folder() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("root alone can do it");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(1_000_000), None).unwrap();
+    rig(folder.path(), &["run", "tests/plans/rig.toml"]).run().exited(0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
