@@ -82,7 +82,7 @@ pub enum OperateError {
         source: io::Error,
     },
     /// Of the plan's `[metrics]`.
-    #[error("the metrics can't be served at {listen}: {source}; see who listens there, or change `metrics.listen`")]
+    #[error("the metrics can't be served at {listen}: {source}; {}", listen_elsewhere(.source))]
     Metrics {
         /// The address.
         listen: SocketAddr,
@@ -97,6 +97,19 @@ pub enum OperateError {
     /// No thread or descriptor is free.
     #[error("the thread that answers for the run can't be started: {0}; free threads or descriptors (ulimit -u, -n)")]
     Thread(io::Error),
+}
+
+fn listen_elsewhere(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "see who listens there (`ss -ltnp`), or change `metrics.listen`",
+        io::ErrorKind::AddrNotAvailable => {
+            "`ip addr` shows which addresses this host has (in this network namespace): change `metrics.listen`"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE: change `metrics.listen`"
+        }
+        _ => "change `metrics.listen`",
+    }
 }
 
 /// The control socket and the metrics of one run, and the packets that it keeps. Dropping it ends

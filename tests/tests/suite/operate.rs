@@ -238,3 +238,19 @@ fn root_makes_nothing_in_another_users_runtime_folder() {
     rig(folder.path(), &["run", "tests/plans/rig.toml"]).run().exited(0);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+// Nobody listens at an address that this host has not, and that was the advice: to see who.
+#[test]
+fn metrics_that_cannot_be_served_come_with_what_to_do_about_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    for (listen, advice) in [(&*taken, "see who listens there"), ("192.0.2.1:9500", "`ip addr` shows which addresses")]
+    {
+        let set = format!("metrics={{ listen = \"{listen}\", hosts = [\"here\"] }}");
+        let shown = rig(folder.path(), &["run", "tests/plans/rig.toml", "--set", &set]).run().exited(1);
+        let said = unwrapped(&shown.stderr);
+        assert!(said.contains(&format!("can't be served at {listen}: ")) && said.contains(advice), "{shown}");
+        assert_eq!(said.contains("who listens there"), listen == taken, "{shown}");
+    }
+}
