@@ -56,6 +56,17 @@ fn a_plan_goes_to_the_app_that_it_names() {
     }
 }
 
+// `HOME: unbound variable`, as a service of systemd's has none.
+#[test]
+fn where_there_is_no_home_that_of_the_user_is_taken() {
+    let folder = checkout();
+    fs::write(folder.path().join("plan.toml"), "pingpong").unwrap();
+    let mut homeless = Command::new("env");
+    homeless.args(["-u", "HOME", "bash"]);
+    let output = driver(folder.path(), homeless, &["check", "plan.toml"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "pingpong check plan.toml\n", "{output:?}");
+}
+
 #[test]
 fn a_crate_has_no_name_with_which_none_builds() {
     let folder = tempfile::tempdir().unwrap();
