@@ -13,10 +13,8 @@ pub enum RingError {
     NoKernelSupport,
     /// The kernel has it, and this process may not use it.
     #[error(
-        "this process may not use io_uring (io_uring_setup(2) says {source}): either sysctl kernel.io_uring_disabled \
-         is {disabled}, which `sysctl kernel.io_uring_disabled=0` changes, or a seccomp filter forbids it, as \
-         container runtimes do: allow io_uring_setup, io_uring_enter and io_uring_register in its profile (docker: \
-         --security-opt seccomp=PROFILE)"
+        "this process may not use io_uring (io_uring_setup(2) says {source}): sysctl kernel.io_uring_disabled is \
+         {disabled}{}", mend(.disabled)
     )]
     Forbidden {
         /// The kernel's error.
@@ -42,6 +40,22 @@ pub enum RingError {
         /// A hint where to look.
         remedy: &'static str,
     },
+}
+
+/// Who forbids it, and how to mend that. With 1, the sysctl forbids it to some users only.
+fn mend(disabled: &str) -> &'static str {
+    match disabled {
+        "0" => {
+            ", so a seccomp filter forbids it, as container runtimes do: allow io_uring_setup, io_uring_enter and \
+             io_uring_register in its profile (docker: --security-opt seccomp=PROFILE)"
+        }
+        "2" => ": run `sysctl -w kernel.io_uring_disabled=0` as root",
+        _ => {
+            ": run `sysctl -w kernel.io_uring_disabled=0` as root; where that is not it, a seccomp filter forbids \
+             io_uring, as container runtimes do: allow io_uring_setup, io_uring_enter and io_uring_register in its \
+             profile (docker: --security-opt seccomp=PROFILE)"
+        }
+    }
 }
 
 impl RingError {

@@ -41,6 +41,9 @@ fn a_filter_or_sysctl_that_forbids_it_is_named_with_what_to_do() {
     for part in ["may not use io_uring", "kernel.io_uring_disabled is ", "seccomp", "--security-opt"] {
         assert!(text.contains(part), "no {part:?}: {text}");
     }
+    // A sysctl that forbids nothing was blamed as well.
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    assert!(disabled.trim() != "0" || !text.contains("io_uring_disabled=0"), "{text}");
 }
 
 /// A filter that comes while the store is in use: what is under way, and what comes later, fails
