@@ -88,11 +88,15 @@ pub(super) fn register(registry: &mut Registry) {
     registry.needs("shard", needs).params_of::<Params>("shard", "a shard of the server");
 }
 
-/// A table is told to every client that asks. A client asks for as much at once as the plan's
-/// section says, and each request has its reply.
+/// Memory for what a shard knows of each slot. A table is told to every client that asks. A client
+/// asks for as much at once as the plan's section says, and each request has its reply.
 fn needs(asked: &Asked<'_>) -> Needs {
     let mut needs = Needs::default();
     if let Ok(params) = asked.params().read::<Params>() {
+        let len = asked.region_bytes(&params.table).and_then(|bytes| usize::try_from(bytes).ok());
+        if let Some(shape) = len.and_then(|len| Shape::fitting(len, params.key_bytes, params.value_bytes)) {
+            needs.memory_bytes.push(("hash and lengths of each slot", Table::<Region>::memory_bytes(shape)));
+        }
         let (rights, what) = (Rights::REMOTE_READ, "clients READ its table");
         needs.regions.push(RegionNeed { region: params.table, rights, what });
     }

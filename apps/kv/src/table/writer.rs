@@ -59,6 +59,11 @@ impl<M: Memory> Table<M> {
         Table { memory, shape, known: vec![Known::default(); shape.slots()], scratch, keys: 0 }
     }
 
+    /// What [`Table::new`] allocates beside the memory that clients may read.
+    pub(crate) fn memory_bytes(shape: Shape) -> u64 {
+        (shape.slots() * size_of::<Known>() + shape.key_room()) as u64
+    }
+
     /// Its shape.
     pub(crate) fn shape(&self) -> Shape {
         self.shape

@@ -38,19 +38,31 @@ fn a_check_has_no_effects() {
     }
 }
 
+/// The bytes of a term of a stage in the plan's sum of memory.
+#[track_caller]
+fn memory_term(sets: &[&str], stage: &str, what: &str) -> u64 {
+    let check = app().with(["check", "config/kv.toml", "--explain"]).with(sets.iter().flat_map(|set| ["--set", set]));
+    let shown = check.run().exited(0);
+    let line = shown.stdout.lines().find(|line| line.contains(stage) && line.contains(what));
+    let line = line.unwrap_or_else(|| panic!("no {what}: {shown}"));
+    let number = line.split_whitespace().next().map(|number| number.replace(',', ""));
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {line}"))
+}
+
 /// What a client knows of its keys, and of what is under way, is memory of the plan's sum.
 #[test]
 fn a_clients_memory_is_in_the_sums() {
-    let check = app().with(["check", "config/kv.toml", "--explain", "--set", "kv.keys=1048576"]);
-    let shown = check.run().exited(0);
-    let term = |what: &str| {
-        let line = shown.stdout.lines().find(|line| line.contains("stage.client") && line.contains(what));
-        let line = line.unwrap_or_else(|| panic!("no {what}: {shown}"));
-        let number = line.split_whitespace().next().map(|number| number.replace(',', ""));
-        number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("no number in {line}"))
-    };
-    assert_eq!(term("keys and their PUTs"), 12 << 20);
-    assert!(term("operations under way") > 256 * 64);
+    assert_eq!(memory_term(&["kv.keys=1048576"], "stage.client", "keys and their PUTs"), 12 << 20);
+    assert!(memory_term(&[], "stage.client", "operations under way") > 256 * 64);
+}
+
+/// What a shard knows of the slots of its table, by the length of the table's region.
+#[test]
+fn a_shards_memory_is_in_the_sums() {
+    // 104 bytes a slot make 2^14 buckets of 4 slots in 8 MiB.
+    assert_eq!(memory_term(&[], "stage.shard0", "hash and lengths"), 24 * (4 << 14) + 16);
+    let long = ["region.table0.bytes=33554432"];
+    assert_eq!(memory_term(&long, "stage.shard0", "hash and lengths"), 24 * (4 << 16) + 16);
 }
 
 /// Descriptors of 256 connections: said before the start where they are too few, and raised where

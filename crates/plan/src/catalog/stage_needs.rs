@@ -11,6 +11,8 @@ pub struct Asked<'a> {
     pub(crate) sections: &'a [(&'static str, Params)],
     /// How many connections the port has at most that each output leads to.
     pub(crate) connections: Vec<(&'static str, u32)>,
+    /// The plan's regions, with their bytes.
+    pub(crate) regions: &'a [(&'a str, u64)],
 }
 
 impl Asked<'_> {
@@ -28,6 +30,11 @@ impl Asked<'_> {
     /// port that may have many.
     pub fn connections(&self, output: &str) -> Option<u32> {
         self.connections.iter().find(|(known, _)| *known == output).map(|(_, connections)| *connections)
+    }
+
+    /// The length of a region of the plan; `None` if the plan has no such region, or doesn't say.
+    pub fn region_bytes(&self, region: &str) -> Option<u64> {
+        self.regions.iter().find(|(known, _)| *known == region).map(|(_, bytes)| *bytes)
     }
 }
 

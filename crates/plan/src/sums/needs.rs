@@ -10,7 +10,7 @@ use crate::check::refs::{Hop, Links, StageLinks};
 use crate::diag::sink::Sink;
 use crate::diag::source::{Sources, Span};
 use crate::ids::StageId;
-use crate::read::raw::RawPlan;
+use crate::read::raw::{RawPlan, RawRegion};
 use crate::sums::sum::{Limit, Sum};
 use crate::text::params::Params;
 
@@ -25,6 +25,7 @@ pub(crate) fn ask(
     let pairs = sections.iter().zip(&raw.sections);
     let section = |(name, read): (&&'static str, &Option<_>)| (*name, params(sources, name, top, read.as_ref()));
     let sections: Vec<_> = pairs.map(section).collect();
+    let regions: Vec<_> = raw.regions.iter().filter_map(with_bytes).collect();
     let asked = |index: usize| {
         let stage = &raw.stages[index];
         let path = format!("stage.{}.params", stage.head.name);
@@ -32,6 +33,7 @@ pub(crate) fn ask(
             params: params(sources, &path, stage.head.span, stage.params.as_ref()).sharing(&stage.params_asked),
             sections: &sections,
             connections: connections(raw, &links.stages[index]),
+            regions: &regions,
         }
     };
     let answers = |kind: &StageKind| kind.needs;
@@ -50,6 +52,10 @@ fn connections(raw: &RawPlan, stage: &StageLinks<'_>) -> Vec<(&'static str, u32)
     let many = |hop: &Hop| Some(raw.ports[hop.target.port()?.index()].many()?.value);
     let outputs = kind.spec.outputs.iter().zip(&stage.outputs);
     outputs.filter_map(|(output, hop)| Some((*output, many(hop)?))).collect()
+}
+
+fn with_bytes(region: &RawRegion) -> Option<(&str, u64)> {
+    Some((region.head.name.as_str(), region.bytes.as_ref()?.value))
 }
 
 fn params(sources: &Sources, path: &str, absent: Span, read: Option<&(Span, crate::text::tree::Node)>) -> Params {

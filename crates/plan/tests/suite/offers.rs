@@ -46,6 +46,7 @@ const KINDS: &[OperationKind] = &[OperationKind::Read, OperationKind::Bind];
 
 fn needs(asked: &Asked<'_>) -> Needs {
     assert_eq!((asked.connections("other"), asked.connections("nothing")), (None, None));
+    assert_eq!((asked.region_bytes("table"), asked.region_bytes("nowhere")), (Some(4096), None));
     #[derive(serde::Deserialize)]
     struct Params {
         under_way: u64,
