@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use verbline::cli::{self, Latencies, Parts, count};
+use verbline::cli::{self, Latencies, Parts, count, duration};
 use verbline::counts;
 use verbline::prelude::*;
 
@@ -27,6 +27,8 @@ pub(crate) struct Measured {
     /// From the first message of an operation to its result.
     pub(crate) latencies: Latencies<{ WAYS.len() }>,
     pub(crate) counts: Counts,
+    /// How long the server had been silent at the end, if for too long.
+    pub(crate) silent_ns: Option<u64>,
 }
 
 counts! {
@@ -61,12 +63,13 @@ counts! {
 
 impl Measured {
     pub(crate) fn new(stage: &StageContext<'_>) -> Result<Measured, StageError> {
-        Ok(Measured { latencies: Latencies::new(stage, WAYS)?, counts: Counts::default() })
+        Ok(Measured { latencies: Latencies::new(stage, WAYS)?, counts: Counts::default(), silent_ns: None })
     }
 
     fn add(&mut self, other: &Measured) {
         self.latencies.add(&other.latencies);
         self.counts.add(&other.counts);
+        self.silent_ns = self.silent_ns.max(other.silent_ns);
     }
 }
 
@@ -135,6 +138,13 @@ impl Measured {
         let Counts { stale, corrupt, malformed, .. } = self.counts;
         if self.latencies.is_empty() {
             outcome.failures.push(unmeasured(answered));
+        }
+        if let Some(silent_ns) = self.silent_ns {
+            outcome.json.insert("server_silent_ns".into(), json!(silent_ns));
+            outcome.failures.push(format!(
+                "no answer at the end: the server had been silent for {}; see whether it runs, and what is between",
+                duration(silent_ns)
+            ));
         }
         if stale + corrupt > 0 {
             let message = format!(

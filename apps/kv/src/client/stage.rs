@@ -30,6 +30,9 @@ const MALFORMED: DropReason = DropReason::Stage(0);
 /// upper half.
 const CLOSE_TAG: u64 = 0;
 
+/// A connection that is made anew takes some time, however short `kv.timeout_ms` is.
+const SILENT_NS_MIN: u64 = 1_000_000_000;
+
 /// Registers the kind.
 pub(crate) fn register(registry: &mut Registry, results: &Results) {
     let results = results.clone();
@@ -57,7 +60,8 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             results: results.clone(),
             operations: stage.counter("operations"),
             timed_out: stage.counter("timed_out"),
-            stopping: false,
+            heard_ns: 0,
+            stopped_ns: None,
             settings,
         }))
     };
@@ -145,12 +149,14 @@ struct Client {
     results: Results,
     operations: Counter,
     timed_out: Counter,
-    stopping: bool,
+    /// When the server was last heard of, and when the client was told to stop.
+    heard_ns: Tick,
+    stopped_ns: Option<Tick>,
 }
 
 impl Stage for Client {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        if self.stopping {
+        if self.stopped_ns.is_some() {
             return Next::Done;
         }
         self.arm_closing(out);
@@ -163,7 +169,10 @@ impl Stage for Client {
         let len = input.len();
         for packet in input.drain_front(len) {
             match Reply::read(packet.data()) {
-                Some(reply) => self.answered(&reply, out),
+                Some(reply) => {
+                    self.heard_ns = out.now_ns();
+                    self.answered(&reply, out);
+                }
                 None => {
                     self.count(|counts| counts.malformed += 1);
                     out.drop(packet, MALFORMED);
@@ -176,7 +185,10 @@ impl Stage for Client {
         while let Some(done) = done.pop() {
             let (tag, result) = (done.tag, done.result);
             match (result, done.into_packet()) {
-                (Ok(()), Some(packet)) => self.was_read(tag, packet, out),
+                (Ok(()), Some(packet)) => {
+                    self.heard_ns = out.now_ns();
+                    self.was_read(tag, packet, out);
+                }
                 // The connection is over, or the table is not where the server said.
                 _ => self.fall_back(tag, out),
             }
@@ -226,9 +238,12 @@ impl Stage for Client {
         }
     }
 
-    fn stop(&mut self, _: &mut Outputs<'_>) {
+    fn stop(&mut self, out: &mut Outputs<'_>) {
         // What is under way is answered in the drain, and judged.
-        self.stopping = true;
+        self.stopped_ns = Some(out.now_ns());
+        if let Some(measured) = self.measured.as_mut() {
+            measured.latencies.end(out.now_ns());
+        }
     }
 }
 
@@ -324,6 +339,15 @@ impl Client {
         }
     }
 
+    /// How long the server had been silent at the stop, if for longer than an operation may take. A
+    /// reply or a READ in the drain shows that it is there.
+    fn silent_ns(&self) -> Option<u64> {
+        let limit_ns = SILENT_NS_MIN.max(u64::from(self.settings.timeout_ms) * 1_000_000);
+        let silent_ns = self.stopped_ns?.saturating_sub(self.heard_ns);
+        // A server that was never heard of is a failure of its own.
+        Some(silent_ns).filter(|silent_ns| self.heard_ns > 0 && *silent_ns > limit_ns)
+    }
+
     fn count(&mut self, count: impl FnOnce(&mut Counts)) {
         if let Some(measured) = self.measured.as_mut() {
             count(&mut measured.counts);
@@ -333,7 +357,8 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(measured) = self.measured.take() {
+        if let Some(mut measured) = self.measured.take() {
+            measured.silent_ns = self.silent_ns();
             self.results.leave(measured);
         }
     }

@@ -219,7 +219,8 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_stopped() {
     assert_values(&client);
 }
 
-/// A client whose server is gone for good ends in order, and says what it asked in vain.
+/// A client whose server is gone for good ends in order, and says what it asked in vain. It has
+/// failed: what it measured is of the time before.
 #[test]
 fn two_lcores_of_two_processes_end_without_a_server() {
     let Some(rig) = Rig::new() else { return };
@@ -229,7 +230,9 @@ fn two_lcores_of_two_processes_end_without_a_server() {
     rig.await_gone();
     let unanswered = |now: &Value| now["last_error"].as_str().is_some_and(|error| error.contains("does not answer"));
     rig.await_connections("are asked for in vain", unanswered);
-    let client = client.end_whole(0);
+    let client = client.end_whole(1);
+    assert!(unwrapped(&client.stderr).contains("the server had been silent for"), "{client}");
+    assert!(client.json()["server_silent_ns"].as_u64() > Some(1_000_000_000), "{client}");
     assert!(began.elapsed() < Duration::from_secs(30), "it ends within its time-outs: {client}");
     let (port, wire) = (&client.json()["ports"][0], &client.json()["wires"][0]);
     assert!(wire["timeouts"].as_u64() > Some(0) && wire["retransmitted"].as_u64() > Some(0), "{client}");

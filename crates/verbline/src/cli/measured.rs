@@ -85,6 +85,12 @@ impl<const N: usize> Latencies<N> {
         }
     }
 
+    /// Says that the load ended now: a time at the end in which nothing was recorded lowers
+    /// [`Latencies::per_second`].
+    pub fn end(&mut self, now_ns: u64) {
+        self.last_ns = self.last_ns.max(now_ns);
+    }
+
     /// Adds what another stage recorded.
     pub fn add(&mut self, other: &Latencies<N>) {
         for (mine, theirs) in self.by_way_ns.iter_mut().zip(&other.by_way_ns) {
@@ -107,7 +113,7 @@ impl<const N: usize> Latencies<N> {
         self.len() == 0
     }
 
-    /// How many a second, from the first to the last.
+    /// How many a second, from the beginning of the first to the end of the last, or of the load.
     pub fn per_second(&self) -> f64 {
         self.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64
     }
@@ -166,6 +172,19 @@ macro_rules! counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Three in the first millisecond, and then none for a second.
+    #[test]
+    fn a_stall_at_the_end_lowers_the_rate() {
+        let mut measured = Latencies::<1>::shown_by(Vec::new()).unwrap();
+        measured.end(1);
+        assert_eq!((measured.len(), measured.per_second()), (0, 0.0), "nothing was recorded");
+        (1..=3).for_each(|index| measured.record(0, index * 100_000, 1_000_000));
+        measured.end(1_000_100_000);
+        assert_eq!(measured.per_second(), 3.0);
+        measured.record(0, 900_000, 1_500_100_000);
+        assert_eq!(measured.per_second() as u64, 2, "the drain brought one more");
+    }
 
     #[test]
     fn parts_are_added_up_and_one_that_is_empty_does_not_count() {
