@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
@@ -64,8 +66,9 @@ impl Lcore {
         // activity of the drain: without it the run could be found quiet while those packets are
         // under way.
         pulse.beat(true);
-        let (mut is_told, mut was_busy) = (false, false);
-        while self.state.ctx.time.last_ns() < until_ns {
+        // The lcore may hear of the end first, and is told of nothing more then.
+        let (mut is_told, mut was_busy) = (Phase::of(self.seen) == Phase::Ending, false);
+        while !is_told && self.state.ctx.time.last_ns() < until_ns {
             let has_notices = self.control.word() != self.seen;
             if has_notices {
                 self.read_notices()?;
