@@ -158,7 +158,14 @@ impl Initiator {
             return true;
         }
         match response.cid {
-            KEEP_ALIVE_CID => self.count(|counts| counts.kept_alive += 1),
+            KEEP_ALIVE_CID if self.handshake.keep_alives > 0 => {
+                self.handshake.keep_alives -= 1;
+                let is_good = response.status.is_success();
+                if !is_good {
+                    tracing::warn!(status = %response.status, "a keep-alive failed");
+                }
+                self.count(|counts| *if is_good { &mut counts.kept_alive } else { &mut counts.not_kept_alive } += 1);
+            }
             EVENT_CID if response.status.is_success() => {
                 self.count(|counts| counts.events += 1);
                 self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
@@ -367,6 +374,7 @@ impl Initiator {
     pub(crate) fn keep_alive_due(&mut self, out: &mut Outputs<'_>) {
         if self.handshake.is_done() && !self.is_over() {
             self.send_admin(&Command::new(opcode::admin::KEEP_ALIVE, KEEP_ALIVE_CID, Sgl::NONE), out);
+            self.handshake.keep_alives += 1;
             self.arm_keep_alive(out);
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Handshake {
     pub(crate) is_discovered: bool,
     pub(crate) asks_discovery: bool,
     pub(crate) timer: Option<TimerId>,
+    /// Keep-alives that are not answered.
+    pub(crate) keep_alives: u32,
     pub(crate) cntlid: u16,
     /// The message of authentication that is sent next, or was.
     pub(crate) message: Option<Message>,
@@ -73,6 +75,7 @@ impl Handshake {
     /// Its connection is over.
     pub(crate) fn stop(&mut self, out: &mut Outputs<'_>) {
         self.timer.take().map(|timer| out.cancel_timer(timer));
+        self.keep_alives = 0;
         self.step = Step::Nothing;
     }
 }

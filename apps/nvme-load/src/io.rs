@@ -8,7 +8,7 @@ use verbline::verbs::rdma::Remote;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, opcode};
 
 use crate::blocks::Mismatch;
-use crate::oracle::May;
+use crate::oracle::{FIRST, May};
 use crate::pattern::{self, Stamp};
 use crate::queue::{Pending, State, Task};
 use crate::results::{READ, WRITE};
@@ -67,6 +67,9 @@ impl Initiator {
         };
         if sent {
             self.count(|counts| counts.sent += 1);
+            if task == Task::Flush {
+                self.writes_to_flush = 0;
+            }
         } else {
             self.queues[index].end(cid);
             self.undo(task);
@@ -90,7 +93,6 @@ impl Initiator {
             }
         }
         if self.settings.flush_every > 0 && self.writes_to_flush >= self.settings.flush_every {
-            self.writes_to_flush = 0;
             return Some(Task::Flush);
         }
         let is_read = self.rng.f64() < self.settings.read_share;
@@ -105,11 +107,17 @@ impl Initiator {
         None
     }
 
+    /// A command could not be sent. One that fills the namespace is what comes next.
     fn undo(&mut self, task: Task) {
         let Some(oracle) = self.oracle.as_mut() else { return };
         match task {
             Task::Read { block, .. } => oracle.end_read(block),
-            Task::Write { block, .. } => oracle.undo_write(block),
+            Task::Write { block, generation } => {
+                oracle.undo_write(block);
+                if generation == FIRST {
+                    self.filled = block;
+                }
+            }
             Task::Flush | Task::Connect | Task::Authenticate(_) => {}
         }
     }
@@ -273,11 +281,14 @@ impl Initiator {
                     oracle.end_read(block);
                 }
             }
-            Task::Write { block, .. } => {
+            Task::Write { block, generation } => {
                 if is_good {
                     self.count(|counts| counts.written += 1);
                     self.writes_to_flush += 1;
-                    self.record(WRITE, pending.began_ns, out);
+                    // What fills the namespace is load of another kind.
+                    if generation > FIRST {
+                        self.record(WRITE, pending.began_ns, out);
+                    }
                 }
                 if let Some(oracle) = self.oracle.as_mut() {
                     oracle.end_write(block, is_good);
@@ -291,9 +302,7 @@ impl Initiator {
     }
 
     fn record(&mut self, way: usize, began_ns: Tick, out: &Outputs<'_>) {
-        // What fills the namespace is load of another kind.
-        let is_filled = self.oracle.as_ref().is_some_and(|oracle| self.filled >= oracle.len());
-        if let Some(measured) = self.measured.as_mut().filter(|_| is_filled) {
+        if let Some(measured) = self.measured.as_mut() {
             measured.latencies.record(way, began_ns, out.now_ns());
         }
     }

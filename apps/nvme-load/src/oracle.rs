@@ -14,6 +14,9 @@ struct Block {
     is_sure: bool,
 }
 
+/// The first write of a block: by these the namespace is filled.
+pub(crate) const FIRST: u32 = 1;
+
 /// What may begin at a block now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum May {

@@ -57,8 +57,9 @@ counts! {
         malformed,
         /// How often the controller was connected.
         connected,
-        /// Keep-alives that were answered, and asynchronous events.
+        /// Keep-alives that were answered well, those that failed, and asynchronous events.
         kept_alive,
+        not_kept_alive,
         events,
     }
 }
@@ -144,7 +145,7 @@ impl Measured {
     }
 
     fn judge(&self, outcome: &mut Outcome) {
-        let Counts { mismatches, failed, unasked, malformed, not_invalidated, .. } = self.counts;
+        let Counts { mismatches, failed, unasked, malformed, not_invalidated, not_kept_alive, .. } = self.counts;
         outcome.failures.extend(self.failures.iter().cloned());
         if self.latencies.is_empty() {
             outcome.failures.push(unmeasured(self.counts.answered));
@@ -152,6 +153,7 @@ impl Measured {
         let wrong = [
             (mismatches, "blocks held another write than the last one that was answered"),
             (failed, "commands failed"),
+            (not_kept_alive, "keep-alives failed"),
             (unasked + malformed, "messages came from the target that answer nothing"),
             (not_invalidated, "responses did not take back the key that they were to"),
         ];

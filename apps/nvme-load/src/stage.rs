@@ -312,6 +312,9 @@ impl Stage for Initiator {
             let lasted = duration(out.now_ns().saturating_sub(lost_ns));
             self.fail(format!("not connected at the end: the target has been gone for {lasted}; see whether it runs"));
         }
+        if let Some(measured) = self.measured.as_mut() {
+            measured.latencies.end(out.now_ns());
+        }
         // What is under way is answered in the drain, and judged.
         self.stopping = true;
     }

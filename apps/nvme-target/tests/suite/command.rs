@@ -111,6 +111,34 @@ fn two_lcores_serve_by_keys_of_every_kind() {
     }
 }
 
+/// Every block is written once before the load, also where the send queue has room for fewer
+/// commands than the load begins at once; and these writes are no part of what is measured.
+#[test]
+fn two_lcores_fill_the_namespace_before_they_measure() {
+    let few = [
+        "load.read_share=1.0",
+        "load.flush_every=0",
+        "load.bytes=4194304",
+        "load.in_capsule=false",
+        "load.keys=window",
+        "load.depth=16",
+        "port.io.ops_depth_wr=4",
+        "port.io.windows=16",
+        "port.io.immediates=true",
+        r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#,
+        "pool.commands.packets=4096",
+    ];
+    for sets in [&few[..3], &few] {
+        let Some(run) = shipped(sets) else { return };
+        let has_read = |report: &Value| counted(report, "target", "reads") > 0;
+        let shown = run.with(["--json"]).run_until(has_read).exited(0);
+        assert_verified(&shown);
+        let json = shown.json();
+        assert_eq!(json["counts"]["written"], 1024, "{shown}");
+        assert_eq!(json["latency_ns"]["write"]["commands"], 0, "{shown}");
+    }
+}
+
 /// The shipped plan with its namespace in a file, which the target makes.
 #[test]
 fn two_lcores_serve_a_file() {

@@ -1,8 +1,11 @@
 //! The load as a judge: what it makes of a target that is wrong.
 
+use std::time::{Duration, Instant};
+
 use nvme_load::NvmeLoad;
 use serde_json::{Map, Value};
 use verbline::cli::App;
+use verbline::engine::Running;
 use verbline_tests::two_lcores;
 
 use crate::common::liar::{Asked, BLOCK, Lies, Serving};
@@ -15,18 +18,24 @@ const HONEST: Lies = Lies { sends: |_| 0..BLOCK, refuses: &[] };
 /// What a load says of a target, after as many commands of one queue, one at a time; and what the
 /// target was asked.
 fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, Asked)> {
+    let (load, running, serving) = begun(port, lies)?;
+    goes_on(&running, commands);
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    Some((load.outcome(&report).json, serving.end()))
+}
+
+/// A load of one queue, one command at a time, and its target.
+fn begun(port: u16, lies: Lies) -> Option<(NvmeLoad, Running, Serving)> {
     two_lcores(["load", "load"])?;
     let serving = Serving::begin(port, lies);
-    let (_, text) = halves(port, "", "discover = false\n");
+    let (_, text) = halves(port, "", "discover = false\nkeep_alive_ms = 20\n");
     let [depth, share, flush, queues] =
         ["depth = 1\n", "read_share = 0.9\n", "flush_every = 4\n", "connections = 1\nrx_shared_wr = 256"];
     let text = text.replace("depth = 32\n", depth).replace("read_share = 0.7\n", share);
     let text = text.replace("flush_every = 64\n", flush).replace("connections = 4\nrx_shared_wr = 256", queues);
     let load = NvmeLoad::default();
     let running = start(&load, &text);
-    goes_on(&running, commands);
-    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
-    Some((load.outcome(&report).json, serving.end()))
+    Some((load, running, serving))
 }
 
 /// A good status and no data, or a part of it, where the memory of the command still holds the
@@ -55,4 +64,39 @@ fn two_lcores_what_is_refused_is_neither_repeated_nor_counted_as_done() {
     let counts = &json["counts"];
     assert_eq!((asked.event_requests, &counts["events"], &counts["flushed"]), (1, &0.into(), &0.into()), "{json:?}");
     assert!(counts["failed"].as_u64() > Some(0), "{json:?}");
+}
+
+/// A keep-alive that is refused has kept nothing alive.
+#[test]
+fn two_lcores_a_keep_alive_that_fails_is_none_that_was_answered() {
+    for (port, refuses) in [(7966, &[][..]), (7967, &[opcode::admin::KEEP_ALIVE])] {
+        let Some((load, running, serving)) = begun(port, Lies { refuses, ..HONEST }) else { return };
+        goes_on(&running, 10);
+        std::thread::sleep(Duration::from_millis(200));
+        let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+        let outcome = load.outcome(&report);
+        serving.end();
+        let [kept, not_kept] = ["kept_alive", "not_kept_alive"].map(|key| outcome.json["counts"][key].as_u64());
+        assert_eq!((kept > Some(0), not_kept > Some(0)), (refuses.is_empty(), !refuses.is_empty()), "{outcome:?}");
+        let says = outcome.failures.iter().any(|failure| failure.contains("keep-alives failed"));
+        assert_eq!(says, !refuses.is_empty(), "{outcome:?}");
+    }
+}
+
+/// A target that is gone long before the end: the time without it is time of the run.
+#[test]
+fn two_lcores_a_stall_at_the_end_lowers_the_rate() {
+    let Some((load, running, serving)) = begun(7968, HONEST) else { return };
+    goes_on(&running, 60);
+    let from = Instant::now();
+    serving.end();
+    std::thread::sleep(Duration::from_millis(500));
+    let stalled = from.elapsed();
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    let json = load.outcome(&report).json;
+    let measured: u64 = ["read", "write"].iter().filter_map(|way| json["latency_ns"][way]["commands"].as_u64()).sum();
+    assert!(
+        json["iops"].as_f64() < Some(measured as f64 / stalled.as_secs_f64()),
+        "{measured} in {stalled:?}: {json:?}"
+    );
 }
