@@ -272,7 +272,11 @@ impl FortsBooks {
         Ok((index, outcome))
     }
 
-    fn open(&mut self, security_id: u64) -> Result<usize, BooksError> {
+    /// The index of an instrument's book, which is opened if there is none.
+    ///
+    /// # Errors
+    /// There is no room for another.
+    pub fn open(&mut self, security_id: u64) -> Result<usize, BooksError> {
         if let Some(index) = self.index_of(security_id) {
             return Ok(index);
         }

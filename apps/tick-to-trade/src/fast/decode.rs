@@ -295,6 +295,7 @@ fn store(message: &mut Message, target: Target, value: Value) {
         (Target::SecurityId, Value::Uint(v)) => message.security_id = Some(v),
         (Target::NewSeqNum, Value::Uint(v)) => message.new_seq_num = v as u32,
         (Target::SessionStatus, Value::Uint(v)) => message.session_status = v as u32,
+        (Target::TradingStatus, Value::Uint(v)) => message.trading_status = Some(v as u32),
         _ => {
             if let Some(entry) = message.entries.last_mut() {
                 store_entry(entry, target, value);

@@ -95,6 +95,8 @@ pub enum MessageKind {
     Snapshot,
     /// Template 66: state of the session.
     SessionStatus,
+    /// Template 78: state of one instrument.
+    SecurityStatus,
     /// Template 49: sequence numbers start anew.
     SequenceReset,
     /// Template 44.
@@ -119,12 +121,14 @@ pub struct Message {
     pub rpt_seq: u32,
     /// `LastMsgSeqNumProcessed` (369) of a snapshot: the increment up to which it holds.
     pub last_msg_seq_num_processed: u32,
-    /// `SecurityID` (48) of a snapshot.
+    /// `SecurityID` (48) of a snapshot, or of an instrument's state.
     pub security_id: Option<u64>,
     /// `NewSeqNo` (36) of a sequence reset.
     pub new_seq_num: u32,
     /// `TradSesStatus` (340) of a session status.
     pub session_status: u32,
+    /// `SecurityTradingStatus` (326) of an instrument's state, which may say of its limits alone.
+    pub trading_status: Option<u32>,
     /// The entries; its capacity is [`ENTRIES_MAX`] and stays so.
     pub entries: Vec<Entry>,
 }
@@ -141,6 +145,7 @@ impl Default for Message {
             security_id: None,
             new_seq_num: 0,
             session_status: 0,
+            trading_status: None,
             entries: Vec::with_capacity(ENTRIES_MAX),
         }
     }
@@ -175,6 +180,7 @@ impl Message {
             security_id: None,
             new_seq_num: 0,
             session_status: 0,
+            trading_status: None,
         };
     }
 }

@@ -79,6 +79,21 @@ struct FortsBook {
 /// `TradSesStatus` (340) while the market trades. Any other is a halt, an auction or a close.
 const OPEN: u32 = 2;
 
+/// `SecurityTradingStatus` (326) of an instrument that trades. Any other is a halt, an auction, or
+/// an instrument that is not for trading. One of which nothing was said trades.
+const TRADES: u32 = 17;
+
+/// What becomes of the packet of a message.
+enum Taken {
+    /// It has changed books: it may carry what the strategy is told.
+    Applied,
+    /// A snapshot that is ahead of its book.
+    Ahead,
+    /// All is done.
+    Done,
+    Dropped(DropReason),
+}
+
 /// What was seen of one book.
 #[derive(Clone, Copy, Default)]
 struct Seen {
@@ -86,6 +101,8 @@ struct Seen {
     changes: bool,
     /// Snapshots that it equalled.
     equal: u64,
+    /// The exchange says that it is not traded.
+    is_halted: bool,
     /// How often increments had been lost when the strategy was last told of it.
     losses: u32,
     /// Its best levels have changed, and the strategy was not told, or that was taken back.
@@ -99,31 +116,16 @@ impl Stage for FortsBook {
                 out.drop(packet, MALFORMED);
                 continue;
             };
-            if self.decoder.decode(fast, &mut self.message).is_err() {
-                self.tally.malformed += 1;
-                out.drop(packet, MALFORMED);
-                continue;
-            }
-            if self.message.msg_seq_num != sequence {
-                out.drop(packet, FALSE_PREAMBLE);
-                continue;
-            }
-            if let Some(next) = self.next_anew(&packet, sequence) {
-                self.begin_anew(next);
-            }
-            match self.message.kind {
-                MessageKind::Increment => match Mark::of(&packet).or_else(|| Mark::of_anew(&packet)?) {
-                    Some(mark) => self.increment(packet, sequence, mark, out),
-                    None => out.drop(packet, NOT_IN_ORDER),
-                },
-                MessageKind::SessionStatus => self.session(self.message.session_status),
-                MessageKind::Snapshot => {
-                    self.tally.snapshots += 1;
-                    if self.compare() == Some(SnapshotOutcome::Ahead) {
-                        self.keep(packet, out);
+            match self.take(Mark::of(&packet), Mark::of_anew(&packet), sequence, fast) {
+                Taken::Applied => {
+                    if !self.waiting.is_empty() {
+                        self.retry();
                     }
+                    self.updates.send(packet, out);
                 }
-                _ => {}
+                Taken::Ahead => self.keep(packet, out),
+                Taken::Done => {}
+                Taken::Dropped(reason) => out.drop(packet, reason),
             }
         }
     }
@@ -149,21 +151,55 @@ impl FortsBook {
         }
     }
 
-    fn increment(&mut self, packet: Packet, sequence: u32, mark: Mark, out: &mut Outputs<'_>) {
-        self.apply(sequence, mark);
-        if !self.waiting.is_empty() {
-            self.retry();
+    /// Takes a message as the arbiter marked it, if it came by one; `anew`: the feed begins anew
+    /// with it, and without a mark there nothing of it counts.
+    fn take(&mut self, mark: Option<Mark>, anew: Option<Option<Mark>>, sequence: u32, fast: &[u8]) -> Taken {
+        let in_order = mark.or(anew.flatten());
+        // Whatever the message is, and though it may be none.
+        if in_order.is_some_and(|mark| mark.lost_before) {
+            self.lose(sequence);
         }
-        self.updates.send(packet, out);
+        if self.decoder.decode(fast, &mut self.message).is_err() {
+            self.tally.malformed += 1;
+            return Taken::Dropped(MALFORMED);
+        }
+        if self.message.msg_seq_num != sequence {
+            return Taken::Dropped(FALSE_PREAMBLE);
+        }
+        if anew.is_some() {
+            self.begin_anew(sequence.into());
+        }
+        match self.message.kind {
+            MessageKind::Increment if in_order.is_some() => {
+                self.apply(sequence);
+                return Taken::Applied;
+            }
+            MessageKind::Increment => return Taken::Dropped(NOT_IN_ORDER),
+            // Resets of the snapshots' own channel say nothing of the stream.
+            MessageKind::SequenceReset if mark.is_some() => self.begin_anew(self.message.new_seq_num.into()),
+            MessageKind::SessionStatus => self.session(self.message.session_status),
+            MessageKind::SecurityStatus => self.security(),
+            MessageKind::Snapshot => {
+                self.tally.snapshots += 1;
+                if self.compare() == Some(SnapshotOutcome::Ahead) {
+                    return Taken::Ahead;
+                }
+            }
+            _ => {}
+        }
+        Taken::Done
+    }
+
+    /// Messages were lost before this one: any book may have changed by them.
+    #[cold]
+    fn lose(&mut self, sequence: u32) {
+        self.losses += 1;
+        self.books.gap(u64::from(sequence).saturating_sub(1));
+        self.take_back();
     }
 
     /// Applies the decoded increment to the books, and keeps what the strategy is to be told of it.
-    fn apply(&mut self, sequence: u32, mark: Mark) {
-        if mark.lost_before {
-            self.losses += 1;
-            self.books.gap(u64::from(sequence).saturating_sub(1));
-            self.take_back();
-        }
+    fn apply(&mut self, sequence: u32) {
         self.tally.increments += 1;
         self.tally.entries += self.message.entries.len() as u64;
         let entries = std::mem::take(&mut self.message.entries);
@@ -175,7 +211,7 @@ impl FortsBook {
             match applied {
                 Ok((index, EntryOutcome::Applied { top })) => {
                     self.seen[index].is_owed |= top;
-                    if self.seen[index].is_owed && self.is_open {
+                    if self.seen[index].is_owed && self.trades(index) {
                         self.tell(index, sequence);
                     }
                 }
@@ -216,10 +252,43 @@ impl FortsBook {
         }
     }
 
+    /// The exchange says how an instrument stands: as of the market, of that one book.
+    #[cold]
+    fn security(&mut self) {
+        let (Some(security_id), Some(status)) = (self.message.security_id, self.message.trading_status) else { return };
+        // One that is halted before its book is known must be known as halted.
+        let index = match self.books.index_of(security_id) {
+            None if status == TRADES => return,
+            Some(index) => index,
+            None => match self.books.open(security_id) {
+                Ok(index) => index,
+                // It can have no book, and is not traded.
+                Err(_) => return,
+            },
+        };
+        let is_halted = status != TRADES;
+        if std::mem::replace(&mut self.seen[index].is_halted, is_halted) == is_halted {
+            return;
+        }
+        match is_halted {
+            true => {
+                tracing::warn!("instrument {security_id} is not traded (SecurityTradingStatus {status})");
+                self.take_back();
+            }
+            false => tracing::info!("instrument {security_id} is traded again"),
+        }
+    }
+
+    /// Whether the instrument of a book is traded.
+    #[inline]
+    fn trades(&self, index: usize) -> bool {
+        self.is_open && !self.seen[index].is_halted
+    }
+
     /// Takes back what waits to be told of books that may not be right any more, or are not traded.
     fn take_back(&mut self) {
         for index in 0..self.books.books().len() {
-            let may_tell = self.is_open && self.books.books()[index].trust() == Trust::Live;
+            let may_tell = self.trades(index) && self.books.books()[index].trust() == Trust::Live;
             if !may_tell && self.updates.len() > 0 {
                 self.take_back_of(index);
             }
@@ -232,17 +301,6 @@ impl FortsBook {
         if u16::try_from(index).is_ok_and(|instrument| self.updates.forget(instrument)) {
             self.tally.changes -= 1;
             self.seen[index].is_owed = true;
-        }
-    }
-
-    /// The number that the stream goes on with, if its numbers start anew with this packet, the
-    /// decoded one. Resets of the snapshots' own channel say nothing of the stream.
-    #[inline]
-    fn next_anew(&self, packet: &Packet, sequence: u32) -> Option<u64> {
-        match Mark::of(packet) {
-            Some(_) if self.message.kind != MessageKind::SequenceReset => None,
-            Some(_) => Some(u64::from(self.message.new_seq_num)),
-            None => Mark::of_anew(packet).map(|_| u64::from(sequence)),
         }
     }
 

@@ -5,9 +5,33 @@ use crate::fast::{Action, Decimal, Entry, EntryType, Templates};
 
 const LIVE: Mark = Mark { skip: 0, lost_before: false };
 
+/// Messages that are no increments, as far as they are kept.
+const TEMPLATES: &str = "<templates>
+    <template name='Heartbeat' id='44'><uInt32 name='MsgSeqNum' id='34'/></template>
+    <template name='SecurityStatus' id='78'><uInt32 name='MsgSeqNum' id='34'/><uInt64 name='SecurityID' id='48'/>
+    <uInt32 name='SecurityTradingStatus' id='326' presence='optional'/></template></templates>";
+
+/// A presence map that says that the template's number follows, and it.
+const HEARTBEAT: [u8; 2] = [0xC0, 0x80 | 44];
+const SECURITY_STATUS: [u8; 2] = [0xC0, 0x80 | 78];
+
+/// A small number, with the bit behind which a field ends.
+fn field(value: u32) -> u8 {
+    0x80 | u8::try_from(value).expect("it is small")
+}
+
+/// The exchange says how an instrument stands, or something else of it.
+fn status(stage: &mut FortsBook, sequence: u32, instrument: u32, status: Option<u32>) {
+    // An optional field that is there is one more than its value.
+    let status = status.map_or(0, |status| status + 1);
+    let fields = [sequence, instrument, status].map(field);
+    let taken = stage.take(Some(LIVE), None, sequence, &[&SECURITY_STATUS[..], &fields].concat());
+    assert!(matches!(taken, Taken::Done));
+}
+
 /// A stage with a book of each instrument, brought to life by an empty snapshot.
 fn stage(instruments: &[u64]) -> FortsBook {
-    let templates = Templates::from_xml("<templates/>").expect("it is XML");
+    let templates = Templates::from_xml(TEMPLATES).expect("it is XML");
     let mut stage = FortsBook::new(Decoder::new(templates), 1, Tally::default());
     stage.session(OPEN);
     for &instrument in instruments {
@@ -42,7 +66,10 @@ fn snapshot(stage: &mut FortsBook, instrument: u64, rpt_seq: u32, entries: &[Ent
 /// An increment that finds neither packet nor room for what it changes.
 fn increment(stage: &mut FortsBook, sequence: u32, mark: Mark, entry: Entry) {
     stage.message = Message { kind: MessageKind::Increment, entries: vec![entry], ..Message::new() };
-    stage.apply(sequence, mark);
+    if mark.lost_before {
+        stage.lose(sequence);
+    }
+    stage.apply(sequence);
 }
 
 /// What waits to be told: instruments, whether they are reset, and best bids.
@@ -81,6 +108,45 @@ fn what_waits_is_taken_back_in_a_halt_and_told_after_it_as_the_book_is_then() {
     stage.session(OPEN);
     increment(&mut stage, 4, LIVE, bid(Action::New, 10, 4, 120));
     assert_eq!(told(&mut stage), [(0, false, 120)], "nothing is owed twice");
+}
+
+/// Of an instrument that is halted alone nothing is told, also if it was before its book came.
+#[test]
+fn nothing_is_told_of_an_instrument_that_is_halted_and_of_the_others_all() {
+    const HALTED: Option<u32> = Some(2);
+    let mut stage = stage(&[10, 11]);
+    increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
+    increment(&mut stage, 2, LIVE, bid(Action::New, 11, 1, 200));
+    status(&mut stage, 3, 10, HALTED);
+    status(&mut stage, 4, 12, HALTED);
+    snapshot(&mut stage, 12, 0, &[]);
+    increment(&mut stage, 5, LIVE, bid(Action::New, 10, 2, 110));
+    increment(&mut stage, 6, LIVE, bid(Action::New, 12, 1, 300));
+    status(&mut stage, 7, 10, None);
+    increment(&mut stage, 8, LIVE, bid(Action::New, 10, 3, 90));
+    assert_eq!(told(&mut stage), [(1, false, 200)]);
+    for instrument in 10..13 {
+        status(&mut stage, 9, instrument, Some(TRADES));
+    }
+    increment(&mut stage, 10, LIVE, bid(Action::New, 10, 4, 80));
+    increment(&mut stage, 11, LIVE, bid(Action::New, 11, 2, 190));
+    increment(&mut stage, 12, LIVE, bid(Action::New, 12, 2, 290));
+    assert_eq!(told(&mut stage), [(0, false, 110), (2, false, 300)]);
+}
+
+/// What came before the loss is as doubtful when the message behind it is no increment, or none.
+#[test]
+fn what_waits_is_taken_back_after_a_loss_in_front_of_any_message() {
+    let lost = Some(Mark { lost_before: true, ..LIVE });
+    let (heartbeat, other) = ([&HEARTBEAT[..], &[field(3)]].concat(), [&HEARTBEAT[..], &[field(4)]].concat());
+    for (message, is_one) in [(&heartbeat[..], true), (&other, false), (&[0xFF], false)] {
+        let mut stage = stage(&[10]);
+        increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
+        assert_eq!(matches!(stage.take(lost, None, 3, message), Taken::Done), is_one);
+        assert_eq!(told(&mut stage), [], "{message:?}");
+        increment(&mut stage, 4, LIVE, bid(Action::New, 10, 2, 90));
+        assert_eq!(told(&mut stage), [(0, true, 100)], "{message:?}");
+    }
 }
 
 #[test]
