@@ -53,9 +53,9 @@ fn follows(counts: &FollowerCounts, of: &str) {
 }
 
 fn accounts(report: &Report, tallies: &Tallies, of: &str) {
-    let arbiter = tallies.arbiter.as_ref().expect("the arbiter ends");
-    let exchange = tallies.exchange.as_ref().expect("the exchange ends");
-    let strategy = tallies.strategy.as_ref().expect("the strategy ends");
+    let arbiter = &tallies.arbiters.get("arbiter").expect("the arbiter ends").counts;
+    let exchange = tallies.exchanges.get("exchange").expect("the exchange ends");
+    let strategy = tallies.strategies.get("strategy").expect("the strategy ends");
     let of = format!("{of}: {arbiter:?} {:?} {strategy:?} {:?} {:?}", tallies.itch, tallies.forts, report.drops);
 
     // Packets through the arbiter.
@@ -78,7 +78,7 @@ fn accounts(report: &Report, tallies: &Tallies, of: &str) {
     // From the arbiter to the book, and from the book to the strategy.
     assert_eq!(report.dropped("stage_full"), 0, "{of}");
     let book = report.stage("book").expect("it is in the plan");
-    let (applied, [changes, told, overtaken, untold]) = match (&tallies.itch, &tallies.forts) {
+    let (applied, [changes, told, overtaken, untold]) = match (tallies.itch.get("book"), tallies.forts.get("book")) {
         (Some(itch), _) => {
             follows(&itch.follower, &of);
             (itch.follower.received, [itch.changes - itch.taken_back, itch.told, itch.overtaken, itch.untold])
@@ -122,7 +122,7 @@ fn two_lcores_of_the_generated_feed_account_for_all() {
         let sets: Vec<_> = case.iter().chain(&eager).copied().collect();
         let Some((report, tally)) = trade("tick-to-trade", &sets, SOON) else { return };
         let tallies = tally.lock();
-        let itch = tallies.itch.as_ref().expect("the book ends");
+        let itch = tallies.itch.get("book").expect("the book ends");
         assert!(itch.follower.applied > 0 && itch.follower.malformed == 0, "{sets:?}: {itch:?}");
         assert_eq!(report.stage("exchange").map(|stage| stage.alloc_failed), Some(0), "{sets:?}");
     }

@@ -2,6 +2,7 @@
 //! not have happened.
 
 mod books;
+mod by_stage;
 mod ticks;
 
 use std::fmt::Write as _;
@@ -12,6 +13,8 @@ use verbline::prelude::*;
 
 use crate::risk::Refusal;
 use crate::stages::{ExchangeTally, FortsTally, STEPS, StrategyTally, Tallies};
+
+use by_stage::{each, only};
 
 /// The live line.
 pub fn live(report: &Report) -> String {
@@ -32,25 +35,23 @@ pub fn live(report: &Report) -> String {
 pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
     let mut outcome = Outcome::default();
     ticks::ticks(report, tallies, &mut outcome);
-    if let Some(exchange) = &tallies.exchange {
-        // Steps are told by two clocks where the trader is another process.
-        latency(exchange, tallies.arbiter.is_some(), &mut outcome);
+    // Steps are told by two clocks where the trader is another process.
+    let has_steps = !tallies.arbiters.is_empty();
+    each(&tallies.exchanges, &mut outcome, |exchange, outcome| latency(exchange, has_steps, outcome));
+    // Of several exchanges none is known to be that of a book.
+    let origin = only(&tallies.origins);
+    each(&tallies.itch, &mut outcome, |itch, outcome| {
+        books::itch(report, itch, origin, outcome);
+        told(itch.untold, outcome);
+    });
+    if tallies.itch.is_empty() || origin.is_none() {
+        each(&tallies.origins, &mut outcome, |origin, outcome| books::served(&origin.services, outcome));
     }
-    match (&tallies.itch, &tallies.origin) {
-        (Some(itch), origin) => {
-            books::itch(report, itch, origin.as_ref(), &mut outcome);
-            told(itch.untold, &mut outcome);
-        }
-        (None, Some(origin)) => books::served(&origin.services, &mut outcome),
-        (None, None) => {}
-    }
-    if let Some(forts) = &tallies.forts {
-        forts_books(forts, &mut outcome);
-        told(forts.untold, &mut outcome);
-    }
-    if let Some(strategy) = &tallies.strategy {
-        orders(strategy, &mut outcome);
-    }
+    each(&tallies.forts, &mut outcome, |forts, outcome| {
+        forts_books(forts, outcome);
+        told(forts.untold, outcome);
+    });
+    each(&tallies.strategies, &mut outcome, orders);
     outcome
 }
 

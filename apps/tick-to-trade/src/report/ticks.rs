@@ -10,29 +10,30 @@ use verbline::prelude::*;
 use crate::arbitration::ArbiterCounts;
 use crate::stages::{ExchangeTally, Tallies};
 
+use super::by_stage::{each, only};
+
 /// Whichever halves the plan has; both are held against each other.
 pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
-    if let Some(exchange) = &tallies.exchange {
-        published(exchange, &mut outcome.json);
-    }
-    if let Some(arbiter) = &tallies.arbiter {
-        received(arbiter, &mut outcome.json);
-    }
-    match (&tallies.exchange, &tallies.arbiter) {
-        (Some(exchange), Some(arbiter)) => both(report, exchange, arbiter, outcome),
-        (Some(exchange), None) => of_exchange(exchange, &mut outcome.text),
-        (None, Some(arbiter)) => {
-            of_trader(report, arbiter, outcome);
-            silent(tallies, outcome);
+    let (exchanges, arbiters) = (&tallies.exchanges, &tallies.arbiters);
+    each(exchanges, outcome, |exchange, outcome| published(exchange, &mut outcome.json));
+    each(arbiters, outcome, |arbiter, outcome| received(&arbiter.counts, &mut outcome.json));
+    match only(exchanges) {
+        Some(exchange) if !arbiters.is_empty() => {
+            each(arbiters, outcome, |arbiter, outcome| both(report, exchange, &arbiter.counts, outcome));
         }
-        (None, None) if report.failures.is_empty() => {
-            outcome.failures.push("the plan has no exchange and no arbiter, so there is nothing to report".to_owned());
+        // Of several exchanges none is known to be that of an arbiter.
+        _ => {
+            each(exchanges, outcome, |exchange, outcome| of_exchange(exchange, &mut outcome.text));
+            each(arbiters, outcome, |arbiter, outcome| {
+                of_trader(report, &arbiter.counts, outcome);
+                silent(arbiter.silent_ns, outcome);
+            });
         }
-        (None, None) => {}
     }
-    if let Some(origin) = &tallies.origin {
-        pauses(origin.skipped_ns, outcome);
+    if exchanges.is_empty() && arbiters.is_empty() && report.failures.is_empty() {
+        outcome.failures.push("the plan has no exchange and no arbiter, so there is nothing to report".to_owned());
     }
+    each(&tallies.origins, outcome, |origin, outcome| pauses(origin.skipped_ns, outcome));
 }
 
 fn published(exchange: &ExchangeTally, json: &mut Map<String, Value>) {
@@ -87,8 +88,8 @@ fn of_trader(report: &Report, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
 }
 
 /// An exchange that is gone: the books are as it left them, and it did not say that it ends.
-fn silent(tallies: &Tallies, outcome: &mut Outcome) {
-    let Some(silent_ns) = tallies.feed_silent_ns else { return };
+fn silent(silent_ns: Option<u64>, outcome: &mut Outcome) {
+    let Some(silent_ns) = silent_ns else { return };
     outcome.json.insert("feed_silent_ns".into(), json!(silent_ns));
     outcome.failures.push(format!(
         "the feed had been silent for {} at the end: no book is known to be right; see whether the exchange runs, and \

@@ -10,7 +10,7 @@ use verbline::prelude::*;
 
 use super::settings::MoexSettings;
 use super::silence::Silence;
-use super::tally::Tally;
+use super::tally::{ArbiterTally, Home, Tally};
 use crate::arbitration::{Anew, Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
 use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
 use crate::mold::Session;
@@ -111,7 +111,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             heartbeats_forwarded: stage.counter("heartbeats_forwarded"),
             begun_anew: stage.counter("begun_anew"),
             silences: stage.counter("silences"),
-            home: home.clone(),
+            home: home.home(stage),
         }))
     });
     registry.params_of::<Params>("arbiter", "which port is channel A, and how frames are read");
@@ -178,7 +178,7 @@ struct Merge {
     begun_anew: Counter,
     /// Times that the feed fell silent.
     silences: Counter,
-    home: Tally,
+    home: Home,
 }
 
 impl Stage for Merge {
@@ -326,9 +326,8 @@ impl Merge {
 
 impl Drop for Merge {
     fn drop(&mut self) {
-        let mut tallies = self.home.lock();
-        tallies.arbiter = Some(*self.arbiter.counts());
-        tallies.feed_silent_ns = self.silent_ns;
+        let tally = ArbiterTally { counts: *self.arbiter.counts(), silent_ns: self.silent_ns };
+        self.home.leave(|all, stage| _ = all.arbiters.insert(stage, tally));
     }
 }
 

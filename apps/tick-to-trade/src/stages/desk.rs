@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use verbline::prelude::*;
 
 use super::channels::{MALFORMED_ORDER, NO_ROOM, REPORTS};
-use super::tally::{ExchangeTally, Tally};
+use super::tally::{ExchangeTally, Home, Tally};
 use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
 use crate::itch::Side;
 use crate::risk::{ORDER_LEN_BYTES, OrderView};
@@ -29,7 +29,7 @@ pub(super) struct Desk {
     ticks: verbline::engine::Counter,
     /// What is seen while the run lasts; the tally knows it to three digits.
     tick_to_trade: verbline::engine::Histogram,
-    home: Tally,
+    home: Home,
 }
 
 impl Desk {
@@ -55,7 +55,7 @@ impl Desk {
             orders: stage.counter("orders"),
             ticks: stage.counter("ticks"),
             tick_to_trade: stage.histogram("tick_to_trade"),
-            home: home.clone(),
+            home: home.home(stage),
         })
     }
 
@@ -153,7 +153,7 @@ impl Drop for Desk {
             tick_to_trade_ns: std::mem::replace(&mut self.tally.tick_to_trade_ns, empty),
             ..self.tally
         };
-        self.home.lock().exchange = Some(tally);
+        self.home.leave(|all, stage| _ = all.exchanges.insert(stage, tally));
     }
 }
 

@@ -8,7 +8,7 @@ use verbline::prelude::*;
 
 use super::arbiter::Mark;
 use super::settings::{INSTRUMENTS_MAX, MoexSettings};
-use super::tally::{FortsTally, Tally};
+use super::tally::{FortsTally, Home, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update, Updates};
 use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, SnapshotOutcome, Trust};
 use crate::framing::split_preamble;
@@ -44,7 +44,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         Ok(MoexSettings::open(stage)?.1)
     };
     registry.opening_stage("forts-book", spec, describe, move |feed, stage| {
-        Ok(Box::new(FortsBook::new(feed.decoder(), stage.burst(), home.clone())))
+        Ok(Box::new(FortsBook::new(feed.decoder(), stage.burst(), home.home(stage))))
     });
     registry.needs("forts-book", needs);
 }
@@ -73,7 +73,7 @@ struct FortsBook {
     /// How often increments were lost.
     losses: u32,
     tally: FortsTally,
-    home: Tally,
+    home: Home,
 }
 
 /// `TradSesStatus` (340) while the market trades. Any other is a halt, an auction or a close.
@@ -136,7 +136,7 @@ impl Stage for FortsBook {
 }
 
 impl FortsBook {
-    fn new(decoder: Decoder, burst: usize, home: Tally) -> FortsBook {
+    fn new(decoder: Decoder, burst: usize, home: Home) -> FortsBook {
         FortsBook {
             books: FortsBooks::new(BOOKS),
             decoder,
@@ -379,7 +379,7 @@ impl Drop for FortsBook {
         tally.untold += self.updates.len() as u64;
         (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
         tally.equal_of_changing = self.seen.iter().filter(|seen| seen.changes).map(|seen| seen.equal).sum();
-        self.home.lock().forts = Some(tally);
+        self.home.leave(|all, stage| _ = all.forts.insert(stage, tally));
     }
 }
 

@@ -7,7 +7,7 @@ use verbline::prelude::*;
 
 use super::arbiter::{FIRST_MAX, Mark};
 use super::settings::{INSTRUMENTS_MAX, KEPT_MESSAGES_MAX, port_of_output};
-use super::tally::{ItchTally, Tally};
+use super::tally::{Home, ItchTally, Tally};
 use super::teller::{Teller, memory_bytes};
 use super::update::UPDATE_LEN_BYTES;
 use crate::book::BookSpec;
@@ -104,7 +104,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             stale: stage.counter("stale_books"),
             retransmitted: stage.counter("retransmitted"),
             rebuilt: stage.counter("rebuilt"),
-            home: home.clone(),
+            home: home.home(stage),
         }))
     });
     registry.needs("itch-book", needs).params_of::<Params>("itch-book", "how lost messages are recovered");
@@ -139,7 +139,7 @@ struct ItchBook {
     stale: Counter,
     retransmitted: Counter,
     rebuilt: Counter,
-    home: Tally,
+    home: Home,
 }
 
 impl Stage for ItchBook {
@@ -262,6 +262,6 @@ impl Drop for ItchBook {
         }
         tally.levels = tally.books.iter().map(|book| book.levels[0].len() + book.levels[1].len()).sum();
         self.teller.report(&mut tally);
-        self.home.lock().itch = Some(tally);
+        self.home.leave(|all, stage| _ = all.itch.insert(stage, tally));
     }
 }

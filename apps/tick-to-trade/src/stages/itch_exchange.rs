@@ -10,7 +10,7 @@ use super::desk::Desk;
 use super::pacer::Pacer;
 use super::services::Desks;
 use super::settings::ItchSettings;
-use super::tally::{OriginTally, Tally};
+use super::tally::{Home, OriginTally, Tally};
 use crate::book::{BookImage, ImageOrder, Level};
 use crate::generator::{Generator, LiveOrder};
 use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side};
@@ -40,7 +40,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             pacer: Pacer::new(settings.ticks_per_second as f64),
             desk: Desk::new(stage, &home)?,
             desks: Desks::new(stage, settings.services()),
-            home: home.clone(),
+            home: home.home(stage),
             messages_per_frame: settings.messages_per_frame,
         }))
     });
@@ -80,7 +80,7 @@ struct ItchExchange {
     desk: Desk,
     desks: Desks,
     messages_per_frame: u16,
-    home: Tally,
+    home: Home,
 }
 
 impl Stage for ItchExchange {
@@ -193,6 +193,6 @@ impl Drop for ItchExchange {
             // Without a message there is nothing to compare.
             books: if self.generator.sequence() > 1 { images(&self.generator) } else { Vec::new() },
         };
-        self.home.lock().origin = Some(origin);
+        self.home.leave(|all, stage| _ = all.origins.insert(stage, origin));
     }
 }

@@ -32,7 +32,9 @@ use verbline::prelude::*;
 
 pub use settings::INSTRUMENTS_MAX;
 use settings::{ItchSettings, MoexSettings, RiskSettings, TriggerSettings};
-pub use tally::{ExchangeTally, FortsTally, ItchTally, OriginTally, STEPS, StrategyTally, Tallies, Tally};
+pub use tally::{
+    ArbiterTally, ByStage, ExchangeTally, FortsTally, ItchTally, OriginTally, STEPS, StrategyTally, Tallies, Tally,
+};
 
 /// Registers every kind of stage and the sections that they read. What they count ends up in
 /// `tally`.

@@ -4,7 +4,7 @@
 use verbline::prelude::*;
 
 use super::settings::{self, INSTRUMENTS_MAX};
-use super::tally::{StrategyTally, Tally};
+use super::tally::{Home, StrategyTally, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update};
 use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
 use crate::risk::{ORDER_LEN_BYTES, OrderIntent, OrderTemplate, RiskGate, Trigger};
@@ -38,7 +38,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             orders: 0,
             sent: stage.counter("orders"),
             tally: StrategyTally::default(),
-            home: home.clone(),
+            home: home.home(stage),
         }))
     });
 }
@@ -50,7 +50,7 @@ struct Strategy {
     orders: u64,
     sent: Counter,
     tally: StrategyTally,
-    home: Tally,
+    home: Home,
 }
 
 impl Stage for Strategy {
@@ -151,6 +151,6 @@ impl Drop for Strategy {
     fn drop(&mut self) {
         let mut tally = std::mem::take(&mut self.tally);
         tally.risk = *self.gate.counts();
-        self.home.lock().strategy = Some(tally);
+        self.home.leave(|all, stage| _ = all.strategies.insert(stage, tally));
     }
 }

@@ -3,9 +3,11 @@
 //! Each stage counts in its own memory and hands its part over when it is dropped, at the end of
 //! its lcore: no lock is near the data path.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
+use verbline::prelude::StageContext;
 
 use crate::arbitration::ArbiterCounts;
 use crate::book::BookImage;
@@ -17,31 +19,60 @@ use crate::risk::RiskCounts;
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<Mutex<Tallies>>);
 
+/// Parts of one kind, by the names of their stages: a plan may have several stages of a kind.
+pub type ByStage<T> = BTreeMap<String, T>;
+
 /// One part a stage.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    /// The exchange's.
-    pub exchange: Option<ExchangeTally>,
-    /// That of the exchange which generates ITCH: its services, and its own books at the end.
-    pub origin: Option<OriginTally>,
-    /// The arbiter's, in messages.
-    pub arbiter: Option<ArbiterCounts>,
-    /// How long the arbiter had heard nothing of its feed at the stop, if for too long.
-    pub feed_silent_ns: Option<u64>,
-    /// That of the ITCH books.
-    pub itch: Option<ItchTally>,
-    /// That of the FORTS books.
-    pub forts: Option<FortsTally>,
-    /// The strategy's.
-    pub strategy: Option<StrategyTally>,
+    /// The exchanges'.
+    pub exchanges: ByStage<ExchangeTally>,
+    /// Those of exchanges which generate ITCH: their services, and their own books at the end.
+    pub origins: ByStage<OriginTally>,
+    /// The arbiters'.
+    pub arbiters: ByStage<ArbiterTally>,
+    /// Those of ITCH books.
+    pub itch: ByStage<ItchTally>,
+    /// Those of FORTS books.
+    pub forts: ByStage<FortsTally>,
+    /// The strategies'.
+    pub strategies: ByStage<StrategyTally>,
+}
+
+/// Where one stage leaves its part.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Home {
+    tally: Tally,
+    stage: String,
+}
+
+impl Home {
+    /// Leaves the part by `put`, which is given the stage's name.
+    pub(super) fn leave(&self, put: impl FnOnce(&mut Tallies, String)) {
+        put(&mut self.tally.lock(), self.stage.clone());
+    }
 }
 
 impl Tally {
+    /// Where this stage leaves its part.
+    pub(super) fn home(&self, stage: &StageContext<'_>) -> Home {
+        Home { tally: self.clone(), stage: stage.name().to_owned() }
+    }
+
     /// The parts that have been handed over so far.
     pub fn lock(&self) -> MutexGuard<'_, Tallies> {
         // Plain data that is replaced whole: a panic elsewhere cannot leave it half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What an arbiter saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArbiterTally {
+    /// In messages.
+    pub counts: ArbiterCounts,
+    /// How long it had heard nothing of its feed at the stop, if for too long.
+    pub silent_ns: Option<u64>,
 }
 
 /// What the exchange did.

@@ -332,7 +332,7 @@ fn an_increment_on_the_snapshots_channel() {
     let drops: Vec<_> = report.drops.iter().map(|drop| (&*drop.place, &*drop.reason, drop.packets)).collect();
     assert_eq!(drops, [("stage.book", "not_in_order", INCREMENTS as u64)]);
     let tallies = tally.lock();
-    let forts = tallies.forts.as_ref().expect("the book has gone");
+    let forts = tallies.forts.get("book").expect("the book has gone");
     assert_eq!((forts.increments, forts.entries, forts.told, forts.untold), (0, 0, 0, 0), "no book heard of them");
 }
 

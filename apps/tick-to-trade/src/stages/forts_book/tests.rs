@@ -32,7 +32,7 @@ fn status(stage: &mut FortsBook, sequence: u32, instrument: u32, status: Option<
 /// A stage with a book of each instrument, brought to life by an empty snapshot.
 fn stage(instruments: &[u64]) -> FortsBook {
     let templates = Templates::from_xml(TEMPLATES).expect("it is XML");
-    let mut stage = FortsBook::new(Decoder::new(templates), 1, Tally::default());
+    let mut stage = FortsBook::new(Decoder::new(templates), 1, Home::default());
     stage.session(OPEN);
     for &instrument in instruments {
         snapshot(&mut stage, instrument, 0, &[]);

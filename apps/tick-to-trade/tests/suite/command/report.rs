@@ -2,9 +2,9 @@
 //! packet is accounted for.
 
 use serde_json::Value;
-use verbline_tests::{Finished, Program, assert_report_holds};
+use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 
-use crate::command::generated;
+use crate::command::{PATIENT, app, generated};
 
 /// The report of a good run.
 #[track_caller]
@@ -55,6 +55,28 @@ fn list(json: &Value) -> &[Value] {
 fn lcore<'a>(json: &'a Value, name: &str) -> &'a Value {
     let found = list(&json["lcores"]).iter().find(|lcore| lcore["name"] == name);
     found.unwrap_or_else(|| panic!("no lcore {name}"))
+}
+
+/// Of two strategies, which are told of the same books, each has its part, by its stage's name.
+#[test]
+fn two_lcores_tell_every_strategy_of_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/tick-to-trade.toml");
+    let text = std::fs::read_to_string(shipped).unwrap();
+    let text = text.replace("changed = \"stage.strategy\"", "changed = \"spread.both\"");
+    let second = "[stage.second]\nuse = \"strategy\"\nlcore = \"trader\"\nout = { order = \"drop\" }\n";
+    let both = "[spread.both]\nby = \"copy\"\nto = [\"stage.strategy\", \"stage.second\"]\n";
+    std::fs::write(&plan, format!("{text}\n{both}{second}")).unwrap();
+    let Some(lcores) = two_lcores(["exchange", "trader"]) else { return };
+    let run = app().with(["run", &plan.display().to_string(), "--for", "2s", "--json"]).with(lcores);
+    let shown = run.with(["--set", "feed.ticks_per_second=2000", "--set", PATIENT]).run().exited(0);
+    let json = shown.json();
+    assert_accounted(&json, &shown);
+    for stage in ["strategy", "second"] {
+        assert!(number(&json["by_stage"][stage]["strategy"], "intents") > 0, "{stage}: {shown}");
+    }
+    assert!(json["strategy"].is_null() && number(&json, "orders") > 0, "{shown}");
 }
 
 #[test]
