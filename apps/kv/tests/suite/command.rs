@@ -141,6 +141,16 @@ fn a_server_and_its_client_share_an_lcore() {
     assert_drops(&shown);
 }
 
+/// The PUTs that fill the table are no part of what is measured, the last of them neither.
+#[test]
+fn two_lcores_fill_the_table_before_they_measure() {
+    let Some(run) = short(&["kv.get_share=1.0"]) else { return };
+    let shown = run.with(["--json"]).run().exited(0);
+    let json = shown.json();
+    let [put, get] = ["put", "get"].map(|way| json["latency_ns"][way]["operations"].as_u64());
+    assert!(put == Some(0) && get > Some(0), "{shown}");
+}
+
 /// GETs by message alone, and with as many READs as there may be, find the same.
 #[test]
 fn two_lcores_get_by_message_or_by_read() {

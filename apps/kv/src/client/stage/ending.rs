@@ -20,11 +20,12 @@ impl Client {
                 let verdict = self.oracle.judge(key, pending.floor, value);
                 self.got(reply.id, GET, Some(verdict).filter(|_| value.is_some() || verdict != Verdict::Good), out);
             }
-            Task::Put { key, .. } => {
+            Task::Put { key, generation } => {
                 let done = reply.status == Status::Ok;
                 self.oracle.end_put(key, done);
                 self.count(|counts| counts.refused += u64::from(!done));
-                self.end(reply.id, Some(PUT), out);
+                // The first of each key fills the table.
+                self.end(reply.id, (generation > 1).then_some(PUT), out);
             }
             Task::Locate { shard } => {
                 self.tables[shard] = Location::from_bytes(reply.value);
