@@ -146,7 +146,8 @@ impl Outputs<'_> {
     }
 
     /// Who is at the other end of a connection of a port that may have many, and what it was told
-    /// and said as it was made: from the connection's `Opened` on, until it is over.
+    /// and said as it was made: from the connection's `Opened` on, until the stages are told that
+    /// it is over.
     pub fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
         self.lcore.port_of(connection).and_then(|port| port.peer(connection))
     }

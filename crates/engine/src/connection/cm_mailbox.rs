@@ -12,6 +12,7 @@
 //!                      ◀────────────── Drained ── its completions have come (of one queue pair)
 //!                      ◀───────────── Released ── it is the port's no more
 //!   destroys it, and uses the slot again
+//!                      ◀──────────────── Told ── the stages know that it is over (of many)
 //!   waits in vain      ── Force ────────────────▶ takes what has come, releases it as it is
 //! ```
 //!
@@ -44,7 +45,7 @@ use crate::control::run_control::{Control, LcoreInbox};
 pub(crate) const TAKEN_MAX: usize = 16;
 /// Kinds of messages to the lcore, and to the cm thread.
 const TO_LCORE_KINDS: usize = 5;
-pub(crate) const TO_CM_KINDS: usize = 3;
+pub(crate) const TO_CM_KINDS: usize = 4;
 
 /// From the cm thread to the lcore.
 #[derive(Debug)]
@@ -74,7 +75,10 @@ pub(crate) enum ToCm {
     Drained { connection: ConnectionId },
     /// Nothing of the queue pair is outstanding, or was waited for in vain. What the cm thread has
     /// allocated it frees.
-    Released { connection: ConnectionId, qp: Box<PortQp>, peer: Option<Box<ConnectionPeer>> },
+    Released { connection: ConnectionId, qp: Box<PortQp> },
+    /// The stages of a port with many were told that a connection is over, and ask no more who was
+    /// at its other end. This comes back to be freed, too.
+    Told { peer: Box<ConnectionPeer> },
 }
 
 /// Shared by a port and its cm thread.

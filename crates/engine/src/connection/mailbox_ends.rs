@@ -77,7 +77,7 @@ impl LcoreSide {
                 }
                 ToCm::Drained { connection } if connection == self.connection => self.is_drained = true,
                 // What is released is destroyed here.
-                ToCm::Over { .. } | ToCm::Drained { .. } | ToCm::Released { .. } => {}
+                ToCm::Over { .. } | ToCm::Drained { .. } | ToCm::Released { .. } | ToCm::Told { .. } => {}
             }
         }
         self

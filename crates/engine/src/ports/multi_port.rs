@@ -54,7 +54,7 @@ pub(crate) struct MultiPort {
     /// The slots that are open.
     open: Vec<u16>,
     /// What the stages are still to be told.
-    changes: VecDeque<(ConnectionId, ConnectionChange)>,
+    changes: VecDeque<Change>,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
     /// Those that the cm thread waits for no more: they are released as they are, once the
@@ -65,6 +65,15 @@ pub(crate) struct MultiPort {
     mailbox: Arc<CmMailbox>,
     pub(crate) stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
+}
+
+/// What the stages are still to be told of a connection.
+#[derive(Debug)]
+struct Change {
+    connection: ConnectionId,
+    change: ConnectionChange,
+    /// Of one that is over: the stages may ask for it until they know that. Its slot may be free.
+    peer: Option<Box<ConnectionPeer>>,
 }
 
 /// The place of one connection at a time.
@@ -193,9 +202,12 @@ impl MultiPort {
         slot.qp.as_ref().map_or(0, |qp| sending.room_of(qp))
     }
 
-    /// Who is at the other end of a connection; `None` if it is over.
+    /// Who is at the other end of a connection; `None` if the stages know that it is over.
     pub(crate) fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
-        slot_of(&self.slots, connection)?.peer.as_deref()
+        if let Some(slot) = slot_of(&self.slots, connection) {
+            return slot.peer.as_deref();
+        }
+        self.changes.iter().find(|change| change.connection == connection && change.peer.is_some())?.peer.as_deref()
     }
 
     /// Closes a connection at the end of the turn. False if it is not open.

@@ -326,9 +326,10 @@ impl CmThread {
                 }
                 // Of a port with one queue pair.
                 ToCm::Drained { .. } => {}
-                ToCm::Released { connection, qp, peer } => {
+                ToCm::Told { peer } => drop(peer),
+                ToCm::Released { connection, qp } => {
                     self.spec.counts.forced.add((!qp.is_drained()).into());
-                    drop((qp, peer));
+                    drop(qp);
                     let was_open = matches!(self.slots.get(connection), Some(SlotState::Closing { was_open: true }));
                     match self.spec.role {
                         CmThreadRole::Connect { again: false, .. } if was_open => {

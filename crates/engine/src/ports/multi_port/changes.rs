@@ -5,7 +5,7 @@ use std::mem;
 use verbline_mem::ConnectionId;
 use verbline_verbs::Status;
 
-use super::{MultiPort, Slot, State, slot_of};
+use super::{Change, MultiPort, Slot, State, slot_of};
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::event::ConnectionChange;
 use crate::ports::sink::Sink;
@@ -42,7 +42,11 @@ impl MultiPort {
 
     /// The next change that the stages are to be told of.
     pub(crate) fn next_change(&mut self) -> Option<(ConnectionId, ConnectionChange)> {
-        self.changes.pop_front()
+        let Change { connection, change, peer } = self.changes.pop_front()?;
+        if let Some(peer) = peer {
+            self.mailbox.tell_cm(ToCm::Told { peer });
+        }
+        Some((connection, change))
     }
 
     /// The lcore acts on the port's notice.
@@ -76,7 +80,7 @@ impl MultiPort {
                 let open = self.counts.open.value() + 1;
                 self.counts.open.set(open);
                 self.counts.open_max.raise_to(open);
-                self.changes.push_back((connection, ConnectionChange::Opened));
+                self.changes.push_back(Change { connection, change: ConnectionChange::Opened, peer: None });
                 if let Some(reason) = self.slots[at].failed_early {
                     self.fail(at, reason, sinks);
                 }
@@ -202,7 +206,7 @@ impl MultiPort {
         }
         self.gauge_sends();
         self.forget_receives(qp.recvs_outstanding());
-        self.mailbox.tell_cm(ToCm::Released { connection, qp, peer: slot.peer });
+        self.mailbox.tell_cm(ToCm::Released { connection, qp });
         let Some(over) = slot.over else {
             // The stages have not heard of it, and will not.
             let lost = self.take_early(connection, usize::MAX, drop);
@@ -214,7 +218,7 @@ impl MultiPort {
             ConnectionChange::Failed { .. } => self.counts.failed.add(1),
             _ => self.counts.closed.add(1),
         }
-        self.changes.push_back((connection, over));
+        self.changes.push_back(Change { connection, change: over, peer: slot.peer });
         self.mailbox.call_again();
     }
 }

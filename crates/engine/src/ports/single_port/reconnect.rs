@@ -118,7 +118,7 @@ impl Port {
         if let Some(side) = &mut self.reconnect {
             let old = mem::replace(&mut side.connection, connection);
             side.release = Release::No;
-            side.mailbox.tell_cm(ToCm::Released { connection: old, qp, peer: None });
+            side.mailbox.tell_cm(ToCm::Released { connection: old, qp });
         }
     }
 }

@@ -127,12 +127,12 @@ impl CmThread {
                 Answer::Over(connection)
             }
             ToCm::Drained { .. } => unreachable!("of a port with one queue pair"),
-            ToCm::Released { connection, qp, peer } => {
+            ToCm::Told { peer } => Answer::Told(peer.tag),
+            ToCm::Released { connection, qp } => {
                 let made = self.all.iter_mut().find(|made| made.id == connection).expect("one that is not back");
-                assert!(peer.as_ref().is_none_or(|peer| peer.tag == u64::from(connection.generation())));
                 let qpn = qp.qpn();
                 (made.qp, made.is_back) = (Some(qp), true);
-                Answer::Released(connection, qpn, peer.is_some())
+                Answer::Released(connection, qpn)
             }
         }
     }

@@ -69,8 +69,9 @@ pub(super) enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Over(ConnectionId),
-    /// Whether who is at the other end comes back with it.
-    Released(ConnectionId, u32, bool),
+    Released(ConnectionId, u32),
+    /// Who was at the other end of one that the stages know to be over, by its tag.
+    Told(u64),
 }
 
 /// A call of the device: by which queue pair (0: the shared queue), whether to send, and what was
@@ -205,9 +206,10 @@ impl Oracle {
         (peer.id == id && peer.phase == phase).then_some(id.slot())
     }
 
-    /// Whether the port can say who is at the other end.
+    /// Whether the port can say who is at the other end: until the stages know that it is over.
     pub(super) fn knows(&self, id: ConnectionId) -> bool {
-        self.peers[id.slot()].as_ref().is_some_and(|peer| peer.id == id && peer.was_open)
+        let untold = self.changes.iter().any(|(over, change)| *over == id && *change != ConnectionChange::Opened);
+        untold || self.peers[id.slot()].as_ref().is_some_and(|peer| peer.id == id && peer.was_open)
     }
 
     pub(super) fn offer(&mut self, to: Option<ConnectionId>, len: u32) {

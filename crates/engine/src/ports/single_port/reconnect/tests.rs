@@ -175,6 +175,7 @@ fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
         .map(|said| match said {
             ToCm::Drained { connection } => ("drained", *connection),
             ToCm::Released { connection, .. } => ("released", *connection),
+            ToCm::Told { .. } => unreachable!("of a port with many connections"),
             ToCm::Over { connection, .. } => ("over", *connection),
         })
         .collect();

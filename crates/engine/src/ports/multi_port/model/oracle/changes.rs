@@ -139,7 +139,7 @@ impl Oracle {
         if !self.shape.shares {
             self.gauge_recvs();
         }
-        self.answers.push(Answer::Released(peer.id, peer.qpn, peer.was_open));
+        self.answers.push(Answer::Released(peer.id, peer.qpn));
         let Some(over) = peer.over else {
             // The stages never hear of it.
             let lost = self.take_early(peer.id, usize::MAX).len();

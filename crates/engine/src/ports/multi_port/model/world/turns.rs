@@ -5,7 +5,7 @@ use std::mem;
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::scripted_device::Post;
 
-use super::super::oracle::{Call, Counts};
+use super::super::oracle::{Answer, Call, Counts};
 use super::super::{PLACE, STAGE};
 use super::World;
 use crate::connection::event::ConnectionChange;
@@ -64,6 +64,13 @@ impl World {
             let change = self.lcore.many[0].next_change();
             assert_eq!(change, self.oracle.changes.pop_front());
             let Some((id, change)) = change else { break };
+            // Stages ask who it is as they are told of it, though it be over by then.
+            let tag = self.lcore.many[0].peer(id).map(|peer| peer.tag);
+            let known = (change == ConnectionChange::Opened).then(|| u64::from(id.generation()));
+            assert_eq!(tag, known, "who is at the other end of {id} that is {change:?}");
+            if change != ConnectionChange::Opened {
+                self.oracle.answers.push(Answer::Told(id.generation().into()));
+            }
             if change == ConnectionChange::Opened {
                 self.lcore.many[0].told_of(id);
                 self.oracle.told_of(id);
