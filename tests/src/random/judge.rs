@@ -48,9 +48,7 @@ impl Judge<'_> {
             let is_fault = match drop.reason.as_str() {
                 "stopped" | "recv_error" | "port_down" | "too_long" | "no_output" => true,
                 // Of connections that were closed with packets under way.
-                "send_error" | "no_connection" => {
-                    self.is_strict || !["port.door", "port.visitors"].contains(&&*drop.place)
-                }
+                "send_error" | "no_connection" => self.is_strict || !has_many(&drop.place),
                 _ => false,
             };
             if is_fault {
@@ -138,6 +136,11 @@ impl Judge<'_> {
         let drops = self.report.drops.iter().filter(|drop| drop.place == place && drop.reason == reason);
         drops.map(|drop| drop.packets).sum()
     }
+}
+
+/// Whether connections of the port come and go.
+pub(super) fn has_many(place: &str) -> bool {
+    place == "port.visitors" || place.starts_with("port.door")
 }
 
 /// Whether other programs kept the lcores from their CPUs for as long as a round may take: then one

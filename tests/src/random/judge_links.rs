@@ -5,7 +5,7 @@
 
 use verbline::plan::{Consumer, SpreadBy, Target, Transport, WhenFull};
 
-use super::judge::{Judge, each};
+use super::judge::{Judge, each, has_many};
 use super::marks::OPERATOR;
 
 /// What stages sent to a place.
@@ -38,8 +38,8 @@ impl Judge<'_> {
                 self.faults.push(format!("stage.{}: {handed} came to it, and {} did", stage.name, told.packets_in));
                 continue;
             };
-            let unheard_of =
-                ["port.door", "port.visitors"].map(|port| self.dropped(port, "no_connection")).iter().sum();
+            let drops = self.report.drops.iter().filter(|drop| has_many(&drop.place) && drop.reason == "no_connection");
+            let unheard_of = drops.map(|drop| drop.packets).sum();
             if unheard > unheard_of {
                 self.faults.push(format!("stage.{}: {unheard} packets have not come to it", stage.name));
             }

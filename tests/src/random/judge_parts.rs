@@ -4,7 +4,7 @@ use serde::Deserialize;
 use verbline::engine::ConnectionsReport;
 
 use super::judge::Judge;
-use super::marks::{DESK, OPERATIONS, OPERATOR, OWNER, SECTION, VISITOR};
+use super::marks::{OPERATIONS, OPERATOR, OWNER, SECTION, VISITOR, doors};
 
 #[derive(Deserialize)]
 struct Ends {
@@ -16,7 +16,8 @@ impl Judge<'_> {
     pub(super) fn parts(&mut self) {
         self.operations();
         self.connections("visitors", VISITOR);
-        self.connections("door", DESK);
+        doors().for_each(|(door, desk)| self.connections(&door, desk));
+        self.spread_out();
     }
 
     /// What the stage of this number counted.
@@ -69,10 +70,29 @@ impl Judge<'_> {
             self.faults.push(format!("{name}: {reached} were open at once, of {max} at most"));
         }
         let told = &told;
-        let made = opened + told.unanswered + told.rejected_full;
-        let others = told.rejected_acceptor + told.rejected_device + told.rejected_resources;
+        // The one that listens counts the requests that it hands to those that share its listener.
+        let sharing = if port == "door" { self.sharing().map(|told| told.requests).sum() } else { 0 };
+        let made = opened + told.unanswered + told.rejected_full + told.rejected_acceptor + sharing;
+        let others = told.rejected_device + told.rejected_resources;
         if others > 0 || made != told.requests {
             self.faults.push(format!("{name}: {made} of {} requests are accounted for: {told:?}", told.requests));
+        }
+    }
+
+    /// The ports that share the listener of another one.
+    fn sharing(&self) -> impl Iterator<Item = &ConnectionsReport> {
+        doors().skip(1).filter_map(|(door, _)| self.report.port(&door)?.connections.as_ref())
+    }
+
+    /// Each connection of the visitors is one of some door.
+    fn spread_out(&mut self) {
+        let of = |port: &str| self.report.port(port).and_then(|port| port.connections.as_ref());
+        let (Some(near), Some(far)) = (of("visitors"), of("door")) else { return };
+        let opened = far.opened + self.sharing().map(|told| told.opened).sum::<u64>();
+        let unanswered = far.unanswered + self.sharing().map(|told| told.unanswered).sum::<u64>();
+        // One end may hear of it, and the run be over.
+        if near.opened > opened + unanswered || opened > near.opened + near.unanswered {
+            self.faults.push(format!("the visitors opened {}, and the doors {opened}", near.opened));
         }
     }
 }

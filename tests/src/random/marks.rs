@@ -4,6 +4,8 @@
 use verbline::engine::{Counter, OperationKind};
 use verbline::prelude::*;
 
+/// What a visitor says as it asks to be connected.
+pub(super) const HELLO: &str = "a visitor";
 /// The section that says how a random plan is run.
 pub(super) const SECTION: &str = "run";
 /// Of a device whose packets go through a UDP socket. A process that runs plans has one of its own
@@ -36,7 +38,10 @@ pub(super) const VISITOR: usize = 16;
 pub(super) const DESK: usize = 17;
 pub(super) const RUSH: usize = 18;
 pub(super) const RUSHED: usize = 21;
-const NODES_MAX: usize = 22;
+/// Of the ports that share a listener, behind the desk of the one that listens.
+pub(super) const SHARD_DESK: usize = 22;
+pub(super) const SHARDS_MAX: u8 = 2;
+const NODES_MAX: usize = 24;
 /// node, output, who it is for, what it asks of its send, and number of a packet, as its data
 /// begin.
 pub(super) const STAMP_BYTES: usize = 8;
@@ -211,4 +216,10 @@ impl Stamps {
         let to = packet.data().get(TO_AT).copied();
         (to == Some(self.node) || to == Some(ANYBODY)) && self.seen.is_next(packet)
     }
+}
+
+/// The ports of a server, the one that listens first, each with the number of its desk.
+pub(super) fn doors() -> impl Iterator<Item = (String, usize)> {
+    let shard = |shard: usize| (format!("door{}", shard + 1), SHARD_DESK + shard);
+    std::iter::once(("door".to_owned(), DESK)).chain((0..SHARDS_MAX.into()).map(shard))
 }

@@ -14,6 +14,7 @@
 
 mod clerk;
 mod draft;
+mod gate;
 mod judge;
 mod judge_links;
 mod judge_parts;

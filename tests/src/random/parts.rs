@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::links::{LinkDraft, Via, link};
-use super::marks::{RUSH, RUSHED, TALK_PACKETS_MAX};
+use super::marks::{RUSH, RUSHED, SHARDS_MAX, TALK_PACKETS_MAX};
 
 #[derive(Clone, Debug)]
 pub(super) struct PartsDraft {
@@ -112,6 +112,20 @@ pub(super) struct VisitsDraft {
     pub(super) server_closes: bool,
     /// With packets under way.
     pub(super) is_rude: bool,
+    /// Ports that share the listener, each with a stage of its own.
+    pub(super) shards: u8,
+    pub(super) in_turn: bool,
+    pub(super) gate: Option<GateDraft>,
+}
+
+/// Decides who comes in.
+#[derive(Clone, Debug)]
+pub(super) struct GateDraft {
+    /// Connections that it lets be there at once, at least one.
+    pub(super) most: u8,
+    pub(super) reject_percent: u8,
+    /// It says where they go, and not the plan.
+    pub(super) says_place: bool,
 }
 
 /// Sources of one lcore that fill rings to a stage of the other as fast as they can, each ring as
@@ -221,8 +235,13 @@ fn injector() -> impl Strategy<Value = InjectorDraft> {
 fn visits() -> impl Strategy<Value = VisitsDraft> {
     let sizes = (1..6_u8, 1..6_u8, 1..32_u8, 0..8_u8, 1..=TALK_PACKETS_MAX);
     let habits = (1..120_u16, prop_oneof![Just(0), 1..40_u8], any::<bool>(), any::<bool>());
-    (0..4_u8, 0..4_u8, any::<u32>(), any::<bool>(), sizes, habits).prop_map(
-        |(lcore, server_lcore, seed, shared, sizes, (rounds, closes, server_closes, is_rude))| {
+    let gates = (1..6_u8, prop_oneof![Just(0), 1..40_u8], any::<bool>());
+    let gates = gates.prop_map(|(most, reject_percent, says_place)| GateDraft { most, reject_percent, says_place });
+    let gates = prop_oneof![Just(None), gates.prop_map(Some)];
+    let doors = (0..=SHARDS_MAX, any::<bool>(), gates);
+    (0..4_u8, 0..4_u8, any::<u32>(), any::<bool>(), sizes, habits, doors).prop_map(
+        |(lcore, server_lcore, seed, shared, sizes, (rounds, closes, server_closes, is_rude), doors)| {
+            let (shards, in_turn, gate) = doors;
             let (places, connections, rx_depth_wr, spare_wr, window_packets) = sizes;
             VisitsDraft {
                 lcore,
@@ -238,6 +257,9 @@ fn visits() -> impl Strategy<Value = VisitsDraft> {
                 closes,
                 server_closes,
                 is_rude,
+                shards,
+                in_turn,
+                gate,
             }
         },
     )

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use verbline::engine::Ended;
 use verbline::prelude::*;
 use verbline_softnic::wire;
 
 use super::draft::Draft;
+use super::gate::Gate;
 use super::judge;
 use super::judge::kept_from_cpus;
 use super::marks::{GROUPS, SECTION, WIRE_ADDRESS};
@@ -35,6 +37,25 @@ struct RunParams {
     meddler: Option<Meddler>,
 }
 
+/// This process may have no more descriptors open than the plan's sum says, and not one more.
+struct LimitedDescriptors(Rlimit);
+
+impl LimitedDescriptors {
+    fn to(descriptors: u64) -> Result<LimitedDescriptors, String> {
+        let before = getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: Some(descriptors), ..before.clone() };
+        setrlimit(Resource::Nofile, limit).map_err(|errno| format!("no limit of {descriptors}: {errno}"))?;
+        Ok(LimitedDescriptors(before))
+    }
+}
+
+impl Drop for LimitedDescriptors {
+    fn drop(&mut self) {
+        // It was the limit before, so that it is allowed.
+        let _ = setrlimit(Resource::Nofile, self.0.clone());
+    }
+}
+
 /// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask
 /// for.
 ///
@@ -42,7 +63,7 @@ struct RunParams {
 /// What is wrong with the plan: a draft is always a valid one, so that is a fault.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
-    let loader = Loader::new(registry(&Taps::default()).catalog(), machine.clone());
+    let loader = Loader::new(registry(&Taps::default(), &Gate::default()).catalog(), machine.clone());
     // Both pools have as many as the larger one needs: the smaller one of the two has some to
     // spare.
     let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1));
@@ -74,11 +95,13 @@ fn by_own_address(text: &str) -> Result<Cow<'_, str>, String> {
 pub fn run(text: &str) -> Result<(Plan, Report), String> {
     let text = &*by_own_address(text)?;
     let taps = Taps::default();
-    let registry = registry(&taps);
+    let gate = Gate::default();
+    let registry = registry(&taps, &gate);
     let loader = Loader::new(registry.catalog(), Machine::detect());
     let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
     let RunParams { ends, pushers, meddler } = section.parse().map_err(|fault| fault.to_string())?;
+    let _limited = LimitedDescriptors::to(plan.descriptors_max())?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
     let start = |pusher: &Pusher| running.injector(&pusher.name).map(|injector| pusher.start(&injector, &taps));
     let threads: Vec<Vec<JoinHandle<Pushed>>> =
@@ -100,6 +123,7 @@ pub fn run(text: &str) -> Result<(Plan, Report), String> {
             _ => faults.push(format!("injector.{}: a thread panicked, or the report has it not", pusher.name)),
         }
     }
+    faults.extend(gate.faults(&report));
     if ends && ended != Ended::SourcesDone {
         faults.insert(0, format!("its sources have not ended within {PATIENCE:?}: {ended:?}"));
     }

@@ -7,6 +7,7 @@ use verbline::engine::{Counter, DueTimer, StageError, Tick};
 use verbline::prelude::*;
 
 use super::clerk::{Asked, ask, some};
+use super::gate::Gate;
 use super::marks::{ASKS_AT, Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, fill, is_filled, stamped_by};
 use super::taps::Taps;
 use super::timers::Timers;
@@ -37,8 +38,8 @@ const KINDS: [(&str, usize); 9] = [
 ];
 
 /// The kinds that random plans use. What threads of the embedder want to know of stages lies in the
-/// taps.
-pub(super) fn registry(taps: &Taps) -> Registry {
+/// taps, and what acceptors know in the gate.
+pub(super) fn registry(taps: &Taps, gate: &Gate) -> Registry {
     let mut registry = Registry::new("random");
     for (name, outputs) in KINDS {
         let spec = StageSpec {
@@ -56,6 +57,7 @@ pub(super) fn registry(taps: &Taps) -> Registry {
     super::operator::register(&mut registry);
     super::taps::register(&mut registry, taps);
     super::visits::register(&mut registry);
+    super::gate::register(&mut registry, gate);
     registry.section(SECTION);
     registry
 }

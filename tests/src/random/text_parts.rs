@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use super::links::{LinkDraft, RingDraft};
 use super::marks::{
-    ANSWERER, ASKS_END, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, RUSH, RUSHED, SLOT_BYTES, SLOTS_SPARE,
-    VISITOR, WORD_BYTES, WORDS_FIXED,
+    ANSWERER, ASKS_END, CALLER, HELLO, INJECTED, LISTENER, OPERATOR, OWNER, RUSH, RUSHED, SLOT_BYTES, SLOTS_SPARE,
+    VISITOR, WORD_BYTES, WORDS_FIXED, doors,
 };
-use super::parts::{InjectorDraft, OperatorDraft, PartsDraft, RushDraft, SpeakerDraft, TalkDraft, VisitsDraft};
+use super::parts::{
+    GateDraft, InjectorDraft, OperatorDraft, PartsDraft, RushDraft, SpeakerDraft, TalkDraft, VisitsDraft,
+};
 use super::text::{Ends, INTO_STRING, Plan, line};
 
 impl PartsDraft {
@@ -152,32 +154,54 @@ impl Plan<'_> {
         let signal_every_wr = 1 + seed % 8;
         let tx_depth_wr = u32::from(window_packets + spare_wr) + signal_every_wr - 1;
         let rx = if *shared { "rx_shared_wr" } else { "rx_depth_wr" };
-        let keys = [
-            format!("connect = \"{address}\"\nconnections = {connections}"),
-            format!("listen = \"{address}\"\nconnections_max = {places}"),
-        ];
-        for (at, name, node) in [(0, "visitors", VISITOR), (1, "door", DESK)] {
-            line!(
-                self,
-                "[port.{name}]\nlcore = \"c{}\"\ndevice = \"nic\"\ntransport = \"rc\"\n{}",
-                lcores[at],
-                keys[at]
-            );
+        let VisitsDraft { rounds, closes, server_closes, is_rude, shards, in_turn, gate, .. } = visits;
+        // Who finds no place waits for up to a second before it asks again.
+        let all_places = gate.iter().map(|gate| gate.most).fold(places * (1 + shards), u8::min);
+        let closes = if *connections > all_places || gate.is_some() { (*closes).min(3) } else { *closes };
+        let mut ports = vec![(
+            lcores[0],
+            "visitors".to_owned(),
+            VISITOR,
+            format!("connect = \"{address}\"\nconnections = {connections}\nprivate_data = \"{HELLO}\""),
+        )];
+        for (shard, (name, node)) in doors().take(1 + usize::from(*shards)).enumerate() {
+            let mut keys = format!("connections_max = {places}\n");
+            keys += &match shard {
+                0 => format!("listen = \"{address}\""),
+                _ => "listen_with = \"port.door\"".to_owned(),
+            };
+            if shard == 0 && *shards > 0 {
+                keys += &format!("\nplacement = \"{}\"", if *in_turn { "round-robin" } else { "fewest" });
+            }
+            if let Some(GateDraft { most, reject_percent, says_place }) = gate.as_ref().filter(|_| shard == 0) {
+                // Then nobody leaves, and what it is told of places stays true.
+                let is_steady = closes == 0;
+                keys += &format!(
+                    "\nacceptor = \"gate\"\nacceptor_params = {{ seed = {seed}, most = {most}, \
+                     reject_percent = {reject_percent}, says_place = {says_place}, in_turn = {in_turn}, \
+                     is_steady = {is_steady} }}"
+                );
+            }
+            ports.push(((lcores[1] + shard) % self.cpus, name, node, keys));
+        }
+        for (lcore, name, node, keys) in &ports {
+            line!(self, "[port.{name}]\nlcore = \"c{lcore}\"\ndevice = \"nic\"\ntransport = \"rc\"\n{keys}");
             line!(self, "pool = \"{pool}\"\n{rx} = {rx_depth_wr}\nnext = \"stage.s{node}\"");
             line!(self, "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\n");
         }
-        let VisitsDraft { rounds, closes, server_closes, is_rude, .. } = visits;
-        // Who finds no place waits for up to a second before it asks again.
-        let closes = if connections > places { (*closes).min(3) } else { *closes };
         line!(self, "[stage.s{VISITOR}]\nuse = \"visitor\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
         line!(self, "out = {{ a = \"port.visitors\" }}");
         line!(
             self,
             "params = {{ seed = {seed}, rounds = {rounds}, closes = {closes}, window_packets = {window_packets}, \
-            server_closes = {server_closes}, is_rude = {is_rude}, by_wire = {} }}\n",
-            self.draft.by_wire
+            server_closes = {server_closes}, is_rude = {is_rude}, by_wire = {}, has_gate = {} }}\n",
+            self.draft.by_wire,
+            gate.is_some()
         );
-        line!(self, "[stage.s{DESK}]\nuse = \"desk\"\nlcore = \"c{}\"\nout = {{ a = \"port.door\" }}\n", lcores[1]);
+        for (shard, (lcore, name, node, _)) in ports[1..].iter().enumerate() {
+            line!(self, "[stage.s{node}]\nuse = \"desk\"\nlcore = \"c{lcore}\"\nout = {{ a = \"port.{name}\" }}");
+            line!(self, "params = {{ place = {shard}, has_gate = {} }}\n", gate.is_some());
+        }
     }
 
     /// Rings of several priorities, and who fills and empties them, if there are two lcores.

@@ -6,12 +6,17 @@ use serde::Deserialize;
 use verbline::engine::{ConnectionChange, ConnectionEvent, ConnectionId, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DESK, DROPS, LATE_NS, ON_PURPOSE, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, stamp};
+use super::gate::Tag;
+use super::marks::{
+    Counters, DESK, DROPS, HELLO, LATE_NS, ON_PURPOSE, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, doors, stamp,
+};
 
 const OUT: OutId = OutId(0);
 /// In the last place of a stamp: the desk is to close the connection.
 const BYE: u8 = 1;
 const BYE_AT: usize = 3;
+/// In the place of an output: what the gate calls the connection.
+const OUTPUT_AT: usize = 1;
 /// In place of what is under way: it is closed.
 const CLOSING: usize = usize::MAX;
 /// What a desk holds: all that its peers have under way.
@@ -25,7 +30,7 @@ pub(super) fn register(registry: &mut Registry) {
     registry.stage("visitor", spec(true, "talks over connections, and closes them"), |context| {
         Ok(Box::new(Visitor::new(context)?))
     });
-    registry.stage("desk", desk, |context| Ok(Box::new(Desk::new(context))));
+    registry.stage("desk", desk, |context| Ok(Box::new(Desk::new(context)?)));
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,12 +46,24 @@ struct Params {
     /// The end of a connection may overtake what acknowledges its last packets: it is told within
     /// the process, and they go by the wire.
     by_wire: bool,
+    has_gate: bool,
+}
+
+/// What a desk is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeskParams {
+    /// Its port's among those that share a listener.
+    place: usize,
+    has_gate: bool,
 }
 
 /// What both ends know of connections, by slot: the one that is open, and the last number that came
 /// by it.
 struct Book {
     port: u16,
+    /// Of each connection, its gate's tag, as this end knows it.
+    tags: [Tag; SLOTS_MAX],
     open: [Option<(ConnectionId, u32)>; SLOTS_MAX],
     opened: Counter,
     ended: Counter,
@@ -57,6 +74,7 @@ impl Book {
     fn new(context: &StageContext<'_>, port: &str) -> Book {
         Book {
             port: context.port(port).unwrap_or(u16::MAX),
+            tags: [Tag::default(); SLOTS_MAX],
             open: [None; SLOTS_MAX],
             opened: context.counter("opened"),
             ended: context.counter("ended"),
@@ -136,7 +154,7 @@ impl Visitor {
             let Some(mut packet) = self.counters.take(out) else { return done };
             assert!(packet.set_len(self.rng.usize(STAMP_BYTES..=PART_BYTES)), "a plan's packets hold a stamp");
             let number = self.numbers[connection.slot()] + 1;
-            stamp(packet.data_mut(), VISITOR, 0, DESK as u8, number);
+            stamp(packet.data_mut(), VISITOR, self.book.tags[connection.slot()].mark().into(), DESK as u8, number);
             packet.data_mut()[BYE_AT] = if is_bye && done + 1 == packets.min(room) { BYE } else { 0 };
             packet.set_connection(Some(connection));
             match out.send(OUT, packet) {
@@ -196,8 +214,16 @@ impl Stage for Visitor {
         self.counters.drop_all(input, out);
     }
 
-    fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         self.counters.astray.add((!self.book.note(event)).into());
+        if event.change == ConnectionChange::Opened {
+            // What the gate says with its answer.
+            let peer = out.peer(event.connection);
+            let told = peer.and_then(|peer| Tag::from_bytes(&peer.private_data));
+            let is_well = peer.is_some_and(|peer| peer.tag == 0) && told.is_some() == self.params.has_gate;
+            self.counters.astray.add((!is_well).into());
+            self.book.tags[event.connection.slot()] = told.unwrap_or_default();
+        }
         self.numbers[event.connection.slot()] = 0;
         if self.under_way.is_some_and(|(connection, _)| connection == event.connection) {
             self.under_way = None;
@@ -231,6 +257,7 @@ impl Stage for Visitor {
 /// Sends back what comes, once its connection has room: what has none is dropped at once, and a
 /// send takes room until its completion has come, which may be behind the answer's answer.
 struct Desk {
+    params: DeskParams,
     counters: Counters,
     book: Book,
     held: Batch,
@@ -242,17 +269,36 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(context: &StageContext<'_>) -> Desk {
+    fn new(context: &StageContext<'_>) -> Result<Desk, StageError> {
         let batch = || Batch::with_capacity(HELD_MAX as usize + context.batch_max());
-        Desk {
+        let params: DeskParams = context.params()?;
+        let door = doors().nth(params.place).map_or(String::new(), |(door, _)| door);
+        Ok(Desk {
+            params,
             counters: Counters::new(context),
-            book: Book::new(context, "door"),
+            book: Book::new(context, &door),
             held: batch(),
             later: batch(),
             room: [None; SLOTS_MAX],
             turn: 0,
             stopping: false,
-        }
+        })
+    }
+
+    /// Whether a connection that has opened came to a place that its gate or the plan gave it, and
+    /// the stage hears of it what was said.
+    fn is_known(&mut self, connection: ConnectionId, out: &Outputs<'_>) -> bool {
+        let Some(peer) = out.peer(connection) else { return false };
+        let tag = Tag::of(peer.tag);
+        self.book.tags[connection.slot()] = tag;
+        let is_here = if self.params.has_gate { tag.allows(self.params.place) } else { tag == Tag::default() };
+        is_here && &*peer.private_data == HELLO.as_bytes()
+    }
+
+    /// Whether a packet has the mark of the connection that it came by, as the visitor was told it.
+    fn is_marked(&self, packet: &Packet) -> bool {
+        let tag = packet.connection().map(|connection| self.book.tags[connection.slot()]);
+        tag.is_some_and(|tag| packet.data().get(OUTPUT_AT) == Some(&tag.mark()))
     }
 
     fn answer(&mut self, out: &mut Outputs<'_>) {
@@ -288,7 +334,7 @@ impl Stage for Desk {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         self.counters.came.add(input.len() as u64);
         for packet in input.as_slice() {
-            self.counters.astray.add((!self.book.is_next(packet)).into());
+            self.counters.astray.add((!self.book.is_next(packet) || !self.is_marked(packet)).into());
             if let (Some(&BYE), Some(connection)) = (packet.data().get(BYE_AT), packet.connection()) {
                 out.close(connection);
             }
@@ -310,7 +356,11 @@ impl Stage for Desk {
         self.answer(out);
     }
 
-    fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
-        self.counters.astray.add((!self.book.note(event)).into());
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
+        let mut is_well = self.book.note(event);
+        if event.change == ConnectionChange::Opened {
+            is_well &= self.is_known(event.connection, out);
+        }
+        self.counters.astray.add((!is_well).into());
     }
 }

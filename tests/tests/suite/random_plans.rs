@@ -65,6 +65,10 @@ fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_
         "listener",
         "connections_max = 1",
         "server_closes = true",
+        "listen_with = ",
+        "placement = \"round-robin\"",
+        "acceptor = \"gate\"",
+        "says_place = true",
         "[ring.u2]",
         "meddler = ",
         "timers_max = ",
@@ -90,7 +94,7 @@ type Tampering = fn(&mut Report);
 
 #[test]
 fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
-    let tamperings: [(&str, Tampering); 17] = [
+    let tamperings: [(&str, Tampering); 18] = [
         ("taken", |report| report.packets.taken += 1),
         ("free", |report| report.pools[0].free -= 1),
         ("rescues", |report| report.lcores[0].rescues = 1),
@@ -113,6 +117,7 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         ("popped", |report| report.injectors[0].popped += 1),
         ("opened", |report| connections(report).opened += 1),
         ("closed", |report| connections(report).closed += 1),
+        ("requests", |report| connections(report).requests += 1),
         ("completed", |report| operations(report).kinds[0].completed += 1),
         ("declined", |report| operations(report).declined += 1),
         ("returned", |report| {
@@ -128,6 +133,7 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         "relay1",
         "operator",
         "visitor",
+        "listen_with = ",
         "listener",
         "ring.u0",
         "sent = ",

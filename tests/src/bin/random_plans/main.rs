@@ -33,6 +33,9 @@ struct Args {
     /// For how long instead, e.g. 1h.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "count")]
     time: Option<Duration>,
+    /// Only plans whose text has this, e.g. listen_with; other seeds are passed over.
+    #[arg(long, value_name = "WORD", conflicts_with = "plan")]
+    with: Option<String>,
     /// Runs this plan, once or `--count` times, instead of random ones.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -102,16 +105,20 @@ fn search(args: &Args) -> Result<(), String> {
     let began = Instant::now();
     let bar = ProgressBar::new(args.time.map_or(args.count, |time| time.as_secs().max(1)));
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template"));
-    let mut plans = 0;
+    let (mut plans, mut seed) = (0, args.seed);
     let mut child = Child::start()?;
     // One at least: no plan is no plan without a fault.
     while plans == 0 || args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
-        let seed = args.seed + plans;
-        if let Verdict::Fault(fault) = child.judge(&plan_of(seed)?)? {
+        let text = plan_of(seed)?;
+        if args.with.as_ref().is_some_and(|word| !text.contains(word)) {
+            seed += 1;
+            continue;
+        }
+        if let Verdict::Fault(fault) = child.judge(&text)? {
             bar.finish_and_clear();
             return Err(report(args, seed, &fault));
         }
-        plans += 1;
+        (plans, seed) = (plans + 1, seed + 1);
         if plans % PLANS_A_CHILD == 0 {
             // Of many plans, not of one: `--plan FILE --count 500` tells whether it is one's.
             if let Some(leak) = child.leak() {
