@@ -143,11 +143,14 @@ fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// The ports of the plan that send to this one.
+/// The ports of the plan whose packets all come to this one.
 fn senders(plan: &Plan, port: &verbline_plan::Port) -> Vec<usize> {
     let sends = |other: &&verbline_plan::Port| match other.destination {
         Destination::Peer(id) => id == port.id,
-        Destination::Group(group) => other.device == port.device && port.join.contains(&group),
+        // Of one that sends to several, all may have gone to those that this one is not in.
+        Destination::Group(_) => {
+            other.device == port.device && other.send_to.iter().all(|group| port.join.contains(group))
+        }
         Destination::None | Destination::Listen(_) | Destination::Connect(_) => false,
     };
     plan.ports().iter().filter(sends).map(|other| other.id.index()).collect()

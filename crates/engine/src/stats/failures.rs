@@ -13,7 +13,7 @@ use crate::stats::status::StatusReport;
 pub(crate) struct Wiring {
     /// Whether its connection is made again when it is lost.
     pub(crate) reconnects: bool,
-    /// The ports of the plan that send to it, by their places.
+    /// The ports of the plan whose packets all go to it, by their places.
     pub(crate) senders: Vec<usize>,
 }
 

@@ -39,16 +39,17 @@ impl Stage for Ear {
     }
 }
 
-#[test]
-fn a_port_sends_to_the_group_that_each_packet_names() {
+/// A run of a port that sends to three groups, in turn to those of these names (`None`: to none by
+/// name), and what was heard.
+fn call(turns: [Option<&'static str>; 3]) -> (Report, Vec<(u16, u64)>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut registry = registry();
     let spec = StageSpec { outputs: &["out"], source: true, summary: "calls", ..StageSpec::default() };
-    registry.stage("caller", spec, |context| {
+    registry.stage("caller", spec, move |context| {
         let group = |group| context.group("out", group);
         assert_eq!(group("239.7.0.9"), None);
         assert!(context.group("nowhere", "239.7.0.1").is_none() && group("239.7.0.1").is_some());
-        Ok(Box::new(Caller { groups: [None, group("239.7.0.2"), group("239.7.0.3")], sent: 0 }))
+        Ok(Box::new(Caller { groups: turns.map(|name| name.and_then(group)), sent: 0 }))
     });
     let ears = Arc::clone(&heard);
     let spec = StageSpec { summary: "listens", ..StageSpec::default() };
@@ -78,14 +79,28 @@ fn a_port_sends_to_the_group_that_each_packet_names() {
         "#;
     let text = one_lcore_with("poll", [4096, 64], &(rest.to_owned() + &ear(1) + &ear(2) + &ear(3)));
     let report = run(&registry, &text).unwrap();
+    let heard = heard.lock().unwrap().clone();
+    (report, heard)
+}
+
+#[test]
+fn a_port_sends_to_the_group_that_each_packet_names() {
+    let (report, heard) = call([None, Some("239.7.0.2"), Some("239.7.0.3")]);
     assert_clean(&report);
     assert_eq!(report.drops, []);
     for at in 0..3 {
         let port = 1 + at;
-        let of_port: Vec<u64> =
-            heard.lock().unwrap().iter().filter(|(from, _)| *from == port).map(|(_, number)| *number).collect();
+        let of_port: Vec<u64> = heard.iter().filter(|(from, _)| *from == port).map(|(_, number)| *number).collect();
         assert_eq!(of_port, (0..100).map(|n| 3 * n + u64::from(at)).collect::<Vec<_>>(), "port {port}");
     }
+}
+
+/// Regression: a group that nothing was sent to was one that had lost all that was sent to others.
+#[test]
+fn a_group_that_nothing_was_sent_to_is_no_failure() {
+    let (report, heard) = call([Some("239.7.0.3"); 3]);
+    assert_clean(&report);
+    assert_eq!((report.failures, heard.len()), (vec![], 300));
 }
 
 /// Asks a server by its group, one question at a time, and takes its answers: each says whose it
