@@ -48,6 +48,7 @@ impl Judge<'_> {
             let is_fault = match drop.reason.as_str() {
                 "stopped" | "recv_error" | "port_down" | "too_long" | "no_output" => true,
                 // Of connections that were closed with packets under way.
+                "no_connection" if self.knows_too_few(&drop.place) => false,
                 "send_error" | "no_connection" => self.is_strict || !has_many(&drop.place),
                 _ => false,
             };

@@ -18,6 +18,7 @@ impl Judge<'_> {
         self.connections("visitors", VISITOR);
         doors().for_each(|(door, desk)| self.connections(&door, desk));
         self.spread_out();
+        self.polls();
     }
 
     /// What the stage of this number counted.

@@ -41,7 +41,10 @@ pub(super) const RUSHED: usize = 21;
 /// Of the ports that share a listener, behind the desk of the one that listens.
 pub(super) const SHARD_DESK: usize = 22;
 pub(super) const SHARDS_MAX: u8 = 2;
-const NODES_MAX: usize = 24;
+pub(super) const ASKER: usize = 24;
+pub(super) const ASKERS_MAX: u8 = 3;
+pub(super) const POLLED: usize = 27;
+const NODES_MAX: usize = 29;
 /// node, output, who it is for, what it asks of its send, and number of a packet, as its data
 /// begin.
 pub(super) const STAMP_BYTES: usize = 8;

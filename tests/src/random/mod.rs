@@ -24,6 +24,7 @@ mod meddler;
 mod operator;
 mod owner;
 mod parts;
+mod polls;
 mod run;
 mod stages;
 mod talk;

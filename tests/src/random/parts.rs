@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::links::{LinkDraft, Via, link};
-use super::marks::{RUSH, RUSHED, SHARDS_MAX, TALK_PACKETS_MAX};
+use super::marks::{ASKERS_MAX, RUSH, RUSHED, SHARDS_MAX, TALK_PACKETS_MAX};
 
 #[derive(Clone, Debug)]
 pub(super) struct PartsDraft {
@@ -17,11 +17,13 @@ pub(super) struct PartsDraft {
     pub(super) visits: Option<VisitsDraft>,
     /// No part that is ever alone: it takes two lcores, which there may not be.
     pub(super) rush: Option<RushDraft>,
+    pub(super) poll: Option<PollDraft>,
 }
 
 impl PartsDraft {
     pub(super) fn are_alone(&self) -> bool {
-        let any = self.talk.is_some() || self.operator.is_some() || self.visits.is_some() || !self.injectors.is_empty();
+        let ports = self.talk.is_some() || self.operator.is_some() || self.visits.is_some() || self.poll.is_some();
+        let any = ports || !self.injectors.is_empty();
         self.alone && any
     }
 }
@@ -140,20 +142,39 @@ pub(super) struct RushDraft {
     pub(super) priorities: Vec<u8>,
 }
 
+/// Stages that ask two groups by datagrams, and those that answer whoever asked.
+#[derive(Clone, Debug)]
+pub(super) struct PollDraft {
+    pub(super) lcore: u8,
+    /// Those who answer count from those who ask.
+    pub(super) polled_lcore: u8,
+    pub(super) seed: u32,
+    pub(super) askers: u8,
+    /// Senders that those who answer know at once, perhaps fewer than ask.
+    pub(super) senders: u8,
+    /// The second group has a member of its own; the first one's is in both.
+    pub(super) has_second: bool,
+    pub(super) joins_both: bool,
+    pub(super) rounds: u16,
+    pub(super) window_packets: u8,
+}
+
 pub(super) fn parts() -> impl Strategy<Value = PartsDraft> {
     let talks = prop_oneof![3 => Just(None), 2 => talk().prop_map(Some)];
     let operators = prop_oneof![3 => Just(None), 1 => operator().prop_map(Some)];
     let injectors = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(injector(), 0..=2)];
     let visits = prop_oneof![4 => Just(None), 1 => visits().prop_map(Some)];
     let rushes = prop_oneof![3 => Just(None), 1 => rush().prop_map(Some)];
-    (any::<bool>(), talks, operators, injectors, visits, rushes).prop_map(
-        |(alone, talk, operator, injectors, visits, rush)| PartsDraft {
+    let polls = prop_oneof![3 => Just(None), 1 => poll().prop_map(Some)];
+    (any::<bool>(), talks, operators, injectors, visits, rushes, polls).prop_map(
+        |(alone, talk, operator, injectors, visits, rush, poll)| PartsDraft {
             alone,
             talk,
             operator,
             injectors,
             visits,
             rush,
+            poll,
         },
     )
 }
@@ -269,4 +290,21 @@ fn rush() -> impl Strategy<Value = RushDraft> {
     let priorities = prop::collection::vec(0..16_u8, 2..=RUSHED - RUSH);
     (0..2_u8, any::<u32>(), 0..1_500_u16, 1..100_u8, priorities)
         .prop_map(|(lcore, seed, count, depth, priorities)| RushDraft { lcore, seed, count, depth, priorities })
+}
+
+fn poll() -> impl Strategy<Value = PollDraft> {
+    let sizes = (1..=ASKERS_MAX, 1..5_u8, 1..60_u16, 1..=TALK_PACKETS_MAX);
+    (0..2_u8, 0..2_u8, any::<u32>(), any::<bool>(), any::<bool>(), sizes).prop_map(
+        |(lcore, polled_lcore, seed, has_second, joins_both, (askers, senders, rounds, window_packets))| PollDraft {
+            lcore,
+            polled_lcore,
+            seed,
+            askers,
+            senders,
+            has_second,
+            joins_both,
+            rounds,
+            window_packets,
+        },
+    )
 }

@@ -55,6 +55,7 @@ pub(super) fn registry(taps: &Taps, gate: &Gate) -> Registry {
     super::clerk::register(&mut registry);
     super::talk::register(&mut registry);
     super::operator::register(&mut registry);
+    super::polls::register(&mut registry);
     super::taps::register(&mut registry, taps);
     super::visits::register(&mut registry);
     super::gate::register(&mut registry, gate);

@@ -19,23 +19,24 @@ impl PartsDraft {
 
     /// Whether any has a port.
     pub(super) fn receive(&self) -> bool {
-        self.talk.is_some() || self.operator.is_some() || self.visits.is_some()
+        self.talk.is_some() || self.operator.is_some() || self.visits.is_some() || self.poll.is_some()
     }
 }
 
 impl Plan<'_> {
     pub(super) fn parts(&mut self, reached: &[usize]) {
         let draft = self.draft;
-        let PartsDraft { talk, operator, injectors, visits, rush, .. } = &draft.parts;
+        let PartsDraft { talk, operator, injectors, visits, rush, poll, .. } = &draft.parts;
         talk.iter().for_each(|talk| self.talk(talk));
         operator.iter().for_each(|operator| self.operator(operator));
         injectors.iter().enumerate().for_each(|(index, injector)| self.injector(index, injector, reached));
         visits.iter().for_each(|visits| self.visits(visits));
         rush.iter().for_each(|rush| self.rush(rush));
+        poll.iter().for_each(|poll| self.poll(poll));
     }
 
     /// Two lcores, the second of which counts from the first.
-    fn two_lcores(&self, first: u8, second: u8) -> [usize; 2] {
+    pub(super) fn two_lcores(&self, first: u8, second: u8) -> [usize; 2] {
         [0, second.min(1)].map(|further| usize::from(first + further) % self.cpus)
     }
 

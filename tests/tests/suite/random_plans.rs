@@ -69,6 +69,7 @@ fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_
         "placement = \"round-robin\"",
         "acceptor = \"gate\"",
         "says_place = true",
+        "senders_max = ",
         "[ring.u2]",
         "meddler = ",
         "timers_max = ",
