@@ -43,7 +43,7 @@ struct LimitedDescriptors(Rlimit);
 impl LimitedDescriptors {
     fn to(descriptors: u64) -> Result<LimitedDescriptors, String> {
         let before = getrlimit(Resource::Nofile);
-        let limit = Rlimit { current: Some(descriptors), ..before.clone() };
+        let limit = Rlimit { current: Some(descriptors), ..before };
         setrlimit(Resource::Nofile, limit).map_err(|errno| format!("no limit of {descriptors}: {errno}"))?;
         Ok(LimitedDescriptors(before))
     }
@@ -52,7 +52,7 @@ impl LimitedDescriptors {
 impl Drop for LimitedDescriptors {
     fn drop(&mut self) {
         // It was the limit before, so that it is allowed.
-        let _ = setrlimit(Resource::Nofile, self.0.clone());
+        let _ = setrlimit(Resource::Nofile, self.0);
     }
 }
 
