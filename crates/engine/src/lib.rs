@@ -92,6 +92,7 @@ mod rig;
 mod run;
 mod setup;
 mod stats;
+pub mod testing;
 mod trace;
 mod waiting;
 

@@ -5,7 +5,8 @@
 //!
 //! A plan (TOML) declares pinned lcores, the queue pairs that each owns, and the stages that
 //! packets pass through. The app registers the kinds of its stages; [`Runtime`](engine::Runtime)
-//! proves the plan, lays out memory, and runs it.
+//! proves the plan, lays out memory, and runs it. A test calls one stage without a run
+//! ([`testing`]).
 //!
 //! # Example
 //!
@@ -20,6 +21,7 @@
 pub mod cli;
 
 pub use verbline_engine as engine;
+pub use verbline_engine::testing;
 pub use verbline_mem as mem;
 pub use verbline_plan as plan;
 pub use verbline_verbs as verbs;

@@ -36,7 +36,6 @@ pub(crate) struct Budget {
     pub(crate) pause: Option<Pause>,
 }
 
-#[cfg(test)]
 impl Budget {
     /// No time at all, for tests that say what they need beside it.
     pub(crate) fn none(policy: IdlePolicy) -> Budget {

@@ -105,7 +105,7 @@ impl Lcore {
 
     /// Hands on what completes until the completion queue was empty, or all that it held has come:
     /// more may come for ever.
-    fn take_completions(&mut self) {
+    pub(super) fn take_completions(&mut self) {
         let mut left = self.wakes.depth_wc();
         while left > 0 {
             let found = self.wakes.poll(&mut self.completions);
@@ -189,7 +189,7 @@ impl Lcore {
 
     /// Tells the stages of a port, by its place in the plan; those that a ring holds back once they
     /// may run.
-    fn tell_of_port(&mut self, port: u16, change: PortChange) {
+    pub(super) fn tell_of_port(&mut self, port: u16, change: PortChange) {
         let event = PortEvent { port, change };
         // What happened before comes first.
         self.tell_late();

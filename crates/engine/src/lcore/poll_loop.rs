@@ -6,6 +6,7 @@
 //! arrived in a turn is handed on, sent, or counted in that turn, except for packets that wait in
 //! the bounded pending batches of ports and rings.
 
+mod by_hand;
 #[cfg(test)]
 mod hold_tests;
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl Lcore {
     /// Tells the stages that the run is stopping. One that a ring holds back is told once it may
     /// run again, or now if `held_too`: what it sends finds room like the rest. True if all are
     /// told.
-    fn stop_nodes(&mut self, held_too: bool) -> bool {
+    pub(super) fn stop_nodes(&mut self, held_too: bool) -> bool {
         loop {
             self.tell_late();
             let mut are_all = true;

@@ -15,6 +15,7 @@
 //! once it is to be posted.
 
 mod accepting;
+pub(crate) mod by_hand;
 pub(crate) mod posting;
 pub(crate) mod sends;
 #[cfg(test)]

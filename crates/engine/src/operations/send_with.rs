@@ -118,6 +118,12 @@ pub(crate) fn options_of(packet: &Packet) -> SendOptions {
     }
 }
 
+/// What a packet asks for, as it was asked.
+pub(crate) fn asked_of(packet: &Packet) -> SendWith {
+    let note = asks(packet);
+    SendWith { note, imm: if note & IMM != 0 { packet.mark() as u32 } else { 0 } }
+}
+
 /// Whether a packet asks for anything.
 #[inline]
 pub(crate) fn asks_for_something(packet: &Packet) -> bool {

@@ -191,7 +191,7 @@ fn exact_timers() {
     }
 }
 
-fn panicked(lcore: &str, stage: Option<&str>, message: String) -> FailureReport {
+pub(crate) fn panicked(lcore: &str, stage: Option<&str>, message: String) -> FailureReport {
     FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_mem::KernelNodes;
-use verbline_plan::{Lack, Note, Plan};
+use verbline_plan::{IdlePolicy, Lack, Note, Plan, StageId};
 use verbline_ring::fence::{self, Mechanism};
 use verbline_ring::{Sleeper, Waker};
 
@@ -22,6 +22,7 @@ use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::errors::error::{EngineError, Place, place};
+use crate::idle::policy::Budget;
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
@@ -30,7 +31,7 @@ use crate::setup::changes::Known;
 use crate::setup::devices::{completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::LcoreBuilder;
 use crate::setup::memory::Memory;
-use crate::setup::multi_ports::ManyPorts;
+use crate::setup::multi_ports::{Apart, ManyPorts};
 use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
 use crate::setup::reach::told_ports;
 use crate::setup::regions;
@@ -47,6 +48,8 @@ pub(crate) struct Built {
     pub(crate) to_connect: Vec<ConnectionSpec>,
     /// Of ports with many connections.
     pub(crate) cm_threads: Vec<CmThreadSpec>,
+    /// Of [`Extent::Stage`], in place of these.
+    pub(crate) apart: Vec<Apart>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
@@ -66,24 +69,43 @@ impl std::fmt::Debug for Built {
     }
 }
 
+/// What is built.
+#[derive(Clone, Debug)]
+pub(crate) enum Extent {
+    /// All of the plan, to be run.
+    Run,
+    /// The lcores, of whose stages this one alone is opened, by this clock. No port reaches a peer
+    /// or posts a receive, and nothing is measured.
+    Stage(StageId, Clock),
+}
+
 pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineError> {
-    let clock = Clock::new();
+    build_to(plan, registry, &Extent::Run)
+}
+
+pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Result<Built, EngineError> {
+    let (clock, only) = match extent {
+        Extent::Run => (Clock::new(), None),
+        Extent::Stage(stage, clock) => (clock.clone(), Some(*stage)),
+    };
     let regions = regions::declared(plan);
     let described = describe_stages(plan, registry, &clock, &regions)?;
     let acceptors = make_acceptors(plan, registry, &clock)?;
-    refuse_unasked(plan, registry, false)?;
+    refuse_unasked(plan, registry, |_| false)?;
     raise_descriptor_limit(plan);
     let devices = open_devices(plan)?;
     let mut memory = Memory::new(plan, &devices.names(), &KernelNodes);
     let pools = open_pools(plan, &devices, &mut memory)?;
     regions::make(plan, &regions, &devices, &mut memory)?;
-    let made = open_stages(plan, described, &pools)?;
-    refuse_unasked(plan, registry, true)?;
+    let opens = |stage| only.is_none_or(|only| only == stage);
+    let made = open_stages(plan, described, &pools, opens)?;
+    refuse_unasked(plan, registry, opens)?;
     let notes = found_out(plan, memory.notes(plan));
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));
     let mailboxes = mailboxes(plan, &control)?;
-    let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
+    let budget_of = |lcore| only.map_or_else(|| budget(plan, lcore), |_| Budget::none(IdlePolicy::Poll));
+    let budgets: Vec<_> = plan.lcores().iter().map(budget_of).collect();
     let pages_remedy = memory.shortage().map(|shortage| shortage.remedy);
     let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
     let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats, &control);
@@ -127,15 +149,21 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
-    let cm_threads = many.into_cm_threads(registry, acceptors)?;
-    // Receives are posted before any peer can send: no message of the plan's own finds a queue
-    // empty at the start.
-    for lcore in &mut lcores {
-        fill(lcore);
+    let (mut cm_threads, mut to_connect, mut endpoints, mut apart) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    if only.is_some() {
+        apart = many.into_apart();
+    } else {
+        cm_threads = many.into_cm_threads(registry, acceptors)?;
+        // Receives are posted before any peer can send: no message of the plan's own finds a queue
+        // empty at the start.
+        for lcore in &mut lcores {
+            fill(lcore);
+        }
+        endpoints = connect(plan, &devices, &mut lcores)?;
+        to_connect = connection_specs(plan, &devices, &mut qps, &mailboxes)?;
     }
-    let endpoints = connect(plan, &devices, &mut lcores)?;
-    let to_connect = connection_specs(plan, &devices, &mut qps, &mailboxes)?;
     Ok(Built {
+        apart,
         notes,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),

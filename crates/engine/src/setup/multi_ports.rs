@@ -43,6 +43,14 @@ struct Made<'a> {
     mailbox: Arc<CmMailbox>,
 }
 
+/// What makes the connections of a port where no cm thread does.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    pub(crate) port: PortId,
+    pub(crate) maker: QpMaker,
+    pub(crate) mailbox: Arc<CmMailbox>,
+}
+
 /// The distance between two signaled sends.
 pub(crate) fn every_of(port: &Port, connections: &Connections) -> u32 {
     signal_every(port.signal_every_wr, connections.tx_shared_wr, connections.max)
@@ -115,6 +123,12 @@ impl<'a> ManyPorts<'a> {
             stats: Shared::clone(&self.stats.ports[id.index()].stats),
             counts: Shared::clone(&made.entry.stats),
         })
+    }
+
+    /// The same without cm threads: nobody listens.
+    pub(crate) fn into_apart(self) -> Vec<Apart> {
+        let apart = |made: Made<'_>| Apart { port: made.port.id, maker: made.maker, mailbox: made.mailbox };
+        self.made.into_iter().map(apart).collect()
     }
 
     /// The cm threads. Ports with `listen` listen from here on.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use verbline_mem::Pool;
-use verbline_plan::{Diagnostic, Diagnostics, Lcore, Plan, Port};
+use verbline_plan::{Diagnostic, Diagnostics, Lcore, Plan, Port, StageId};
 
 use crate::api::context::StageContext;
 use crate::api::opening::{Described, Opening};
@@ -13,7 +13,7 @@ use crate::api::registry::Registry;
 use crate::api::stage::Stage;
 use crate::connection::acceptor::{Acceptor, AcceptorContext};
 use crate::errors::error::{EngineError, StageError, place};
-use crate::errors::guarded::Guarded;
+use crate::errors::guarded::{Guarded, Vacancy};
 use crate::idle::wake_set::WatchedFds;
 use crate::operations::region::Region;
 use crate::setup::devices::Pools;
@@ -60,15 +60,22 @@ pub(crate) fn describe_stages<'a>(
     plan.stages().iter().map(|stage| describe_stage(plan, registry, clock, regions, stage)).collect()
 }
 
-/// Opens what the stages need, in the plan's order.
+/// Opens what the stages need, in the plan's order. In the place of those that are not to be opened
+/// is a stage that does nothing.
 pub(crate) fn open_stages(
     plan: &Plan,
     described: Vec<Described<'_>>,
     pools: &Pools,
+    opens: impl Fn(StageId) -> bool,
 ) -> Result<Vec<MadeStage>, EngineError> {
     let memory = |stage: &verbline_plan::Stage| stage.pool.map(|pool| pools[pool].clone());
-    let stages = plan.stages().iter().zip(described);
-    stages.map(|(stage, described)| open_stage(plan, stage, described, memory(stage))).collect()
+    let open = |(stage, mut described): (&verbline_plan::Stage, Described<'_>)| {
+        if !opens(stage.id) {
+            described.open = Box::new(|opening| Ok(Guarded::new(opening.name(), <dyn Stage>::vacant())));
+        }
+        open_stage(plan, stage, described, memory(stage))
+    };
+    plan.stages().iter().zip(described).map(open).collect()
 }
 
 fn describe_stage<'a>(
@@ -103,12 +110,17 @@ fn open_stage(
     Ok(MadeStage { stage: made, drops, outputs, own, fds, ports })
 }
 
-/// The keys in `params` of stages that their kinds have not asked for, before those that open
-/// something do that, or behind it, and those that acceptors have not asked for. The kinds of all
-/// stages were asked by then: a kind may read what the plan says to another's stage.
-fn unasked<'a>(plan: &'a Plan, registry: &'a Registry, is_open: bool) -> impl Iterator<Item = Diagnostic> + 'a {
-    let had_its_turn =
-        move |stage: &&verbline_plan::Stage| is_open || registry.kind(&stage.kind).is_some_and(|kind| !kind.opens);
+/// The keys in `params` of stages that their kinds have not asked for, where those kinds open
+/// nothing or `is_open` says that they have, and those that acceptors have not asked for. The kinds
+/// of all stages were asked by then: a kind may read what the plan says to another's stage.
+fn unasked<'a>(
+    plan: &'a Plan,
+    registry: &'a Registry,
+    is_open: impl Fn(StageId) -> bool + 'a,
+) -> impl Iterator<Item = Diagnostic> + 'a {
+    let had_its_turn = move |stage: &&verbline_plan::Stage| {
+        is_open(stage.id) || registry.kind(&stage.kind).is_some_and(|kind| !kind.opens)
+    };
     let of_stage = |stage: &verbline_plan::Stage| stage.params.unasked(&format!("stage kind `{}`", stage.kind));
     let of_acceptor =
         |acceptor: &verbline_plan::Acceptor| acceptor.params.unasked(&format!("acceptor `{}`", acceptor.name));
@@ -117,7 +129,11 @@ fn unasked<'a>(plan: &'a Plan, registry: &'a Registry, is_open: bool) -> impl It
 }
 
 /// Refuses the first key that nobody has asked for ([`unasked`]).
-pub(crate) fn refuse_unasked(plan: &Plan, registry: &Registry, is_open: bool) -> Result<(), EngineError> {
+pub(crate) fn refuse_unasked(
+    plan: &Plan,
+    registry: &Registry,
+    is_open: impl Fn(StageId) -> bool,
+) -> Result<(), EngineError> {
     unasked(plan, registry, is_open).next().map_or(Ok(()), |one| Err(EngineError::Params(one)))
 }
 
@@ -149,7 +165,7 @@ pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
     faults.extend(plan.ports().iter().filter_map(of_acceptor));
     // A kind that found a fault may not have come to its params.
     if faults.is_empty() {
-        faults.extend(unasked(plan, registry, false));
+        faults.extend(unasked(plan, registry, |_| false));
     }
     faults
 }

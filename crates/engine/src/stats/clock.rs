@@ -9,10 +9,7 @@
 //! Guarantees: every lcore of a runtime counts from the same origin, so that ticks of two lcores
 //! can be compared, as far as the machine's TSCs agree.
 
-#[cfg(not(test))]
 use quanta::Clock as Source;
-#[cfg(test)]
-use told::Source;
 
 /// Nanoseconds since the runtime was built.
 pub type Tick = u64;
@@ -64,56 +61,37 @@ impl Default for Clock {
     }
 }
 
-/// For tests of what depends on time: a clock that stands still until it is told to go on.
-#[cfg(test)]
+/// A clock that stands still until it is told to go on, for tests of what depends on time.
 pub(crate) mod told {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{Clock, Tick};
+    use super::{Clock, Source, Tick};
 
     /// The time of a [`Clock`] that a test moves.
-    #[derive(Clone, Debug, Default)]
-    pub(crate) struct Time(Arc<AtomicU64>);
+    #[derive(Clone, Debug)]
+    pub(crate) struct Time {
+        source: Source,
+        told: Arc<quanta::Mock>,
+    }
+
+    impl Default for Time {
+        fn default() -> Time {
+            let (source, told) = Source::mock();
+            Time { source, told }
+        }
+    }
 
     impl Time {
         pub(crate) fn pass(&self, ns: u64) {
-            // Relaxed: here and below a figure alone.
-            self.0.fetch_add(ns, Ordering::Relaxed);
+            self.told.increment(ns);
         }
 
         pub(crate) fn now_ns(&self) -> Tick {
-            self.0.load(Ordering::Relaxed)
+            self.told.value()
         }
 
         pub(crate) fn clock(&self) -> Clock {
-            Clock { source: Source::Told(self.clone()), origin_raw: 0 }
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    pub(crate) enum Source {
-        Real(quanta::Clock),
-        Told(Time),
-    }
-
-    impl Source {
-        pub(super) fn new() -> Source {
-            Source::Real(quanta::Clock::new())
-        }
-
-        pub(super) fn raw(&self) -> u64 {
-            match self {
-                Source::Real(clock) => clock.raw(),
-                Source::Told(time) => time.now_ns(),
-            }
-        }
-
-        pub(super) fn delta_as_nanos(&self, start: u64, end: u64) -> u64 {
-            match self {
-                Source::Real(clock) => clock.delta_as_nanos(start, end),
-                Source::Told(_) => end.saturating_sub(start),
-            }
+            Clock { source: self.source.clone(), origin_raw: 0 }
         }
     }
 }

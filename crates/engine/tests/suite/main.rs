@@ -32,6 +32,7 @@ mod send_options;
 mod shared_listeners;
 mod signatures;
 mod solicited;
+mod stage_tests;
 mod stolen;
 mod stopping;
 mod stuck;

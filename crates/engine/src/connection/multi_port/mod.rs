@@ -2,6 +2,7 @@
 
 pub(crate) mod accept_queue;
 pub(crate) mod acceptor_guard;
+pub(crate) mod by_hand;
 pub(crate) mod cm_thread;
 mod connection_slots;
 pub(crate) mod listener_ports;

@@ -261,7 +261,7 @@ impl OperationQueue {
     }
 
     #[inline]
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         what: UnderWay,
         result: Result<(), OperationError>,

@@ -140,7 +140,7 @@ impl MultiPort {
     }
 
     /// Closes what stages want closed.
-    pub(super) fn close_asked(&mut self, sinks: &mut [Sink]) {
+    pub(crate) fn close_asked(&mut self, sinks: &mut [Sink]) {
         while let Some(connection) = self.closes.pop() {
             if let Some(at) = self.open_slot(connection) {
                 self.mailbox.tell_cm(ToCm::Over { connection, down_reason: 0 });
