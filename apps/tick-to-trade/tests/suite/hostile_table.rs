@@ -3,16 +3,14 @@
 //!
 //! Framing and arbitration as the trader's arbiter stage has them, bytes in and messages out.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use tick_to_trade::arbitration::{Arbiter, ArbiterCounts, ArbiterSpec, Channel, Event, Offer};
-use tick_to_trade::fast::MoexFeed;
 use tick_to_trade::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
 use tick_to_trade::itch::encode::{self, Header};
 use tick_to_trade::mold::{self, Session, Writer};
 use tick_to_trade::stages::{self, Tally};
-use verbline::prelude::{Batch, Loader, Machine, Next, OutId, Outputs, Registry, Runtime, Stage, StageSpec};
+use verbline::prelude::{Loader, Machine, Registry};
+use verbline::testing::StageTest;
 
 const SESSION: Session = *b"VERBLINE00";
 const OTHER: Session = *b"VERBLINE99";
@@ -263,72 +261,32 @@ fn a_false_preamble() {
     }
 }
 
-/// Sends increments to where snapshots come.
-struct Misdirected {
-    feed: MoexFeed,
-    next: usize,
-    to: OutId,
-}
-
-impl Stage for Misdirected {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
-    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        let increments = &self.feed.increments[0];
-        while self.next < INCREMENTS && out.room(self.to) > 0 {
-            let (Some(mut packet), Some(fast)) = (out.alloc(), increments.datagram(self.next)) else { break };
-            let number = increments.datagrams[self.next].msg_seq_num;
-            assert!(packet.fill(&[&number.to_le_bytes(), fast].concat()) && out.send(self.to, packet));
-            self.next += 1;
-        }
-        if self.next < INCREMENTS { Next::Busy } else { Next::Done }
-    }
-}
-
 /// How many are sent there.
 const INCREMENTS: usize = 500;
 
 #[test]
 fn an_increment_on_the_snapshots_channel() {
-    if crate::common::moex().is_none() {
-        return;
-    }
+    let Some(feed) = crate::common::moex() else { return };
     let (mut registry, tally) = (Registry::new("tick-to-trade"), Tally::default());
     stages::register(&mut registry, &tally);
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "misdirects", ..StageSpec::default() };
-    registry.stage("misdirected", spec, |stage| {
-        let to = stage.output("out").ok_or("no output")?;
-        Ok(Box::new(Misdirected { feed: crate::common::moex().ok_or("no recording")?, next: 0, to }))
-    });
     // Straight to the book, as the port of the snapshots' channel leads there.
     let plan = r#"
-        [device.nic0]
-        provider = "soft"
-        [pool.packets]
-        device = "nic0"
-        packets = 4_096
-        data_bytes = 512
-        pages = "4KiB"
-        [lcore.trader]
-        cpu = "allowed:0"
-        idle = "poll"
-        [stage.hostile]
-        use = "misdirected"
-        lcore = "trader"
-        pool = "packets"
-        out = { out = "stage.book" }
-        [stage.book]
-        use = "forts-book"
-        lcore = "trader"
-        pool = "packets"
-        out = { changed = "drop" }
+        device.nic0 = { provider = "soft" }
+        pool.packets = { device = "nic0", packets = 4_096, data_bytes = 512, pages = "4KiB" }
+        lcore.trader = { cpu = "allowed:0" }
+        injector.hostile = { to = "stage.book", pool = "packets", depth = 4 }
+        stage.book = { use = "forts-book", lcore = "trader", pool = "packets", out.changed = "drop" }
         "#;
     let dir = format!("feed.dir={}", crate::common::dir().display());
     let loaded = Loader::new(registry.catalog(), Machine::detect()).sets([dir]).load_str("hostile.toml", plan);
     let plan = loaded.unwrap_or_else(|faults| panic!("{faults}"));
-    let running = Runtime::build(&plan, &registry).expect("it can be built").start().expect("it can start");
-    running.wait(Some(Duration::from_secs(60)));
-    let report = running.stop().expect("nothing fails");
+    let mut book = StageTest::open(&plan, &registry, "book").expect("it can be made");
+    for (datagram, fast) in feed.increments[0].iter().take(INCREMENTS) {
+        let number = datagram.msg_seq_num.to_le_bytes();
+        let packet = book.packet("injector.hostile", &[&number, fast].concat());
+        book.process([packet]);
+    }
+    let report = book.finish();
     let drops: Vec<_> = report.drops.iter().map(|drop| (&*drop.place, &*drop.reason, drop.packets)).collect();
     assert_eq!(drops, [("stage.book", "not_in_order", INCREMENTS as u64)]);
     let tallies = tally.lock();
