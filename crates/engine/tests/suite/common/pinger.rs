@@ -33,17 +33,20 @@ impl Pinger {
 
 impl Stage for Pinger {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        assert_eq!(input.len(), 1, "one at a time");
-        let packet = input.pop().expect("not empty");
-        assert_eq!(packet.len(), self.params.size_bytes);
-        let number = u64::from_le_bytes(packet.data()[..8].try_into().expect("eight bytes"));
-        if self.params.again_ms.is_some() && number < self.trips.value() {
-            // It was late, and not lost.
-            return;
+        // Of those that are sent again several may come at once.
+        let sends_again = self.params.again_ms.is_some();
+        assert!(sends_again || input.len() == 1, "one at a time: {}", input.len());
+        while let Some(packet) = input.pop() {
+            assert_eq!(packet.len(), self.params.size_bytes);
+            let number = u64::from_le_bytes(packet.data()[..8].try_into().expect("eight bytes"));
+            if sends_again && number < self.trips.value() {
+                // It was late, and not lost.
+                continue;
+            }
+            assert_eq!(number, self.trips.value());
+            self.total_ns.add(out.fresh_ns() - self.sent_ns.take().expect("sent before it came back"));
+            self.trips.add(1);
         }
-        assert_eq!(number, self.trips.value());
-        self.total_ns.add(out.fresh_ns() - self.sent_ns.take().expect("sent before it came back"));
-        self.trips.add(1);
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
