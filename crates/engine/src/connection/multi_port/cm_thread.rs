@@ -123,7 +123,7 @@ pub(crate) struct CmThread {
     /// What deadlines are measured by.
     time: OwnTime,
     /// Those that are to finish, and those that are to be released, the oldest first.
-    accepted: VecDeque<(Instant, ConnectionId)>,
+    begun: VecDeque<(Instant, ConnectionId)>,
     closing: VecDeque<(Instant, ConnectionId)>,
     heard: Vec<ToCm>,
     is_taking: bool,
@@ -149,11 +149,11 @@ impl CmThread {
         let slots = ConnectionSlots::new(spec.port.index as u16, spec.connections);
         let tags = vec![0; spec.connections as usize];
         let heard = Vec::with_capacity(spec.connections as usize * TO_CM_KINDS);
-        let (accepted, closing) = (VecDeque::new(), VecDeque::new());
+        let (begun, closing) = (VecDeque::new(), VecDeque::new());
         let to = if let CmThreadRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
         let targets = Targets::new(to, spec.connections as usize);
         let time = OwnTime::new();
-        Ok(CmThread { spec, slots, tags, targets, epoll, stop, time, accepted, closing, heard, is_taking: true })
+        Ok(CmThread { spec, slots, tags, targets, epoll, stop, time, begun, closing, heard, is_taking: true })
     }
 
     /// Runs until it is to watch no more.
@@ -346,13 +346,13 @@ impl CmThread {
     /// Those who do not finish, and queue pairs that do not drain.
     fn give_up_late(&mut self) {
         let now = self.time.now();
-        while let Some((since, connection)) = self.accepted.front().copied() {
+        while let Some((since, connection)) = self.begun.front().copied() {
             let waits =
                 matches!(self.slots.get(connection), Some(SlotState::Accepted { .. } | SlotState::Asked { .. }));
             if waits && now < since + ANSWER {
                 break;
             }
-            self.accepted.pop_front();
+            self.begun.pop_front();
             if waits
                 && let Some(SlotState::Accepted { qp, .. } | SlotState::Asked { qp, .. }) = self.slots.lift(connection)
             {
@@ -373,10 +373,10 @@ impl CmThread {
 
     /// How long to wait for events.
     fn until_next(&self) -> Option<Timespec> {
-        let accepted = self.accepted.front().map(|(since, _)| *since + ANSWER);
+        let begun = self.begun.front().map(|(since, _)| *since + ANSWER);
         let closing = self.closing.front().map(|(since, _)| *since + RELEASE);
         let retry = self.targets.next_at().filter(|_| self.may_ask());
-        let next = accepted.into_iter().chain(closing).chain(retry).min()?;
+        let next = begun.into_iter().chain(closing).chain(retry).min()?;
         let left = next.saturating_duration_since(self.time.now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() })
     }

@@ -1,14 +1,11 @@
 //! Answers connection requests, in the cm thread of a port that listens.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::epoll;
 use verbline_verbs::connection::{ConnectOptions, Request};
 
 use super::{Admitted, CmThread, CmThreadRole};
 use crate::connection::acceptor::{AcceptorPlace, Answer, ConnectionRequest, Decision};
-use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::{self, wrong_device};
 use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::listener_ports::NoPlace;
@@ -142,7 +139,7 @@ impl CmThread {
             return self.leave(tag);
         };
         self.tags[connection.slot()] = tag;
-        let mut qp = match self.make() {
+        let qp = match self.make() {
             Ok(qp) => qp,
             Err(error) => {
                 self.spec.counts.rejected_resources.add(1);
@@ -152,20 +149,11 @@ impl CmThread {
                 return self.give_back(connection);
             }
         };
-        // The peer may send as soon as it has the answer.
-        self.spec.mailbox.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
         let options = ConnectOptions { private_data, ..self.spec.port.options.now() };
-        let accepted = match request.accept(&mut qp, &options) {
-            Ok(accepted) => accepted,
-            Err(error) => return self.forget(connection, qp, &error),
-        };
-        let data = epoll::EventData::new_u64(connection.slot() as u64);
-        if let Err(errno) = epoll::add(&self.epoll, accepted.as_fd(), data, epoll::EventFlags::IN) {
-            return self.forget(connection, qp, &errno);
+        let accepted = |connection, qp| SlotState::Accepted { connection, qp };
+        if self.begin(connection, qp, |qp| request.accept(qp, &options), accepted) {
+            self.look_at(connection.slot());
         }
-        self.slots.put(connection, SlotState::Accepted { connection: accepted, qp });
-        self.accepted.push_back((self.time.now(), connection));
-        self.look_at(connection.slot());
     }
 }
 

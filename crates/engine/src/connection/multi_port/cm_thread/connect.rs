@@ -1,10 +1,12 @@
-//! Requests connections, in the cm thread of a port that connects.
+//! Requests connections, in the cm thread of a port that connects; begins the handshakes of every
+//! cm thread.
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
 
 use rustix::event::epoll;
 use verbline_mem::ConnectionId;
+use verbline_verbs::QueuePair;
 use verbline_verbs::connection::{ConnectionError, resolve_for};
 
 use super::{CmThread, CmThreadRole};
@@ -12,6 +14,7 @@ use crate::connection::cm_mailbox::ToLcore;
 use crate::connection::handshake::RESOLVE;
 use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::targets::{Among, Picked};
+use crate::connection::port_qp::PortQp;
 use crate::errors::error::Cause;
 
 impl CmThread {
@@ -61,7 +64,7 @@ impl CmThread {
         let provider = *provider;
         let made = self.make().map_err(Cause::from);
         let resolved = |qp| Ok((qp, resolve_for(provider, to, from, &options, RESOLVE)?));
-        let (mut qp, route) = match made.and_then(resolved) {
+        let (qp, route) = match made.and_then(resolved) {
             Ok(made) => made,
             Err(error) => {
                 self.not_made(connection, &error);
@@ -69,23 +72,33 @@ impl CmThread {
                 return false;
             }
         };
-        // The peer may send as soon as it has answered.
+        let asked = |connecting, qp| SlotState::Asked { connecting, qp };
+        self.begin(connection, qp, |qp| route.connect(qp, &options), asked)
+    }
+
+    /// Begins a handshake, which is in this state then. True if the other end is to answer.
+    pub(super) fn begin<H: AsFd>(
+        &mut self,
+        connection: ConnectionId,
+        mut qp: Box<PortQp>,
+        begin: impl FnOnce(&mut QueuePair) -> Result<H, ConnectionError>,
+        state: impl FnOnce(H, Box<PortQp>) -> SlotState,
+    ) -> bool {
+        // The peer may send as soon as it has answered, or has the answer.
         self.spec.mailbox.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
         let data = epoll::EventData::new_u64(connection.slot() as u64);
-        let asked = route.connect(&mut qp, &options).map_err(Cause::from).and_then(|connecting| {
-            epoll::add(&self.epoll, connecting.as_fd(), data, epoll::EventFlags::IN)?;
-            Ok(connecting)
+        let begun = begin(&mut qp).map_err(Cause::from).and_then(|handshake| {
+            epoll::add(&self.epoll, handshake.as_fd(), data, epoll::EventFlags::IN)?;
+            Ok(handshake)
         });
-        match asked {
-            Ok(connecting) => {
-                self.slots.put(connection, SlotState::Asked { connecting, qp });
-                self.accepted.push_back((self.time.now(), connection));
-                true
+        let is_begun = begun.is_ok();
+        match begun {
+            Ok(handshake) => {
+                self.slots.put(connection, state(handshake, qp));
+                self.begun.push_back((self.time.now(), connection));
             }
-            Err(error) => {
-                self.forget(connection, qp, &error);
-                false
-            }
+            Err(error) => self.forget(connection, qp, &error),
         }
+        is_begun
     }
 }
