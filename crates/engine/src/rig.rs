@@ -19,7 +19,7 @@ use verbline_verbs::{
 
 use crate::api::outputs::Output;
 use crate::api::stage::Stage;
-use crate::connection::mailbox_ends::Reconnecting;
+use crate::connection::cm_mailbox::Reconnecting;
 use crate::connection::port_qp::PortQp;
 use crate::control::failing::Failing;
 use crate::control::run_control::Control;

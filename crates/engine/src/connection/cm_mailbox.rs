@@ -40,6 +40,7 @@ use crate::connection::port_qp::PortQp;
 use crate::control::event_fd::EventFd;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
+use crate::stats::clock::Tick;
 
 /// The most messages that an lcore takes a turn: the other ports' packets wait meanwhile.
 pub(crate) const TAKEN_MAX: usize = 16;
@@ -182,5 +183,42 @@ impl AsFd for CmMailbox {
     /// Readable when the lcore has said something.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+}
+
+/// The connection that a port with one queue pair starts with.
+pub(crate) fn first_connection(port: u16) -> ConnectionId {
+    ConnectionId::new(port, 0, 1).expect("only generation 0 is nobody's")
+}
+
+/// How far a port is with the release of its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// It is not asked for.
+    No,
+    /// The queue pair is in the error state, and its completions are to come: how long they are
+    /// still waited for, and when that was seen.
+    Begun { left_ns: u64, seen_ns: Tick },
+    /// They have come, or were waited for in vain.
+    Done,
+}
+
+/// What a port has that reconnects.
+#[derive(Debug)]
+pub(crate) struct Reconnecting {
+    pub(crate) mailbox: Arc<CmMailbox>,
+    /// The connection of the queue pair that it has.
+    pub(crate) connection: ConnectionId,
+    /// How far the release of that queue pair is.
+    pub(crate) release: Release,
+    /// What was taken from the mailbox; empty between turns.
+    pub(crate) taken: Vec<ToLcore>,
+}
+
+impl Reconnecting {
+    /// Of the port with this number, which has its first connection.
+    pub(crate) fn new(mailbox: Arc<CmMailbox>, port: u16) -> Reconnecting {
+        let taken = Vec::with_capacity(TAKEN_MAX);
+        Reconnecting { mailbox, connection: first_connection(port), release: Release::No, taken }
     }
 }

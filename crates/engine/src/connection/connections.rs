@@ -9,11 +9,10 @@ use std::time::Instant;
 
 use verbline_verbs::connection::Connection;
 
-use crate::connection::mailbox_ends::LcoreSide;
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
 use crate::connection::spec::{Established, Reconnect, Role};
-use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
+use crate::connection::supervisor::{LcoreSide, Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;

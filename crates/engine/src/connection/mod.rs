@@ -8,7 +8,6 @@ pub(crate) mod connections;
 pub(crate) mod connector;
 pub(crate) mod event;
 pub(crate) mod handshake;
-pub(crate) mod mailbox_ends;
 pub(crate) mod multi_port;
 pub(crate) mod port_qp;
 pub(crate) mod spec;

@@ -18,12 +18,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use verbline_mem::ConnectionId;
 use verbline_verbs::connection::{Connection, ConnectionError, ConnectionLink, QpIncidents};
 use verbline_verbs::{QpMaker, QueuePair};
 
+use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore, first_connection};
 use crate::connection::connector::{Connector, Failure};
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
-use crate::connection::mailbox_ends::LcoreSide;
+use crate::connection::port_qp::PortQp;
 use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
@@ -233,6 +235,64 @@ impl<M: ConnectionManager> Supervisor<M> {
         while !stop.is_raised() && self.manager.now() < until {
             self.manager.wait([stop.as_fd()], Some(until));
         }
+    }
+}
+
+/// The supervisor's end of the mailbox, and what the lcore has said of the connection that there
+/// is.
+pub(crate) struct LcoreSide {
+    mailbox: Arc<CmMailbox>,
+    connection: ConnectionId,
+    heard: Vec<ToCm>,
+    /// It is over: the number of the [`crate::stats::down_reason::DownReason`].
+    pub(crate) over: Option<u64>,
+    pub(crate) is_drained: bool,
+}
+
+impl LcoreSide {
+    /// Of the port with this number, which has its first connection.
+    pub(crate) fn new(mailbox: Arc<CmMailbox>, port: u16) -> LcoreSide {
+        let heard = Vec::with_capacity(TO_CM_KINDS);
+        LcoreSide { mailbox, connection: first_connection(port), heard, over: None, is_drained: false }
+    }
+
+    /// Takes what the lcore has said.
+    pub(crate) fn hear(&mut self) -> &mut LcoreSide {
+        self.mailbox.take_for_cm(&mut self.heard);
+        for message in self.heard.drain(..) {
+            match message {
+                ToCm::Over { connection, down_reason } if connection == self.connection => {
+                    self.over = Some(down_reason);
+                }
+                ToCm::Drained { connection } if connection == self.connection => self.is_drained = true,
+                // What is released is destroyed here.
+                ToCm::Over { .. } | ToCm::Drained { .. } | ToCm::Told { .. } | ToCm::Released { .. } => {}
+            }
+        }
+        self
+    }
+
+    /// The connection is over: the lcore is to release its queue pair.
+    pub(crate) fn lose(&self) {
+        self.mailbox.tell_lcore(ToLcore::Close { connection: self.connection, reason: "it is lost" });
+    }
+
+    /// Gives the lcore a queue pair that is connected.
+    pub(crate) fn give(&mut self, qp: QueuePair) {
+        let last = self.connection;
+        // More generations than a run lives for; 0 is nobody's.
+        let next = last.generation().wrapping_add(1).max(1);
+        self.connection = ConnectionId::new(last.port(), 0, next).unwrap_or(last);
+        (self.over, self.is_drained) = (None, false);
+        let (connection, qp) = (self.connection, Box::new(PortQp::new(qp)));
+        self.mailbox.tell_lcore(ToLcore::Open { connection, qp, peer: None });
+    }
+}
+
+impl AsFd for LcoreSide {
+    /// Readable when the lcore has said something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mailbox.as_fd()
     }
 }
 

@@ -23,7 +23,7 @@ use verbline_verbs::{Completion, PostStop, Stale, WrKind};
 
 use crate::capture::tap::CapturePath;
 use crate::connection::alternate::Alternate;
-use crate::connection::mailbox_ends::Reconnecting;
+use crate::connection::cm_mailbox::Reconnecting;
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::control::change::Changing;
 use crate::control::run_control::LcoreInbox;

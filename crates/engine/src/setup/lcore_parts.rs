@@ -12,8 +12,7 @@ use verbline_verbs::Completions;
 
 use crate::api::outputs::Output;
 use crate::api::registry::Registry;
-use crate::connection::cm_mailbox::CmMailboxes;
-use crate::connection::mailbox_ends::Reconnecting;
+use crate::connection::cm_mailbox::{CmMailboxes, Reconnecting};
 use crate::connection::port_qp::PortQp;
 use crate::control::run_control::Control;
 use crate::errors::error::{EngineError, place};

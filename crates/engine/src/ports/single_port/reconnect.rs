@@ -12,9 +12,8 @@ use std::mem;
 
 use verbline_mem::ConnectionId;
 
-use crate::connection::cm_mailbox::{ToCm, ToLcore};
+use crate::connection::cm_mailbox::{Release, ToCm, ToLcore};
 use crate::connection::handshake::RELEASE;
-use crate::connection::mailbox_ends::Release;
 use crate::connection::port_qp::PortQp;
 use crate::ports::single_port::operations::ONLY;
 use crate::ports::single_port::{Health, Port};

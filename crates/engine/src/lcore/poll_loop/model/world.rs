@@ -15,10 +15,9 @@ use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKin
 
 use crate::api::outputs::Outputs;
 use crate::api::stage::{PortChange, PortEvent, Stage};
-use crate::connection::cm_mailbox::CmMailbox;
+use crate::connection::cm_mailbox::{CmMailbox, Reconnecting};
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
-use crate::connection::mailbox_ends::{LcoreSide, Reconnecting};
-use crate::connection::supervisor::{SharedStatus, Status as ConnectionStatus, StopFlags, lock};
+use crate::connection::supervisor::{LcoreSide, SharedStatus, Status as ConnectionStatus, StopFlags, lock};
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};

@@ -7,8 +7,7 @@ use verbline_verbs::rdma::Remote;
 use verbline_verbs::{CompletionQueue, Completions, QpState, QueuePair, Transport};
 
 use super::*;
-use crate::connection::cm_mailbox::CmMailbox;
-use crate::connection::mailbox_ends::{Reconnecting, first_connection};
+use crate::connection::cm_mailbox::{CmMailbox, Reconnecting, first_connection};
 use crate::control::change::{Asked, Change};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
