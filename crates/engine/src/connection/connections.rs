@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use verbline_verbs::connection::Connection;
 
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
-use crate::connection::spec::{Established, Reconnect, Role};
-use crate::connection::supervisor::{LcoreSide, Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
+use crate::connection::spec::{ConnectionSpec, Established, Reconnect, SharedStatus, Status, lock};
+use crate::connection::supervisor::{LcoreSide, Reconnector, StopFlags, Supervisor};
 use crate::control::event_fd::StopFlag;
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
@@ -77,7 +77,7 @@ impl Connections {
         if established.is_empty() && cm_threads.is_empty() {
             return Ok(Connections::default());
         }
-        established.sort_by_key(|one| one.port.index);
+        established.sort_by_key(|one| one.spec.port.index);
         let stop = StopFlags { connecting, watching: Arc::new(StopFlag::new()?) };
         let mut connections = Connections::default();
         connections.stop = Some(stop.clone());
@@ -96,26 +96,12 @@ impl Connections {
     }
 
     fn supervise_one(&mut self, established: Established, stop: &StopFlags, clock: &Clock) -> io::Result<()> {
-        let Established { port, role, reconnect, attempts, took, connection } = established;
-        let status = Arc::new(Mutex::new(Status {
-            state: ConnectionState::Connected,
-            peer: connection.peer_addr().to_string(),
-            link: connection.link(),
-            incidents: connection.incidents(),
-            attempts,
-            times: 1,
-            took,
-            ended: None,
-            last_error: None,
-        }));
+        let Established { spec: ConnectionSpec { port, role, reconnect }, status, connection } = established;
         self.entries.push(SupervisedConnection {
             index: port.index,
             port: port.name.clone(),
             lcore: port.lcore.clone(),
-            role: match role {
-                Role::Listen { .. } => "listens",
-                Role::Connect { .. } => "connects",
-            },
+            role: role.verb(),
             address: role.address(),
             reconnects: reconnect.is_some(),
             status: Arc::clone(&status),
@@ -275,9 +261,7 @@ impl Drop for Connections {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use verbline_verbs::connection::ConnectionLink;
+    use std::sync::Mutex;
 
     use super::*;
     use crate::control::run_control::Phase;
@@ -296,17 +280,6 @@ mod tests {
     #[test]
     fn a_supervisor_that_panics_is_told_with_its_port() {
         let flag = || Arc::new(StopFlag::new().unwrap());
-        let status = Status {
-            state: ConnectionState::Connected,
-            peer: String::new(),
-            link: ConnectionLink::Process,
-            incidents: None,
-            attempts: 1,
-            times: 1,
-            took: Duration::ZERO,
-            ended: None,
-            last_error: None,
-        };
         let entry = |index| SupervisedConnection {
             index,
             port: format!("port{index}"),
@@ -314,7 +287,7 @@ mod tests {
             role: "connects",
             address: "10.9.9.1:1".parse().unwrap(),
             reconnects: true,
-            status: Arc::new(Mutex::new(status.clone())),
+            status: Arc::new(Mutex::new(Status::new())),
         };
         let mut connections = Connections::default();
         connections.entries = vec![entry(3), entry(5)];

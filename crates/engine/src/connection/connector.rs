@@ -13,14 +13,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve_for};
 use verbline_verbs::{Provider, QpState, QueuePair};
 
 use crate::connection::handshake::{ANSWER, Pauses, RESOLVE, reject, wrong_device};
-use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role};
+use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role, SharedStatus, Status, lock};
 use crate::connection::waiting::Waiting;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
@@ -92,71 +92,59 @@ pub(crate) fn connect(
 }
 
 /// Connects a port for the first time, within its `connect_timeout`.
-fn first(spec: ConnectionSpec, qp: &mut QueuePair, stop: &StopFlag) -> Result<Established, Failure> {
-    let ConnectionSpec { port, mut role, reconnect } = spec;
-    let start = Instant::now();
-    let mut connector = Connector::new(&port, qp, stop);
-    let connection = connector.run(&mut role, start + port.timeout)?;
+fn first(mut spec: ConnectionSpec, qp: &mut QueuePair, stop: &StopFlag) -> Result<Established, Failure> {
+    let ConnectionSpec { port, role, .. } = &mut spec;
+    let (start, status) = (Instant::now(), Arc::new(Mutex::new(Status::new())));
+    let deadline = Some(start + port.timeout);
+    let mut connector = Connector { port, qp, stop, status: &status, deadline, before: 0, attempts: 0 };
+    let connection = connector.run(role)?;
     let (attempts, took, address) = (connector.attempts, start.elapsed(), role.address());
     tracing::info!(port = %port.name, %address, attempts, ?took, "connected");
-    Ok(Established { port, role, reconnect, attempts, took, connection })
+    let peer = connection.peer_addr().to_string();
+    lock(&status).connected(peer, connection.link(), connection.incidents(), took);
+    Ok(Established { spec, status, connection })
 }
-
-/// Called after each failed attempt, with the number of attempts so far and the error.
-type OnFailure<'a> = &'a dyn Fn(u64, &ConnectionError);
 
 /// The attempts to connect one port.
 pub(crate) struct Connector<'a> {
-    port: &'a LocalPort,
-    qp: &'a mut QueuePair,
-    stop: &'a StopFlag,
-    /// Set for a reconnect: only a stop ends the attempts, and every failure is reported here.
-    on_failure: Option<OnFailure<'a>>,
+    pub(crate) port: &'a LocalPort,
+    pub(crate) qp: &'a mut QueuePair,
+    pub(crate) stop: &'a StopFlag,
+    /// Shows the attempts that have ended, those of earlier connects too.
+    pub(crate) status: &'a SharedStatus,
+    /// `None` for a reconnect: every failed attempt is repeated until the run stops.
+    pub(crate) deadline: Option<Instant>,
+    /// The attempts of earlier connects, and those of this one.
+    pub(crate) before: u64,
     pub(crate) attempts: u64,
-    /// Why the last attempt failed.
-    last: Option<ConnectionError>,
 }
 
 impl<'a> Connector<'a> {
-    pub(crate) fn new(port: &'a LocalPort, qp: &'a mut QueuePair, stop: &'a StopFlag) -> Connector<'a> {
-        Connector { port, qp, stop, on_failure: None, attempts: 0, last: None }
-    }
-
-    /// Repeats every failed attempt until the port is connected or the run stops.
-    pub(crate) fn forever(mut self, on_failure: OnFailure<'a>) -> Connector<'a> {
-        self.on_failure = Some(on_failure);
-        self
-    }
-
-    pub(crate) fn run(&mut self, role: &mut Role, deadline: Instant) -> Result<Connection, Failure> {
-        match role {
+    pub(crate) fn run(&mut self, role: &mut Role) -> Result<Connection, Failure> {
+        let connection = match role {
             Role::Listen { listener, provider, at } => {
                 let listener = match listener.take() {
                     Some(listener) => listener,
-                    None => self.bind(*provider, *at, deadline)?,
+                    None => self.bind(*provider, *at)?,
                 };
-                self.listen(listener, *at, deadline)
+                self.listen(listener, *at)?
             }
-            Role::Connect { provider, to, from } => self.connect(*provider, *to, *from, deadline),
-        }
+            Role::Connect { provider, to, from } => self.connect(*provider, *to, *from)?,
+        };
+        drop(self.counted());
+        Ok(connection)
     }
 
-    fn connect(
-        &mut self,
-        provider: Provider,
-        to: SocketAddr,
-        from: Option<SocketAddr>,
-        deadline: Instant,
-    ) -> Result<Connection, Failure> {
+    fn connect(&mut self, provider: Provider, to: SocketAddr, from: Option<SocketAddr>) -> Result<Connection, Failure> {
         let mut pauses = Pauses::START;
         loop {
             self.attempts += 1;
-            match self.attempt(provider, to, from, deadline) {
+            match self.attempt(provider, to, from) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => self.failed(error, || format!("connect to {to}"))?,
             }
-            self.pause(&mut pauses, deadline)?;
-            if Instant::now() >= deadline {
+            self.pause(&mut pauses)?;
+            if is_over(self.deadline) {
                 return Err(self.late(format!("connects to {to}")));
             }
         }
@@ -167,21 +155,19 @@ impl<'a> Connector<'a> {
         provider: Provider,
         to: SocketAddr,
         from: Option<SocketAddr>,
-        deadline: Instant,
     ) -> Result<Connection, ConnectionError> {
-        let left = deadline.saturating_duration_since(Instant::now());
         let options = self.port.options.now();
-        let route = resolve_for(provider, to, from, &options, RESOLVE.min(left))?;
+        let route = resolve_for(provider, to, from, &options, within(RESOLVE, self.deadline))?;
         let connecting = route.connect(self.qp, &options)?;
-        let limit = answer_within(deadline);
-        if !self.wait(&connecting, Instant::now() + limit) {
+        let limit = answer_within(self.deadline);
+        if !self.wait(&connecting, Some(Instant::now() + limit)) {
             return Err(ConnectionError::TimedOut { what: "the listener's answer", after: limit });
         }
         connecting.finish(self.qp, ANSWER)
     }
 
     /// Listens again, once the address is free.
-    fn bind(&mut self, provider: Provider, at: SocketAddr, deadline: Instant) -> Result<Listener, Failure> {
+    fn bind(&mut self, provider: Provider, at: SocketAddr) -> Result<Listener, Failure> {
         let mut pauses = Pauses::START;
         loop {
             let transport = self.port.options.now().transport;
@@ -189,13 +175,13 @@ impl<'a> Connector<'a> {
                 Ok(listener) => return Ok(listener),
                 Err(error) => self.failed(error, || format!("listen at {at}"))?,
             }
-            self.pause(&mut pauses, deadline)?;
+            self.pause(&mut pauses)?;
         }
     }
 
-    fn listen(&mut self, mut listener: Listener, at: SocketAddr, deadline: Instant) -> Result<Connection, Failure> {
+    fn listen(&mut self, mut listener: Listener, at: SocketAddr) -> Result<Connection, Failure> {
         loop {
-            if !self.wait(&listener, deadline) {
+            if !self.wait(&listener, self.deadline) {
                 self.check_stop()?;
                 return Err(self.late(format!("listens at {at}")));
             }
@@ -203,7 +189,7 @@ impl<'a> Connector<'a> {
                 Ok(None) => continue,
                 Ok(Some(request)) => {
                     self.attempts += 1;
-                    self.accept(request, deadline)
+                    self.accept(request)
                 }
                 Err(error) => return Err(self.refused(format!("listen at {at}"), error)),
             };
@@ -217,7 +203,7 @@ impl<'a> Connector<'a> {
         }
     }
 
-    fn accept(&mut self, request: Request, deadline: Instant) -> Result<Connection, ConnectionError> {
+    fn accept(&mut self, request: Request) -> Result<Connection, ConnectionError> {
         let (device, came_by) = (&self.port.device, request.device_name());
         if came_by != device {
             let reason = wrong_device(&self.port.name, device, came_by);
@@ -227,7 +213,7 @@ impl<'a> Connector<'a> {
             return Err(error);
         }
         let mut connection = request.accept(self.qp, &self.port.options.now())?;
-        let limit = answer_within(deadline);
+        let limit = answer_within(self.deadline);
         let until = Instant::now() + limit;
         loop {
             match connection.wait_established(LOOK_EVERY) {
@@ -242,12 +228,12 @@ impl<'a> Connector<'a> {
     }
 
     /// Waits until a descriptor is readable. False if the time is up or the run stops.
-    fn wait(&self, on: &impl AsFd, until: Instant) -> bool {
+    fn wait(&self, on: &impl AsFd, until: Option<Instant>) -> bool {
         loop {
-            if self.stop.is_raised() || Instant::now() >= until {
+            if self.stop.is_raised() || is_over(until) {
                 return false;
             }
-            let [ready, _] = event_fd::wait([on.as_fd(), self.stop.as_fd()], Some(until));
+            let [ready, _] = event_fd::wait([on.as_fd(), self.stop.as_fd()], until);
             if ready {
                 return true;
             }
@@ -255,31 +241,38 @@ impl<'a> Connector<'a> {
     }
 
     /// Waits before the next attempt.
-    fn pause(&self, pauses: &mut Pauses, deadline: Instant) -> Result<(), Failure> {
-        rest(self.stop, (Instant::now() + pauses.take()).min(deadline));
+    fn pause(&self, pauses: &mut Pauses) -> Result<(), Failure> {
+        let until = Instant::now() + within(pauses.take(), self.deadline);
+        while !self.stop.is_raised() && Instant::now() < until {
+            event_fd::wait([self.stop.as_fd()], Some(until));
+        }
         self.check_stop()
     }
 
     /// After a failed attempt: resets the queue pair for the next one, or gives up if waiting
     /// cannot help.
     fn failed(&mut self, error: ConnectionError, doing: impl FnOnce() -> String) -> Result<(), Failure> {
-        if self.on_failure.is_none() && !is_transient(&error) {
+        if self.deadline.is_some() && !is_transient(&error) {
             return Err(self.refused(doing(), error));
         }
         self.note(error);
         self.reset()
     }
 
-    fn note(&mut self, error: ConnectionError) {
+    fn note(&self, error: ConnectionError) {
         if self.stop.is_raised() {
             // The stop made the attempt fail.
             return;
         }
         tracing::debug!(port = %self.port.name, attempt = self.attempts, %error, "not connected yet");
-        if let Some(on_failure) = self.on_failure {
-            on_failure(self.attempts, &error);
-        }
-        self.last = Some(error);
+        self.counted().last_error = Some(error.to_string());
+    }
+
+    /// The status, with the attempts that have ended.
+    fn counted(&self) -> MutexGuard<'_, Status> {
+        let mut status = lock(self.status);
+        status.attempts = self.before + self.attempts;
+        status
     }
 
     /// Brings the queue pair back to INIT. Whatever was posted to it is lost.
@@ -300,11 +293,8 @@ impl<'a> Connector<'a> {
         Failure::GaveUp(EngineError::Address { at: at.clone(), port: name.clone(), doing, source: source.into() })
     }
 
-    fn late(&mut self, role: String) -> Failure {
-        let last = match self.last.take() {
-            Some(error) => error.to_string(),
-            None => "nobody came".to_owned(),
-        };
+    fn late(&self, role: String) -> Failure {
+        let last = lock(self.status).last_error.clone().unwrap_or_else(|| "nobody came".to_owned());
         let LocalPort { at, name, timeout, reaches_others, .. } = self.port;
         Failure::GaveUp(EngineError::NotConnected {
             at: at.clone(),
@@ -318,16 +308,18 @@ impl<'a> Connector<'a> {
     }
 }
 
-/// Waits until `until`, or until `stop` is raised.
-fn rest(stop: &StopFlag, until: Instant) {
-    while !stop.is_raised() && Instant::now() < until {
-        event_fd::wait([stop.as_fd()], Some(until));
-    }
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
+/// As much of a time as is left until the deadline.
+fn within(time: Duration, deadline: Option<Instant>) -> Duration {
+    deadline.map_or(time, |deadline| time.min(deadline.saturating_duration_since(Instant::now())))
 }
 
 /// How long the other end has to answer until this deadline, in whole milliseconds, as is told.
-fn answer_within(deadline: Instant) -> Duration {
-    let left = deadline.saturating_duration_since(Instant::now()).min(ANSWER);
+fn answer_within(deadline: Option<Instant>) -> Duration {
+    let left = within(ANSWER, deadline);
     Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -353,8 +345,8 @@ mod tests {
     #[test]
     fn an_answer_has_no_longer_than_there_is() {
         let now = Instant::now();
-        assert_eq!(answer_within(now + 2 * ANSWER), ANSWER);
-        assert!(answer_within(now + Duration::from_secs(1)) <= Duration::from_secs(1));
-        assert_eq!(answer_within(now), Duration::ZERO);
+        assert_eq!(answer_within(Some(now + 2 * ANSWER)), ANSWER);
+        assert!(answer_within(Some(now + Duration::from_secs(1))) <= Duration::from_secs(1));
+        assert_eq!((answer_within(Some(now)), answer_within(None)), (Duration::ZERO, ANSWER));
     }
 }

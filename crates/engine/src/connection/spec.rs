@@ -1,14 +1,17 @@
-//! A connection by address, as plain data: before it is made, and once it is established.
+//! A connection by address, as plain data: before it is made, and once it is established; its
+//! status at any time.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
+use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionLink, Listener, QpIncidents};
 use verbline_verbs::{InitSpec, Provider, QpError, QpMaker, QueuePair};
 
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::errors::error::Place;
+use crate::stats::clock::Tick;
+use crate::stats::report::ConnectionState;
 
 /// A connection that is still to be made.
 #[derive(Debug)]
@@ -76,6 +79,20 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// What the port does at its address.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Role::Listen { .. } => "listens",
+            Role::Connect { .. } => "connects",
+        }
+    }
+
+    /// The same, with the address.
+    pub(crate) fn does(&self) -> String {
+        let to = if let Role::Listen { .. } = self { "at" } else { "to" };
+        format!("{} {to} {}", self.verb(), self.address())
+    }
+
     /// The address in the plan.
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
@@ -95,10 +112,66 @@ pub(crate) struct Reconnect {
 /// A connection that has been established.
 #[derive(Debug)]
 pub(crate) struct Established {
-    pub(crate) port: LocalPort,
-    pub(crate) role: Role,
-    pub(crate) reconnect: Option<Reconnect>,
-    pub(crate) attempts: u64,
-    pub(crate) took: Duration,
+    pub(crate) spec: ConnectionSpec,
+    pub(crate) status: SharedStatus,
     pub(crate) connection: Connection,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    pub(crate) state: ConnectionState,
+    /// The other end, or the last other end.
+    pub(crate) peer: String,
+    /// By what its packets go, or went last.
+    pub(crate) link: ConnectionLink,
+    /// What goes wrong on that way; of one over UDP.
+    pub(crate) incidents: Option<QpIncidents>,
+    pub(crate) attempts: u64,
+    /// How often it was established.
+    pub(crate) times: u64,
+    /// How long the last connect took.
+    pub(crate) took: Duration,
+    /// Why and when it was lost last.
+    pub(crate) ended: Option<(String, Tick)>,
+    /// Why the last attempt failed; `None` once it is connected.
+    pub(crate) last_error: Option<String>,
+}
+
+/// A status that the connection's thread writes and any thread reads.
+pub(crate) type SharedStatus = Arc<Mutex<Status>>;
+
+impl Status {
+    /// Of a port that has had no connection yet.
+    pub(crate) fn new() -> Status {
+        Status {
+            state: ConnectionState::Reconnecting,
+            peer: String::new(),
+            link: ConnectionLink::Process,
+            incidents: None,
+            attempts: 0,
+            times: 0,
+            took: Duration::ZERO,
+            ended: None,
+            last_error: None,
+        }
+    }
+
+    /// It is connected: to whom, by what, and how long that took.
+    pub(crate) fn connected(
+        &mut self,
+        peer: String,
+        link: ConnectionLink,
+        incidents: Option<QpIncidents>,
+        took: Duration,
+    ) {
+        (self.state, self.last_error) = (ConnectionState::Connected, None);
+        (self.peer, self.link, self.incidents, self.took) = (peer, link, incidents, took);
+        self.times += 1;
+    }
+}
+
+pub(crate) fn lock(status: &SharedStatus) -> MutexGuard<'_, Status> {
+    // Every change is a few assignments, so a panic leaves a valid status.
+    status.lock().unwrap_or_else(PoisonError::into_inner)
 }

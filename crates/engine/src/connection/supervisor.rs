@@ -15,7 +15,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbline_mem::ConnectionId;
@@ -26,18 +26,16 @@ use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore, first
 use crate::connection::connector::{Connector, Failure};
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
 use crate::connection::port_qp::PortQp;
-use crate::connection::spec::{LocalPort, Role};
+use crate::connection::spec::{LocalPort, Role, SharedStatus, Status, lock};
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
-use crate::stats::clock::{Clock, Tick};
+use crate::stats::clock::Clock;
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;
 
 /// How long to wait for the connection manager or the device to give the reason, after a queue pair
 /// has failed.
 pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
-/// Effectively forever; larger values overflow `Instant`.
-const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// Flags that tell every supervisor of a run to stop.
 #[derive(Clone, Debug)]
@@ -46,35 +44,6 @@ pub(crate) struct StopFlags {
     pub(crate) connecting: Arc<StopFlag>,
     /// Watch no connection any more.
     pub(crate) watching: Arc<StopFlag>,
-}
-
-/// What is known of a connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Status {
-    pub(crate) state: ConnectionState,
-    /// The other end, or the last other end.
-    pub(crate) peer: String,
-    /// By what its packets go, or went last.
-    pub(crate) link: ConnectionLink,
-    /// What goes wrong on that way; of one over UDP.
-    pub(crate) incidents: Option<QpIncidents>,
-    pub(crate) attempts: u64,
-    /// How often it was established.
-    pub(crate) times: u64,
-    /// How long the last connect took.
-    pub(crate) took: Duration,
-    /// Why and when it was lost last.
-    pub(crate) ended: Option<(String, Tick)>,
-    /// Why the last attempt to reconnect failed.
-    pub(crate) last_error: Option<String>,
-}
-
-/// A status that the supervisor writes and any thread reads.
-pub(crate) type SharedStatus = Arc<Mutex<Status>>;
-
-pub(crate) fn lock(status: &SharedStatus) -> MutexGuard<'_, Status> {
-    // Every change is a few assignments, so a panic leaves a valid status.
-    status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a supervisor stands on: the connection manager, and the clock.
@@ -219,10 +188,7 @@ impl<M: ConnectionManager> Supervisor<M> {
             }
             let took = self.manager.now().saturating_duration_since(start);
             let mut status = lock(&self.status);
-            (status.state, status.last_error) = (ConnectionState::Connected, None);
-            (status.peer, status.link, status.took) = (connection.peer(), connection.link(), took);
-            status.incidents = connection.incidents();
-            status.times += 1;
+            status.connected(connection.peer(), connection.link(), connection.incidents(), took);
             let Status { attempts, times, .. } = &*status;
             tracing::info!(port = %self.port, address = %self.address, attempts, times, ?took, "connected again");
             return Some(connection);
@@ -327,14 +293,8 @@ impl ConnectionManager for Reconnector {
         };
         let mut qp = port.make(maker).map_err(unmade)?;
         let before = lock(status).attempts;
-        let failed = |attempts, error: &ConnectionError| {
-            let mut status = lock(status);
-            (status.attempts, status.last_error) = (before + attempts, Some(error.to_string()));
-        };
-        let mut connector = Connector::new(port, &mut qp, stop).forever(&failed);
-        let connection = connector.run(role, Instant::now() + FOREVER)?;
-        let attempts = connector.attempts;
-        lock(status).attempts = before + attempts;
+        let connection =
+            Connector { port, qp: &mut qp, stop, status, deadline: None, before, attempts: 0 }.run(role)?;
         Ok((connection, qp))
     }
 }

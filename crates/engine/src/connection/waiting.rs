@@ -1,9 +1,8 @@
 //! Ports that have no first connection yet: the log names them, less and less often.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::connection::spec::{ConnectionSpec, Established, Role};
+use crate::connection::spec::{ConnectionSpec, Established};
 
 /// Ends that start together have met by then.
 const FIRST: Duration = Duration::from_secs(2);
@@ -40,8 +39,7 @@ pub(crate) struct Waiting {
 struct Port {
     index: usize,
     name: String,
-    does: &'static str,
-    address: SocketAddr,
+    does: String,
     timeout: Duration,
 }
 
@@ -50,18 +48,14 @@ impl Waiting {
         let ports = specs.iter().map(|ConnectionSpec { port, role, .. }| Port {
             index: port.index,
             name: port.name.clone(),
-            does: match role {
-                Role::Listen { .. } => "listens at",
-                Role::Connect { .. } => "connects to",
-            },
-            address: role.address(),
+            does: role.does(),
             timeout: port.timeout,
         });
         Waiting { ports: ports.collect(), since: Instant::now(), pace: Pace::START }
     }
 
     pub(crate) fn has_met(&mut self, established: &Established) {
-        self.ports.retain(|port| port.index != established.port.index);
+        self.ports.retain(|port| port.index != established.spec.port.index);
     }
 
     /// Names those that still wait, where that is due.
@@ -71,8 +65,8 @@ impl Waiting {
             return;
         }
         let waited = Duration::from_secs(waited.as_secs());
-        for Port { name, does, address, timeout, .. } in &self.ports {
-            tracing::warn!(port = %name, ?waited, connect_timeout = ?timeout, "no connection yet: it {does} {address}");
+        for Port { name, does, timeout, .. } in &self.ports {
+            tracing::warn!(port = %name, ?waited, connect_timeout = ?timeout, "no connection yet: it {does}");
         }
     }
 }

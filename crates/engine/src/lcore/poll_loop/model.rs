@@ -30,7 +30,8 @@ use verbline_verbs::connection::{ConnectionError, ConnectionLink, QpIncidents};
 
 use self::world::{Ending, Shape, World};
 use crate::connection::connector::Failure;
-use crate::connection::supervisor::{ConnectionManager, SharedStatus, Supervised, Supervisor};
+use crate::connection::spec::SharedStatus;
+use crate::connection::supervisor::{ConnectionManager, Supervised, Supervisor};
 use crate::control::event_fd::{self, StopFlag};
 use crate::rig::Depths;
 use crate::stats::clock::Tick;

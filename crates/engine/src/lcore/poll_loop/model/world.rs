@@ -17,7 +17,8 @@ use crate::api::outputs::Outputs;
 use crate::api::stage::{PortChange, PortEvent, Stage};
 use crate::connection::cm_mailbox::{CmMailbox, Reconnecting};
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
-use crate::connection::supervisor::{LcoreSide, SharedStatus, Status as ConnectionStatus, StopFlags, lock};
+use crate::connection::spec::{SharedStatus, Status as ConnectionStatus, lock};
+use crate::connection::supervisor::{LcoreSide, StopFlags};
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
@@ -137,6 +138,8 @@ impl World {
         let (lcore, stage) = rig.lcore(&control, parts);
         let (broken, failed) = (Arc::default(), Arc::default());
         rig.script.on_poll(device(shape, &rig, Arc::clone(&broken), Arc::clone(&failed)));
+        let mut status = ConnectionStatus::new();
+        status.connected(String::new(), ConnectionLink::Process, None, Duration::ZERO);
         let world = World {
             lcore,
             control,
@@ -148,17 +151,7 @@ impl World {
                 connecting: Arc::new(StopFlag::new().unwrap()),
                 watching: Arc::new(StopFlag::new().unwrap()),
             },
-            status: Arc::new(Mutex::new(ConnectionStatus {
-                state: ConnectionState::Connected,
-                peer: String::new(),
-                link: ConnectionLink::Process,
-                incidents: None,
-                attempts: 1,
-                times: 1,
-                took: Duration::ZERO,
-                ended: None,
-                last_error: None,
-            })),
+            status: Arc::new(Mutex::new(status)),
             tape,
             at: 0,
             calm: 0,
