@@ -70,7 +70,7 @@ impl CmByHand {
                     self.slots.free(connection);
                     self.closing -= 1;
                 }
-                ToCm::Drained { .. } => {}
+                ToCm::Drained { .. } | ToCm::Told { .. } => {}
             }
         }
         self.said = said;

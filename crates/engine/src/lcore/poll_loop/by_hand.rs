@@ -24,7 +24,7 @@ impl Lcore {
             self.polling = self.polling.min(node.polling());
         }
         let is_busy = self.run_turn();
-        let LcoreState { ctx, many } = &mut self.state;
+        let LcoreState { ctx, many, .. } = &mut self.state;
         many.iter_mut().for_each(|port| port.close_asked(&mut ctx.sinks));
         // Nobody posts what the stage has asked for: it does not wait for that in every turn.
         ctx.sinks.iter_mut().filter_map(|sink| sink.operations()).for_each(|(queue, _)| queue.is_fresh = false);
