@@ -46,17 +46,17 @@ pub enum Pages {
 /// The CPU that a plan gives an lcore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Cpu {
-    /// The one that the kernel gives this number.
+    /// The CPU with this kernel number.
     Number(u32),
-    /// The one at this place, from 0, among those that the process may run on.
+    /// The CPU at this place, from 0, among those that the process may run on.
     Allowed(u32),
 }
 
 impl Cpu {
-    /// What stands before a place.
+    /// The prefix of a place.
     pub(crate) const ALLOWED: &str = "allowed:";
 
-    /// The place that a text such as `allowed:0` names.
+    /// Parses a place such as `allowed:0`.
     pub(crate) fn parse(text: &str) -> Option<Cpu> {
         let place = text.strip_prefix(Cpu::ALLOWED)?;
         let is_plain = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
@@ -74,7 +74,7 @@ impl fmt::Display for Cpu {
     }
 }
 
-/// What an lcore does when there is no work.
+/// An lcore's behaviour without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdlePolicy {
     /// Spins forever.
@@ -96,14 +96,14 @@ impl IdlePolicy {
     }
 }
 
-/// What becomes of packets for a ring that is full.
+/// A full ring's treatment of packets that it has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenFull {
-    /// The new ones are refused: they stay with the stage, or are dropped.
+    /// New packets are refused: they stay with the stage, or are dropped.
     Refuse,
-    /// The oldest ones are dropped.
+    /// The oldest packets are dropped.
     Displace,
-    /// The stages that fill it are not run until there is room.
+    /// The stages that fill the ring are not run until there is room.
     Hold,
 }
 
@@ -123,9 +123,10 @@ impl WhenFull {
 /// How a spread deals out its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpreadBy {
-    /// Each goes where its mark says, which is its key: the same key always to the same target.
+    /// Each packet goes to the target of its mark, which is its key: the same key always goes to
+    /// the same target.
     Key,
-    /// Each goes to the next target in turn that has room.
+    /// Each packet goes to the next target in turn that has room.
     RoundRobin,
     /// Each target gets one: the packet, or a copy of it from the stage's pool.
     Copy,
@@ -144,12 +145,12 @@ impl SpreadBy {
     }
 }
 
-/// Which of the ports that listen together gets the next connection.
+/// The rule by which the ports of a shared listener get connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// The one that has the fewest.
+    /// The port with the fewest connections is next.
     Fewest,
-    /// Each in turn.
+    /// The ports take turns.
     RoundRobin,
 }
 
@@ -176,7 +177,7 @@ pub enum Transport {
     Ud,
 }
 
-/// Where a port sends to.
+/// A port's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Destination {
     /// No destination: a UD port that only receives.
@@ -192,7 +193,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The peer, if it is one.
+    /// The peer, if the destination is one.
     pub fn peer(self) -> Option<PortId> {
         match self {
             Destination::Peer(id) => Some(id),
@@ -200,7 +201,7 @@ impl Destination {
         }
     }
 
-    /// The group, if it is one.
+    /// The group, if the destination is one.
     pub fn group(self) -> Option<Group> {
         match self {
             Destination::Group(group) => Some(group),
@@ -218,7 +219,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The IPv4 group, if it is one.
+    /// The IPv4 group, if it is a mapped one.
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.gid).to_ipv4_mapped()
     }
@@ -241,14 +242,14 @@ pub(crate) fn transport_word(transport: Transport) -> &'static str {
     }
 }
 
-/// What may be done with a region, besides reading it by work requests of this end.
+/// The rights of a region, beside reads by work requests of this end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// None of them.
+    /// No rights.
     pub const NONE: Rights = Rights(0);
-    /// Work requests of this end may write it: a READ, or an atomic's answer.
+    /// Work requests of this end may write it: the data of a READ, or an atomic's old value.
     pub const LOCAL_WRITE: Rights = Rights(1);
     /// Peers may READ it.
     pub const REMOTE_READ: Rights = Rights(2);

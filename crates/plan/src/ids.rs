@@ -43,7 +43,7 @@ ids! {
     PortId, "port";
     /// A `[ring.…]`: one hand-off between two lcores.
     RingId, "ring";
-    /// A `[injector.…]`: where threads of the embedder hand messages in.
+    /// A `[injector.…]`: threads of the embedder hand messages in here.
     InjectorId, "injector";
     /// A `[spread.…]`: packets dealt out to several targets.
     SpreadId, "spread";
@@ -51,7 +51,7 @@ ids! {
     StageId, "stage";
 }
 
-/// Where packets go next: what a stage's output or a port's `next` names.
+/// The next place of packets: the target of a stage's output or of a port's `next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// A stage on the same lcore.
@@ -60,8 +60,8 @@ pub enum Target {
     Port(PortId),
     /// A ring, which other lcores may fill as well.
     Ring(RingId),
-    /// Several targets, of which each packet goes to one, or a copy to each. Of a stage's outputs
-    /// only.
+    /// Several targets; each packet goes to one of them, or a copy to each. Only a stage's outputs
+    /// lead there.
     Spread(SpreadId),
     /// Back to the pool, counted.
     Drop,
@@ -76,7 +76,7 @@ impl Target {
     }
 }
 
-/// What takes packets out of a ring.
+/// The consumer of a ring's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Consumer {
     /// A stage, which gets them as its input.
@@ -85,11 +85,11 @@ pub enum Consumer {
     Port(PortId),
 }
 
-/// What puts packets into a ring.
+/// A producer of a ring's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Producer {
-    /// A stage, by one or several of its outputs.
+    /// A stage, through one or several of its outputs.
     Stage(StageId),
-    /// A port, by its `next`.
+    /// A port, through its `next`.
     Port(PortId),
 }

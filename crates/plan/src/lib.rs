@@ -1,37 +1,39 @@
 //! Loads a TOML file into a validated plan.
 //!
-//! A plan says which pinned lcores there are, which queue pairs each owns, which stages run where,
-//! and what hands packets to what. [`Loader`] reads one against a [`Catalog`] (what the application
-//! registered) and a [`Machine`] (what there is), and gives a [`Plan`] or *all* its faults as
-//! [`Diagnostics`], each with its place, the line and a suggestion.
+//! A plan declares the pinned lcores, the queue pairs that each owns, the stages that run there,
+//! and the edges along which packets move. [`Loader`] reads one against a [`Catalog`] (the
+//! application's stage kinds and sections) and a [`Machine`] (its CPUs, memory and limits), and
+//! returns a [`Plan`] or *all* its faults as [`Diagnostics`], each with its place, the line and a
+//! suggestion.
 //!
-//! What holding a [`Plan`] proves:
+//! A [`Plan`] proves:
 //! - every name is known, every reference resolved, every value in its range; no key was ignored;
 //! - packets move between lcores over rings only, each ring with one consumer and a queue of its
 //!   own for each lcore that fills it, and never in a circle;
 //! - each pool has a packet for every place that can own one at once, each completion queue room
 //!   for every work request that can complete into it, each stage as many timers as it can arm, and
 //!   the memory is there ([`Plan::explain`] prints these sums with the lines that they come from);
-//! - what a stage asks of an output or a region, as its kind says, the plan's tables offer.
+//! - the plan's tables offer each stage the operations, send options and rights that its kind needs
+//!   of outputs and regions.
 //!
 //! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or a peer with
 //! an address. With `connect = "10.9.9.1:4420"` the port connects to the peer that listens there;
 //! with `listen = "10.9.9.1:4420"` it accepts the first peer that connects. RC only;
-//! `connect_timeout = "30s"` bounds the wait at the start of a run; a connection that is lost later
+//! `connect_timeout = "30s"` bounds the wait at the start of a run. A connection that is lost later
 //! is reconnected unless `reconnect = false`. A plan may have one end or both.
 //!
-//! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only
-//! one of the provider whose port is active (more than one, and the run is refused with their
-//! names; software devices are alike, the first is taken). `port` is 1 unless said. Without a
-//! `gid_index` queue pairs go by the GID that reaches furthest: RoCE v2 by an IPv4 address, by an
-//! IPv6 address, by a link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices: the
-//! engine chooses as it opens them, and logs what it took.
+//! A device needs `provider` ("soft" or "kernel") only. Without a `name` it is the provider's only
+//! device whose port is active; if several are, the run is refused and lists their names. (Software
+//! devices are alike: the first is taken.) `port` is 1 by default. Without a `gid_index` queue
+//! pairs use the GID that reaches furthest: RoCE v2 by an IPv4 address, by an IPv6 address, by a
+//! link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices: the engine chooses as it
+//! opens them, and logs its choice.
 //!
-//! A software device reaches this process only, unless it has an `address`: one of this host, at
-//! which it speaks RoCE v2 with other processes and hosts, by UDP port 4791.
+//! A software device reaches this process only, unless it has an `address` of this host. At that
+//! address it speaks RoCE v2 with other processes and hosts, by UDP port 4791.
 //!
-//! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and
-//! are blamed for what they break. No text makes the loader panic: it is fuzzed.
+//! The text is parsed into private raw shapes. `--set KEY=VALUE` overrides apply before any check,
+//! and faults that they cause point at them. No text makes the loader panic: it is fuzzed.
 //!
 //! ```
 //! use verbline_plan::{Catalog, Loader, Machine, StageKind, StageSpec};

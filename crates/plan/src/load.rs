@@ -1,4 +1,4 @@
-//! The way in: a file or a text, overrides, and every check in its order.
+//! Loading a plan: a file or a text, overrides, and every check in its order.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::sums::{self, Proved};
 use crate::text::tree::{self, Table, Value};
 use crate::text::{file, set, syntax};
 
-/// Reads plans against what the application registered and what the machine has.
+/// Reads plans against an application's catalog and a machine.
 #[derive(Debug, Clone)]
 pub struct Loader {
     catalog: Catalog,
@@ -35,16 +35,17 @@ pub struct Inspection {
     pub plan: Option<Plan>,
     /// Errors and warnings, sorted by position.
     pub diagnostics: Diagnostics,
-    /// What the machine lacks although the plan runs. Empty if the sums could not be worked out.
+    /// Shortcomings of the machine that the plan runs with. Empty if the sums could not be
+    /// computed.
     pub notes: Vec<Note>,
-    /// The sums that could be worked out, those that fail included.
+    /// The sums that could be computed, failed ones included.
     pub sums: Vec<Sum>,
-    /// The graph, with what is wrong marked.
+    /// The graph, with the faulty parts marked.
     pub drawing: Drawing,
 }
 
 impl Inspection {
-    /// The inspection of a text that was not read any further.
+    /// The inspection of a text that could not be read as a plan.
     fn refused(diagnostics: Diagnostics, name: &str) -> Inspection {
         let (notes, sums) = (Vec::new(), Vec::new());
         Inspection { plan: None, diagnostics, notes, sums, drawing: Drawing::empty(name) }
@@ -69,33 +70,33 @@ impl Loader {
         self
     }
 
-    /// Counts what the process opens beside the run, in the sum of file descriptors.
+    /// Counts descriptors that the process opens beside the run, in the sum of file descriptors.
     pub fn opens(mut self, beside: impl IntoIterator<Item = OpensBeside>) -> Self {
         self.opens.extend(beside);
         self
     }
 
-    /// Loads the plan in a file, or returns every fault of it.
+    /// Loads the plan in a file, or returns all its faults.
     pub fn load_path(&self, path: impl AsRef<Path>) -> Result<Plan, Diagnostics> {
         into_result(self.inspect_path(path)?)
     }
 
-    /// Loads the plan in a text, which diagnostics call `name`.
+    /// Loads the plan in a text; diagnostics call it `name`.
     pub fn load_str(&self, name: &str, text: &str) -> Result<Plan, Diagnostics> {
         into_result(self.inspect_str(name, text))
     }
 
-    /// Inspects the plan in a file. It is an error only if the file can't be read at all.
+    /// Inspects the plan in a file. Fails only if the file can't be read at all.
     ///
-    /// `-` is standard input. Other than that only regular files are read, and of both at most as
-    /// much as a plan may have.
+    /// `-` is standard input. Otherwise only regular files are read. Both are read up to the
+    /// greatest length of a plan.
     pub fn inspect_path(&self, path: impl AsRef<Path>) -> Result<Inspection, Diagnostics> {
         let path = path.as_ref();
         let text = file::read(path)?;
         Ok(self.inspect_str(&file::name_of(path), &text))
     }
 
-    /// All about the plan in a text; `name` is what diagnostics call it.
+    /// Inspects the plan in a text; diagnostics call it `name`.
     pub fn inspect_str(&self, name: &str, text: &str) -> Inspection {
         if text.len() > TEXT_BYTES_MAX {
             return Inspection::refused(file::too_long(name).into(), name);
@@ -103,7 +104,7 @@ impl Loader {
         let sources = Sources::new(name, text, &self.flags);
         let mut sink = Sink::new(sources.clone());
         let root = self.parse(&sources, &mut sink);
-        // Whatever else there is to say of a file that is no TOML at all, nobody reads it.
+        // The file is no TOML at all: nobody would read further faults.
         if sink.is_hopeless() {
             return Inspection::refused(sink.finish(), name);
         }
@@ -140,10 +141,10 @@ impl Loader {
     }
 }
 
-/// The app that the plan in a file says it is for, whether or not the rest of the file is a plan.
+/// Returns the app that the plan in a file names, whether or not the rest of the file is a plan.
 ///
-/// The limits are those of [`Loader::inspect_path`]. Of faults nothing is said here: the loader of
-/// the app that the plan is then given to finds them all.
+/// The limits are the same as for [`Loader::inspect_path`]. Faults are not reported here: the
+/// loader of that app finds them all.
 pub fn app_of(path: impl AsRef<Path>) -> Option<String> {
     let text = file::read(path.as_ref()).ok()?;
     let (root, _) = tree::parse_document(&text, 0);

@@ -1,5 +1,5 @@
-//! `plan-app PLAN` prints the app that the plan is for, and nothing if it names none or is no plan:
-//! `./x` builds that app, which then says what is wrong.
+//! `plan-app PLAN` prints the app that the plan names, and nothing if it names none or is no plan.
+//! `./x` builds that app, which then reports the faults.
 #![forbid(unsafe_code)]
 
 fn main() {

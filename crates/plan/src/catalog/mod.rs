@@ -1,5 +1,4 @@
-//! The application's part of a plan: the stage kinds that it registered and the sections that it
-//! reads itself.
+//! The application's part of a plan: its registered stage kinds and its own sections.
 
 pub(crate) mod outputs;
 pub(crate) mod stage_needs;
@@ -10,7 +9,7 @@ use crate::catalog::outputs::OutputSends;
 use crate::catalog::stage_needs::NeedsFn;
 use crate::text::keys::AppKey;
 
-/// What can be named in a plan because the application knows it.
+/// The names that the application adds to the language of plans.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     /// The application's own name. A plan that says `app = "…"` must say this one; `None` takes
@@ -33,7 +32,7 @@ pub struct AppTable {
     pub name: &'static str,
     /// Whether they are the `params` of a kind of stage.
     pub is_params: bool,
-    /// What it stands for, in one line.
+    /// Its meaning, in one line.
     pub meaning: &'static str,
     /// Its keys.
     pub keys: &'static [AppKey],
@@ -42,37 +41,37 @@ pub struct AppTable {
 /// A kind of stage, as registered.
 #[derive(Debug, Clone)]
 pub struct StageKind {
-    /// What `use = "…"` says.
+    /// The name in `use = "…"`.
     pub name: &'static str,
-    /// What the app says about the kind.
+    /// The app's description of the kind.
     pub spec: StageSpec,
-    /// What a stage of this kind needs beyond packets; `None`: nothing worth a sum.
+    /// Returns the needs of a stage of this kind beyond packets; `None`: it has none worth a sum.
     pub needs: Option<NeedsFn>,
 }
 
-/// What an app says about a kind of stage when it registers it.
+/// An app's description of a stage kind, given with its registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageSpec {
     /// The outputs that `out = { … }` must wire, by name. A stage numbers them by their places in
     /// this list.
     pub outputs: &'static [&'static str],
-    /// The stage makes packets of its own accord, so nothing needs to lead to it. A source is
+    /// The stage makes packets of its own accord, so no edge needs to lead to it. A source is
     /// stopped first, and the run ends when all sources are done.
     pub source: bool,
     /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a
     /// term of the pool's sum.
     pub holds_packets: u32,
-    /// Bytes of the longest message that the stage sends, where its packets are longer: what else
-    /// they hold goes by RDMA. 0: a message may be as long as a packet.
+    /// Bytes of the longest message that the stage sends, if its packets are longer: the rest of
+    /// their data goes by RDMA. 0: a message may be as long as a packet.
     pub message_bytes_max: u32,
-    /// The operations that every stage of the kind asks for, by output. Over any other output none
-    /// is accepted, unless the kind's [`Needs`](crate::Needs) have it.
+    /// The operations that every stage of the kind asks for, by output. Operations over any other
+    /// output are refused, unless the kind's [`Needs`](crate::Needs) list them.
     pub operations: &'static [OutputOperations],
     /// The options of sends that every stage of the kind asks for, by output: the ports there must
     /// say `send_options`.
     pub sends: &'static [OutputSends],
-    /// What every stage of the kind prepends to packets, by output: the headroom of their pools
-    /// must hold it.
+    /// Headers that every stage of the kind prepends to packets, by output: the headroom of their
+    /// pools must hold them.
     pub prepends: &'static [OutputPrepends],
     /// Timers that every stage of the kind may arm at once, beside those that depend on the plan
     /// ([`Needs::timers`](crate::Needs::timers)).
@@ -84,7 +83,7 @@ pub struct StageSpec {
 }
 
 impl Catalog {
-    /// Looks up a kind by what `use = "…"` says.
+    /// Looks up a kind by its name in `use = "…"`.
     pub fn kind(&self, name: &str) -> Option<&StageKind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }

@@ -1,7 +1,7 @@
-//! What a stage says of its outputs: which operations it asks for there, which options of sends,
-//! and what it puts in front of packets. Reports count operations by the same kinds.
+//! A stage kind's claims on its outputs: operations, options of sends, and prepended headers.
+//! Reports count operations by the same kinds.
 
-/// What kind of operation it is, as reports call it.
+/// The kind of an operation, as reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperationKind {
     /// A SEND with a tag, an immediate or an invalidation.
@@ -20,17 +20,17 @@ pub enum OperationKind {
     Invalidate,
     /// A signature key configured.
     Sign,
-    /// A SEND that waits for blocks that are checked.
+    /// A SEND that goes out once every block behind a signature key is good.
     Respond,
 }
 
-/// What a stage asks for over one of its outputs, beside sending packets there.
+/// The operations that a stage asks for over one of its outputs, beside sending packets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputOperations {
-    /// The output, one of [`StageSpec::outputs`](crate::StageSpec::outputs). The plan must lead it
-    /// to a port that carries out operations.
+    /// The output, one of [`StageSpec::outputs`](crate::StageSpec::outputs). In the plan it must
+    /// lead to a port that carries out operations.
     pub output: &'static str,
-    /// Kinds that the stage can't do without; empty: it may ask for any.
+    /// Kinds that the stage needs; empty: it may ask for any.
     pub kinds: &'static [OperationKind],
 }
 
@@ -48,7 +48,7 @@ impl OperationKind {
         OperationKind::Respond,
     ];
 
-    /// In a sentence.
+    /// The kind's name within a sentence.
     pub(crate) fn words(self) -> &'static str {
         match self {
             OperationKind::Send => "SENDs",
@@ -67,7 +67,7 @@ impl OperationKind {
         matches!(self, OperationKind::Read | OperationKind::CompareSwap | OperationKind::FetchAdd)
     }
 
-    /// As reports write it.
+    /// The kind's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             OperationKind::Send => "send",
@@ -83,31 +83,31 @@ impl OperationKind {
     }
 }
 
-/// What a stage may ask of one of its sends, beside where it goes.
+/// An option that a stage may ask of one of its sends, beside its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendOption {
     /// Immediate data.
     Immediate,
-    /// To wait for the READs and atomics before it, which RC alone has.
+    /// Waits for the READs and atomics before it, which only RC has.
     Fence,
-    /// To wake a peer whose lcore says `unsolicited_wait`.
+    /// Wakes a peer whose lcore has `unsolicited_wait`.
     Solicited,
-    /// The packet back once its send is done.
+    /// Returns the packet once its send is done.
     Returned,
 }
 
-/// The options of what a stage sends over one of its outputs.
+/// The options of the sends over one of a stage's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputSends {
     /// The output, one of [`StageSpec::outputs`](crate::StageSpec::outputs). Each port that it
-    /// leads to must send packets as they ask.
+    /// leads to must have `send_options`.
     pub output: &'static str,
     /// The options that the stage asks for.
     pub options: &'static [SendOption],
 }
 
 impl SendOption {
-    /// In a sentence.
+    /// The option's name within a sentence.
     pub(crate) fn words(self) -> &'static str {
         match self {
             SendOption::Immediate => "immediate data",
@@ -118,12 +118,12 @@ impl SendOption {
     }
 }
 
-/// What a stage puts in front of packets that it sends over one of its outputs.
+/// The bytes that a stage prepends to packets which it sends over one of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputPrepends {
     /// The output, one of [`StageSpec::outputs`](crate::StageSpec::outputs).
     pub output: &'static str,
-    /// Bytes by which a packet begins before where it began as it came in, or was taken fresh, at
-    /// most.
+    /// The most bytes between a packet's new beginning and its beginning on arrival, or when it was
+    /// taken fresh.
     pub bytes: u32,
 }

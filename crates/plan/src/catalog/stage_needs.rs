@@ -4,19 +4,19 @@ use crate::catalog::outputs::OutputOperations;
 use crate::choices::Rights;
 use crate::text::params::Params;
 
-/// What a kind is asked with: what the plan says to one of its stages.
+/// A question to a kind: the plan's values for one of its stages.
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub(crate) params: Params,
     pub(crate) sections: &'a [(&'static str, Params)],
-    /// How many connections the port has at most that each output leads to.
+    /// The most connections of the port that each output leads to.
     pub(crate) connections: Vec<(&'static str, u32)>,
     /// The plan's regions, with their bytes.
     pub(crate) regions: &'a [(&'a str, u64)],
 }
 
 impl Asked<'_> {
-    /// The stage's `params`, to be read as the factory reads them.
+    /// The stage's `params`, read in the same way as by the factory.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -26,8 +26,8 @@ impl Asked<'_> {
         self.sections.iter().find(|(known, _)| *known == name).map(|(_, params)| params)
     }
 
-    /// How many connections the port may have that this output leads to; `None` if it leads to no
-    /// port that may have many.
+    /// The most connections of the port that this output leads to; `None` if it leads to no port
+    /// that may have many.
     pub fn connections(&self, output: &str) -> Option<u32> {
         self.connections.iter().find(|(known, _)| *known == output).map(|(_, connections)| *connections)
     }
@@ -38,51 +38,51 @@ impl Asked<'_> {
     }
 }
 
-/// What one stage needs, each with what it is for.
+/// The needs of one stage, each with its purpose.
 #[derive(Debug, Clone, Default)]
 pub struct Needs {
-    /// Bytes of memory that it allocates, beside packets.
+    /// Bytes of memory that the stage allocates, beside packets.
     pub memory_bytes: Vec<(&'static str, u64)>,
-    /// Together the bytes of the longest packet that it must be able to write into a fresh one.
-    /// With any the stage needs a `pool`.
+    /// The parts of the longest packet that the stage must be able to write into a fresh one, in
+    /// bytes; their sum counts. A stage with any needs a `pool`.
     pub packet_bytes: Vec<(&'static str, u64)>,
-    /// Timers that it may arm at once, beside those of its kind
+    /// Timers that the stage may arm at once, beside those of its kind
     /// ([`StageSpec::timers`](crate::StageSpec::timers)).
     pub timers: Vec<(&'static str, u64)>,
-    /// Operations that it asks for, beside those of its kind
+    /// Operations that the stage asks for, beside those of its kind
     /// ([`StageSpec::operations`](crate::StageSpec::operations)).
     pub operations: Vec<OutputOperations>,
-    /// File descriptors that it opens.
+    /// File descriptors that the stage opens.
     pub descriptors: Vec<(&'static str, u64)>,
-    /// Rights of regions.
+    /// Rights that the stage needs of regions.
     pub regions: Vec<RegionNeed>,
-    /// What one peer may have it send at once.
+    /// Sends that one peer may cause at once.
     pub sends: Vec<SendsNeed>,
 }
 
-/// What a stage may send to one peer at once, by what the plan says of its peers. Where a port has
-/// less room for one of its connections the plan is warned of what it drops.
+/// Sends that one peer may cause at once, by the plan's limits on its peers. Where a port has less
+/// room for one of its connections, the plan gets a warning: such sends are dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct SendsNeed {
-    /// The output that it goes over.
+    /// The output of the sends.
     pub output: &'static str,
     /// Messages.
     pub at_once: u64,
-    /// What they are, and which key says so.
+    /// A description of the messages, with the key that bounds them.
     pub what: &'static str,
 }
 
-/// What a stage needs of a region.
+/// A stage's need of a region.
 #[derive(Debug, Clone)]
 pub struct RegionNeed {
-    /// The region's name. If the plan has none of it, the stage's factory says so.
+    /// The region's name. If the plan has no such region, the stage's factory reports it.
     pub region: String,
-    /// The rights that it must have.
+    /// The rights that the region must have.
     pub rights: Rights,
-    /// What they are for.
+    /// Their purpose.
     pub what: &'static str,
 }
 
-/// What a kind answers. A value that it would refuse anyway needs nothing here: the stage's factory
-/// says so.
+/// A kind's answer. A value that the kind would refuse anyway needs nothing here: the stage's
+/// factory reports it.
 pub type NeedsFn = fn(&Asked<'_>) -> Needs;

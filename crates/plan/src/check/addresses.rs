@@ -1,5 +1,5 @@
-//! Addresses of ports: where a port listens or connects to, which ports of the plan so meet, and
-//! multicast groups as GIDs.
+//! Addresses of ports: their listening and connecting addresses, the ports of the plan that meet
+//! there, and multicast groups as GIDs.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,18 +11,18 @@ use crate::read::raw::{RawDevice, RawPlan};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
-/// The address that a text is. One of IPv4 that is written as one of IPv6 is that of IPv4.
+/// Parses an address. An IPv4-mapped IPv6 address becomes the IPv4 one.
 pub(crate) fn ip(text: &str) -> Option<IpAddr> {
     Some(text.parse::<IpAddr>().ok()?.to_canonical())
 }
 
-/// The same with a port.
+/// Like [`ip`], with a port number.
 pub(crate) fn with_port(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// An address from its text. `listen` may name every local address.
+/// Parses an address of `listen` or `connect`. `listen` may name every local address.
 pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {
     let refused = match with_port(&field.value) {
         None => format!("`{}` is not an address with a port", field.value),
@@ -45,7 +45,7 @@ pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -
 }
 
 impl RawPort {
-    /// The keys that make a connection by address, those that are there.
+    /// The keys that make a connection by address, as far as they are given.
     pub(crate) fn address_keys(&self) -> impl Iterator<Item = (&'static str, &Field<String>)> {
         let keys = [("listen", &self.listen), ("connect", &self.connect)];
         keys.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?)))
@@ -53,14 +53,14 @@ impl RawPort {
 }
 
 impl RawPort {
-    /// Every address that it connects to, as far as they are addresses.
+    /// All addresses that the port connects to, as far as they parse.
     pub(crate) fn connect_to(&self) -> Vec<SocketAddr> {
         let fields = self.connect.iter().chain(&self.connect_also);
         fields.filter_map(|field| with_port(&field.value)).collect()
     }
 }
 
-/// Several addresses are for connections that are made again and again, each where one answers.
+/// Several addresses need `connections`: each is made, and made again, at an address that answers.
 fn check_list(port: &RawPort, sink: &mut Sink) {
     let (Some(first), Some(second)) = (&port.connect, port.connect_also.first()) else { return };
     let name = &port.head.name;
@@ -108,7 +108,7 @@ pub(crate) fn check_transport(port: &RawPort, transport: Transport, sink: &mut S
     }
 }
 
-/// The two ends of a connection have one transport: who asks for another finds nobody.
+/// The two ends of a connection have one transport: a request for another finds no listener.
 fn check_ends(asking: &RawPort, listening: &RawPort, sink: &mut Sink) {
     let (Some(own), Some(other)) = (&asking.transport, &listening.transport) else { return };
     if own.value != other.value {
@@ -124,14 +124,14 @@ fn check_ends(asking: &RawPort, listening: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// What the checks of one port found out about its address.
+/// A port's end of a connection by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Listen(SocketAddr),
     Connect(SocketAddr),
 }
 
-/// The other ends in this plan: for each port that listens the one that connects there, and the
+/// Finds the other ends in this plan: for each listening port the one that connects there, and the
 /// reverse. Complains about addresses that two ports want.
 pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink: &mut Sink) -> Vec<Option<PortId>> {
     raw.ports.iter().for_each(|port| check_list(port, sink));
@@ -196,7 +196,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
             }
         }
     }
-    // What is misspelt elsewhere looks alone here.
+    // A misspelt name elsewhere could make a port look alone.
     if !sink.has_errors() {
         for index in (0..ends.len()).filter(|index| others[*index].is_none()) {
             let device = links.ports[index].device.map(|device| &raw.devices[device.index()]);
@@ -208,7 +208,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
     others
 }
 
-/// Only who runs several plans in one process can mean that.
+/// Warns of an end that only another plan in this process could meet.
 fn alone(port: &RawPort, end: Option<End>, device: &RawDevice, sink: &mut Sink) {
     let (Some(end), Some((_, field))) = (end, port.address_keys().next()) else { return };
     let name = &port.head.name;
@@ -254,8 +254,8 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
-/// A multicast group from its text: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in
-/// IPv6 notation.
+/// Parses a multicast group: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in IPv6
+/// notation.
 pub(crate) fn parse_group(field: &Field<String>, sink: &mut Sink) -> Option<Group> {
     let refused = match field.value.parse::<IpAddr>() {
         Ok(IpAddr::V4(group)) if group.is_multicast() => return Some(to_group(group.to_ipv6_mapped())),
@@ -268,7 +268,8 @@ pub(crate) fn parse_group(field: &Field<String>, sink: &mut Sink) -> Option<Grou
     None
 }
 
-/// The groups that a port sends to, and whether there is anybody to answer.
+/// Parses the groups that a port sends to. Warns of `senders_max` on a port that lacks a queue to
+/// answer.
 pub(crate) fn groups(port: &RawPort, destination: Destination, sink: &mut Sink) -> Vec<Group> {
     let name = &port.head.name;
     let silent = [(!port.receives(), "receives nothing"), (port.tx_depth_wr.value == 0, "sends nothing")];

@@ -1,4 +1,4 @@
-//! Checks that a port's alternate path is one, and is given where there can be one.
+//! Checks a port's alternate path: it is complete, and the port's queue pairs can have one.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// The GID of one peer, from its text: as IPv6, or IPv4 mapped to `::ffff:a.b.c.d`.
+/// Parses the GID of one peer: IPv6, or IPv4 mapped to `::ffff:a.b.c.d`.
 pub(crate) fn parse(field: &Field<String>) -> Option<[u8; 16]> {
     let address: Ipv6Addr = match field.value.parse::<IpAddr>().ok()? {
         IpAddr::V4(address) if address.is_multicast() => return None,

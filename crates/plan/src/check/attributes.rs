@@ -1,5 +1,4 @@
-//! Checks that the attributes of a port's queue pairs are given where they mean something, and
-//! agree at both ends.
+//! Checks the attributes of a port's queue pairs: each has an effect there, and both ends agree.
 
 use crate::choices::Transport::{self, Rc, Uc, Ud};
 use crate::choices::{Group, transport_word};
@@ -8,13 +7,13 @@ use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
-/// Where an attribute means something.
+/// The ports on which an attribute has an effect.
 struct Place {
     key: &'static str,
     transports: &'static [Transport],
-    /// Why it means nothing with another transport.
+    /// Why it has no effect with another transport.
     elsewhere: &'static str,
-    /// Why not on a port with an address, and what to do. librdmacm has no option for it
+    /// Why it has none on a port with an address, and the remedy. librdmacm has no option for it
     /// (rdma_set_option(3), rdma_connect(3)).
     by_address: Option<(&'static str, &'static str)>,
 }
@@ -65,7 +64,7 @@ const PLACES: &[Place] = &[
     },
     Place { key: "max_rd_atomic", transports: &[Rc], elsewhere: NO_READS, by_address: None },
     Place { key: "max_dest_rd_atomic", transports: &[Rc], elsewhere: NO_READS, by_address: None },
-    // Which transports it is for, the device says at start.
+    // The device decides at start which transports it paces.
     Place { key: "rate_limit", transports: &[Rc, Uc, Ud], elsewhere: "", by_address: None },
 ];
 
@@ -102,7 +101,7 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// Only a reliable connection sends again.
+/// Only a reliable connection retries.
 fn check_retries(port: &RawPort, transport: &Field<Transport>, sink: &mut Sink) {
     let word = transport_word(transport.value);
     for (key, span) in port.retries.given().filter(|_| transport.value != Rc) {
@@ -123,13 +122,13 @@ fn meant_for(transports: &[Transport]) -> (&'static str, String) {
     (code, words.join(" and "))
 }
 
-/// The key by which the connection manager makes its connections, if it does.
+/// The key by which the connection manager makes the port's connections, if it does.
 fn address(port: &RawPort) -> Option<(&'static str, &Field<String>)> {
     let shared = port.shared.listen_with.as_ref().map(|field| ("listen_with", field));
     port.address_keys().next().or(shared)
 }
 
-/// A queue pair that only receives answers on a connection, and sends no datagram.
+/// A queue pair that only receives still answers on a connection, but sends no datagram.
 fn warn_of_nothing_sent(port: &RawPort, transport: Transport, sink: &mut Sink) {
     if transport != Ud || port.tx_depth_wr.value > 0 {
         return;
@@ -147,7 +146,7 @@ fn warn_of_nothing_sent(port: &RawPort, transport: Transport, sink: &mut Sink) {
     }
 }
 
-/// What both ends of a pair must have alike, where both say it.
+/// Compares the attributes that both ends of a pair must have alike, where both give them.
 pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
     check_partitions(port, peer, sink);
     let (Some(own), Some(other)) = (&port.attributes.path_mtu, &peer.attributes.path_mtu) else { return };
@@ -161,8 +160,8 @@ pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
     }
 }
 
-/// Members of a group that no port of the plan sends to with their Q_Key, though some send to it:
-/// what comes is dropped unseen. `joins`, `sends`: the groups of each port.
+/// Warns of members of a group whose Q_Key no port of the plan uses, though some send to the group:
+/// the members' devices drop these datagrams unseen. `joins`, `sends`: the groups of each port.
 pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[&[Group]], sink: &mut Sink) {
     let qkey = |port: &RawPort| port.attributes.qkey();
     let at = |port: &RawPort| port.attributes.qkey.as_ref().map_or(port.head.span, |field| field.span);
@@ -182,7 +181,7 @@ pub(crate) fn check_groups(raw: &RawPlan, joins: &[&[Group]], sends: &[&[Group]]
     }
 }
 
-/// The upper bit of a P_Key is the membership: full or limited.
+/// The upper bit of a P_Key is the membership, full or limited.
 const PARTITION_BITS: u32 = 0x7fff;
 
 fn check_partitions(port: &RawPort, peer: &RawPort, sink: &mut Sink) {

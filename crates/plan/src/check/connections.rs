@@ -9,18 +9,18 @@ use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
 impl RawPort {
-    /// How many connections it has at most, if it may have many.
+    /// The most connections of the port, if it may have many.
     pub(crate) fn many(&self) -> Option<&Field<u32>> {
         self.shared.connections_max.as_ref().or(self.shared.connections.as_ref())
     }
 
-    /// The key that says how many receives are posted: in one queue for all connections, or in that
-    /// of each.
+    /// The key with the number of posted receives: in one queue for all connections, or in each
+    /// connection's own.
     pub(crate) fn rx_key(&self) -> &Field<u32> {
         if self.shared.rx_shared_wr.given { &self.shared.rx_shared_wr } else { &self.rx_depth_wr }
     }
 
-    /// Whether its datagrams may go to several peers.
+    /// Whether the port's datagrams may go to several peers.
     pub(crate) fn has_peers(&self) -> bool {
         self.senders_max.value > 0 || !self.send_also.is_empty()
     }
@@ -35,7 +35,7 @@ impl RawPort {
         u64::from(self.rx_key().value) * queues
     }
 
-    /// How that comes about; nothing to say of one queue.
+    /// The computation of `rx_wr` in words; empty for one queue.
     pub(crate) fn rx_how(&self) -> String {
         match self.many() {
             Some(_) if self.shared.rx_shared_wr.given => "shared".to_owned(),
@@ -58,13 +58,13 @@ impl RawPort {
         Depth { each, shared, queue_pairs: self.queue_pairs(), many: self.many() }
     }
 
-    /// Whether a connection by address that is lost is made again.
+    /// Whether a lost connection by address is reconnected.
     pub(crate) fn reconnects(&self) -> bool {
         self.reconnect.value && (self.listen.is_some() || self.connect.is_some())
     }
 
-    /// Queue pairs that are let go of while the port goes on, each of which ends with a work
-    /// request of its own: those of many connections, and the one that a reconnect replaces.
+    /// Queue pairs that may be released while the port goes on, each of which ends with a marker
+    /// work request: those of many connections, and the one that a reconnect replaces.
     pub(crate) fn markers(&self) -> u64 {
         match self.many() {
             Some(many) => many.value.into(),
@@ -72,7 +72,7 @@ impl RawPort {
         }
     }
 
-    /// Faults of signature keys that may wait to be told.
+    /// Faults of signature keys that may wait to be reported.
     pub(crate) fn faults(&self) -> u64 {
         u64::from(self.signature_keys.value) * self.queue_pairs()
     }
@@ -98,7 +98,7 @@ impl<'a> Depth<'a> {
         self.shared.map_or(all, |bound| all.min(bound.value.into()))
     }
 
-    /// How that comes about; nothing to say of one queue.
+    /// The computation of `wr` in words; empty for one queue.
     pub(crate) fn how(self) -> String {
         match (self.many, self.shared) {
             (Some(_), Some(_)) => "shared".to_owned(),
@@ -107,18 +107,18 @@ impl<'a> Depth<'a> {
         }
     }
 
-    /// The key that bounds them.
+    /// The key that bounds the work requests.
     pub(crate) fn key(self) -> &'a Field<u32> {
         self.shared.filter(|_| self.many.is_some()).unwrap_or(self.each)
     }
 
-    /// Those of all queue pairs, without a bound.
+    /// The depths of all queue pairs together, without the shared bound.
     fn of_all(self) -> u64 {
         u64::from(self.each.value) * self.queue_pairs
     }
 }
 
-/// The keys of many connections fit together, and with the rest of the port's.
+/// Checks that the keys of many connections fit together, and with the rest of the port's.
 pub(crate) fn check(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let name = &port.head.name;
     check_acceptor(port, catalog, sink);
@@ -171,7 +171,7 @@ pub(crate) fn check(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     }
 }
 
-/// An acceptor is one that the application registered, and has somebody to decide about.
+/// Checks the acceptor: the application registered it, and the port takes connections.
 fn check_acceptor(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let name = &port.head.name;
     let Some(acceptor) = &port.shared.acceptor else {
@@ -193,7 +193,7 @@ fn check_acceptor(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     }
 }
 
-/// Private data goes with a request, and fits it.
+/// Checks the private data: it goes with a connection request, and fits it.
 fn check_private_data(port: &RawPort, sink: &mut Sink) {
     let (name, Some(data)) = (&port.head.name, &port.shared.private_data) else { return };
     if port.connect.is_none() {

@@ -1,4 +1,4 @@
-//! Devices: which software device a section means, and the address at which others reach it.
+//! Devices: the software device that a section means, and the address at which others reach it.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::read::reader::Field;
 /// The software devices. Without a name a section means the first.
 const SOFT: [&str; 2] = ["soft0", "soft1"];
 
-/// Checks every device by itself, that no two have one address, and none has two.
+/// Checks each device by itself, and that every software device has one address of its own.
 pub(crate) fn check(raw: &RawPlan, sink: &mut Sink) {
     let mut taken: Vec<(IpAddr, &str, &RawDevice, &Field<String>)> = Vec::new();
     for device in &raw.devices {
@@ -41,7 +41,7 @@ pub(crate) fn check(raw: &RawPlan, sink: &mut Sink) {
     }
 }
 
-/// Which software device a section means; `None`: a card, or nothing that there is.
+/// The software device that a section means; `None`: a card, or an unknown name.
 fn soft_name<'a>(device: &'a RawDevice, sink: &mut Sink) -> Option<&'a str> {
     device.provider.as_ref().filter(|provider| provider.value == Provider::Soft)?;
     let Some(name) = &device.device_name else { return Some(SOFT[0]) };
@@ -57,7 +57,7 @@ fn other(soft: &str) -> &'static str {
     if soft == SOFT[0] { SOFT[1] } else { SOFT[0] }
 }
 
-/// The address, if it can be one.
+/// The address, if it is a possible one.
 fn address(device: &RawDevice, field: &Field<String>, sink: &mut Sink) -> Option<IpAddr> {
     if let Some(provider) = device.provider.as_ref().filter(|provider| provider.value == Provider::Kernel) {
         sink.error("soft-only-key", field.span, "`address` is for software devices")

@@ -1,5 +1,5 @@
-//! Every way that packets go, from a stage's output, or a port's `next` or `sent`, to a stage, a
-//! port or a ring. A spread is as many ways as it has places.
+//! Edges: every way of packets from a stage's output, or a port's `next` or `sent`, to a stage, a
+//! port or a ring. A spread stands for one edge for each of its places.
 
 use crate::check::refs::{Hop, Links};
 use crate::diag::sink::Sink;
@@ -8,21 +8,21 @@ use crate::ids::{Consumer, LcoreId, PortId, Producer, RingId, SpreadId, StageId,
 use crate::limits::EDGES_MAX;
 use crate::read::raw::RawPlan;
 
-/// One way that packets go: from a stage's output, or a port's `next` or `sent`.
+/// One way of packets: from a stage's output, or a port's `next` or `sent`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub(crate) from: Producer,
-    /// The lcore that `from` is on, if that is known.
+    /// The lcore of `from`, if known.
     pub(crate) lcore: Option<LcoreId>,
-    /// Where it leads, never to a spread; its span is the place that names that target.
+    /// Its end, never a spread; the span is the place that names that target.
     pub(crate) hop: Hop,
-    /// The place that the output, the `next` or the `sent` names: of the target, or of a spread.
+    /// The value of the output, the `next` or the `sent`: it names the target, or a spread.
     pub(crate) named: Span,
-    /// The spread that it leads through.
+    /// The spread that the edge leads through.
     pub(crate) through: Option<SpreadId>,
 }
 
-/// The outputs of one lcore that lead to a ring: one producer, to the ring.
+/// The edges from one lcore to a ring: one producer, to the ring.
 #[derive(Debug, Clone)]
 pub(crate) struct LaneEdges {
     pub(crate) lcore: LcoreId,
@@ -30,7 +30,7 @@ pub(crate) struct LaneEdges {
     pub(crate) edges: Vec<Edge>,
 }
 
-/// Every way that packets go, found by either end.
+/// All edges, indexed by both ends.
 #[derive(Debug)]
 pub(crate) struct Edges {
     all: Vec<Edge>,
@@ -78,17 +78,17 @@ impl Edges {
         edges
     }
 
-    /// All of them, ports' first.
+    /// All edges, the ports' first.
     pub(crate) fn all(&self) -> &[Edge] {
         &self.all
     }
 
-    /// Who fills a ring, by lcore, as far as their lcores are known.
+    /// The edges into a ring by producing lcore, as far as their lcores are known.
     pub(crate) fn lanes(&self, ring: RingId) -> &[LaneEdges] {
         &self.lanes[ring.index()]
     }
 
-    /// Those that lead to `target`; none for what is dropped, and for a spread, which is no end.
+    /// The edges to `target`; none for drops, and for a spread, which is no end.
     pub(crate) fn leading_to(&self, target: Target) -> &[Edge] {
         match target {
             Target::Stage(id) => &self.into_stages[id.index()],
@@ -98,18 +98,19 @@ impl Edges {
         }
     }
 
-    /// Those that a stage's outputs make.
+    /// The edges from a stage's outputs.
     pub(crate) fn out_of(&self, stage: StageId) -> &[Edge] {
         &self.out_of_stages[stage.index()]
     }
 
-    /// The spreads through which a stage copies, once an output, each with how many places it has.
+    /// The spreads through which a stage copies, one entry an output, each with its number of
+    /// places.
     pub(crate) fn copied_by(&self, stage: StageId, raw: &RawPlan) -> Vec<(SpreadId, usize)> {
         let mut outputs: Vec<(Span, SpreadId, usize)> = Vec::new();
         for edge in self.out_of(stage) {
             let Some(spread) = edge.through.filter(|spread| raw.copies(*spread)) else { continue };
             match outputs.last_mut() {
-                // The places of one output stand side by side.
+                // The edges of one output are adjacent.
                 Some((named, _, places)) if *named == edge.named => *places += 1,
                 _ => outputs.push((edge.named, spread, 1)),
             }
@@ -127,7 +128,7 @@ impl Edges {
 }
 
 impl Links<'_> {
-    /// Every way that packets go.
+    /// Collects all edges.
     pub(crate) fn edges(&self, raw: &RawPlan, sink: &mut Sink) -> Edges {
         let mut edges = Vec::new();
         for (index, (port, links)) in raw.ports.iter().zip(&self.ports).enumerate() {
@@ -157,7 +158,7 @@ impl Links<'_> {
         Edges::new(edges, self)
     }
 
-    /// The lcore that runs a consumer, if that is known.
+    /// The lcore that runs a consumer, if known.
     pub(crate) fn lcore_of(&self, consumer: Consumer) -> Option<LcoreId> {
         match consumer {
             Consumer::Stage(id) => self.stages[id.index()].lcore,

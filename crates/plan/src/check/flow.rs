@@ -1,8 +1,8 @@
-//! Traces the packets of each pool: every place that they can reach, and the size of each batch.
+//! Traces the packets of each pool: the places that they can reach, and the size of each batch.
 //!
-//! A stage is opaque: what goes in may come out of any of its outputs. So the reach of a pool is
-//! everything downstream of the ports that receive into it and of the stages that take packets from
-//! it, over stages and rings, to the send queues.
+//! A stage is opaque: a packet of its input may leave by any of its outputs. So the reach of a pool
+//! is everything downstream of the ports that receive into it and of the stages that take packets
+//! from it, over stages and rings, to the send queues.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,16 +15,16 @@ use crate::diag::sink::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, RingId, StageId, Target};
 use crate::read::raw::RawPlan;
 
-/// Where packets of one pool can be.
+/// The places of one pool's packets.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// Ports that keep receives of it posted.
+    /// Ports that keep receives from the pool posted.
     pub(crate) received_by: BTreeSet<PortId>,
     /// Stages that take fresh packets from it.
     pub(crate) taken_by: BTreeSet<StageId>,
     pub(crate) stages: BTreeSet<StageId>,
     pub(crate) rings: BTreeSet<RingId>,
-    /// Ports that can be given packets of it to send.
+    /// Ports that may send packets of the pool.
     pub(crate) sent_by: BTreeSet<PortId>,
     pub(crate) lcores: BTreeSet<LcoreId>,
 }
@@ -116,8 +116,8 @@ fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &Edges) -> Reach
     reach
 }
 
-/// A port can't send what is registered with another device. A stage with a pool of its own on the
-/// port's device is taken to copy.
+/// A port can't send packets that are registered with another device. A stage with a pool of its
+/// own on the port's device is assumed to copy.
 fn check_devices(
     pool: PoolId,
     reach: &Reach,

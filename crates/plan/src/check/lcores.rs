@@ -16,9 +16,9 @@ use crate::machine::number_list::show_number_list;
 use crate::read::raw::{RawLcore, RawPlan};
 use crate::read::reader::Field;
 
-/// What is worked out for each lcore.
+/// Results for each lcore.
 pub(crate) struct Lcores {
-    /// The CPU, where there is such a one.
+    /// The CPU, if it exists.
     pub(crate) cpus: Vec<Option<u32>>,
     /// The device of its ports.
     pub(crate) devices: Vec<Option<DeviceId>>,
@@ -34,7 +34,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], machine: &
     Lcores { cpus, devices: devices(raw, links, sink) }
 }
 
-/// The kernel's number of a CPU; `None` for a place that there is none at.
+/// The kernel's number of a CPU; `None` for a place beyond the last.
 fn resolve(cpu: Cpu, machine: &Machine) -> Option<u32> {
     match cpu {
         Cpu::Number(number) => Some(number),
@@ -69,7 +69,7 @@ fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Option<u32>> {
     cpus
 }
 
-/// More lcores than CPUs: which of them goes without is the plan's to say.
+/// More lcores than CPUs: the plan must decide which lcore to give up.
 fn too_few_cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> bool {
     let (lcores, cpus) = (raw.lcores.len(), machine.cpus.len());
     let Some(first) = raw.lcores.get(cpus) else { return false };
@@ -112,7 +112,7 @@ fn not_allowed(cpu: &Field<Cpu>, cpus: &[Option<u32>], machine: &Machine, sink: 
     };
 }
 
-/// A CPU's number, and the place that it was named by.
+/// A CPU's number, with the place that named it.
 fn named(cpu: Cpu, number: u32) -> String {
     match cpu {
         Cpu::Number(_) => number.to_string(),
@@ -120,7 +120,7 @@ fn named(cpu: Cpu, number: u32) -> String {
     }
 }
 
-/// What a cgroup's quota takes from lcores that spin.
+/// Notes a cgroup's quota that stops spinning lcores.
 pub(crate) fn cpu_time(raw: &RawPlan, machine: &Machine) -> Option<Note> {
     let quota = machine.cpu_quota.as_ref()?;
     let lcores = raw.lcores.len();
@@ -184,11 +184,11 @@ fn budgets(raw: &RawPlan, sink: &mut Sink) {
     }
 }
 
-/// Only completions are solicited or not: an lcore without a port has none.
+/// An lcore without a port has no completions, and so none that are solicited or not.
 fn deaf(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
     for (index, lcore) in raw.lcores.iter().enumerate() {
         let id = LcoreId::from_index(index);
-        // Of one that never sleeps it is said already.
+        // `budgets` warns of lcores that never sleep.
         let sleeps = lcore.idle.value != IdlePolicy::Poll;
         let Some(field) = lcore.unsolicited_wait.as_ref().filter(|_| sleeps) else { continue };
         if links.ports.iter().all(|port| port.lcore != Some(id)) {
@@ -198,7 +198,7 @@ fn deaf(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
     }
 }
 
-/// An edge to something that another lcore runs.
+/// Refuses an edge to a consumer on another lcore.
 fn crossing(raw: &RawPlan, links: &Links<'_>, edge: &Edge, sink: &mut Sink) {
     let consumer = match edge.hop.target {
         Target::Stage(id) => Consumer::Stage(id),

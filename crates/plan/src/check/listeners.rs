@@ -10,7 +10,8 @@ use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
-/// `others`: the other ends in this plan. Who meets the one that listens meets all that share it.
+/// `others`: the other ends in this plan. A port that meets the listening one meets all that share
+/// it.
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &mut [Option<PortId>], sink: &mut Sink) {
     for (index, port) in raw.ports.iter().enumerate() {
         let shared = links.ports.iter().any(|other| other.listen_with == Some(PortId::from_index(index)));
@@ -28,7 +29,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &mut [Option<PortI
     }
 }
 
-/// What a port that shares a listener needs, and can't have.
+/// Checks the keys that a port with a shared listener needs, and those that it can't have.
 fn keys(port: &RawPort, field: &Field<String>, sink: &mut Sink) {
     let name = &port.head.name;
     let others = [
@@ -55,7 +56,7 @@ fn keys(port: &RawPort, field: &Field<String>, sink: &mut Sink) {
     }
 }
 
-/// The other port is one that listens for many, where this one can be reached too.
+/// Checks the other port: it listens for many, and its peers can reach this port too.
 fn meet(raw: &RawPlan, links: &Links<'_>, id: PortId, leader: PortId, field: &Field<String>, sink: &mut Sink) {
     let (port, with) = (&raw.ports[id.index()], &raw.ports[leader.index()]);
     let (name, with_name) = (&port.head.name, &with.head.name);
@@ -94,7 +95,7 @@ pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &
             places.map_or(0, |places| u64::from(places.value))
         };
         let places = u64::from(own.value) + raw.ports.iter().zip(&links.ports).map(shares).sum::<u64>();
-        // One with several addresses goes to the others for what it does not get here.
+        // A port with several addresses takes its other connections elsewhere.
         let asks = |(port, other): &(&RawPort, &Option<PortId>)| {
             **other == Some(id) && port.connect.is_some() && port.connect_also.is_empty()
         };
@@ -112,8 +113,8 @@ pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &
     }
 }
 
-/// Warns of ports that are to have more connections than their device has by its address: a peer
-/// that asks for one more is refused.
+/// Warns of ports that want more connections than their device has by its address: the requests of
+/// further peers are refused.
 pub(crate) fn warn_of_more_than_a_wire_has(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
     for (index, device) in raw.devices.iter().enumerate() {
         let Some(address) = &device.address else { continue };

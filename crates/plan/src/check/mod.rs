@@ -1,4 +1,4 @@
-//! The checks of a plan's tables against one another, in their order, and what they worked out.
+//! The checks of a plan's tables against one another, in their order, and their results.
 
 pub(crate) mod addresses;
 pub(crate) mod alternate;
@@ -34,7 +34,7 @@ use crate::ids::StageId;
 use crate::machine::Machine;
 use crate::read::raw::RawPlan;
 
-/// Everything that the checks worked out, for the sums, the drawing and the plan.
+/// Results of all checks, for the sums, the drawing and the plan.
 pub(crate) struct Checked<'a> {
     pub(crate) raw: RawPlan,
     pub(crate) links: Links<'a>,

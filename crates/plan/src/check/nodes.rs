@@ -1,4 +1,4 @@
-//! Checks that the NUMA nodes that `node` names are there.
+//! Checks that the NUMA nodes in `node` keys exist.
 
 use crate::diag::sink::Sink;
 use crate::machine::Machine;
@@ -17,7 +17,7 @@ pub(crate) fn check(raw: &RawPlan, machine: &Machine, sink: &mut Sink) {
     }
 }
 
-/// Where the machine does not tell its nodes, the key can't be followed.
+/// Without known nodes of the machine, the key can't be followed.
 pub(crate) fn unknown(raw: &RawPlan, machine: &Machine) -> Option<Note> {
     let names: Vec<String> = keys(raw).map(|(name, _)| name).collect();
     (machine.numa.nodes.is_empty() && !names.is_empty()).then(|| Note {
@@ -27,7 +27,7 @@ pub(crate) fn unknown(raw: &RawPlan, machine: &Machine) -> Option<Note> {
     })
 }
 
-/// The `node` keys of a plan, and whose they are.
+/// The `node` keys of a plan, and their owners.
 fn keys(raw: &RawPlan) -> impl Iterator<Item = (String, &Field<u32>)> {
     let pools = raw.pools.iter().map(|pool| ("pool", &pool.head.name, &pool.node));
     let regions = raw.regions.iter().map(|region| ("region", &region.head.name, &region.node));

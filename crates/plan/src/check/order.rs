@@ -13,7 +13,7 @@ use crate::diag::source::Span;
 use crate::ids::{Consumer, Producer, RingId, StageId, Target};
 use crate::read::raw::RawPlan;
 
-/// Of a longer circle the first are named.
+/// The most names that are listed of a cycle.
 const CYCLE_NAMES_MAX: usize = 10;
 
 /// Stages first, then rings; weights are the places that name the edges.
@@ -88,8 +88,8 @@ fn report_cycle(raw: &RawPlan, graph: &Graph, group: &[NodeIndex], sink: &mut Si
     one.help("break it with \"drop\", or send the packet out through a port: its receive queue bounds what comes back");
 }
 
-/// A shortest cycle inside a strongly connected group, from its first node in the order of the
-/// file.
+/// A shortest cycle inside a strongly connected group, starting at its first node in the order of
+/// the file.
 fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
     let Some(start) = group.iter().copied().min() else { return Vec::new() };
     let group: HashSet<NodeIndex> = group.iter().copied().collect();
@@ -119,7 +119,8 @@ fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
     Vec::new()
 }
 
-/// Stages that nothing leads to and that make no packets. Those behind one are not reported again.
+/// Reports stages that no edge leads to and that make no packets. Stages behind one are not
+/// reported again.
 fn unreachable_stages(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
     if links.incomplete {
         return;

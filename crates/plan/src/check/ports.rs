@@ -16,21 +16,21 @@ use crate::ids::{PortId, Target};
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 
-/// More inline data than this is likely to be refused.
+/// Devices are likely to refuse more inline data.
 const INLINE_BYTES_LIKELY: u32 = 512;
 
-/// What the checks of one port worked out.
+/// Results of the checks of one port.
 #[derive(Debug)]
 pub(crate) struct PortFacts {
     pub(crate) join: Vec<Group>,
     pub(crate) destination: Destination,
-    /// The groups that it sends to.
+    /// The groups that the port sends to.
     pub(crate) send_to: Vec<Group>,
-    /// The port at the other end of a connection by address, if this plan has it.
+    /// This plan's port at the other end of a connection by address, if there is one.
     pub(crate) across: Option<PortId>,
-    /// Clamped to the depth if it was left out.
+    /// Clamped to the depth if left out.
     pub(crate) signal_every_wr: u32,
-    /// Where received packets go; `None` if nothing is received or it could not be resolved.
+    /// The target of received packets; `None` if nothing is received or it could not be resolved.
     pub(crate) next: Option<Target>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
     let joins: Vec<&[Group]> = all.iter().map(|facts| facts.join.as_slice()).collect();
     let sends: Vec<&[Group]> = all.iter().map(|facts| facts.send_to.as_slice()).collect();
     attributes::check_groups(raw, &joins, &sends, sink);
-    // Who shares a listener is met there.
+    // A port with a shared listener is met there.
     let has_own = |(facts, port): (&PortFacts, &RawPort)| facts.end().filter(|_| port.shared.listen_with.is_none());
     let ends: Vec<Option<End>> = all.iter().zip(&raw.ports).map(has_own).collect();
     let mut others = addresses::meet(raw, links, &ends, sink);
@@ -57,7 +57,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
 }
 
 impl PortFacts {
-    /// The port of this plan that gets what this one sends, over a connection or by datagram.
+    /// This plan's port that receives this port's sends, over a connection or by datagram.
     pub(crate) fn other_end(&self) -> Option<PortId> {
         self.destination.peer().or(self.across)
     }
@@ -115,7 +115,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// `pool` and `next` go with `rx_depth_wr`.
+    /// Checks that `pool` and `next` come with `rx_depth_wr`.
     fn receive(&mut self) {
         let (port, receives) = (self.port, self.port.receives());
         for (key, field, help) in [
@@ -265,8 +265,8 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Where it listens or connects to. `Some` if the plan wants that, `Some(None)` if it says it
-    /// wrongly.
+    /// The address at which the port listens or to which it connects; `None` without either.
+    /// [`Destination::None`] stands for one that is wrong.
     fn address(&mut self) -> Option<Destination> {
         let port = self.port;
         let (key, field) = port.address_keys().next()?;
@@ -289,7 +289,7 @@ impl Check<'_, '_> {
         })
     }
 
-    /// The peer, once it is known to be one that a queue pair can reach.
+    /// The peer, once checked that a queue pair can reach it.
     fn peer(&mut self) -> Option<PortId> {
         let peer = self.links.ports[self.id.index()].peer?;
         let field = self.port.peer.as_ref()?;
@@ -311,7 +311,7 @@ impl Check<'_, '_> {
             return None;
         }
         self.check_providers(peer);
-        // Two that name each other are looked at once.
+        // A pair of ports that name each other is checked once.
         if self.links.ports[peer.index()].peer != Some(self.id) || self.id.index() < peer.index() {
             attributes::check_pair(self.port, other, self.sink);
         }
@@ -342,8 +342,7 @@ impl Check<'_, '_> {
             return;
         }
         let (own_name, other_name) = (&self.port.head.name, &other.head.name);
-        // A peer without a peer of its own, or with one that is not there, is reported where it
-        // stands.
+        // A peer without a peer of its own, or with an unknown one, is reported at its own table.
         let (Some(third), Some(other_field)) = (back, &other.peer) else { return };
         let third = &self.raw.ports[third.index()].head.name;
         self.sink
@@ -374,7 +373,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// `at`: where the sender names the other end.
+/// `at`: the place where the sender names the other end.
 fn warn_deaf(sender: &RawPort, other: &RawPort, at: Span, sink: &mut Sink) {
     let reads_or_writes = sender.ops_depth_wr.value > 0;
     if sender.tx_depth_wr.value == 0 || other.receives() || reads_or_writes {

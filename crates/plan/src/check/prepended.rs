@@ -1,7 +1,7 @@
-//! Traces what stages put in front of the packets of a pool.
+//! Traces the headers that stages prepend to the packets of a pool.
 //!
-//! A stage says by output how many bytes it prepends at most. Along a way they add up; of several
-//! ways to one place the one on which they are most counts.
+//! A stage kind declares by output how many bytes it prepends at most. They add up along a path;
+//! where paths meet, the longest counts.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -10,28 +10,28 @@ use crate::check::edges::{Edge, Edges};
 use crate::check::refs::Links;
 use crate::ids::{Consumer, PortId, Producer, StageId, Target};
 
-/// What is in front of the packets of one pool, beside their beginning in a receive or as they were
-/// taken fresh. Empty if no stage that they reach prepends.
+/// The prepended bytes of one pool's packets, counted from their beginning in a receive or when
+/// they were taken fresh. Empty if no stage that they reach prepends.
 #[derive(Debug, Default)]
 pub(crate) struct Prepended {
-    /// In the order of the stages: of what comes in.
+    /// At the inputs of stages, in the order of the stages.
     stages: Vec<Front>,
-    /// Bytes, in the order of the ports: of what is sent.
+    /// Bytes at the sends of ports, in the order of the ports.
     ports: Vec<u64>,
     most: Front,
 }
 
-/// What is in front of packets in one place.
+/// The prepended bytes in one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Front {
     bytes: u64,
-    /// The stage that they come from, and how much of it that has prepended.
+    /// The last stage of the path, and the part that it prepends.
     last: Option<(StageId, u32)>,
 }
 
 impl Prepended {
-    /// `order`: all stages, each before those that it feeds; `reached`: those that packets of the
-    /// pool reach.
+    /// `order`: all stages, each before those that it feeds; `reached`: the stages that packets of
+    /// the pool reach.
     pub(crate) fn trace(links: &Links<'_>, edges: &Edges, order: &[StageId], reached: &BTreeSet<StageId>) -> Prepended {
         let prepends = |id: &StageId| links.stages[id.index()].kind.is_some_and(|kind| !kind.spec.prepends.is_empty());
         if !reached.iter().any(prepends) {
@@ -48,12 +48,12 @@ impl Prepended {
         all
     }
 
-    /// Bytes in front of what a port sends.
+    /// Prepended bytes of the packets that a port sends.
     pub(crate) fn at_port(&self, port: PortId) -> u64 {
         self.ports.get(port.index()).copied().unwrap_or(0)
     }
 
-    /// The stages of the way on which it is most, the last first, each with what it prepends.
+    /// The stages of the longest path, the last first, each with its part.
     pub(crate) fn longest(&self) -> impl Iterator<Item = (StageId, u32)> {
         let before = |(id, _): &(StageId, u32)| self.stages[id.index()].last;
         iter::successors(self.most.last, before).take(self.stages.len())
@@ -73,7 +73,7 @@ impl Prepended {
         fronts.fold(Front::default(), Front::longer)
     }
 
-    /// Of what leaves a stage on a way.
+    /// The front of packets that leave a stage over an edge.
     fn behind(&self, id: StageId, edge: &Edge, links: &Links<'_>) -> Front {
         let stage = &links.stages[id.index()];
         let spec = stage.kind.map(|kind| kind.spec).unwrap_or_default();

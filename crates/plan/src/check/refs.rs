@@ -1,4 +1,4 @@
-//! Resolves names to ids. A name that is not known is reported with the nearest known one.
+//! Resolves names to ids. An unknown name is reported with the nearest known one.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::read::raw_stage::RawStage;
 use crate::read::reader::Field;
 use crate::read::reader::TableHeader;
 
-/// A sort of table that can be referred to.
+/// A sort of table that a plan can refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Device,
@@ -62,7 +62,7 @@ pub(crate) struct PortLinks {
     pub(crate) sent: Option<Hop>,
 }
 
-/// What an injector's references lead to, as far as they hold.
+/// An injector's resolved references.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InjectorLinks {
     pub(crate) to: Option<StageId>,
@@ -74,21 +74,21 @@ pub(crate) struct StageLinks<'a> {
     pub(crate) lcore: Option<LcoreId>,
     pub(crate) pool: Option<PoolId>,
     pub(crate) kind: Option<&'a StageKind>,
-    /// In the kind's order if the kind is known and each is wired, else in the file's.
+    /// In the kind's order if the kind is known and each output is wired, else in the file's.
     pub(crate) outputs: Vec<Hop>,
 }
 
-/// Every reference of a plan that could be resolved, in the order of [`RawPlan`]'s lists.
+/// All resolved references of a plan, in the order of [`RawPlan`]'s lists.
 #[derive(Debug)]
 pub(crate) struct Links<'a> {
     pub(crate) pools: Vec<Option<DeviceId>>,
     pub(crate) ports: Vec<PortLinks>,
     pub(crate) rings: Vec<Option<Consumer>>,
     pub(crate) injectors: Vec<InjectorLinks>,
-    /// The places of each spread, as far as they are known.
+    /// The known places of each spread.
     pub(crate) spreads: Vec<Vec<Hop>>,
     pub(crate) stages: Vec<StageLinks<'a>>,
-    /// Some target could not be resolved, so that "nothing leads here" can't be said of anything.
+    /// Some target is unresolved, so no place can be called unreachable.
     pub(crate) incomplete: bool,
 }
 
@@ -170,7 +170,7 @@ impl Resolver<'_> {
         self.known[sort as usize].get(name).copied()
     }
 
-    /// A reference to one sort by bare name, e.g. `pool = "ticks"`.
+    /// Resolves a reference to one sort by bare name, e.g. `pool = "ticks"`.
     fn plain(&mut self, sort: Sort, field: &Option<Field<String>>) -> Option<usize> {
         let field = field.as_ref()?;
         let found = self.find(sort, &field.value);
@@ -215,7 +215,7 @@ impl Resolver<'_> {
         InjectorLinks { to, pool: self.plain(Sort::Pool, &injector.pool).map(PoolId::from_index) }
     }
 
-    /// A target of packets; absent is fine, broken is not.
+    /// Resolves a target of packets; absent is fine, broken is not.
     fn hop(&mut self, field: Option<&Field<String>>, allowed: &[Sort], drop: bool) -> Option<Hop> {
         let field = field?;
         let found = self.prefixed(field, allowed, drop);
@@ -223,7 +223,7 @@ impl Resolver<'_> {
         found.map(|target| Hop { target, span: field.span })
     }
 
-    /// The target of a stage's output.
+    /// Resolves the target of a stage's output.
     fn output(&mut self, field: Option<&Field<String>>) -> Option<Hop> {
         self.hop(field, &[Sort::Stage, Sort::Port, Sort::Ring, Sort::Spread], true)
     }
@@ -234,7 +234,7 @@ impl Resolver<'_> {
         spread.to.iter().filter_map(place).collect()
     }
 
-    /// A reference by `sort.name`, or `drop`.
+    /// Resolves a reference by `sort.name`, or `drop`.
     fn prefixed(&mut self, field: &Field<String>, allowed: &[Sort], drop: bool) -> Option<Target> {
         if drop && field.value == "drop" {
             return Some(Target::Drop);

@@ -1,8 +1,8 @@
-//! Regions: memory that a stage owns, and that work requests of this end and of its peers may read
-//! and write by a key.
+//! Regions: memory of a stage that work requests of this end and of its peers may read and write by
+//! a key.
 //!
-//! What is checked: a region has one owner at most, and one that nobody owns is said to be unused;
-//! where a peer may write, the device may (ibv_reg_mr(3)).
+//! Checks that a region has at most one owner, and warns of one without: it is unused. A region
+//! that a peer may write must be writable for the device (ibv_reg_mr(3)).
 
 use crate::check::refs::Links;
 use crate::choices::Rights;
@@ -15,7 +15,7 @@ use crate::read::raw::RawRegion;
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 
-/// What the checks of one region worked out.
+/// Results of the checks of one region.
 #[derive(Debug)]
 pub(crate) struct RegionFacts {
     pub(crate) device: Option<DeviceId>,
@@ -31,7 +31,7 @@ pub(crate) fn check(raw: &RawPlan, sink: &mut Sink) -> Vec<RegionFacts> {
     };
     let mut all: Vec<RegionFacts> = raw.regions.iter().map(|region| facts(region, sink)).collect();
     own(raw, &mut all, sink);
-    // What is misspelt elsewhere looks unused here.
+    // A misspelt name elsewhere could make a region look unused.
     if !sink.has_errors() {
         for (region, _) in raw.regions.iter().zip(&all).filter(|(_, facts)| facts.owner.is_none()) {
             let name = &region.head.name;
@@ -107,7 +107,7 @@ fn own(raw: &RawPlan, all: &mut [RegionFacts], sink: &mut Sink) {
     }
 }
 
-/// Operations go through the send queue of a connected queue pair.
+/// Checks that operations go through the send queue of a connected queue pair.
 pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
     let name = &port.head.name;
     if port.immediates.given && !port.receives() {
@@ -156,8 +156,8 @@ pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
 }
 
 impl Links<'_> {
-    /// The most packets that operations of a stage can own at once: as many operations as the ports
-    /// that the stage sends to carry out, and of each as many packets as it may have parts.
+    /// The most packets that operations of a stage can own at once: the operations under way at the
+    /// ports that it sends to, times the parts that each may have.
     pub(crate) fn operations(&self, id: StageId, raw: &RawPlan) -> u32 {
         let mut ports: Vec<_> = self.stages[id.index()].outputs.iter().filter_map(|hop| hop.target.port()).collect();
         ports.sort_unstable();

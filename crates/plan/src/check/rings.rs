@@ -1,16 +1,15 @@
-//! Checks rings: other lcores fill each than the one that empties it, and one that holds its
-//! producers back cannot stop the plan for good.
+//! Checks rings: every lcore that fills a ring differs from the one that empties it, and a ring
+//! that holds its producers back cannot stop the plan for good.
 //!
-//! Several producers are no fault. Those on one lcore share a lane, and each lcore has its own.
+//! Several producers are no fault. Producers on one lcore share a lane, and each lcore has its own.
 //!
 //! While packets wait for room in a ring that holds, the stages of the producing lcore that lead to
-//! it are not run. What stops with them is only what feeds these stages: sources, which make
-//! nothing meanwhile, and rings, which fill up and then do as they say themselves. The last ring of
-//! such a chain is emptied by a stage or a port that nothing holds back, so that everything moves
-//! again:
+//! it are not run. Only the feeders of these stages stop with them: sources, which make nothing
+//! meanwhile, and rings, which fill up and then follow their own policy. The last ring of such a
+//! chain is emptied by a stage or a port that nothing holds back, so everything moves again:
 //! - There is no circle. Packets never go round over stages and rings ([`crate::check::order`]),
-//!   and over the network only through a port that receives, which cannot be held back: what has
-//!   arrived has arrived. A port that feeds a held stage is a fault.
+//!   and over the network only through a port that receives. Such a port cannot be held back, since
+//!   received packets have arrived. So a port that feeds a held stage is a fault.
 //! - The pool suffices. Every place in which packets wait is a term of its sum, the inputs of held
 //!   stages included, so that no receive queue starves because others wait.
 

@@ -1,10 +1,10 @@
-//! Checks how a port sends: which sends are signaled, whether they are solicited, and whether
-//! packets say how they are sent.
+//! Checks a port's sends: how often they are signaled, whether they are solicited, and whether
+//! packets choose their options.
 
 use crate::diag::sink::Sink;
 use crate::read::raw_port::RawPort;
 
-/// Gives how many sends there are to a signaled one.
+/// Returns the number of sends to each signaled one.
 pub(crate) fn check(port: &RawPort, sink: &mut Sink) -> u32 {
     let name = &port.head.name;
     if port.solicited.value && port.tx_depth_wr.value == 0 && port.ops_depth_wr.value == 0 {
@@ -29,7 +29,7 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) -> u32 {
     every.value.min(depth.value)
 }
 
-/// `sent` goes with `send_options`, and both with a send queue.
+/// Checks that `sent` comes with `send_options`, and both with a send queue.
 fn check_sent(port: &RawPort, sink: &mut Sink) {
     let name = &port.head.name;
     let given = port.send_options.given.then_some(("send_options", port.send_options.span));

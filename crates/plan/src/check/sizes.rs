@@ -1,5 +1,5 @@
-//! Warns of messages that may not fit the buffers that they arrive in. Stages decide how long a
-//! message is, so these are warnings.
+//! Warns of messages that may not fit the buffers that they arrive in. The length is up to the
+//! stages, so these are warnings.
 
 use crate::check::flow::Flow;
 use crate::check::ports::PortFacts;
@@ -9,7 +9,8 @@ use crate::diag::sink::Sink;
 use crate::ids::{Consumer, PortId, Target};
 use crate::read::raw::RawPlan;
 
-/// What a UD receive puts before the message (InfiniBand Architecture Specification, 11.4.1.2).
+/// Bytes that a UD receive puts before the message (InfiniBand Architecture Specification,
+/// 11.4.1.2).
 const GRH_BYTES: u32 = 40;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, ports: &[PortFacts], flow: &Flow, sink: &mut Sink) {
@@ -56,7 +57,7 @@ fn peer_buffers(from: PortId, to: PortId, raw: &RawPlan, links: &Links<'_>, flow
     }
 }
 
-/// Whether each stage that sends to the port says that its messages fit.
+/// Whether every stage that sends to the port promises messages that fit.
 fn keeps_to(room_bytes: u32, port: PortId, raw: &RawPlan, links: &Links<'_>) -> bool {
     let leads_there = |target: &Target| *target == Target::Port(port);
     let is_forwarded =

@@ -1,4 +1,5 @@
-//! Checks spreads: each is used, has no place twice, and has a pool to copy from where it copies.
+//! Checks spreads: each is used, has no place twice, and a stage that copies has a pool for the
+//! copies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,7 +41,7 @@ fn twice(id: SpreadId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
     }
 }
 
-/// Of a stage without a pool.
+/// Refuses a stage that copies and has no pool.
 fn needs_pool(id: StageId, raw: &RawPlan, edges: &Edges, sink: &mut Sink) {
     let copied = edges.copied_by(id, raw).into_iter().find(|(_, places)| *places > 1);
     let Some((spread, _)) = copied else { return };
@@ -51,7 +52,7 @@ fn needs_pool(id: StageId, raw: &RawPlan, edges: &Edges, sink: &mut Sink) {
         .help("add `pool = \"NAME\"` to the stage");
 }
 
-/// Warns of copies that may be shorter than what they are copied from.
+/// Warns of copies that may be shorter than their originals.
 pub(crate) fn sizes(raw: &RawPlan, links: &Links<'_>, edges: &Edges, flow: &Flow, sink: &mut Sink) {
     for (index, resolved) in links.stages.iter().enumerate() {
         let stage = StageId::from_index(index);

@@ -1,4 +1,4 @@
-//! Reports what is declared and does nothing. These are warnings, except a target that cannot send.
+//! Reports declarations without an effect. These are warnings, except a target that cannot send.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::read::raw::RawPlan;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
     senders(raw, edges, sink);
-    // What is misspelt elsewhere looks unused here.
+    // A misspelt name elsewhere could make one look unused.
     if sink.has_errors() {
         return;
     }
@@ -39,7 +39,7 @@ fn unused(sink: &mut Sink, word: &str, name: &str, span: Span, why: &str) {
     sink.warn("unused", span, format!("{word}.{name} is not used: {why}")).help("remove it, or refer to it");
 }
 
-/// Targets must have a send queue, and send queues should have somebody to fill them.
+/// Targets must have a send queue, and a send queue should have a stage or ring that fills it.
 fn senders(raw: &RawPlan, edges: &Edges, sink: &mut Sink) {
     for (index, port) in raw.ports.iter().enumerate() {
         let id = PortId::from_index(index);

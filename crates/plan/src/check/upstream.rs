@@ -1,4 +1,4 @@
-//! The most packets that a stage, a port or a ring is handed within one loop of an lcore.
+//! The most packets that a stage, a port or a ring gets within one loop of an lcore.
 
 use crate::check::edges::{Edge, Edges};
 use crate::check::refs::Links;
@@ -10,12 +10,12 @@ use crate::read::raw::RawPlan;
 /// The capacity of a batch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
-    /// What comes in by bursts: one from each port, lane and allocating stage upstream; and the
-    /// copies that come together here.
+    /// Packets that arrive in bursts: one burst from each port, lane and allocating stage upstream;
+    /// and the copies that meet here.
     pub(crate) fresh_packets: u32,
-    /// What stages upstream may let go of on top.
+    /// Packets that stages upstream may release on top.
     pub(crate) held_packets: u32,
-    /// How `fresh_packets` comes about.
+    /// The computation of `fresh_packets` in words.
     pub(crate) bursts: String,
 }
 
@@ -24,7 +24,7 @@ impl Batch {
         self.fresh_packets.saturating_add(self.held_packets)
     }
 
-    /// The same, or a larger one that holds `packets`.
+    /// This batch, or a larger one that holds `packets`.
     fn at_least(self, packets: u32) -> Batch {
         match self.packets() >= packets {
             true => self,
@@ -32,7 +32,7 @@ impl Batch {
         }
     }
 
-    /// How the whole comes about.
+    /// The computation of the whole in words.
     pub(crate) fn how(&self) -> String {
         match self.held_packets {
             0 => self.bursts.clone(),
@@ -41,22 +41,22 @@ impl Batch {
     }
 }
 
-/// Finds what can be handed to a target before it runs. Kept from one target to the next, so that
-/// each costs what leads to it.
+/// Finds the packets that can reach a target before it runs. One value is kept for all targets, so
+/// that each costs no more than the edges that lead to it.
 pub(crate) struct Upstream<'a> {
     raw: &'a RawPlan,
     links: &'a Links<'a>,
     edges: &'a Edges,
-    /// The most packets that each stage sends in one loop, of those that were asked for.
+    /// The most packets that each stage sends in one loop; known for the stages asked about so far.
     pub(crate) sent: Vec<u32>,
-    /// The walk that was last to come by: of the ports, the rings, the stages.
+    /// The number of the last walk that passed each port, ring and stage.
     seen: [Vec<u32>; 3],
     walk: u32,
     ports: Vec<PortId>,
     /// Lanes of the rings, and injectors.
     lanes: usize,
     stages: Vec<StageId>,
-    /// For each place that copies come from: the stage, and its output.
+    /// The origin of each copied packet: the stage and its output, one entry a place.
     copied: Vec<(StageId, Span)>,
 }
 
@@ -82,8 +82,9 @@ impl<'a> Upstream<'a> {
         std::mem::replace(&mut self.seen[sort][index], self.walk) != self.walk
     }
 
-    /// Everything that leads to `at`, and of a ring what `lcore` puts into it; over rings too if
-    /// `over_rings`, else as far as the rings that this lcore empties.
+    /// Finds everything that leads to `at`; for a ring, the edges of its lane of `lcore`. With
+    /// `over_rings` the walk goes on through rings, otherwise it ends at the rings that this lcore
+    /// empties.
     fn find(&mut self, at: Target, lcore: Option<LcoreId>, over_rings: bool) {
         let edges = self.edges;
         (self.walk, self.lanes) = (self.walk + 1, 0);
@@ -97,7 +98,7 @@ impl<'a> Upstream<'a> {
             }
             let consumer = match target {
                 Target::Stage(id) => {
-                    // A stage comes by once.
+                    // A stage is visited once.
                     self.lanes += self.links.injectors_into(id).count();
                     Consumer::Stage(id)
                 }
@@ -151,7 +152,7 @@ impl<'a> Upstream<'a> {
         (self.stages.clone(), self.ports.clone())
     }
 
-    /// The input of a stage. To be asked of each stage before those that it feeds.
+    /// The input of a stage. Call it for each stage before those that it feeds.
     pub(crate) fn of_stage(&mut self, id: StageId) -> Batch {
         let links = &self.links.stages[id.index()];
         let batch = self.batch(Target::Stage(id), links.lcore);
@@ -165,11 +166,12 @@ impl<'a> Upstream<'a> {
         self.batch(Target::Port(id), self.links.ports[id.index()].lcore)
     }
 
-    /// One for each lane.
+    /// One batch for each lane.
     pub(crate) fn of_ring(&mut self, id: RingId) -> Vec<Batch> {
         let ring = &self.raw.rings[id.index()];
         let at_least = match (ring.full.value, &ring.depth) {
-            // As many are kept of those that wait, so that what is dropped is the oldest of all.
+            // The batch holds as many waiting packets as the ring, so that the oldest of all are
+            // dropped.
             (WhenFull::Displace, Some(depth)) => depth.value,
             _ => 0,
         };
@@ -182,18 +184,18 @@ impl<'a> Upstream<'a> {
     }
 
     /// The packets that can pile up before `at` in one loop of `lcore`: a burst from each port and
-    /// lane upstream, another from each port whose connections share a receive queue (what came
-    /// before the stages knew of a connection), a burst from each stage upstream that takes fresh
-    /// packets, and all that stages upstream may let go of. Each packet is in one place, so each of
-    /// these counts once, however many ways lead here; only where several copies of it come
-    /// together does each of them count.
+    /// lane upstream, another from each port whose connections share a receive queue (packets that
+    /// came before the stages knew of a connection), a burst from each stage upstream that takes
+    /// fresh packets, and all that stages upstream may release. A packet is in one place at a time,
+    /// so each term counts once, however many paths lead here. Copies count one by one only where
+    /// several of the same packet meet.
     fn batch(&mut self, at: Target, lcore: Option<LcoreId>) -> Batch {
         self.find(at, lcore, false);
         let links = self.links;
         let burst = self.burst(lcore);
         let fresh = self.stages.iter().filter(|id| links.stages[id.index()].pool.is_some()).count();
         let held = self.stages.iter().fold(0_u32, |sum, id| sum.saturating_add(links.keeps(*id, self.raw)));
-        // What nothing feeds still gets a batch of one burst: an empty one is of no use to anybody.
+        // A target without producers still gets a batch of one burst: an empty batch is of no use.
         let bursts = self.ports.len() + self.early() + self.lanes + fresh;
         let bursts = u32::try_from(bursts.max(1)).unwrap_or(u32::MAX);
         let copies = self.copies_together();
@@ -208,12 +210,13 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    /// The ports upstream that receive for connections of which the stages do not know yet.
+    /// The number of ports upstream that receive for connections of which the stages do not know
+    /// yet.
     fn early(&self) -> usize {
         self.ports.iter().filter(|id| self.raw.ports[id.index()].shared.rx_shared_wr.given).count()
     }
 
-    /// Of what came by several places of one spread that copies: all but one.
+    /// The packets that arrive through several places of one copying spread: all copies but one.
     fn copies_together(&mut self) -> u32 {
         self.copied.sort_unstable();
         let twice = self.copied.windows(2).filter(|pair| pair[0] == pair[1]);
@@ -233,7 +236,7 @@ impl Links<'_> {
         self.stages[id.index()].kind.map_or(0, |kind| kind.spec.holds_packets)
     }
 
-    /// The same, with those that its operations own and bring back.
+    /// Like [`Links::holds`], with the packets that the stage's operations own and bring back.
     fn keeps(&self, id: StageId, raw: &RawPlan) -> u32 {
         self.holds(id).saturating_add(self.operations(id, raw))
     }

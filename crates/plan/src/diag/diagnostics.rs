@@ -1,12 +1,12 @@
-//! Diagnostics: what is wrong, where, and what to do about it.
+//! Diagnostics: the faults of a plan, their places, and remedies.
 //!
 //! A load reports every fault it can find in one go, sorted by position. Each diagnostic has a
 //! stable code, a place in the file or a `--set` flag, the text there, and help; it prints for
 //! people ([`Diagnostic::render`]) and serializes for programs.
 //!
-//! A file that is no plan has a fault in every line. Of these the first [`FAULTS_MAX`] are kept and
-//! the rest are counted, and what a diagnostic quotes of the file is cut: neither the work nor the
-//! text grows with the product of file and faults.
+//! A file that is no plan has a fault in every line. Only the first [`FAULTS_MAX`] are kept, the
+//! others are counted, and quotations of the file are cut: neither the work nor the text grows with
+//! the product of file and faults.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::diag::source::{Location, Sources, Span};
 /// The most diagnostics of each severity that are kept.
 pub(crate) const FAULTS_MAX: usize = 100;
 
-/// A fault that marks more places than this is no clearer for it.
+/// The most related places of a fault; more would make it no clearer.
 const RELATED_MAX: usize = 12;
 
-/// How bad it is.
+/// How bad a diagnostic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The plan can't run.
@@ -41,8 +41,8 @@ impl Severity {
     }
 }
 
-/// One fault of a plan. `Debug` is `Display`, since it is what a program prints that unwraps it, or
-/// whose `main` returns it.
+/// One fault of a plan. `Debug` equals `Display`: programs print it when they unwrap a fault, or
+/// return it from `main`.
 #[derive(Clone)]
 pub struct Diagnostic(Box<Fault>);
 
@@ -81,13 +81,13 @@ impl Diagnostic {
         }))
     }
 
-    /// Written beneath the marked text.
+    /// Sets the text beneath the marked place.
     pub(crate) fn label(&mut self, label: impl Into<String>) -> &mut Self {
         self.0.label = excerpt(label.into());
         self
     }
 
-    /// A second place that matters, and why.
+    /// Adds a second place that matters, and why.
     pub(crate) fn related(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
         if self.0.related.len() < RELATED_MAX {
             self.0.related.push((span, excerpt(label.into())));
@@ -95,13 +95,13 @@ impl Diagnostic {
         self
     }
 
-    /// Why it is wrong.
+    /// Adds a reason why it is wrong.
     pub(crate) fn note(&mut self, note: impl Into<String>) -> &mut Self {
         self.0.notes.push(excerpt(note.into()));
         self
     }
 
-    /// What to do.
+    /// Adds a remedy.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.0.help.push(excerpt(help.into()));
         self
@@ -115,7 +115,7 @@ impl Diagnostic {
         self.0.span
     }
 
-    /// A stable name for this sort of fault, e.g. `unknown-key`.
+    /// The stable name of this sort of fault, e.g. `unknown-key`.
     pub fn code(&self) -> &'static str {
         self.0.code
     }
@@ -125,12 +125,12 @@ impl Diagnostic {
         self.0.severity
     }
 
-    /// What is wrong, in one line.
+    /// The fault, in one line.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Where it is.
+    /// The place of the fault.
     pub fn location(&self) -> Location {
         match self.0.span {
             Some(span) => self.0.sources.locate(span),
@@ -142,7 +142,7 @@ impl Diagnostic {
         }
     }
 
-    /// What to do about it: one entry a suggestion.
+    /// Remedies, one entry a suggestion.
     pub fn help_texts(&self) -> &[String] {
         &self.0.help
     }
@@ -200,12 +200,12 @@ impl Serialize for Related<'_> {
     }
 }
 
-/// What one load found, sorted by position: the first hundred errors and warnings, and how many
-/// more there are. Serializes as a list. `Debug` is `Display`, like that of [`Diagnostic`].
+/// All diagnostics of one load, sorted by position: the first hundred errors and warnings, and the
+/// number of further ones. Serializes as a list. `Debug` equals `Display`, as for [`Diagnostic`].
 #[derive(Clone, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
-    /// Errors and warnings that are not in the list.
+    /// The numbers of errors and warnings that are not in the list.
     more: [usize; 2],
 }
 
@@ -215,37 +215,37 @@ impl Diagnostics {
         Diagnostics { list, more }
     }
 
-    /// Errors and warnings in the order of the file, as far as they are kept.
+    /// The errors and warnings in the list, in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
 
-    /// Those that refuse the plan.
+    /// The errors, which refuse the plan.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter().filter(|one| one.severity() == Severity::Error)
     }
 
-    /// Those that a plan may have and still run.
+    /// The warnings, which the plan runs with.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter().filter(|one| one.severity() == Severity::Warning)
     }
 
-    /// How many are kept.
+    /// The length of the list.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many there are beyond those that are kept.
+    /// The number of diagnostics beyond the list.
     pub fn more(&self) -> usize {
         self.more.iter().sum()
     }
 
-    /// Each one with its line shown, then a count.
+    /// Renders each diagnostic with its line, then the number of further ones.
     pub fn render(&self, colour: bool) -> String {
         if self.is_empty() {
             return String::new();
@@ -292,7 +292,8 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-/// Keeps them sorted by position, each one once, and the first hundred of each severity.
+/// Keeps the list sorted by position and free of duplicates, with the first hundred of each
+/// severity.
 impl Extend<Diagnostic> for Diagnostics {
     fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, more: T) {
         let (mut list, mut left_out) = (std::mem::take(&mut self.list), self.more);

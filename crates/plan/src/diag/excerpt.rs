@@ -1,23 +1,22 @@
-//! Quotations in diagnostics: cut to a length that a person reads, with secrets hidden (a user
-//! wrote one where the plan wants the name of its file).
+//! Quotations in diagnostics, cut to a readable length, with secrets hidden: a user may have
+//! written a secret in place of its file's name.
 
 use std::borrow::Cow;
 
-/// Longer words have their middle cut out: no name that a plan may have is as long, and few paths
-/// are.
+/// Longer words have their middle cut out. No valid name of a plan is as long, and few paths are.
 const WORD_CHARS_MAX: usize = 160;
 
-/// Longer texts lose their end: far more than any table of terms.
+/// Longer texts lose their end. The longest table of terms is far shorter.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// How the text of a secret begins, by the format that it is of: NVMe's keys for DH-HMAC-CHAP.
+/// Prefixes of secrets by their formats: NVMe's keys for DH-HMAC-CHAP.
 const SECRETS: [&str; 1] = ["DHHC-1:"];
 
-/// Fewer are no secret, but how one is written.
+/// The least length of a secret; shorter text is an explanation of the format.
 const SECRET_BYTES_MIN: usize = 20;
 
-/// `text` as it is, if a person can read it; else what is at both ends of its longest words, and
-/// not all of it. No secret is shown.
+/// Returns `text` as it is if it is readable; otherwise shortens its longest words to both ends,
+/// and cuts its end. Hides secrets.
 pub(crate) fn excerpt(text: String) -> String {
     let mut text = masked(&text).into_owned();
     if text.len() <= WORD_CHARS_MAX {
@@ -34,7 +33,7 @@ pub(crate) fn excerpt(text: String) -> String {
     text
 }
 
-/// The ends of a word, with how much is left out between them.
+/// Shortens a word to both ends, with the number of bytes left out between them.
 fn shorten(word: &str) -> String {
     let end = word.trim_end().len();
     let (bare, space) = word.split_at(end);
@@ -46,7 +45,7 @@ fn shorten(word: &str) -> String {
     format!("{}…({} bytes)…{}{space}", &bare[..head], tail - head, &bare[tail..])
 }
 
-/// `text` with an asterisk for each character of a secret that follows its beginning.
+/// Replaces each character of a secret, after its prefix, by an asterisk.
 pub(crate) fn masked(text: &str) -> Cow<'_, str> {
     if !SECRETS.iter().any(|head| text.contains(head)) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Faults of a plan: where they are, what they say, and how they are shown.
+//! Diagnostics of a plan: places, texts, and rendering.
 
 pub(crate) mod diagnostics;
 pub(crate) mod excerpt;

@@ -13,13 +13,13 @@ use crate::diag::source::{Source, Span};
 /// Columns.
 const WIDTH: usize = 80;
 
-/// How a `--set` flag is shown.
+/// The prefix of a `--set` flag when shown.
 const FLAG: &str = "--set ";
 
-/// Stands for what is left out of a line that is too long to be shown.
+/// Stands for the part left out of a line that is too long.
 const CUT: &str = "…";
 
-/// Marks that are further apart are shown one by one, and longer lines in part.
+/// Marks farther apart are shown in excerpts of their own, and longer lines in part.
 const EXCERPT_BYTES_MAX: usize = 8 << 10;
 
 /// Longer values are marked on their first line only.
@@ -29,7 +29,8 @@ const MARK_BYTES_MAX: usize = 1 << 10;
 const WIDTH_MIN: usize = 30;
 
 impl Diagnostic {
-    /// With the line shown, at most 80 columns wide; coloured for a terminal if `colour`.
+    /// Renders the diagnostic with its line, at most 80 columns wide; coloured for a terminal if
+    /// `colour`.
     pub fn render(&self, colour: bool) -> String {
         render(self, colour)
     }
@@ -68,11 +69,11 @@ fn render(one: &Diagnostic, colour: bool) -> String {
     renderer.decor_style(DecorStyle::Ascii).term_width(WIDTH).render(&[group])
 }
 
-/// What is shown of a source.
+/// An excerpt of a source.
 enum Excerpt<'a> {
-    /// Lines, with what is marked in them; or a flag.
+    /// Lines, with the marked places in them; or a flag.
     Lines(Snippet<'a, Annotation<'a>>),
-    /// Where a place is on a line that is too long to be drawn, and what is around it.
+    /// The position of a place on a line that is too long to be drawn, and the text around it.
     Part(Origin<'a>, String),
 }
 
@@ -84,9 +85,8 @@ struct Mark<'a> {
     label: Option<Cow<'a, str>>,
 }
 
-/// The parts of the sources that a diagnostic is about, the one with its own place first. A
-/// renderer looks at every byte that it is given, so it is given the lines that matter and not the
-/// file.
+/// The excerpts that a diagnostic refers to, first the one with its own place. The renderer
+/// examines every byte of its input, so it gets the relevant lines in place of the file.
 fn excerpts(one: &Diagnostic, span: Span) -> Vec<Excerpt<'_>> {
     let fault = one.fault();
     let label = Some(wrap(&fault.label, WIDTH / 2)).filter(|label| !label.is_empty());
@@ -108,7 +108,7 @@ impl<'a> Mark<'a> {
     fn new(one: &Diagnostic, span: Span, kind: AnnotationKind, label: Option<Cow<'a, str>>) -> Self {
         let source = one.source(span.source);
         let mut range = one.fault().sources.range(span);
-        // Of a long value the first line shows which it is.
+        // Only the first line of a long value is marked.
         if range.len() > MARK_BYTES_MAX {
             let line = source.line_range(source.line_at(range.start));
             range.end = line.end.max(range.start).min(source.text.floor_char_boundary(range.start + MARK_BYTES_MAX));
@@ -120,15 +120,15 @@ impl<'a> Mark<'a> {
         part.start <= self.range.start && self.range.end <= part.end
     }
 
-    /// The whole lines that it is on.
+    /// The whole lines of the marked place.
     fn lines(&self, source: &Source) -> Range<usize> {
         let (first, last) = (source.line_at(self.range.start), source.line_at(self.range.end));
         source.line_range(first).start..source.line_range(last).end
     }
 }
 
-/// The lines of the first mark and of those in its source that are near; of a line that is too
-/// long, what is around the mark.
+/// The lines of the first mark and of near marks in the same source; on a line that is too long,
+/// the text around the mark.
 fn part_around(source: &Source, marks: &[Mark<'_>]) -> Range<usize> {
     let first = &marks[0];
     let mut part = first.lines(source);
@@ -157,7 +157,7 @@ fn cut<'a>(one: &'a Diagnostic, index: u32, part: Range<usize>, marks: Vec<Mark<
         let origin = Origin::path(source.name.as_str()).line(at.line).char_column(at.column);
         return Excerpt::Part(origin, format!("on that line: {CUT}{}{CUT}", text.trim()));
     }
-    // A flag has no lines: it is shown as it was typed.
+    // A flag has no lines: it is shown as typed.
     let (mut snippet, shift) = match (source.is_flag, is_cut) {
         (true, false) => (Snippet::source(format!("{FLAG}{text}")).line_numbering(false), FLAG.len()),
         (true, true) => (Snippet::source(format!("{CUT}{text}")).line_numbering(false), CUT.len()),
@@ -176,8 +176,8 @@ impl Diagnostic {
     }
 }
 
-/// Breaks `text` at spaces so that it fits [`WIDTH`] when written `indent` columns in; its own line
-/// breaks stay.
+/// Breaks `text` at spaces so that it fits [`WIDTH`] when indented by `indent` columns; keeps its
+/// line breaks.
 fn wrap(text: &str, indent: usize) -> String {
     let width = WIDTH.saturating_sub(indent).max(WIDTH_MIN);
     let lines: Vec<String> = text.lines().map(|line| wrap_line(line, width)).collect();

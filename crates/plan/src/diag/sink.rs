@@ -3,8 +3,7 @@
 use crate::diag::diagnostics::{Diagnostic, Diagnostics, FAULTS_MAX, Severity};
 use crate::diag::source::{Sources, Span};
 
-/// Errors that say nothing about how many packets there can be where. Behind any other, sums would
-/// mislead.
+/// Errors that leave all numbers of packets as they are. After any other error, sums would mislead.
 const KEEPS_SUMS: [&str; 10] = [
     "wrong-app",
     "cpu-twice",
@@ -25,25 +24,25 @@ pub(crate) struct Sink {
     list: Vec<Diagnostic>,
     /// Errors and warnings so far.
     found: [usize; 2],
-    /// What is said of one that is not kept goes here.
+    /// The last diagnostic that is not kept: its caller still adds labels to it.
     unkept: Option<Diagnostic>,
-    /// The tables, by where they start, and which could not be read as they are meant.
+    /// The tables, sorted by position, and whether each could be read as meant.
     tables: Vec<TableRead>,
-    /// Some table could not be.
+    /// Whether any table could not be.
     is_half_read: bool,
 }
 
 /// A table of the file, or of a flag.
 #[derive(Debug)]
 struct TableRead {
-    /// As the file writes it, e.g. `port.orders`.
+    /// The path in the file's notation, e.g. `port.orders`.
     path: String,
     head: Span,
     is_half: bool,
 }
 
-/// Errors that say that something is not there, each with the tables that may be what says it: of
-/// these sorts, or with none the table itself.
+/// Errors that report something missing, each with the sorts of tables that could have declared it;
+/// without sorts it is the table at the error itself.
 const OF_ABSENCE: [(&str, &[&str]); 5] = [
     ("missing-key", &[]),
     ("unwired-output", &[]),
@@ -65,22 +64,22 @@ impl Sink {
         self.push(Severity::Warning, code, span, message.into())
     }
 
-    /// A table has been read; `faults_before`: the errors that there were before it was.
+    /// Records that a table has been read; `faults_before`: the number of errors before.
     pub(crate) fn table_is_read(&mut self, path: &str, head: Span, faults_before: usize) {
         let is_half = self.errors() > faults_before;
         self.tables.push(TableRead { path: path.to_owned(), head, is_half });
     }
 
-    /// All tables have been read. If there was a fault in one, what seems to be missing, or not
-    /// used, may be what it was to say: nothing is concluded from absence any more, and no warning
-    /// says how a plan will run of which a part is not known.
+    /// Records that all tables have been read. If one has a fault, apparently missing or unused
+    /// things may have been declared in it. From then on nothing is concluded from absence, and no
+    /// warning foretells the run of a plan that is known in part only.
     pub(crate) fn tables_are_read(&mut self) {
         self.is_half_read = self.has_errors();
         self.tables.sort_by_key(|table| table.head);
     }
 
-    /// Whether a place is in a table that could not be read as it is meant: behind its head, or in
-    /// a flag that sets a key of it.
+    /// Whether a place is in a table that could not be read as meant: after its header, or in a
+    /// flag that sets one of its keys.
     fn is_of_half_read(&self, span: Span) -> bool {
         let source = self.sources.source(span);
         if source.is_flag {
@@ -91,7 +90,7 @@ impl Sink {
         behind.checked_sub(1).is_some_and(|table| self.tables[table].is_half)
     }
 
-    /// Whether an error may say no more than that a table could not be read.
+    /// Whether an error may be no more than the consequence of a table that could not be read.
     fn is_of_absence(&self, code: &str, span: Span) -> bool {
         let Some((_, sorts)) = OF_ABSENCE.iter().find(|(absent, _)| *absent == code) else { return false };
         let is_one = |table: &&TableRead| sorts.iter().any(|sort| table.path.starts_with(sort));
@@ -99,8 +98,8 @@ impl Sink {
         if sorts.is_empty() { self.is_of_half_read(span) } else { of_sorts() }
     }
 
-    /// Whether one more error would be counted only. If so it is counted now, and the caller can
-    /// save the work of wording it.
+    /// Whether one more error would only be counted. If so it is counted here, and the caller need
+    /// not word it.
     pub(crate) fn only_counts_error(&mut self) -> bool {
         let is_full = self.found[Severity::Error as usize] >= FAULTS_MAX;
         self.found[Severity::Error as usize] += usize::from(is_full);
@@ -111,24 +110,24 @@ impl Sink {
         self.errors() > 0
     }
 
-    /// How many there are so far.
+    /// The number of errors so far.
     pub(crate) fn errors(&self) -> usize {
         self.found[Severity::Error as usize]
     }
 
-    /// Whether there are more errors than a person reads: the file is something else than a plan.
+    /// Whether there are more errors than a person reads: the file is no plan.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.found[Severity::Error as usize] > FAULTS_MAX
     }
 
-    /// Whether the errors so far leave the flow of packets and the numbers in it as the file means
-    /// them.
+    /// Whether the flow of packets and its numbers are as the file means them, in spite of the
+    /// errors so far.
     pub(crate) fn sums_are_sound(&self) -> bool {
         let mut errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
         !self.is_hopeless() && errors.all(|one| KEEPS_SUMS.contains(&one.code()))
     }
 
-    /// The places of all errors that are kept so far.
+    /// The places of all kept errors.
     pub(crate) fn error_spans(&self) -> Vec<Span> {
         let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
         errors.flat_map(|one| one.span().into_iter().chain(one.fault().related.iter().map(|(span, _)| *span))).collect()

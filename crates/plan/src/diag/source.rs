@@ -1,6 +1,6 @@
 //! The texts that a plan is read from, and places in them.
 //!
-//! Source 0 is the plan file; each `--set KEY=VALUE` is a source of its own, so that an error in
+//! Source 0 is the plan file. Each `--set KEY=VALUE` is a source of its own, so that an error in
 //! one points at the flag.
 
 use std::fmt;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::diag::excerpt::excerpt;
 
-/// A place in one of the texts that a plan was read from. [`Plan::locate`](crate::Plan::locate)
-/// gives it in lines and columns.
+/// A place in one of a plan's sources. [`Plan::locate`](crate::Plan::locate) gives it in lines and
+/// columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     pub(crate) source: u32,
@@ -20,19 +20,19 @@ pub struct Span {
 
 impl Span {
     pub(crate) fn new(source: u32, range: Range<usize>) -> Self {
-        // Texts longer than u32 are refused in `Sources::new`.
+        // `Sources::new` refuses texts longer than u32.
         Span { source, start: range.start as u32, end: range.end.max(range.start) as u32 }
     }
 }
 
-/// A [`Span`]'s start, for people.
+/// The start of a [`Span`], for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The file as it was named, or `--set KEY=VALUE`.
+    /// The file's name as given, or `--set KEY=VALUE`.
     pub file: String,
     /// From 1; 0 for a `--set` flag or a file that could not be read.
     pub line: usize,
-    /// In characters, from 1; 0 where `line` is.
+    /// In characters, from 1; 0 if `line` is 0.
     pub column: usize,
 }
 
@@ -55,11 +55,11 @@ impl Location {
     }
 }
 
-/// The largest text that is read as a plan: far beyond any real one, and well inside [`Span`]'s 32
-/// bits. It also bounds what the parser remembers of a text with a fault in every byte.
+/// The greatest length of a plan: far beyond any real one, and well inside [`Span`]'s 32 bits. It
+/// also bounds the parser's memory for a text with a fault in every byte.
 pub(crate) const TEXT_BYTES_MAX: usize = 2 << 20;
 
-/// Characters are counted once a block of this size, since a text may be one long line.
+/// A block of the character count, which makes columns of a very long line cheap.
 const BLOCK_BYTES: usize = 1024;
 
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Sources {
         Location { file: source.name.clone(), line, column }
     }
 
-    /// `span`, cut to what a renderer can show: inside the text, on character boundaries.
+    /// Cuts `span` to a range that a renderer accepts: inside the text, on character boundaries.
     pub(crate) fn range(&self, span: Span) -> Range<usize> {
         let source = self.source(span);
         let start = source.clamp(span.start as usize);
@@ -121,19 +121,19 @@ impl Source {
         Source { name: name.to_owned(), text: text.to_owned(), is_flag, line_starts, chars_before }
     }
 
-    /// The line, from 1, that the byte at `at` is on.
+    /// The line of the byte at `at`, from 1.
     pub(crate) fn line_at(&self, at: usize) -> usize {
         self.line_starts.partition_point(|&line_start| line_start <= at)
     }
 
-    /// The bytes of a line, from 1, without its line break.
+    /// The bytes of a line, without its line break; `line` counts from 1.
     pub(crate) fn line_range(&self, line: usize) -> Range<usize> {
         let start = self.line_starts[line - 1];
         let end = self.line_starts.get(line).map_or(self.text.len(), |next| next - 1);
         start..end
     }
 
-    /// The characters before the one at `at`, which is on a boundary.
+    /// The number of characters before `at`, which is on a boundary.
     fn chars_before(&self, at: usize) -> usize {
         let block = at / BLOCK_BYTES;
         self.chars_before[block] + chars_begun(&self.text.as_bytes()[block * BLOCK_BYTES..at])
@@ -144,7 +144,8 @@ impl Source {
     }
 }
 
-/// The characters whose first byte is among `bytes`: all but UTF-8's continuation bytes.
+/// The number of characters whose first byte is among `bytes`: all bytes but UTF-8's continuation
+/// bytes.
 fn chars_begun(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }

@@ -3,13 +3,13 @@
 /// Similarity (Jaro-Winkler, 0 to 1) below which a name is no suggestion.
 const SIMILAR: f64 = 0.8;
 
-/// A longer name is like none: no table has one.
+/// No table has a longer name, so longer ones resemble none.
 const NAME_BYTES_MAX: usize = 128;
 
-/// More names than this are not listed.
+/// The most names that are listed.
 const LISTED_MAX: usize = 12;
 
-/// The known name that is most like `name`, if any is at all.
+/// The known name most similar to `name`, if any is similar.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let fits = |name: &&str| name.len() <= NAME_BYTES_MAX;
     let known = known.into_iter().filter(|known| fits(known) && fits(&name));
@@ -35,7 +35,7 @@ fn quote(names: &[&str]) -> String {
 }
 
 fn score(a: &str, b: &str) -> f64 {
-    // A part that was left out or put in front ("depth" for "depth_wr") counts as alike.
+    // A name with a part left out or put in front ("depth" for "depth_wr") counts as similar.
     if a.len() >= 4 && b.len() >= 4 && (b.starts_with(a) || b.ends_with(a) || a.starts_with(b)) {
         return 0.9 + 0.1 * strsim::normalized_levenshtein(a, b);
     }

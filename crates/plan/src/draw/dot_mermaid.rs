@@ -8,7 +8,7 @@ use crate::draw::graph::{Drawing, Line, Node, Shape, Style};
 const WRONG: &str = "#c0392b";
 
 impl Drawing {
-    /// For Graphviz: `dot -Tsvg`. What is wrong is red.
+    /// Graphviz text, for `dot -Tsvg`. Faulty parts are red.
     pub fn to_dot(&self) -> String {
         let mut out = format!("digraph {} {{\n", quote(&self.name));
         out += "  rankdir=LR;\n  compound=true;\n";
@@ -36,7 +36,7 @@ impl Drawing {
         out
     }
 
-    /// For Mermaid, as documentation hosts render it. What is wrong is red.
+    /// Mermaid text, which documentation hosts render. Faulty parts are red.
     pub fn to_mermaid(&self) -> String {
         let mut out = "flowchart LR\n".to_owned();
         let mut ids: Vec<&str> = Vec::new();
@@ -135,7 +135,7 @@ fn mermaid_arrow(line: &Line) -> String {
     }
 }
 
-/// A Mermaid string: it knows no backslash, but HTML's entities.
+/// A Mermaid string, which takes HTML's entities and no backslashes.
 fn mermaid_quote(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "#quot;").replace(['\n', '\r'], " "))
 }

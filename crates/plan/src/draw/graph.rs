@@ -1,8 +1,7 @@
-//! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools
-//! in a corner.
+//! The graph of a plan: lcores as boxes around their ports and stages, rings between them, pools in
+//! a corner.
 //!
-//! The picture is drawn from the checked file, so that a broken plan has one too, with the faults
-//! marked.
+//! It is drawn from the checked file, so a broken plan has one too, with its faults marked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,13 +14,13 @@ use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
 use crate::read::raw::RawRing;
 use crate::read::reader::{Field, TableHeader};
 
-/// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid
+/// The graph of a plan, written as Graphviz ([`Drawing::to_dot`]) or Mermaid
 /// ([`Drawing::to_mermaid`]).
 #[derive(Debug, Clone)]
 pub struct Drawing {
     pub(crate) name: String,
     pub(crate) clusters: Vec<Cluster>,
-    /// Pools, groups and what belongs to no lcore.
+    /// Pools, groups, and nodes without an lcore.
     pub(crate) loose: Vec<Node>,
     pub(crate) lines: Vec<Line>,
 }
@@ -63,7 +62,7 @@ pub(crate) struct Line {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Handed on within an lcore.
+    /// A hand-over within an lcore.
     Batch,
     /// Over a ring.
     Ring,
@@ -139,9 +138,9 @@ impl Drawing {
                 Target::Stage(id) => checked.raw.consumer_name(Consumer::Stage(id)),
                 Target::Port(id) => checked.raw.consumer_name(Consumer::Port(id)),
                 Target::Drop => self.drop_node(edge.lcore, checked, &mut drops),
-                // Drawn as one line from end to end.
+                // Drawn by `rings`, as one line from end to end.
                 Target::Ring(_) => continue,
-                // An edge leads to one of its places.
+                // No edge ends at a spread: it leads to one of its places.
                 Target::Spread(_) => continue,
             };
             let label = label(checked, edge, outputs);
@@ -149,7 +148,7 @@ impl Drawing {
         }
     }
 
-    /// One sink an lcore for what is dropped on purpose.
+    /// Returns the node of an lcore's explicit drops; each lcore has one.
     fn drop_node(
         &mut self,
         lcore: Option<LcoreId>,
@@ -175,7 +174,7 @@ impl Drawing {
             let depth = ring.depth.as_ref().map_or("?".to_owned(), |depth| depth.value.to_string());
             let to = checked.links.rings[index].map(|to| checked.raw.consumer_name(to));
             let from = checked.edges.leading_to(Target::Ring(RingId::from_index(index)));
-            // An end that is missing is drawn as the ring itself.
+            // A ring without one of its ends is drawn as a node.
             let to = to.filter(|_| !from.is_empty());
             if to.is_none() {
                 is_wrong = true;
@@ -226,7 +225,7 @@ impl Drawing {
             let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value)).to_owned();
             let is_wrong = port.peer.as_ref().is_some_and(|peer| blame.has(peer.span));
             match facts.destination {
-                // Those with an address come below.
+                // Ports with an address come below.
                 Destination::None | Destination::Listen(_) | Destination::Connect(_) => {}
                 Destination::Group(_) => {
                     for group in &facts.send_to {
@@ -300,7 +299,7 @@ fn lcore(checked: &Checked<'_>, index: usize, blame: &Blame<'_>) -> Cluster {
     }
 }
 
-/// The ports and stages, with the lcore of each, if it is known.
+/// The ports and stages, with their lcores if known.
 fn placed(checked: &Checked<'_>, blame: &Blame<'_>) -> Vec<(Option<LcoreId>, Node)> {
     let mut nodes = Vec::new();
     for (port, links) in checked.raw.ports.iter().zip(&checked.links.ports) {
@@ -321,7 +320,7 @@ fn placed(checked: &Checked<'_>, blame: &Blame<'_>) -> Vec<(Option<LcoreId>, Nod
     nodes
 }
 
-/// The names of outputs by where their targets stand, and of ports' `sent`. A `next` has none.
+/// The names of outputs by the places of their targets, and of ports' `sent`. A `next` has no name.
 type Outputs<'a> = HashMap<Span, &'a str>;
 
 fn outputs<'a>(checked: &'a Checked<'_>) -> Outputs<'a> {
@@ -331,14 +330,14 @@ fn outputs<'a>(checked: &'a Checked<'_>) -> Outputs<'a> {
     outputs.chain(sent).collect()
 }
 
-/// What a ring does otherwise than others, in front of which its depth stands.
+/// A ring's deviations from the default policy, written after its depth.
 fn policy(ring: &RawRing) -> String {
     let full = if ring.full.value == WhenFull::Refuse { "" } else { ring.full.value.word() };
     let priority = if ring.priority.value == 0 { String::new() } else { format!("priority {}", ring.priority.value) };
     [full, &priority].iter().filter(|word| !word.is_empty()).map(|word| format!(", {word}")).collect()
 }
 
-/// The output that an edge starts from, and the spread that it leads through.
+/// The output at the start of an edge, and the spread that it leads through.
 fn label(checked: &Checked<'_>, edge: &Edge, outputs: &Outputs<'_>) -> String {
     let output = outputs.get(&edge.named).copied().unwrap_or_default();
     let Some(spread) = edge.through.map(|id| &checked.raw.spreads[id.index()]) else { return output.to_owned() };
@@ -346,11 +345,11 @@ fn label(checked: &Checked<'_>, edge: &Edge, outputs: &Outputs<'_>) -> String {
     format!("{output} / spread.{} by {by}", spread.head.name)
 }
 
-/// Which tables and places the errors are about.
+/// The tables and places that the errors refer to.
 struct Blame<'a> {
     sources: &'a Sources,
     errors: Vec<Span>,
-    /// Where tables start in the file, sorted.
+    /// The starts of tables in the file, sorted.
     heads: Vec<u32>,
 }
 
@@ -376,8 +375,8 @@ impl<'a> Blame<'a> {
         self.errors.contains(&span)
     }
 
-    /// Whether an error is in the table `path`: between its head and the next one, or in a flag
-    /// that sets a key of it.
+    /// Whether an error is in the table `path`: between its header and the next one, or in a flag
+    /// that sets one of its keys.
     fn owns(&self, path: &str, head: &TableHeader) -> bool {
         let next = self.heads.partition_point(|start| *start <= head.span.start);
         let end = self.heads.get(next).copied().unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! The plan as a picture.
+//! The graph of a plan.
 
 mod dot_mermaid;
 pub(crate) mod graph;

@@ -1,8 +1,8 @@
 //! Limits by cgroups, in either hierarchy (cgroups(7)): CPU time, memory, and hugepages. The
-//! smallest grant of the cgroups around this process holds.
+//! tightest of the cgroups around this process holds.
 //!
-//! In a container the path that /proc names may be the host's: a folder that is not there is passed
-//! over, up to the container's own root.
+//! In a container the path in /proc may be the host's: a missing folder is passed over, up to the
+//! container's own root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::machine::{CpuQuota, MemoryGrant};
 pub(crate) struct Groups<'a> {
     /// /proc/self/cgroup.
     groups: &'a str,
-    /// Where they are mounted.
+    /// The mount point.
     mount: &'a Path,
 }
 
@@ -28,13 +28,13 @@ impl<'a> Groups<'a> {
         Groups { groups, mount }
     }
 
-    /// CPU time.
+    /// The CPU time that is granted.
     pub(crate) fn cpu_quota(&self) -> Option<CpuQuota> {
         let quota = |group: Group| if group.is_v2 { quota_v2(&group.folder) } else { quota_v1(&group.folder) };
         self.around("cpu").filter_map(quota).min_by_key(|quota| quota.millicpus)
     }
 
-    /// Memory that can still be had, hugepages apart.
+    /// The memory that is still available, without hugepages.
     pub(crate) fn memory(&self) -> Option<MemoryGrant> {
         let grant = |group: Group| {
             let [limit, used, reclaimable] = match group.is_v2 {
@@ -53,11 +53,11 @@ impl<'a> Groups<'a> {
         self.around("memory").filter_map(grant).min_by_key(|grant| grant.bytes)
     }
 
-    /// Hugepages of this size.
+    /// The hugepages of this size that are still available.
     pub(crate) fn hugepages(&self, size_bytes: u64) -> Option<MemoryGrant> {
         let size =
             if size_bytes >= 1 << 30 { format!("{}GB", size_bytes >> 30) } else { format!("{}MB", size_bytes >> 20) };
-        // What is reserved is charged as well, to a limit of its own.
+        // Reservations are charged as well, against a limit of their own.
         let grant = |group: Group| {
             let files = match group.is_v2 {
                 true => [("max", "current"), ("rsvd.max", "rsvd.current")],
@@ -72,7 +72,7 @@ impl<'a> Groups<'a> {
         self.around("hugetlb").filter_map(grant).min_by_key(|grant| grant.bytes)
     }
 
-    /// The groups around this process that may limit what the controller counts, from the inner to
+    /// The groups around this process that may limit the controller's resource, from the inner to
     /// the outer.
     fn around(&self, controller: &str) -> impl Iterator<Item = Group> {
         let of_line = move |line: &'a str| {
@@ -90,10 +90,10 @@ impl<'a> Groups<'a> {
 }
 
 impl Group {
-    /// What a limit in a file of this name leaves.
+    /// The rest of the limit in a file of this name.
     fn grant(&self, file: &str, used_bytes: u64) -> Option<MemoryGrant> {
         let file = self.folder.join(file);
-        // Version 1 says a number of its own for no limit, which is close to 2^63.
+        // Version 1 writes a number close to 2^63 for no limit.
         let limit = number(&file).filter(|limit| *limit < 1 << 60)?;
         let none = if self.is_v2 { "max" } else { "-1" };
         let remedy = format!("`echo {none} > {}`", file.display());
@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// `cpu.max` has the quota, or `max`, and the period.
+/// Reads `cpu.max`: the quota, or `max`, and the period.
 fn quota_v2(folder: &Path) -> Option<CpuQuota> {
     let file = folder.join("cpu.max");
     let text = fs::read_to_string(&file).ok()?;
@@ -109,7 +109,7 @@ fn quota_v2(folder: &Path) -> Option<CpuQuota> {
     quota_of(quota.parse().ok()?, period.parse().ok()?, "max", file)
 }
 
-/// The quota is -1 where there is none.
+/// Reads version 1's files; a quota of -1 is none.
 fn quota_v1(folder: &Path) -> Option<CpuQuota> {
     let file = folder.join("cpu.cfs_quota_us");
     quota_of(number(&file)?, number(&folder.join("cpu.cfs_period_us"))?, "-1", file)
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// What is used counts, but for what the kernel takes back when it is asked for memory.
+    /// Used memory counts, without the part that the kernel reclaims on demand.
     #[test]
     fn the_least_memory_around_the_process_counts() {
         let mount = mounted(&[

@@ -1,4 +1,4 @@
-//! Asks the kernel about this process and its machine: by system calls first, then by /proc and
+//! Queries the kernel for this process and its machine: by system calls first, then by /proc and
 //! /sys, which a container may lack.
 
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use crate::machine::{Hugepages, Machine, MemoryGrant, Numa};
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 impl Machine {
-    /// This machine, for this process. The CPUs and the limits are asked of the kernel itself, so
-    /// that they are known where a container has no /proc; what can't be learned without /proc or
-    /// /sys is unknown, and limits nothing.
+    /// Describes this machine for this process. The CPUs and the limits come from system calls, so
+    /// they are known even in a container without /proc. A fact that needs /proc or /sys is unknown
+    /// without it, and limits nothing.
     pub fn detect() -> Machine {
         let meminfo = fs::read_to_string("/proc/meminfo").ok();
         let sizes = Path::new("/sys/kernel/mm/hugepages");
@@ -49,11 +49,11 @@ impl Machine {
     }
 }
 
-/// Those of the calling thread, which the lcores' threads inherit.
+/// The CPUs of the calling thread, which the lcores' threads inherit.
 fn cpus() -> BTreeSet<u32> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect(),
-        // A kernel with more CPUs than the set has room for refuses to fill it.
+        // The call fails on a kernel with more CPUs than the set has room for.
         Err(_) => {
             let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
             field(&status, "Cpus_allowed_list:").map(parse_number_list).unwrap_or_default()
@@ -61,14 +61,15 @@ fn cpus() -> BTreeSet<u32> {
     }
 }
 
-/// The kernel asks for CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts
-/// no limit. Without /proc no container shows, and the capability is taken at its word.
+/// The kernel checks CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts
+/// no limit. Without /proc a container can't be recognized, and the capability counts.
 fn may_lock_without_limit() -> bool {
     let has_it = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     has_it && fs::read_link("/proc/self/ns/user").map_or(true, |name| name == Path::new(FIRST_USER_NAMESPACE))
 }
 
-/// /sys has every size, /proc/meminfo the default one.
+/// Reads the counts from /sys, which has every size, or from /proc/meminfo, which has the default
+/// one.
 fn hugepages(size_kib: u64, sizes: &Path, meminfo: Option<&str>) -> Hugepages {
     if sizes.is_dir() {
         let count = |file: &str| {
@@ -88,13 +89,12 @@ fn hugepages(size_kib: u64, sizes: &Path, meminfo: Option<&str>) -> Hugepages {
     }
 }
 
-/// What is promised to a mapping that has not touched it is not free.
+/// Pages reserved for a mapping that has not touched them yet are not free.
 fn counted(total: Option<u64>, free: Option<u64>, reserved: Option<u64>) -> Option<Hugepages> {
     Some(Hugepages::Counted { total: total?, free: free?.saturating_sub(reserved.unwrap_or(0)) })
 }
 
-/// The free hugepages of a size, as far as the cgroups let this process have them, and the cgroup
-/// that is in the way.
+/// The free hugepages of a size that the cgroups leave to this process, and the limiting cgroup.
 fn granted(free: Hugepages, size_bytes: u64, groups: &Groups<'_>) -> (Hugepages, Option<(u64, MemoryGrant)>) {
     let Hugepages::Counted { total, free: counted } = free else { return (free, None) };
     match groups.hugepages(size_bytes).filter(|grant| grant.bytes / size_bytes < counted) {
@@ -103,7 +103,7 @@ fn granted(free: Hugepages, size_bytes: u64, groups: &Groups<'_>) -> (Hugepages,
     }
 }
 
-/// What RLIMIT_AS leaves beside what is mapped already (proc_pid_statm(5)).
+/// The rest of RLIMIT_AS beside the present mappings (proc_pid_statm(5)).
 fn address_space_bytes(page_bytes: u64) -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -111,9 +111,9 @@ fn address_space_bytes(page_bytes: u64) -> Option<u64> {
     Some(limit.saturating_sub(pages.saturating_mul(page_bytes)))
 }
 
-/// Those of this process; the standard ones where /proc does not tell.
+/// The open descriptors of this process; the three standard ones where /proc does not tell.
 fn descriptors_open() -> u64 {
-    // The folder itself is open while it is read.
+    // The folder itself is open during the count.
     fs::read_dir("/proc/self/fd").map_or(3, |open| (open.count() as u64).saturating_sub(1))
 }
 
@@ -122,7 +122,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// A field in kB, in bytes.
+/// A field in kB, converted to bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     field(text, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -144,7 +144,7 @@ mod tests {
         let machine = Machine::detect();
         assert!(!machine.cpus.is_empty(), "a running process is allowed on some CPU");
         assert!(machine.page_bytes.is_power_of_two());
-        // Two roads to one answer, where /proc is there.
+        // Two ways to one answer, where /proc is there.
         if let Ok(status) = fs::read_to_string("/proc/thread-self/status") {
             assert_eq!(field(&status, "Cpus_allowed_list:").map(parse_number_list), Some(machine.cpus));
         }

@@ -1,6 +1,6 @@
 //! The machine's CPUs, memory and limits, against which a plan is checked.
 //!
-//! [`Machine::detect`] asks the kernel; tests fill it in by hand.
+//! [`Machine::detect`] queries the kernel; tests fill it in by hand.
 
 mod cgroup;
 mod detect;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 pub use numa::Numa;
 
-/// Facts that a plan is held against.
+/// Facts of a machine and this process, against which a plan is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// The CPUs that this process may run on.
@@ -26,26 +26,26 @@ pub struct Machine {
     /// Pages of 1 GiB.
     pub huge_1g: Hugepages,
     /// The system's default hugepage size, which `pages = "auto"` takes; `None` without hugepages,
-    /// or where nobody names it.
+    /// or where neither /sys nor /proc names it.
     pub huge_default_bytes: Option<u64>,
     /// The size of an ordinary page.
     pub page_bytes: u64,
     /// RLIMIT_MEMLOCK; `None` if nothing limits this process (`unlimited`, or CAP_IPC_LOCK).
     pub memlock_bytes: Option<u64>,
-    /// Memory that can be had without swapping (MemAvailable); hugepages come on top.
+    /// Memory available without swapping (MemAvailable); hugepages come on top.
     pub memory_bytes: u64,
-    /// What a cgroup grants of it, if that is less.
+    /// A cgroup's grant of it, if lower.
     pub memory_grant: Option<MemoryGrant>,
-    /// What a cgroup grants of the free hugepages, by their size, where that is less.
+    /// A cgroup's grants of the free hugepages, by their size, where lower.
     pub hugepage_grants: Vec<(u64, MemoryGrant)>,
-    /// What RLIMIT_AS leaves of the address space; `None` if it is not limited.
+    /// The rest of RLIMIT_AS; `None` if the address space is not limited.
     pub address_space_bytes: Option<u64>,
     /// The file descriptors that this process may have open, however it raises its own limit
     /// (RLIMIT_NOFILE); `None` if nothing limits them.
     pub descriptors_max: Option<u64>,
-    /// Those that it has open already.
+    /// The descriptors that are open already.
     pub descriptors_open: u64,
-    /// Which memory is near which CPUs and devices.
+    /// The NUMA nodes of the memory, CPUs and devices.
     pub numa: Numa,
 }
 
@@ -66,22 +66,21 @@ impl Machine {
 pub enum Hugepages {
     /// The kernel has no pages of this size.
     Absent,
-    /// Nobody says how many there are, since neither /sys nor /proc does: only the attempt to have
-    /// some tells.
+    /// The count is unknown, since neither /sys nor /proc tells: only an attempt to map some does.
     Unknown,
-    /// As the kernel counts them.
+    /// The kernel's counts.
     Counted {
-        /// All that are set aside.
+        /// All hugepages that are set aside.
         total: u64,
-        /// Those that a new mapping can have.
+        /// Hugepages that a new mapping can have.
         free: u64,
     },
 }
 
-/// What a cgroup still grants of some memory.
+/// The rest of a cgroup's grant of some memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryGrant {
-    /// What is left of the limit.
+    /// The rest of the limit.
     pub bytes: u64,
     /// The limit.
     pub limit_bytes: u64,

@@ -1,8 +1,8 @@
-//! Folders for tests, as the kernel mounts its own.
+//! Folders for tests, like the kernel's own mounts.
 
 use std::fs;
 
-/// A folder as sysfs or cgroups are mounted, with these files.
+/// A folder with these files, like a mount of sysfs or cgroups.
 pub(crate) fn mounted(files: &[(&str, &str)]) -> tempfile::TempDir {
     let mount = tempfile::tempdir().expect("a folder");
     for (file, text) in files {

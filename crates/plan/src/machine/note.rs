@@ -1,5 +1,5 @@
-//! Notes: what the machine lacks although the plan runs, what the lack costs, and the command that
-//! mends it.
+//! Notes: shortcomings of the machine that the plan runs with, their costs, and the commands that
+//! mend them.
 //!
 //! Notes are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): a fault of a plan is the
 //! same on every machine that can run it, and a lack of a machine is the same for every plan that
@@ -11,12 +11,12 @@ use std::fmt;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// What a machine may lack and a run survives.
+/// A shortcoming of a machine that a run survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lack {
     /// Too few hugepages are free: pools with `pages = "auto"` lie on ordinary pages.
     Hugepages,
-    /// How many hugepages are free is not to be learned, since neither /sys nor /proc is there.
+    /// The number of free hugepages is unknown, since neither /sys nor /proc is there.
     HugepageCounts,
     /// The process may not lock the memory of its pools, which may be swapped out.
     LockedMemory,
@@ -26,14 +26,14 @@ pub enum Lack {
     Membarrier,
     /// An lcore's CPU, its device and its memory are on different NUMA nodes.
     FarApart,
-    /// Memory lies on another NUMA node than it belongs on.
+    /// Memory lies on another NUMA node than its own.
     FarMemory,
-    /// The machine's NUMA nodes, of which the plan names some, are not known.
+    /// The machine's NUMA nodes are unknown, and the plan names some.
     NodesUnknown,
 }
 
 impl Lack {
-    /// All of them.
+    /// All lacks.
     pub const ALL: [Lack; 8] = [
         Lack::Hugepages,
         Lack::HugepageCounts,
@@ -59,35 +59,35 @@ impl Lack {
         }
     }
 
-    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the
+    /// Whether a plan's note of it foretells a finding of the run as it lays out its memory: the
     /// run's own finding then holds.
     pub fn is_forecast(self) -> bool {
         matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory | Lack::FarApart)
     }
 }
 
-/// One thing that the machine lacks.
+/// One shortcoming of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Which.
+    /// Its kind.
     pub lack: Lack,
-    /// What is missing, and what that costs.
+    /// The missing thing, and the cost.
     pub message: String,
     /// The command that mends it.
     pub remedy: String,
 }
 
 impl Note {
-    /// These pools and regions (`pool.NAME`, `region.NAME`) had to do without hugepages; `why` has
-    /// the counts.
+    /// Makes the note that these pools and regions (`pool.NAME`, `region.NAME`) are without
+    /// hugepages; `why` has the counts.
     pub fn hugepages(names: &[String], page: &str, why: &str, remedy: &str) -> Note {
         let (names, be) = (listed(names), if names.len() == 1 { "is" } else { "are" });
         let message = format!("{names} {be} on {page} pages: {why}");
         Note { lack: Lack::Hugepages, message, remedy: remedy.to_owned() }
     }
 
-    /// The memory of these pools and regions could not be locked; `why` has the limit, or what the
-    /// kernel said.
+    /// Makes the note that the memory of these pools and regions could not be locked; `why` has the
+    /// limit, or the kernel's error.
     pub fn locked_memory(names: &[String], why: &str, remedy: &str) -> Note {
         let message = format!("{} may be swapped out, at the price of milliseconds: {why}", listed(names));
         Note { lack: Lack::LockedMemory, message, remedy: remedy.to_owned() }

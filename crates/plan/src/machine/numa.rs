@@ -1,4 +1,4 @@
-//! The machine's NUMA nodes: which CPUs and which RDMA devices are near which memory.
+//! The machine's NUMA nodes: the CPUs and RDMA devices near each node's memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,17 +9,16 @@ use crate::machine::number_list::parse_number_list;
 /// NUMA nodes (Documentation/ABI/stable/sysfs-devices-node).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Numa {
-    /// The nodes with memory, each with its CPUs. Empty where /sys does not tell, or the kernel
-    /// knows no nodes.
+    /// The nodes with memory, each with its CPUs. Empty where /sys does not list them, or the
+    /// kernel knows no nodes.
     pub nodes: BTreeMap<u32, BTreeSet<u32>>,
     /// The node of each RDMA device of the kernel, by the device's name. A device whose node the
-    /// firmware does not tell is left out.
+    /// firmware does not report is left out.
     pub devices: BTreeMap<String, u32>,
 }
 
 impl Numa {
-    /// Reads `sys`, where sysfs(5) is mounted. A file that is absent or not understood tells
-    /// nothing.
+    /// Reads `sys`, the mount point of sysfs(5). A file that is absent or malformed is ignored.
     pub(crate) fn detect(sys: &Path) -> Numa {
         let folder = sys.join("devices/system/node");
         let list = |file: &str| Some(parse_number_list(&fs::read_to_string(folder.join(file)).ok()?));
@@ -28,7 +27,7 @@ impl Numa {
         let nodes: BTreeMap<_, _> = numbers.into_iter().map(cpus).collect();
         let node_of = |entry: fs::DirEntry| {
             let text = fs::read_to_string(entry.path().join("device/numa_node")).ok()?;
-            // -1: the firmware does not tell.
+            // -1: the firmware does not report it.
             let node = text.trim().parse().ok().filter(|node| nodes.contains_key(node))?;
             Some((entry.file_name().into_string().ok()?, node))
         };
@@ -37,7 +36,7 @@ impl Numa {
         Numa { nodes, devices }
     }
 
-    /// Whether it makes a difference where memory lies.
+    /// Whether the place of memory makes a difference.
     pub(crate) fn has_several(&self) -> bool {
         self.nodes.len() > 1
     }

@@ -1,8 +1,8 @@
-//! Lists of CPUs and nodes as the kernel writes them, e.g. `0-3,8`.
+//! Lists of CPUs and nodes in the kernel's notation, e.g. `0-3,8`.
 
 use std::collections::BTreeSet;
 
-/// Reads a list; what is malformed is left out.
+/// Reads a list; malformed parts are left out.
 pub(crate) fn parse_number_list(list: &str) -> BTreeSet<u32> {
     let mut numbers = BTreeSet::new();
     for part in list.split(',') {
@@ -14,7 +14,7 @@ pub(crate) fn parse_number_list(list: &str) -> BTreeSet<u32> {
     numbers
 }
 
-/// Writes a list for a person, e.g. `0-3, 8`.
+/// Writes a list for people, e.g. `0-3, 8`.
 pub(crate) fn show_number_list(numbers: impl Iterator<Item = u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in numbers {

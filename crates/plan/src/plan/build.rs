@@ -1,4 +1,4 @@
-//! Builds a [`Plan`] from what was checked. Every fault has been reported before.
+//! Builds a [`Plan`] from the results of the checks, which have reported every fault.
 
 use crate::catalog::Catalog;
 use crate::check::Checked;
@@ -22,24 +22,24 @@ use crate::sums::offers::Operates;
 use crate::sums::sum::Sum;
 use crate::text::params::Params;
 
-/// What has been said about the plan, which keeps it.
+/// The findings about a plan, which the plan keeps.
 pub(crate) struct Said {
     pub(crate) sums: Vec<Sum>,
-    /// What each lcore's completion queue must hold.
+    /// The least depth of each lcore's completion queue.
     pub(crate) completions: Vec<u64>,
-    /// What all that is open at once comes to.
+    /// The total of all descriptors that are open at once.
     pub(crate) descriptors: u64,
-    /// Over which outputs each stage asks for operations.
+    /// Whether each stage asks for operations, by output.
     pub(crate) operates: Operates,
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
-    /// What it was held against.
+    /// The machine that the plan was checked against.
     pub(crate) machine: Machine,
 }
 
 impl Checked<'_> {
-    /// The plan, if nothing is missing.
+    /// Builds the plan, unless something is missing.
     pub(crate) fn build(&self, catalog: &Catalog, sources: &Sources, said: Said) -> Option<Plan> {
         let rings: Vec<Ring> = (0..self.raw.rings.len()).map(|index| self.ring(index)).collect::<Option<_>>()?;
         Some(Plan {
@@ -286,7 +286,7 @@ impl Checked<'_> {
 impl LaneEdges {
     fn build(&self, batch: &Batch, held: &[StageId]) -> Lane {
         let mut from: Vec<Producer> = self.edges.iter().map(|edge| edge.from).collect();
-        // The outputs of one stage stand side by side.
+        // The outputs of one stage are adjacent.
         from.dedup();
         Lane { lcore: self.lcore, from, batch_packets: batch.packets(), held: held.to_vec() }
     }
@@ -303,7 +303,7 @@ fn connections(raw: &RawPort, listen_with: Option<PortId>) -> Option<Connections
     })
 }
 
-/// Of RC. All are bounded by what their bits hold.
+/// The retries of a port; `None` unless RC. The checks bound each value by its bits.
 fn retries(raw: &RawPort) -> Option<Retries> {
     let code = |field: &Field<u32>| field.value as u8;
     raw.transport.as_ref().filter(|transport| transport.value == Transport::Rc)?;
@@ -315,7 +315,7 @@ fn retries(raw: &RawPort) -> Option<Retries> {
     })
 }
 
-/// All are bounded by what their bits hold.
+/// The checks bound each value by its bits.
 fn attributes(raw: &RawPort) -> Attributes {
     let byte = |field: &Option<Field<u32>>| field.as_ref().map(|field| field.value as u8);
     let raw = &raw.attributes;
@@ -332,7 +332,7 @@ fn attributes(raw: &RawPort) -> Attributes {
     }
 }
 
-/// All are bounded by what their bits hold.
+/// The checks bound each value by its bits.
 fn alternate_path(raw: &RawPort) -> Option<AlternatePath> {
     let byte = |field: &Option<Field<u32>>| field.as_ref().map(|field| field.value as u8);
     let raw = &raw.alternate;
@@ -356,7 +356,7 @@ fn acceptor(raw: &RawPort, sources: &Sources) -> Option<Acceptor> {
     Some(Acceptor { name, params })
 }
 
-/// The file's name without folders and ending.
+/// The file's name without folders and extension.
 fn stem(sources: &Sources) -> String {
     let file = sources.source(Span::new(0, 0..0)).name.as_str();
     let stem = std::path::Path::new(file).file_stem().and_then(|stem| stem.to_str());

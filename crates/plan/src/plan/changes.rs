@@ -1,9 +1,9 @@
-//! A plan that is read again while a run of it goes on: which attributes its ports' queue pairs are
-//! to take, and how.
+//! A plan that is read again during its run: the changed attributes of its ports' queue pairs, and
+//! how each takes effect.
 //!
-//! ibv_modify_qp(3) says what a connected queue pair may be told. Some attributes it takes while it
-//! sends (RTS to RTS), most only while its send queue is drained (SQD), and what packets are cut by
-//! in neither. What can't be taken is refused at its key, with the whole plan.
+//! ibv_modify_qp(3) limits the changes of a connected queue pair. It takes some attributes while it
+//! sends (RTS to RTS), most only while its send queue is drained (SQD), and the path MTU in neither
+//! state. A change that can't be made is refused at its key, with the whole plan.
 
 use std::fmt;
 
@@ -14,47 +14,47 @@ use crate::ids::PortId;
 use crate::plan::Plan;
 use crate::plan::port::{Port, Retries};
 
-/// How a port takes another value of a key.
+/// How a port takes a new value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// While it sends: RTS to RTS, or another address handle of datagrams.
+    /// While it sends: RTS to RTS, or a new address handle for datagrams.
     Sending,
-    /// While its send queue is drained (SQD): what is sent meanwhile waits there.
+    /// While its send queue is drained (SQD): further sends wait there meanwhile.
     Drained,
-    /// With the next connection that it makes.
+    /// With its next connection.
     NextConnection,
 }
 
-/// Another value of a key.
+/// The new value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyChange {
     /// The key.
     pub key: &'static str,
-    /// The value that the port runs with; `None`: the plan left the key out.
+    /// The value in the running plan; `None`: that plan leaves the key out.
     pub from: Option<u32>,
-    /// The value that it is to have.
+    /// The new value.
     pub to: Option<u32>,
     /// How it is taken.
     pub taking: Taking,
 }
 
-/// What the queue pairs of one port are to take.
+/// The changes of one port's queue pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortChange {
-    /// The port, of the plan that runs.
+    /// The port of the running plan.
     pub port: PortId,
-    /// The keys that differ: at least one.
+    /// The changed keys, at least one.
     pub keys: Vec<KeyChange>,
 }
 
-/// Why a key can't change, and what to do.
+/// Why a key can't change, and the remedy.
 struct Never {
     note: &'static str,
     help: &'static str,
 }
 
 impl Never {
-    /// At the key, or where the port is declared that has it no more.
+    /// Reports the fault at the key, or at the port's table if the key is gone.
     fn tell(self, key: &str, message: String, port: &Port, sink: &mut Sink) {
         let span = port.said.iter().find(|(said, _)| *said == key).map_or(port.span, |(_, span)| *span);
         sink.error("not-while-running", span, message).note(self.note).help(self.help);
@@ -62,11 +62,11 @@ impl Never {
 }
 
 impl Plan {
-    /// What the ports of this plan, which runs, are to take of `next`: by their names, the
-    /// attributes of their queue pairs. The rest of `next` is not looked at.
+    /// Compares this running plan with `next`: returns the changes of the queue pairs' attributes,
+    /// port by port, by name. The rest of `next` is ignored.
     ///
     /// # Errors
-    /// The keys that can't change while the run goes on, each at its place in `next`.
+    /// The keys that can't change during the run, each at its place in `next`.
     pub fn port_changes(&self, next: &Plan) -> Result<Vec<PortChange>, Diagnostics> {
         let mut sink = Sink::new(next.sources.clone());
         let mut changes = Vec::new();
@@ -81,11 +81,11 @@ impl Plan {
         if sink.has_errors() { Err(sink.finish()) } else { Ok(changes) }
     }
 
-    /// Says of a port what it runs with from now on.
+    /// Records a change that a port has taken.
     pub fn take(&mut self, port: PortId, change: &KeyChange) {
         let Port { retries, attributes: said, .. } = &mut self.ports[port.index()];
         let to = change.to;
-        // All are bounded by what their bits hold.
+        // The checks bound each value by its bits.
         let code = to.map(|value| value as u8);
         let mut retry = |set: fn(&mut Retries, u8)| retries.iter_mut().zip(code).for_each(|(all, code)| set(all, code));
         match change.key {
@@ -133,7 +133,7 @@ fn key_changes(port: &Port, other: &Port, sink: &mut Sink) -> Vec<KeyChange> {
     keys
 }
 
-/// The values of a port's attributes, by the names of their keys; in one order for all ports.
+/// The values of a port's attributes, by the names of their keys; in the same order for all ports.
 fn values(port: &Port) -> [(&'static str, Option<u32>); 13] {
     let (retries, said) = (port.retries, port.attributes);
     let code = |of: fn(Retries) -> u8| retries.map(|retries| of(retries).into());
@@ -154,7 +154,7 @@ fn values(port: &Port) -> [(&'static str, Option<u32>); 13] {
     ]
 }
 
-/// How a port takes `key`; `to`: `None` leaves it to the connection manager, where there is one.
+/// How a port takes `key`; `to`: `None` leaves the key to the connection manager, if there is one.
 fn taking(key: &str, to: Option<u32>, port: &Port) -> Result<Taking, Never> {
     let by_address = matches!(port.destination, Destination::Listen(_) | Destination::Connect(_));
     let is_agreed = match key {

@@ -4,8 +4,8 @@ use crate::choices::{SpreadBy, WhenFull};
 use crate::diag::source::Span;
 use crate::ids::{Consumer, InjectorId, LcoreId, PoolId, Producer, RingId, SpreadId, StageId, Target};
 
-/// `[ring.NAME]`: a hand-off to one lcore from one or several others. Each of these has a lane of
-/// its own: a single-producer single-consumer queue.
+/// `[ring.NAME]`: a hand-off to one lcore from one or several others. Each producing lcore has a
+/// lane of its own: a single-producer single-consumer queue.
 #[derive(Debug, Clone)]
 pub struct Ring {
     /// Its own id.
@@ -14,22 +14,23 @@ pub struct Ring {
     pub name: String,
     /// Where it is declared.
     pub span: Span,
-    /// Packets that each of its lanes holds.
+    /// Packets that each lane holds.
     pub depth_packets: u32,
-    /// One for each lcore that fills it, at least one, in the order in which the file names them.
+    /// One for each lcore that fills the ring, at least one, in the order in which the file names
+    /// them.
     pub lanes: Vec<Lane>,
-    /// The stage or port that empties it.
+    /// The stage or port that empties the ring.
     pub to: Consumer,
-    /// The lcore that empties it; none of those that fill it.
+    /// The lcore that empties the ring; it fills no lane.
     pub to_lcore: LcoreId,
-    /// What becomes of packets that it has no room for.
+    /// The treatment of packets that the ring has no room for.
     pub full: WhenFull,
-    /// Of the rings of one consumer, those with the greatest number come first.
+    /// Rings of one consumer with a greater number come first.
     pub priority: u32,
 }
 
 impl Ring {
-    /// What the lcore fills of it.
+    /// The lane that the lcore fills.
     pub fn lane_of(&self, lcore: LcoreId) -> Option<&Lane> {
         self.lanes.iter().find(|lane| lane.lcore == lcore)
     }
@@ -40,13 +41,13 @@ impl Ring {
 pub struct Lane {
     /// The lcore that fills it.
     pub lcore: LcoreId,
-    /// The stages and ports of that lcore that send to the ring, each once.
+    /// The stages and ports of that lcore that send to the ring, without duplicates.
     pub from: Vec<Producer>,
-    /// The capacity of the batch that gathers packets for it: large enough that no output on that
-    /// lcore overflows it; of a ring that drops the oldest, also as large as the lane.
+    /// The capacity of the batch that gathers packets for the lane: large enough that no output on
+    /// that lcore overflows it, and as large as the lane if the ring drops the oldest.
     pub batch_packets: u32,
     /// The stages of that lcore that are not run while packets wait for room: all that lead here,
-    /// if the ring holds its producers back. Nothing else of the lcore feeds them but rings.
+    /// if the ring holds its producers back. On that lcore nothing but rings feeds them.
     pub held: Vec<StageId>,
 }
 
@@ -65,11 +66,11 @@ pub struct Injector {
     pub lcore: LcoreId,
     /// The pool that messages are copied into.
     pub pool: PoolId,
-    /// Messages that it holds.
+    /// Messages that the injector holds.
     pub depth_packets: u32,
 }
 
-/// `[spread.NAME]`: targets that share what is sent to the spread.
+/// `[spread.NAME]`: targets that share the packets sent to the spread.
 #[derive(Debug, Clone)]
 pub struct Spread {
     /// Its own id.
@@ -78,8 +79,8 @@ pub struct Spread {
     pub name: String,
     /// Where it is declared.
     pub span: Span,
-    /// How packets are dealt out.
+    /// How packets are distributed.
     pub by: SpreadBy,
-    /// Its places: stages, ports and rings, each once, at least one.
+    /// The targets: stages, ports and rings, at least one, without duplicates.
     pub to: Vec<Target>,
 }

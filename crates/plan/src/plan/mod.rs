@@ -1,7 +1,7 @@
 //! The validated plan. Holding one proves that every check of this crate passed.
 //!
-//! Every reference is an id that indexes into the same plan; every queue's packets fit their pool;
-//! every completion fits its queue; packets move between lcores over rings only, and never in a
+//! Every reference is an id that indexes into the same plan. Every queue's packets fit their pool,
+//! and every completion fits its queue. Packets move between lcores over rings only, and never in a
 //! circle.
 
 pub(crate) mod build;
@@ -47,7 +47,7 @@ pub struct Plan {
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
-    /// What it was held against.
+    /// The machine that it was checked against.
     pub(crate) machine: Machine,
 }
 
@@ -57,7 +57,7 @@ impl Plan {
         &self.name
     }
 
-    /// The application that the plan is for, if it says so.
+    /// The application that the plan names, if any.
     pub fn app(&self) -> Option<&str> {
         self.app.as_deref()
     }
@@ -107,13 +107,13 @@ impl Plan {
         &self.stages
     }
 
-    /// One entry for each section of the catalog, in the catalog's order, whether or not the file
-    /// has it.
+    /// One entry for each section of the catalog, in the catalog's order; empty if the file lacks
+    /// it.
     pub fn sections(&self) -> &[Section] {
         &self.sections
     }
 
-    /// The section of this name; `None` only if the catalog has none of it. A section that the file
+    /// The section of this name; `None` only if the catalog lacks it. A section that the file
     /// leaves out is empty.
     pub fn section(&self, name: &str) -> Option<&Params> {
         self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
@@ -124,8 +124,8 @@ impl Plan {
         &self.warnings
     }
 
-    /// What the machine lacks although the plan runs: one note of each kind. A run reports itself
-    /// what it met.
+    /// Shortcomings of the machine that the plan runs with, one note of each kind. A run reports
+    /// what it meets itself.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -140,33 +140,33 @@ impl Plan {
         explain(&self.sums)
     }
 
-    /// The file descriptors that a run has open at once, at most, those included that were open as
-    /// the plan was checked.
+    /// The most file descriptors that a run has open at once, including those open when the plan
+    /// was checked.
     pub fn descriptors_max(&self) -> u64 {
         self.descriptors
     }
 
-    /// Nodes and edges, for those who draw it themselves.
+    /// The nodes and edges, for callers that draw them themselves.
     pub fn drawing(&self) -> &Drawing {
         &self.drawing
     }
 
-    /// What `graph` prints: lcores as clusters, for Graphviz.
+    /// The text of `graph`: lcores as clusters, for Graphviz.
     pub fn to_dot(&self) -> String {
         self.drawing.to_dot()
     }
 
-    /// What `graph --format mermaid` prints.
+    /// The text of `graph --format mermaid`.
     pub fn to_mermaid(&self) -> String {
         self.drawing.to_mermaid()
     }
 
-    /// A span of this plan in lines and columns.
+    /// Converts a span of this plan to a line and a column.
     pub fn locate(&self, span: Span) -> Location {
         self.sources.locate(span)
     }
 
-    /// A target as the file would say it, e.g. `stage.book`.
+    /// A target's name in the file's notation, e.g. `stage.book`.
     pub fn target_name(&self, target: Target) -> String {
         match target {
             Target::Stage(id) => format!("stage.{}", self[id].name),
@@ -211,7 +211,7 @@ pub struct Device {
     pub name: String,
     /// Where it is declared.
     pub span: Span,
-    /// Which stack has it.
+    /// The stack that it belongs to.
     pub provider: Provider,
     /// The device's own name, e.g. `mlx5_0` or `soft0`. `None`: the only device of the provider
     /// whose port is active; `soft0` of the software devices, which are alike.
@@ -221,8 +221,8 @@ pub struct Device {
     /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4
     /// address if there is one.
     pub gid_index: Option<u8>,
-    /// The address of this host at which other processes and hosts reach a software device, by
-    /// RoCE v2. `None`: it reaches this process only.
+    /// The address of this host at which other processes and hosts reach a software device, by RoCE
+    /// v2. `None`: the device reaches this process only.
     pub address: Option<IpAddr>,
 }
 
@@ -235,21 +235,21 @@ pub struct Pool {
     pub name: String,
     /// Where it is declared.
     pub span: Span,
-    /// The device that it is registered with.
+    /// The device that the pool is registered with.
     pub device: DeviceId,
-    /// How many packets it has.
+    /// The number of packets.
     pub packets: u32,
     /// Room for data in each, behind the headroom.
     pub data_bytes: u32,
     /// Room in front of the data for headers to be prepended.
     pub headroom_bytes: u32,
-    /// The pages to put it on.
+    /// The pages that the pool is on.
     pub pages: Pages,
-    /// The NUMA node to put it on, if the plan says one.
+    /// The NUMA node that the pool is on, if the plan names one.
     pub node: Option<u32>,
-    /// The most packets that each lcore's cache keeps.
+    /// The most packets in each lcore's cache.
     pub cache_packets: u32,
-    /// The lcores that packets of this pool can reach, and that therefore need a cache of it.
+    /// The lcores that packets of this pool can reach; each needs a cache of it.
     pub lcores: Vec<LcoreId>,
     /// The ports that can send packets of this pool.
     pub sent_by: Vec<PortId>,
@@ -265,17 +265,17 @@ pub struct Region {
     pub name: String,
     /// Where it is declared.
     pub span: Span,
-    /// The device that it is registered with.
+    /// The device that the region is registered with.
     pub device: DeviceId,
     /// Its length.
     pub len_bytes: u64,
-    /// The pages to put it on.
+    /// The pages that the region is on.
     pub pages: Pages,
-    /// The NUMA node to put it on, if the plan says one.
+    /// The NUMA node that the region is on, if the plan names one.
     pub node: Option<u32>,
-    /// What may be done with it.
+    /// The rights that work requests have in it.
     pub rights: Rights,
-    /// The stage that owns it; `None`: nobody does, and it is not made.
+    /// The owning stage; `None`: the region has no owner, and is not made.
     pub owner: Option<StageId>,
 }
 
@@ -290,37 +290,38 @@ pub struct Lcore {
     pub span: Span,
     /// The CPU, by the kernel's number. No other lcore has it, and this process may run on it.
     pub cpu: u32,
-    /// What the lcore does when there is no work.
+    /// The lcore's behaviour without work.
     pub idle: IdlePolicy,
     /// The most packets that are taken from a queue at once.
     pub burst_packets: u32,
-    /// How long the lcore spins without work before it arms; `None`: the lcore learns that from its
+    /// How long the lcore spins without work before it arms; `None`: it learns that from its
     /// arrivals.
     pub spin: Option<Duration>,
-    /// The share of batches that may find the lcore asleep, 0 to 1; `None`: the engine's default.
-    pub late_share: Option<f64>,
-    /// The longest that the lcore spins without work, whatever it has learned; `None`: the engine's
+    /// The tolerated share of batches that find the lcore asleep, 0 to 1; `None`: the engine's
     /// default.
+    pub late_share: Option<f64>,
+    /// The longest time that the lcore spins without work, whatever it has learned; `None`: the
+    /// engine's default.
     pub spin_max: Option<Duration>,
     /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`, or as a
     /// wake-up costs.
     pub dwell: Option<Duration>,
-    /// Whether it waits for a moment after each turn without work that it stays awake in.
+    /// Whether the lcore pauses for a moment after each turn without work in which it stays awake.
     pub pause: bool,
-    /// How long received messages that are not solicited wait for a sleeping lcore at most, which
-    /// they do not wake; `None`: each wakes it.
+    /// The longest wait of received messages that are not solicited, and so do not wake a sleeping
+    /// lcore; `None`: each message wakes it.
     pub unsolicited_wait: Option<Duration>,
-    /// The longest that the lcore drains at the stop.
+    /// The longest time that the lcore drains at the stop.
     pub drain: Duration,
     /// The device of all its ports, and so of its completion queue; `None` without ports.
     pub device: Option<DeviceId>,
     /// The completion queue's depth: at least every work request that can complete into it; 0
     /// without ports.
     pub cq_depth_wc: u32,
-    /// Its ports: those of one queue pair first, then those with many connections; otherwise in the
+    /// Its ports: ports of one queue pair first, then ports with many connections; otherwise in the
     /// order of the file.
     pub ports: Vec<PortId>,
-    /// Its stages in topological order: a stage comes before the stages that it sends to.
+    /// Its stages in topological order: each before the stages that it sends to.
     pub stages: Vec<StageId>,
     /// The rings that it takes packets from.
     pub rings_in: Vec<RingId>,
@@ -343,20 +344,20 @@ pub struct Stage {
     pub kind: String,
     /// The lcore that runs it.
     pub lcore: LcoreId,
-    /// The pool that the stage allocates packets from.
+    /// The pool of its fresh packets.
     pub pool: Option<PoolId>,
-    /// The most timers that it has armed at once.
+    /// The most timers that the stage has armed at once.
     pub timers_max: u32,
-    /// The regions that it owns.
+    /// The regions that the stage owns.
     pub regions: Vec<RegionId>,
     /// One target an output, in the order of the kind's `outputs`.
     pub outputs: Vec<Target>,
-    /// Whether it asks for operations over each of them.
+    /// Whether the stage asks for operations, by output.
     pub operates: Vec<bool>,
     /// The parameters for its factory.
     pub params: Params,
     /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows
-    /// it, including stages that release what they hold.
+    /// it, even when stages release the packets that they hold.
     pub batch_packets: u32,
 }
 

@@ -1,8 +1,8 @@
-//! On which NUMA node the memory of a plan belongs, and who is far from it.
+//! The NUMA node of each part of a plan's memory, and the lcores far from theirs.
 //!
-//! Memory belongs on the node that its `node` key names; else on the node of its device, which
-//! reads and writes it; else on the node of the lcore that uses it. On a machine of one node, or of
-//! unknown nodes, no memory belongs anywhere.
+//! Memory belongs on the node that its `node` key names; otherwise on the node of its device, which
+//! reads and writes it; otherwise on the node of the lcore that uses it. On a machine of one node,
+//! or of unknown nodes, no memory belongs anywhere.
 
 use crate::choices::Provider;
 use crate::ids::{DeviceId, LcoreId, PoolId, RegionId};
@@ -19,27 +19,27 @@ pub struct Nodes {
     regions: Vec<Option<Home>>,
 }
 
-/// The node that some memory belongs on.
+/// The node where some memory belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     /// The node's number.
     pub node: u32,
-    /// Why there, e.g. `device.nic is there`.
+    /// The reason, e.g. `device.nic is there`.
     pub why: String,
 }
 
-/// An lcore that is far from something.
+/// An lcore that is far from its device or memory.
 struct Far {
-    /// From what.
+    /// The message: the lcore's node, and everything on others.
     said: String,
-    /// How to bring the lcore there.
+    /// The remedy: a CPU on the other node.
     remedy: String,
 }
 
 impl Plan {
-    /// Where memory belongs. `opened` gives the names of the plan's devices, by their ids, once
-    /// they are open. Before that it is empty: a device that the plan does not name is then on a
-    /// known node if all devices of the machine are on that node.
+    /// Works out the node of each part of memory. `opened` gives the names of the plan's devices,
+    /// by their ids, once they are open. Before that it is empty: a device without a name in the
+    /// plan then has a known node only if all devices of the machine are on that node.
     pub fn nodes(&self, opened: &[&str]) -> Nodes {
         let is_one = !self.machine.numa.has_several();
         let devices: Vec<_> =
@@ -80,7 +80,7 @@ impl Plan {
         nodes.all(|node| node == first).then_some(first)
     }
 
-    /// The lcore that receives into a pool, else the first that its packets reach.
+    /// The lcore that receives into a pool, otherwise the first that its packets reach.
     fn lcore_of_pool(&self, pool: PoolId) -> Option<LcoreId> {
         let receives = self.ports.iter().find(|port| port.pool == Some(pool));
         receives.map(|port| port.lcore).or_else(|| self[pool].lcores.first().copied())
@@ -88,24 +88,24 @@ impl Plan {
 }
 
 impl Nodes {
-    /// Where a pool's packets belong.
+    /// The node where a pool's packets belong.
     pub fn pool(&self, pool: PoolId) -> Option<&Home> {
         self.pools[pool.index()].as_ref()
     }
 
-    /// Where a region's memory belongs; `None` also for a region that nobody owns.
+    /// The node where a region's memory belongs; `None` also for a region without an owner.
     pub fn region(&self, region: RegionId) -> Option<&Home> {
         self.regions[region.index()].as_ref()
     }
 
-    /// All memory that belongs somewhere, by the name that reports call it.
+    /// All memory that belongs somewhere, by its name in reports.
     pub fn homes<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = (String, &'a Home)> {
         let pools = plan.pools.iter().map(|pool| (format!("pool.{}", pool.name), self.pool(pool.id)));
         let regions = plan.regions.iter().map(|region| (format!("region.{}", region.name), self.region(region.id)));
         pools.chain(regions).filter_map(|(name, home)| Some((name, home?)))
     }
 
-    /// The lcores whose CPU, device and memory are on different nodes.
+    /// Notes the lcores whose CPU, device and memory are on different nodes.
     pub fn far(&self, plan: &Plan) -> Option<Note> {
         let far: Vec<_> = plan.lcores.iter().filter_map(|lcore| self.far_from(plan, lcore)).collect();
         let remedy = far.first()?.remedy.clone();
@@ -113,7 +113,7 @@ impl Nodes {
         Some(Note { lack: Lack::FarApart, message: format!("{said}: what crosses between nodes takes longer"), remedy })
     }
 
-    /// What is on other nodes than an lcore, if anything.
+    /// Finds the device, pools and regions of an lcore that are on other nodes, if any.
     fn far_from(&self, plan: &Plan, lcore: &Lcore) -> Option<Far> {
         let here = self.lcores[lcore.id.index()]?;
         let device = lcore.device.and_then(|id| Some((format!("device.{}", plan[id].name), self.devices[id.index()]?)));

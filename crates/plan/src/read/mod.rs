@@ -1,4 +1,5 @@
-//! The keys of a plan: read from the tree into raw shapes, explained, and described to editors.
+//! The keys of a plan: their reading into raw shapes, their explanations, and their schema for
+//! editors.
 
 pub(crate) mod raw;
 pub(crate) mod raw_port;

@@ -1,6 +1,6 @@
-//! The shapes of the file, checked as far as one table alone allows. References are names here.
+//! The shapes of the file, checked as far as each table alone allows. References are names here.
 //!
-//! A value with a fault is `None` or its default, so that later checks can go on; a file with a
+//! A value with a fault is `None` or its default, so that later checks can go on. A file with a
 //! fault yields no plan.
 
 use std::collections::HashSet;
@@ -20,12 +20,12 @@ use crate::read::raw_stage::RawStage;
 use crate::read::reader::{Field, Key, Reader, TableHeader, table_of};
 use crate::text::tree::{KeyValue, Node, Table};
 
-/// What `pages` may say.
+/// The words of `pages`.
 pub(crate) const PAGES: [(&str, Pages); 4] =
     [("auto", Pages::Auto), ("4KiB", Pages::Small4K), ("2MiB", Pages::Huge2M), ("1GiB", Pages::Huge1G)];
 
-/// What `pages` of a region may say: a pool's packets are used all the time, so that none of its
-/// pages can wait.
+/// The words of a region's `pages`. A pool's packets are used all the time, so none of its pages
+/// can be mapped on demand.
 const REGION_PAGES: [(&str, Pages); 5] = {
     let [auto, small, huge, huger] = PAGES;
     [auto, small, huge, huger, ("odp", Pages::OnDemand)]
@@ -149,8 +149,8 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     plan
 }
 
-/// Every key that a plan's tables are asked for, by table (`""` is the top), each in the order in
-/// which it is read.
+/// Every key that the readers of a plan's tables ask for, by table (`""` is the top), each in the
+/// order of reading.
 pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
     vec![
         ("", keys_of(|reader| drop(read_top(reader, &Catalog::default())))),
@@ -166,7 +166,7 @@ pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
     ]
 }
 
-/// What a table of nothing is asked for; that it is not there is nobody's fault.
+/// Lists a table's keys by reading an empty table, whose faults are ignored.
 fn keys_of(read: impl FnOnce(&mut Reader<'_>)) -> Vec<Key> {
     let (table, mut sink) = (Table::default(), Sink::new(Sources::new("", "", &[])));
     let mut reader = Reader::new(&table, "", Span::new(0, 0..0), &mut sink);
@@ -196,8 +196,8 @@ fn section(root: &Table, name: &'static str, sink: &mut Sink) -> Option<(Span, N
     Some((entry.key_span, entry.node.clone()))
 }
 
-/// What is in the file and was refused as a whole, so that a reference to it is no fault of its
-/// own.
+/// Tables and names that the file has and that were refused as a whole, so that references to them
+/// are no faults of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     sorts: HashSet<&'static str>,
@@ -209,7 +209,7 @@ impl Unread {
         self.sorts.contains(sort) || (!self.names.is_empty() && self.names.contains(&(sort, name.to_owned())))
     }
 
-    /// All of a sort.
+    /// Adds all tables of a sort.
     pub(crate) fn add_sort(&mut self, sort: &'static str) {
         self.sorts.insert(sort);
     }
@@ -258,7 +258,7 @@ impl Tables<'_> {
     }
 }
 
-/// A name is used in references such as `stage.NAME`, in graphs and in statistics.
+/// Checks a name, which is used in references such as `stage.NAME`, in graphs and in statistics.
 fn check_name(entry: &KeyValue, sort: &str, sink: &mut Sink) {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {

@@ -23,13 +23,13 @@ pub(crate) struct RawPort {
     pub(crate) join: Vec<Field<String>>,
     pub(crate) join_key: Option<Span>,
     pub(crate) send_to: Option<Field<String>>,
-    /// Behind the first.
+    /// Groups after the first.
     pub(crate) send_also: Vec<Field<String>>,
     pub(crate) senders_max: Field<u32>,
     pub(crate) peer: Option<Field<String>>,
     pub(crate) listen: Option<Field<String>>,
     pub(crate) connect: Option<Field<String>>,
-    /// Behind the first.
+    /// Addresses after the first.
     pub(crate) connect_also: Vec<Field<String>>,
     pub(crate) connect_timeout: Field<Duration>,
     pub(crate) reconnect: Field<bool>,
@@ -53,7 +53,7 @@ pub(crate) struct RawPort {
     pub(crate) next: Option<Field<String>>,
 }
 
-/// When a reliable connection sends again, and when it gives up.
+/// When a reliable connection retries, and when it gives up.
 #[derive(Debug)]
 pub(crate) struct RawRetries {
     pub(crate) timeout: Option<Field<u32>>,
@@ -73,7 +73,7 @@ pub(crate) struct RawShared {
     pub(crate) listen_with: Option<Field<String>>,
     pub(crate) placement: Field<Placement>,
     pub(crate) acceptor: Option<Field<String>>,
-    /// Where its key stands, and the table.
+    /// The place of its key, and the table.
     pub(crate) acceptor_params: Option<(Span, Node)>,
     pub(crate) private_data: Option<Field<String>>,
 }
@@ -117,7 +117,7 @@ impl RawPort {
             timestamps: reader.flag_or("timestamps", true),
             next: reader.optional_text("next"),
         };
-        // The first stands for the port wherever one address does.
+        // The first address stands for the port wherever one address is needed.
         port.connect = (!port.connect_also.is_empty()).then(|| port.connect_also.remove(0));
         port.send_to = (!port.send_also.is_empty()).then(|| port.send_also.remove(0));
         port
@@ -134,7 +134,7 @@ impl RawRetries {
         }
     }
 
-    /// Those that the plan gives, and where.
+    /// The keys that the plan gives, and their places.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
         let timeout = self.timeout.as_ref().map(|field| ("timeout", field.span));
         let others =
@@ -162,8 +162,8 @@ impl RawShared {
     }
 }
 
-/// A depth that is there but bad counts as the greatest: it is not for want of a queue that the
-/// port is wrong.
+/// Reads a depth. A bad one counts as the greatest, so that the port does not look as if it lacked
+/// a queue.
 fn read_depth(reader: &mut Reader<'_>, key: &'static str) -> Field<u32> {
     let depth = reader.number_or(key, 0..=DEPTH_MAX, 0);
     match reader.place(key) {
@@ -178,8 +178,8 @@ fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
     Some((entry.key_span, entry.node.clone()))
 }
 
-/// Attributes of its queue pairs, by their names in ibv_modify_qp(3). One that is left out is not
-/// the plan's to say.
+/// Attributes of its queue pairs, by their names in ibv_modify_qp(3). The plan does not decide
+/// about those that it leaves out.
 #[derive(Debug)]
 pub(crate) struct RawAttributes {
     pub(crate) traffic_class: Option<Field<u32>>,
@@ -208,12 +208,12 @@ impl RawAttributes {
         }
     }
 
-    /// What the plan gives, or what ports have that say none.
+    /// The plan's Q_Key, or the default one.
     pub(crate) fn qkey(&self) -> u32 {
         self.qkey.as_ref().map_or(QKEY, |field| field.value)
     }
 
-    /// Those that the plan gives, and where.
+    /// The attributes that the plan gives, and their places.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
         let all = [
             ("traffic_class", &self.traffic_class),
@@ -230,7 +230,7 @@ impl RawAttributes {
     }
 }
 
-/// Its alternate path: another way to the same peer, for when the first fails.
+/// An alternate path: a second path to the same peer, for when the first fails.
 #[derive(Debug)]
 pub(crate) struct RawAlternate {
     pub(crate) gid: Option<Field<String>>,
@@ -253,7 +253,7 @@ impl RawAlternate {
         }
     }
 
-    /// Those that the plan gives, and where; that of the GID first.
+    /// The keys that the plan gives, and their places; the GID's first.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, Span)> {
         let gid = self.gid.as_ref().map(|field| ("alternate_gid", field.span));
         let others = [

@@ -1,4 +1,4 @@
-//! The shape of a stage in the file, with the targets that its outputs name.
+//! The shape of a stage in the file, with the targets of its outputs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,10 +16,10 @@ pub(crate) struct RawStage {
     pub(crate) pool: Option<Field<String>>,
     pub(crate) timers_max: Field<u32>,
     pub(crate) regions: Vec<Field<String>>,
-    /// Output name, its place, and the target that it names.
+    /// The name of each output, its place, and its target's name.
     pub(crate) out: Vec<(String, Span, Option<Field<String>>)>,
     pub(crate) params: Option<(Span, Node)>,
-    /// Whether the kind has asked for them, for its needs or later.
+    /// Whether the kind has read its `params`, for its needs or later.
     pub(crate) params_asked: Arc<AtomicBool>,
 }
 
@@ -39,7 +39,7 @@ impl RawStage {
     }
 }
 
-/// Output name, its place, and the target that it names.
+/// Reads the name of each output, its place, and its target's name.
 fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<String>>)> {
     let Some(entry) = reader.table("out") else { return Vec::new() };
     let Value::Table(table) = &entry.node.value else {

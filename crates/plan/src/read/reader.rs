@@ -1,5 +1,4 @@
-//! Typed access to one table of the tree. Every fault of a key's presence, type or range is
-//! reported here.
+//! Typed access to one table of the tree. Reports every fault of a key's presence, type or range.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,17 +11,17 @@ use crate::diag::suggestions;
 use crate::text::duration;
 use crate::text::tree::{KeyValue, Node, Table, Value};
 
-/// A value and the place that sums and diagnostics cite for it.
+/// A value and its place, which sums and diagnostics cite.
 #[derive(Debug, Clone)]
 pub(crate) struct Field<T> {
     pub(crate) value: T,
-    /// Where the value stands; the table's head if the file leaves it out.
+    /// The place of the value; the table's header if the file leaves it out.
     pub(crate) span: Span,
     /// Whether the file or a flag gives it.
     pub(crate) given: bool,
 }
 
-/// The name of a table, and where it stands.
+/// The name of a table, and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct TableHeader {
     pub(crate) name: String,
@@ -35,7 +34,7 @@ impl TableHeader {
     }
 }
 
-/// What a reader asked its table for: the schema of that table.
+/// One key that a reader asked its table for: a part of the table's schema.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
@@ -43,7 +42,7 @@ pub(crate) struct Key {
     pub(crate) left_out: LeftOut,
 }
 
-/// What a key's value must be.
+/// The form of a key's value.
 #[derive(Debug, Clone)]
 pub(crate) enum Takes {
     Text,
@@ -54,15 +53,15 @@ pub(crate) enum Takes {
     /// A number from 0 to 1.
     Share,
     Choice(Vec<&'static str>),
-    /// A number of at most so much, or a place.
+    /// A number up to this bound, or a place.
     Cpu(u32),
     Flag,
-    /// At most so long.
+    /// At most this long.
     Duration(Duration),
     Table,
 }
 
-/// A number of a plan: of 32 bits, but where memory is counted.
+/// A number of a plan: 32 bits, or 64 where it counts memory.
 pub(crate) trait Number: Copy + PartialOrd + Display + Into<u64> + TryFrom<i128> {}
 
 impl Number for u32 {}
@@ -72,20 +71,20 @@ fn takes<N: Number>(range: &RangeInclusive<N>) -> Takes {
     Takes::Number((*range.start()).into()..=(*range.end()).into())
 }
 
-/// What a table without the key means.
+/// The meaning of an absent key.
 #[derive(Debug, Clone)]
 pub(crate) enum LeftOut {
     Refused,
-    /// Something that the checks behind work out, if anything.
+    /// The checks work out a value, if there is one.
     Open,
     Default(String),
 }
 
-/// Reads the keys of one table, and knows in the end which it was not asked for.
+/// Reads the keys of one table, and finds the keys that were not asked for.
 pub(crate) struct Reader<'a> {
     pub(crate) sink: &'a mut Sink,
     table: &'a Table,
-    /// As the file writes it, e.g. `port.orders`; empty at the top.
+    /// The path in the file's notation, e.g. `port.orders`; empty at the top.
     path: String,
     head: Span,
     known: Vec<Key>,
@@ -96,7 +95,7 @@ impl<'a> Reader<'a> {
         Reader { sink, table, path: path.into(), head, known: Vec::new() }
     }
 
-    /// Complains about every key that was not asked for. `more` are keys that others read.
+    /// Complains about every key that was not asked for. `more`: keys that are read elsewhere.
     pub(crate) fn finish(self, code: &'static str, more: &[&'static str]) {
         let known: Vec<&str> = self.known.iter().map(|key| key.name).chain(more.iter().copied()).collect();
         for entry in &self.table.entries {
@@ -112,17 +111,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Every key that was asked for, in that order.
+    /// Every key that was asked for, in order.
     pub(crate) fn into_keys(self) -> Vec<Key> {
         self.known
     }
 
-    /// Where a key stands that is asked for elsewhere.
+    /// The place of a key that is read elsewhere.
     pub(crate) fn place(&self, key: &'static str) -> Option<&'a KeyValue> {
         self.table.find(key)
     }
 
-    /// A table within this one, to be looked into by the caller.
+    /// A table within this one; the caller reads it.
     pub(crate) fn table(&mut self, key: &'static str) -> Option<&'a KeyValue> {
         self.entry(key, Takes::Table, LeftOut::Open)
     }
@@ -132,7 +131,7 @@ impl<'a> Reader<'a> {
         self.table.find(name)
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub(crate) fn text(&mut self, key: &'static str, example: &str) -> Option<Field<String>> {
         let entry = self.entry(key, Takes::Text, LeftOut::Refused);
         self.need(entry, key, example)?;
@@ -150,7 +149,7 @@ impl<'a> Reader<'a> {
         entry.map_or(Vec::new(), |entry| self.as_texts(entry, max))
     }
 
-    /// A list of 1 to `max` texts, which must be there.
+    /// A required list of 1 to `max` texts.
     pub(crate) fn some_texts(&mut self, key: &'static str, max: usize, example: &str) -> Vec<Field<String>> {
         let entry = self.entry(key, Takes::Texts, LeftOut::Refused);
         if self.need(entry, key, example).is_none() {
@@ -194,7 +193,7 @@ impl<'a> Reader<'a> {
         items.iter().filter_map(|item| self.node_text(item, key)).collect()
     }
 
-    /// A number that must be there.
+    /// A required number.
     pub(crate) fn number<N: Number>(
         &mut self,
         key: &'static str,
@@ -206,15 +205,14 @@ impl<'a> Reader<'a> {
         self.as_number(entry?, range)
     }
 
-    /// A number that may be left out; a bad one counts as left out once it has been complained
-    /// about.
+    /// A number that may be left out; a bad one counts as left out, after the complaint.
     pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
         let entry = self.entry(key, takes(&range), LeftOut::Default(default.to_string()));
         let read = entry.and_then(|entry| self.as_number(entry, range));
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
 
-    /// A CPU, which must be there: a number, or a place such as "allowed:0".
+    /// A required CPU: a number, or a place such as "allowed:0".
     pub(crate) fn cpu(&mut self, key: &'static str, max: u32) -> Option<Field<Cpu>> {
         let entry = self.entry(key, Takes::Cpu(max), LeftOut::Refused);
         self.need(entry, key, "\"allowed:0\"")?;
@@ -236,7 +234,7 @@ impl<'a> Reader<'a> {
         found.map(|value| Field { value, span: entry.node.span, given: true })
     }
 
-    /// Yes or no, which may be left out.
+    /// A boolean, which may be left out.
     pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Field<bool> {
         let left_out = Field { value: default, span: self.head, given: false };
         let Some(entry) = self.entry(key, Takes::Flag, LeftOut::Default(default.to_string())) else { return left_out };
@@ -252,7 +250,7 @@ impl<'a> Reader<'a> {
         self.as_number(entry, range)
     }
 
-    /// A part of a whole, from 0 to 1.
+    /// A share, from 0 to 1.
     pub(crate) fn optional_share(&mut self, key: &'static str) -> Option<Field<f64>> {
         let entry = self.entry(key, Takes::Share, LeftOut::Open)?;
         let value = match entry.node.value {
@@ -271,7 +269,7 @@ impl<'a> Reader<'a> {
         Some(Field { value, span: entry.node.span, given: true })
     }
 
-    /// One of several words that must be there.
+    /// One of several words, required.
     pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Field<T>> {
         let entry = self.entry(key, choice_of(choices), LeftOut::Refused);
         let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
@@ -292,8 +290,7 @@ impl<'a> Reader<'a> {
         self.as_duration(entry, max)
     }
 
-    /// A duration that may be left out; a bad one counts as left out once it has been complained
-    /// about.
+    /// A duration that may be left out; a bad one counts as left out, after the complaint.
     pub(crate) fn duration_or(&mut self, key: &'static str, max: Duration, default: Duration) -> Field<Duration> {
         let words = LeftOut::Default(humantime::format_duration(default).to_string());
         let entry = self.entry(key, Takes::Duration(max), words);
@@ -385,7 +382,7 @@ fn choice_of<T>(choices: &[(&'static str, T)]) -> Takes {
     Takes::Choice(choices.iter().map(|(word, _)| *word).collect())
 }
 
-/// An entry as a table, which `path` says how to write.
+/// An entry as a table; `path` shows how to write it.
 pub(crate) fn table_of<'a>(entry: &'a KeyValue, path: &str, sink: &mut Sink) -> Option<&'a Table> {
     let table = entry.node.as_table();
     if table.is_none() {

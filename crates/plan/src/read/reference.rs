@@ -13,14 +13,14 @@ use crate::text::keys::{AppDefault, AppKey, AppTakes};
 /// One table of a plan and all its keys.
 #[derive(Debug, Clone)]
 pub struct TableReference {
-    /// The table's sort, e.g. `port` for `[port.NAME]`; empty for the keys above all tables. Of an
-    /// app's table its name: a section's, a kind's.
+    /// The table's sort, e.g. `port` for `[port.NAME]`; empty for the keys above all tables; an app
+    /// table's own name, of a section or a kind.
     pub sort: &'static str,
-    /// Its header as a file writes it, e.g. `[port.NAME]`; empty for the keys above all tables.
+    /// Its header in the file's notation, e.g. `[port.NAME]`; empty for the keys above all tables.
     pub header: String,
-    /// What it stands for, in one line.
+    /// Its meaning, in one line.
     pub meaning: &'static str,
-    /// Its keys, in the order in which they are read.
+    /// Its keys, in the order of reading.
     pub keys: Vec<KeyReference>,
 }
 
@@ -29,22 +29,21 @@ pub struct TableReference {
 pub struct KeyReference {
     /// The key.
     pub name: &'static str,
-    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as
+    /// The TOML type of its value; `strings` is an array of strings, `duration` a string such as
     /// `"50us"`, `choice` one of the words in `bounds`, `cpu` an integer or a string such as
     /// `"allowed:0"`.
     pub value: &'static str,
-    /// What a number counts; empty for what is no number.
+    /// The unit of a number; empty for other types.
     pub unit: &'static str,
-    /// The value that it has when it is left out, or where that comes from; or `required`, or
-    /// `none`.
+    /// The value of an absent key, or its origin; or `required`, or `none`.
     pub default: String,
-    /// Which values it takes; empty if all of its type.
+    /// The values that it takes; empty if all of its type.
     pub bounds: String,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub meaning: &'static str,
 }
 
-/// Every table and key of a plan, in the order in which they are read.
+/// Every table and key of a plan, in the order of reading.
 pub fn reference() -> Vec<TableReference> {
     raw::keys().into_iter().map(|(table, keys)| explain(table, keys)).collect()
 }
@@ -57,7 +56,7 @@ fn explain(table: &'static str, keys: Vec<Key>) -> TableReference {
     TableReference { sort: table, header, meaning: words.map_or("", |words| words.meaning), keys }
 }
 
-/// The tables that an app declares, in the order in which it does, each followed by those within.
+/// The tables that an app declares, in the order of declaration, each followed by its inner tables.
 pub fn app_reference(catalog: &Catalog) -> Vec<TableReference> {
     let mut tables = Vec::new();
     for table in &catalog.tables {
@@ -115,7 +114,7 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
         Takes::Number(range) => ("integer", format!("{} to {}", grouped(*range.start()), grouped(*range.end()))),
         Takes::Share => ("share", "0 to 1".to_owned()),
         Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped((*max).into()))),
-        // What five words need, a line has not: spaces go first.
+        // Five words leave no room on the line for spaces.
         Takes::Choice(choices) => ("choice", choices.join(if choices.len() > 4 { "|" } else { " | " })),
         Takes::Flag => ("boolean", "true | false".to_owned()),
         Takes::Duration(max) => ("duration", format!("0s to {}", humantime::format_duration(*max))),
@@ -131,7 +130,7 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
     KeyReference { name: key.name, value, unit: words.unit, default, bounds, meaning: words.meaning }
 }
 
-/// `1,048,576`; what is too long for a column, as a power.
+/// `1,048,576`; a number too long for its column is written as a power.
 fn grouped(number: u64) -> String {
     const POWERS: [(u64, &str); 2] = [(i64::MAX as u64, "2^63 - 1"), (1_000_000_000_000_000_000, "10^18")];
     if let Some((_, power)) = POWERS.iter().find(|(known, _)| *known == number) {
@@ -142,8 +141,8 @@ fn grouped(number: u64) -> String {
     digits.chars().zip(ends).flat_map(|(digit, end)| std::iter::once(digit).chain(end.chars())).collect()
 }
 
-/// The keys in columns, with a line below each on what it is for; 76 columns at most, so that it
-/// may be indented.
+/// The keys in columns, each with a line on its purpose below; 76 columns at most, so that the text
+/// can be indented.
 impl fmt::Display for TableReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         row(f, ["key", "type", "unit", "default", "bounds"])?;
@@ -156,7 +155,7 @@ impl fmt::Display for TableReference {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, [key, value, unit, default, bounds]: [&str; 5]) -> fmt::Result {
-    // A long one is parted from the next by a blank all the same.
+    // A blank separates even a long entry from the next.
     let (key, default) = (format!("{key} "), format!("{default} "));
     let line = format!("{key:<17}{value:<10}{unit:<9}{default:<15}{bounds}");
     writeln!(f, "{}", line.trim_end())
@@ -171,7 +170,7 @@ struct TableWords {
 struct Words {
     key: &'static str,
     unit: &'static str,
-    /// For a key that may be left out and has no one default.
+    /// For an optional key without a fixed default.
     default: &'static str,
     /// For a value whose type has no bounds.
     bounds: &'static str,

@@ -1,10 +1,11 @@
 //! The JSON schema of an app's plans, for editors that complete keys and underline faults as a plan
 //! is written.
 //!
-//! Guarantees: it is made of the declarations that the reader of a plan uses, and says no more than
-//! the reader does: what it refuses, a check refuses. It knows keys, types, bounds, words, kinds,
-//! outputs and `params`. What takes more than one table to see (references, sums, which keys go
-//! together), how many entries a list has, and how long a duration may be, only a check knows.
+//! Guarantees: the schema is made of the declarations that the reader of a plan uses, and is no
+//! stricter than the reader: a plan that the schema refuses, a check refuses too. It covers keys,
+//! types, bounds, words, kinds, outputs and `params`. Only a check knows the rules that span
+//! several tables (references, sums, keys that go together), the lengths of lists, and the bounds
+//! of durations.
 
 use serde_json::{Map, Value, json};
 
@@ -14,10 +15,10 @@ use crate::read::reader::{Key, LeftOut, Takes};
 use crate::read::reference::{KeyReference, TableReference, explain_app_key, reference};
 use crate::text::keys::{AppDefault, AppKey, AppTakes};
 
-/// What the names of tables look like.
+/// The pattern of tables' names.
 const NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 
-/// A duration, with each unit that there is.
+/// A duration, with every unit.
 const DURATION: &str = "^\\s*([0-9]+(\\.[0-9]+)?\\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds|second|secs|sec|\
     s|minutes|minute|mins|min|m|hours|hour|hrs|hr|h|days|day|d|weeks|week|wks|wk|w|months|month|M|years|year|yrs|yr|y)\
     \\s*)+$|^0$";
@@ -49,7 +50,7 @@ pub fn schema(catalog: &Catalog) -> Value {
     })
 }
 
-/// A table of tables, by names that the plan's author chooses.
+/// A table of tables, whose names the plan's author chooses.
 fn named(object: Value, meaning: &str, names: Option<&str>) -> Value {
     let mut tables = json!({ "type": "object", "description": meaning, "additionalProperties": object });
     if let Some(names) = names {
@@ -84,7 +85,7 @@ fn engine_table(keys: &[Key], table: &TableReference, catalog: &Catalog) -> Valu
     table_of
 }
 
-/// What holds for the stages of one kind: all its outputs lead somewhere, and its `params`.
+/// The schema of the stages of one kind: all its outputs have targets, and its `params`.
 fn of_kind(kind: &StageKind, catalog: &Catalog) -> Value {
     let outputs: Map<String, Value> =
         kind.spec.outputs.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
@@ -104,9 +105,9 @@ fn one_of(words: &[&str]) -> Value {
     if words.is_empty() { json!({ "not": {} }) } else { json!({ "type": "string", "enum": words }) }
 }
 
-/// A value of a key of the engine's.
+/// The schema of a value of the engine's.
 fn engine_value(key: &Key) -> Value {
-    // A list that must be there has something in it.
+    // A required list has at least one entry.
     let least = u8::from(matches!(key.left_out, LeftOut::Refused));
     let mut value = match &key.takes {
         Takes::Text => json!({ "type": "string" }),
@@ -132,8 +133,8 @@ fn engine_value(key: &Key) -> Value {
     value
 }
 
-/// A table of the app's: as it declares it, one of several if it does so more than once, and
-/// anything if it doesn't.
+/// The schema of an app's table: its declaration, one of several if it has more than one, and any
+/// table if it has none.
 fn app_tables(tables: &[&AppTable]) -> Value {
     let of = |table: &&AppTable| {
         let mut object = app_object(table.keys);
@@ -180,7 +181,7 @@ fn app_value(key: &AppKey) -> Value {
     value
 }
 
-/// What an editor shows beside a key.
+/// Adds the text that an editor shows beside a key.
 fn explain(value: &mut Value, words: &KeyReference) {
     let mut text = words.meaning.to_owned();
     for (name, said) in [("unit", words.unit), ("default", words.default.as_str()), ("bounds", words.bounds.as_str())] {

@@ -1,7 +1,7 @@
-//! File descriptors: what a run opens against what this process may have open.
+//! File descriptors: the run's need against this process's limit.
 //!
-//! A run needs each of them. Where there are too few, the last part to open one fails at the start,
-//! or a peer is refused its connection. So descriptors are a sum like any other.
+//! A run needs each of them. With too few, the last part to open one fails at the start, or a peer
+//! is refused its connection. So descriptors are a sum like any other.
 
 use crate::catalog::stage_needs::Needs;
 use crate::check::refs::Links;
@@ -14,32 +14,33 @@ use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::sums::sum::{Limit, Sum};
 
-/// The run's own: what watches the devices' events, what stops connecting and watching, and what
-/// measures the cost of a wake-up before the lcores start.
+/// The run's own: the watcher of device events, the stops of connecting and watching, and the
+/// measurement of a wake-up's cost before the lcores start.
 const OF_RUN: u64 = 10;
-/// A device: its commands and its asynchronous events.
+/// A device: its command file and its asynchronous events.
 const OF_DEVICE: u64 = 2;
-/// An lcore: its doorbell, its completion channel, and what it sleeps on.
+/// An lcore: its doorbell, its completion channel, and the files that it sleeps on.
 const OF_LCORE: u64 = 4;
 /// A port with one connection by address: its listener, and the mailbox of its reconnects.
 const OF_ADDRESS: u64 = 2;
-/// The host of a port with many: its listener, its wake set, and what lcore and listener tell it.
+/// The host of a port with many: its listener, its wake set, and the channels from lcore and
+/// listener.
 const OF_HOST: u64 = 4;
 
-/// What the process opens beside the plan's run: listeners, and those who come to them
+/// A part of the process that opens descriptors beside the plan's run: listeners, and their clients
 /// ([`Loader::opens`](crate::Loader::opens)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpensBeside {
-    /// What it is.
+    /// Its name in the sum.
     pub what: &'static str,
     /// The section of the plan that asks for it; `None`: no section does.
     pub section: Option<&'static str>,
-    /// How many file descriptors it has open at once.
+    /// The most file descriptors that it has open at once.
     pub descriptors: u64,
 }
 
 impl OpensBeside {
-    /// Where the plan asks for it; `None`: it doesn't.
+    /// The place in the plan that asks for it; `None`: no section does.
     fn place(&self, raw: &RawPlan, sections: &[&'static str]) -> Option<Span> {
         let Some(section) = self.section else { return Some(Span::new(0, 0..0)) };
         let place = sections.iter().position(|known| *known == section)?;
@@ -47,7 +48,7 @@ impl OpensBeside {
     }
 }
 
-/// All of those that the plan asks for, with their places.
+/// All parts that the plan asks for, with their places.
 pub(crate) fn beside(opens: &[OpensBeside], raw: &RawPlan, sections: &[&'static str]) -> Vec<(OpensBeside, Span)> {
     opens.iter().filter_map(|one| Some((*one, one.place(raw, sections)?))).collect()
 }
@@ -106,15 +107,15 @@ pub(crate) fn check(
     sum
 }
 
-/// What a port has itself, what its connections have, and how that comes about. A connection has an
-/// event channel on a kernel device; on the software RNIC it has two bells, one for each end, which
-/// either end may be the last to keep.
+/// A port's own descriptors, those of its connections, and the computation in words. A connection
+/// has an event channel on a kernel device. On the software RNIC it has two bells, one for each
+/// end, and either end may be the last to release them.
 fn of_port(port: &RawPort, is_soft: bool, joins: bool) -> (u64, u64, String) {
     let each = if is_soft { 2 } else { 1 };
     match port.many() {
         Some(many) => (OF_HOST, u64::from(many.value) * each, format!("{} x {each}", many.value)),
         None if port.listen.is_some() || port.connect.is_some() || joins => {
-            // One that takes the place of a lost one is there before that is gone.
+            // A replacement connection exists before the lost one is gone.
             let connections = 1 + u64::from(port.reconnects());
             (OF_ADDRESS, connections * each, format!("{connections} x {each}"))
         }

@@ -1,4 +1,4 @@
-//! The sums of what stages put in front of packets: the headroom of each pool must hold it.
+//! The sums of prepended headers: the headroom of each pool must hold them.
 
 use crate::check::flow::Flow;
 use crate::check::prepended::Prepended;
@@ -11,7 +11,7 @@ pub(crate) fn check(raw: &RawPlan, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
     pools.filter_map(|(pool, prepended)| headroom(pool, raw, prepended, sink)).collect()
 }
 
-/// `None`: no stage prepends anything to packets of the pool.
+/// The headroom sum of a pool; `None`: no stage prepends to its packets.
 fn headroom(pool: &RawPool, raw: &RawPlan, prepended: &Prepended, sink: &mut Sink) -> Option<Sum> {
     let (name, room) = (&pool.head.name, &pool.headroom_bytes);
     let mut sum = Sum::new(format!("headroom of pool.{name}"), "bytes that stages put in front of a packet");

@@ -24,28 +24,28 @@ const LINE_BYTES: u64 = 64;
 
 /// A thread's stack, and the arena that the allocator gives it.
 const THREAD_BYTES: u64 = 66 << 20;
-/// What a run maps beside that: threads of connections and devices, queues, and the heap.
+/// The rest of a run's mappings: threads of connections and devices, queues, and the heap.
 const PROGRAM_BYTES: u64 = 64 << 20;
 
-/// Memory that the plan wants in one piece: the packets of a pool, or a region.
+/// One piece of memory that the plan needs: the packets of a pool, or a region.
 struct Wanted<'a> {
-    /// As reports call it, e.g. `pool.ticks`.
+    /// Its name in reports, e.g. `pool.ticks`.
     name: String,
     pages: &'a Field<Pages>,
     bytes: u64,
-    /// Where its size comes from.
+    /// The place of its size in the plan.
     span: Span,
     device: Option<DeviceId>,
 }
 
-/// The same, on the pages that it will probably be on.
+/// A piece of memory with its probable pages.
 struct Placed<'a> {
     wanted: &'a Wanted<'a>,
     page_bytes: u64,
     bytes: u64,
 }
 
-/// The sums, and what the machine lacks without stopping the plan.
+/// Returns the sums, and notes of shortcomings that the plan runs with.
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,
@@ -79,11 +79,11 @@ pub(crate) fn check(
     (sums, notes)
 }
 
-/// What pools and regions want, in the order of the file. A region that nobody owns is not made.
+/// Memory of pools and regions, in the file's order. A region without an owner is not made.
 fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> Vec<Wanted<'a>> {
     let pools = raw.pools.iter().zip(&links.pools).filter_map(|(pool, device)| {
         let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
-        // What the packets need. Their metadata is not in the region.
+        // The length of the packets, without their metadata, which is not in the region.
         let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
         let bytes = u64::from(packets.value) * stride;
         let name = format!("pool.{}", pool.head.name);
@@ -99,9 +99,9 @@ fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> V
     pools.chain(regions).collect()
 }
 
-/// Gives out the free hugepages: first to those that insist, then, in the order of the file, to
-/// those that would like some. Where nobody counts them each has what it asks for: the attempt will
-/// tell.
+/// Assigns the free hugepages: first to memory that insists on them, then, in the order of the
+/// file, to memory with `auto`. If their number is unknown, all requests are granted: the run's
+/// attempt will tell.
 fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (Vec<Placed<'a>>, Vec<Note>) {
     let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
     let mut placed = Vec::new();
@@ -143,7 +143,7 @@ fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (V
     (placed, short.note(machine, &free).into_iter().chain(uncounted(&unknown)).collect())
 }
 
-/// Those that would like hugepages and will have none, and how many pages they would take.
+/// Memory with `auto` that gets no hugepages, and the number of pages that it needs.
 #[derive(Default)]
 struct Short {
     names: Vec<String>,
@@ -173,7 +173,7 @@ impl Short {
     }
 }
 
-/// Where neither /sys nor /proc counts the hugepages.
+/// Notes that neither /sys nor /proc counts the hugepages.
 fn uncounted(names: &[String]) -> Option<Note> {
     (!names.is_empty()).then(|| Note {
         lack: Lack::HugepageCounts,
@@ -187,7 +187,7 @@ struct Free {
     pages_1g: Hugepages,
 }
 
-/// What came of an attempt to have some hugepages.
+/// The outcome of a request for hugepages.
 enum Taken {
     All,
     Unknown,
@@ -234,7 +234,7 @@ fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, grant: Option<&
 }
 
 impl Wanted<'_> {
-    /// All of it is there from the start on.
+    /// Whether all of it is resident from the start.
     fn is_resident(&self) -> bool {
         self.pages.value != Pages::OnDemand
     }
@@ -249,8 +249,8 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// What is on ordinary pages must fit the memory that is available: pools, regions, and what stages
-/// allocate for themselves.
+/// Checks the use of ordinary pages against the available memory: pools, regions, and allocations
+/// of stages.
 fn ordinary(
     raw: &RawPlan,
     placed: &[Placed<'_>],
@@ -292,7 +292,7 @@ fn ordinary(
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-/// Adds what stages allocate for themselves, and says which of it is the most.
+/// Adds the stages' own allocations. Returns the largest, with its place.
 fn of_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> (u64, Option<Span>) {
     let mut greediest = (0, None);
     for (id, needs) in needs {
@@ -312,8 +312,8 @@ fn of_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Si
     greediest
 }
 
-/// Whatever is mapped counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Past it an
-/// allocation aborts the process, wherever it happens to be.
+/// Every mapping counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Beyond it an
+/// allocation aborts the process, wherever it happens.
 fn address_space(
     raw: &RawPlan,
     placed: &[Placed<'_>],
@@ -342,8 +342,8 @@ fn address_space(
     Some(sum)
 }
 
-/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary
-/// pages the others are locked too, if they may.
+/// Registration with a kernel device pins a region on any pages (ibv_reg_mr(3)). Other memory on
+/// ordinary pages is locked too, if the process may.
 fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> (Option<Sum>, Option<Note>) {
     let mut sum = Sum::new("locked memory", "bytes");
     let (mut pinned, mut others) = (0_u64, Vec::new());

@@ -1,5 +1,5 @@
-//! What pools take beside their packets: for each packet a line of metadata and one of the list of
-//! free packets, in ordinary memory.
+//! The memory of pools beside their packets: for each packet a line of metadata and one of the free
+//! list, on ordinary pages.
 
 use crate::diag::sink::Sink;
 use crate::read::raw::RawPlan;
@@ -7,13 +7,13 @@ use crate::sums::sum::Sum;
 
 const LINE_BYTES: u64 = 64;
 
-/// Adds what is touched, which is there from the start on.
+/// Adds the touched part, which is resident from the start.
 pub(super) fn resident(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
     add(raw, sum, sink, |packets| 2 * LINE_BYTES * packets);
 }
 
-/// Adds what is mapped. The block of lines begins at a multiple of its own size, a power of two,
-/// for which the allocator maps as much again.
+/// Adds the mapped part. The block of lines begins at a multiple of its own size, a power of two,
+/// so the allocator maps twice that size.
 pub(super) fn mapped(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
     add(raw, sum, sink, |packets| 2 * (LINE_BYTES * packets).next_power_of_two() + LINE_BYTES * packets);
 }

@@ -1,4 +1,4 @@
-//! The sums of a plan: what is needed at most, held against what there is.
+//! The sums of a plan: the greatest need against the limit.
 
 pub(crate) mod descriptors;
 mod headroom;
@@ -18,20 +18,20 @@ use crate::sums::descriptors::OpensBeside;
 use crate::sums::offers::Operates;
 use crate::sums::sum::Sum;
 
-/// The sums of a plan, and what follows from them.
+/// The sums of a plan, and their consequences.
 #[derive(Default)]
 pub(crate) struct Proved {
     pub(crate) sums: Vec<Sum>,
-    /// What each lcore's completion queue must hold.
+    /// The least depth of each lcore's completion queue.
     pub(crate) completions: Vec<u64>,
-    /// The file descriptors that are open at once, at most.
+    /// The most file descriptors that are open at once.
     pub(crate) descriptors: u64,
-    /// Over which outputs each stage asks for operations.
+    /// Whether each stage asks for operations, by output.
     pub(crate) operates: Operates,
     pub(crate) notes: Vec<Note>,
 }
 
-/// Sums over references that don't hold would be wrong: they wait until the rest is right.
+/// Works out the sums. Returns none while references are unresolved, since they would be wrong.
 pub(crate) fn prove(
     checked: &Checked<'_>,
     catalog: &Catalog,

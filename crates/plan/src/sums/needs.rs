@@ -1,8 +1,8 @@
-//! Asks stage kinds for their needs, and checks that packets are long enough for the messages that
+//! Queries stage kinds for their needs, and checks that packets have room for the messages that
 //! stages write.
 //!
-//! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it
-//! before anything is allocated; the answers are terms of the plan's sums like any other.
+//! Only a stage kind knows its needs, from the plan's values for its stage. The plan's check asks
+//! it before anything is allocated, and the answers are terms of the plan's sums.
 
 use crate::catalog::StageKind;
 use crate::catalog::stage_needs::{Asked, Needs};
@@ -14,7 +14,7 @@ use crate::read::raw::{RawPlan, RawRegion};
 use crate::sums::sum::{Limit, Sum};
 use crate::text::params::Params;
 
-/// Asks every stage whose kind has an answer.
+/// Asks every stage whose kind answers.
 pub(crate) fn ask(
     raw: &RawPlan,
     links: &Links<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn ask(
         .collect()
 }
 
-/// The outputs that lead to ports of many connections, and how many those have.
+/// The outputs that lead to ports of many connections, and their numbers of connections.
 fn connections(raw: &RawPlan, stage: &StageLinks<'_>) -> Vec<(&'static str, u32)> {
     let Some(kind) = stage.kind else { return Vec::new() };
     let many = |hop: &Hop| Some(raw.ports[hop.target.port()?.index()].many()?.value);
@@ -65,7 +65,7 @@ fn params(sources: &Sources, path: &str, absent: Span, read: Option<&(Span, crat
     }
 }
 
-/// Each packet that a stage must be able to write, against those of its pool.
+/// Checks each packet that a stage must be able to write against the size of its pool's.
 pub(crate) fn packets(raw: &RawPlan, links: &Links<'_>, needs: &[(StageId, Needs)], sink: &mut Sink) -> Vec<Sum> {
     let mut sums = Vec::new();
     for (id, needs) in needs.iter().filter(|(_, needs)| !needs.packet_bytes.is_empty()) {

@@ -1,9 +1,9 @@
 //! Checks the needs of stages against the plan's tables: operations of an output, armed timers,
-//! rights of a region, room for what one peer may ask for.
+//! rights of a region, and room for the sends of one peer.
 //!
-//! A kind says it ([`StageSpec`](crate::StageSpec), and [`Needs`] where it depends on the plan),
-//! and here the plan's tables are held against it: what is not offered would be found out in a run,
-//! one refused timer or declined operation after another.
+//! A kind declares them ([`StageSpec`](crate::StageSpec), and [`Needs`] where they depend on the
+//! plan). Without this check a missing offer would show in a run only, one refused timer or
+//! declined operation after another.
 
 use std::collections::BTreeSet;
 
@@ -24,10 +24,10 @@ use crate::read::raw_stage::RawStage;
 use crate::sums::send_offers;
 use crate::sums::sum::{Limit, Sum};
 
-/// Of each stage, whether it asks for operations over each of its outputs.
+/// Whether each stage asks for operations, by output.
 pub(crate) type Operates = Vec<Vec<bool>>;
 
-/// The sums of timers, and over which outputs operations are asked for.
+/// Returns the sums of timers, and the outputs over which operations are asked for.
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn check(
     (sums, operates)
 }
 
-/// As many timers as the stage may arm at once.
+/// Checks that a stage's `timers_max` suffices for the timers that it may arm at once.
 fn timers(stage: &RawStage, kind: &StageKind, needs: &Needs, sink: &mut Sink) -> Option<Sum> {
     let name = &stage.head.name;
     let mut sum = Sum::new(format!("timers of stage.{name}"), "timers that can be armed at once");
@@ -97,7 +97,7 @@ fn timers(stage: &RawStage, kind: &StageKind, needs: &Needs, sink: &mut Sink) ->
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-/// An output over which operations are asked for leads to a port that carries them out.
+/// Checks that an output with operations leads to a port that carries them out.
 fn operations(raw: &RawPlan, stage: &RawStage, asked: &OutputOperations, hop: Hop, sink: &mut Sink) {
     let (name, output) = (&stage.head.name, asked.output);
     let kinds: Vec<&str> = match asked.kinds {
@@ -139,8 +139,8 @@ fn of_port(raw: &RawPlan, id: PortId, asked: &OutputOperations, what: &str, hop:
     }
 }
 
-/// A region has the rights that a stage needs of it. That it is there and whose it is the stage's
-/// kind sees for itself.
+/// Checks that a region has the rights that a stage needs. The stage's kind itself checks that the
+/// region exists and whose it is.
 fn rights(raw: &RawPlan, regions: &[RegionFacts], stage: &RawStage, need: &RegionNeed, sink: &mut Sink) {
     let mut pairs = raw.regions.iter().zip(regions);
     let Some((region, facts)) = pairs.find(|(region, _)| region.head.name == need.region) else { return };
@@ -156,8 +156,8 @@ fn rights(raw: &RawPlan, regions: &[RegionFacts], stage: &RawStage, need: &Regio
         .help(format!("add {lacking} to `rights` of [region.{name}]"));
 }
 
-/// A port has room for what one peer may have a stage send at once. Each port is told of once: the
-/// stages of a spread all say the same. Through another stage nobody knows what becomes of it.
+/// Checks that a port has room for the sends that one peer may cause. Each port is reported once,
+/// since all stages of a spread need the same. Behind another stage the fate of sends is unknown.
 fn room(
     raw: &RawPlan,
     links: &Links<'_>,

@@ -1,4 +1,4 @@
-//! Checks the options that a stage asks for of its sends against the ports that they go through.
+//! Checks the options that a stage asks for its sends against the ports that they go through.
 
 use crate::catalog::outputs::{OutputSends, SendOption};
 use crate::check::refs::{Hop, Links};
@@ -11,8 +11,8 @@ use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
 use crate::read::reader::Field;
 
-/// Each port that an output leads to does what the stage asks of its sends. Through another stage
-/// nobody knows what becomes of them.
+/// Checks that each port behind an output supports the options of the stage's sends. Behind another
+/// stage their fate is unknown.
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,

@@ -1,13 +1,13 @@
-//! Sums: every limit is at least the sum of its named worst-case users. Each user has the line that
-//! it comes from.
+//! Sums: every limit is at least the sum of its named worst-case users, each with the line in the
+//! plan that causes it.
 //!
 //! A pool must have a packet for every place that can own one at the same time. A completion queue
 //! must have room for every work request that can complete into it (in the error state all of them
 //! flush, signaled or not).
 //!
-//! A packet is in one place at a time. A packet that a holding stage sends is therefore counted
-//! where it was held while it passes through the inputs of stages, which empty within the same
-//! loop. A batch that waits at a port or for a ring can keep it, and counts it again.
+//! A packet is in one place at a time. While a packet passes from a holding stage through the
+//! inputs of other stages, which empty within the same loop, it is therefore counted as held. A
+//! batch that waits at a port or for a ring can keep it, and counts it again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,51 +22,51 @@ use crate::limits::CQ_DEPTH_MAX;
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
 
-/// One proof: the terms, what they add up to, and what there is.
+/// One proof: the terms, their total, and the limit.
 #[derive(Debug, Clone)]
 pub struct Sum {
-    /// What is bounded, e.g. `pool.packets` or `hugepages of 2 MiB`.
+    /// The bounded resource, e.g. `pool.packets` or `hugepages of 2 MiB`.
     pub of: String,
-    /// What is counted, e.g. `packets` or `bytes`.
+    /// The unit, e.g. `packets` or `bytes`.
     pub unit: &'static str,
     /// The users.
     pub terms: Vec<Term>,
-    /// Their sum.
+    /// Their total.
     pub needed: u64,
-    /// What there is.
+    /// The limit.
     pub limit: Limit,
 }
 
-/// What a [`Sum`] must not exceed.
+/// The limit of a [`Sum`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Limit {
-    /// The plan sets it, there.
+    /// Set by the plan, at this place.
     Plan(u64, Location),
-    /// The machine sets it.
+    /// Set by the machine.
     Machine(u64),
-    /// Nothing does.
+    /// No limit.
     None,
-    /// The sum itself is what is made.
+    /// The resource is made as large as the total.
     Derived,
 }
 
 /// One user in a [`Sum`].
 #[derive(Debug, Clone)]
 pub struct Term {
-    /// What it is, e.g. `receive queue of port.md_a`.
+    /// The user, e.g. `receive queue of port.md_a`.
     pub what: String,
-    /// How the value comes about, e.g. `2 bursts of 32`; may be empty.
+    /// The computation of the value, e.g. `2 bursts of 32`; may be empty.
     pub how: String,
-    /// How much.
+    /// The amount.
     pub value: u64,
-    /// The line that it comes from.
+    /// The line in the plan.
     pub at: Location,
 }
 
-/// Columns for a term's text in a diagnostic.
+/// Width of a term's text in a diagnostic, columns.
 const TABLE_WIDTH: usize = 44;
 
-/// Terms in a diagnostic.
+/// The most terms in a diagnostic.
 const TABLE_TERMS_MAX: usize = 60;
 
 impl Sum {
@@ -81,7 +81,7 @@ impl Sum {
         }
     }
 
-    /// Whether what there is suffices.
+    /// Whether the limit suffices.
     pub fn holds(&self) -> bool {
         match self.limit {
             Limit::Plan(limit, _) | Limit::Machine(limit) => self.needed <= limit,
@@ -89,7 +89,7 @@ impl Sum {
         }
     }
 
-    /// The terms as aligned lines, the line alone as their place.
+    /// The terms as aligned lines, with line numbers only as their places.
     pub(crate) fn table(&self) -> String {
         let lines = self.terms.iter().take(TABLE_TERMS_MAX).map(|term| {
             let at = if term.at.line == 0 { "--set".to_owned() } else { format!("line {}", term.at.line) };
@@ -147,7 +147,7 @@ pub(crate) fn explain(sums: &[Sum]) -> String {
     out
 }
 
-/// The sums of pools and completion queues, and what each lcore's queue must hold.
+/// The sums of pools and completion queues, and the least depth of each lcore's queue.
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,
@@ -205,7 +205,7 @@ fn pool(
         let stage = &raw.stages[id.index()];
         let name = &stage.head.name;
         let batch = &flow.stages[id.index()];
-        // What a stage lets go of may wait in the input of one that is held back.
+        // Packets that a stage releases may wait in the input of a held stage.
         let (how, packets) = match held.contains(id) {
             true => (batch.how(), batch.packets()),
             false => (batch.bursts.clone(), batch.fresh_packets),
@@ -255,7 +255,7 @@ fn pool(
         if let Some(depth) = &injector.depth {
             sum.add(&sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
         }
-        // Its handles push one after the other.
+        // Its handles push one after another.
         sum.add(&sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
     }
     for id in &reach.sent_by {

@@ -1,5 +1,5 @@
 //! serde's view of a [`Node`]: any type that derives `Deserialize` reads from the tree, and errors
-//! say where.
+//! carry their places.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::forward_to_deserialize_any;
 use crate::diag::source::Span;
 use crate::text::tree::{KeyValue, Node, Value};
 
-/// What went wrong, and where if that is known yet.
+/// An error message, and its place if known yet.
 #[derive(Debug)]
 pub(crate) struct Error {
     pub(crate) span: Option<Span>,
@@ -27,14 +27,14 @@ pub(crate) enum DeFault {
 }
 
 impl Error {
-    /// Sets the place if a deeper one is not known.
+    /// Sets the place if no deeper one is known.
     fn at(mut self, span: Span) -> Self {
         self.span.get_or_insert(span);
         self
     }
 
-    /// [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the
-    /// entry's own key.
+    /// [`Error::at`] for the value of `entry`; a key missing inside it is reported at the entry's
+    /// own key.
     fn inside(self, entry: &KeyValue) -> Self {
         let missing = matches!(self.fault, DeFault::MissingKey { .. });
         self.at(if missing { entry.key_span } else { entry.node.span })

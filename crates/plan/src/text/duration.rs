@@ -1,4 +1,4 @@
-//! Durations in `params` and sections, written as the plan writes its own: `"50us"`, `"20ms"`,
+//! Durations in `params` and sections, in the notation of the plan's own: `"50us"`, `"20ms"`,
 //! `"1s 500ms"`.
 //!
 //! ```

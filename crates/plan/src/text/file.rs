@@ -1,5 +1,5 @@
-//! Reads the bytes of a plan from a regular file or from standard input: never more than a plan can
-//! have, and never from anything that may block.
+//! Reads a plan from a regular file or from standard input: never more than a plan can have, and
+//! never from a file that may block.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -11,17 +11,17 @@ use rustix::fs::OFlags;
 use crate::diag::diagnostics::{Diagnostic, Severity};
 use crate::diag::source::{Sources, Span, TEXT_BYTES_MAX};
 
-/// How a command line names standard input.
+/// The names of standard input on a command line.
 const STDIN: [&str; 2] = ["-", "/dev/stdin"];
 
 const NAME_A_PLAN: &str = "name a plan file, e.g. config/tick-to-trade.toml";
 
-/// What diagnostics call the plan at `path`.
+/// The name of the plan at `path` in diagnostics.
 pub(crate) fn name_of(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
-/// The text of the plan at `path`, or why it can't be one.
+/// Reads the text of the plan at `path`, or tells why it can't be one.
 pub(crate) fn read(path: &Path) -> Result<String, Diagnostic> {
     let name = name_of(path);
     let bytes = bytes_of(path).map_err(|refused| refused.at(&name))?;
@@ -31,13 +31,13 @@ pub(crate) fn read(path: &Path) -> Result<String, Diagnostic> {
     String::from_utf8(bytes).map_err(|error| not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to()))
 }
 
-/// A text of more bytes than are read.
+/// The fault of a text above the greatest length.
 pub(crate) fn too_long(name: &str) -> Diagnostic {
     let message = format!("this has more than the {TEXT_BYTES_MAX} bytes that a plan may have");
     Refused { message, help: NAME_A_PLAN }.at(name)
 }
 
-/// Whether a plan of this name is read from standard input, which has it once.
+/// Whether this path is standard input, which can be read only once.
 pub fn is_stdin(path: &Path) -> bool {
     STDIN.iter().any(|name| path == Path::new(name))
 }
@@ -66,13 +66,13 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// One byte more than a plan may have, at most.
+/// Reads at most one byte more than the greatest length of a plan.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Refused> {
     if is_stdin(path) {
         return first_bytes(io::stdin().lock());
     }
-    // Looked at before it is opened, for opening a device may do something; and after, for it may
-    // be another file by now.
+    // The type is checked before the file is opened, since opening a device may have effects, and
+    // after, since it may be another file by now.
     regular(fs::metadata(path)?.file_type())?;
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -98,7 +98,7 @@ fn regular(kind: fs::FileType) -> Result<(), Refused> {
     Err(Refused { message, help })
 }
 
-/// Shown where the text ends, unless the file is no text at all.
+/// The place is the end of the valid text, unless the file is no text at all.
 fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
     let is_binary = bytes.iter().take(1024).any(|byte| *byte == 0);
     let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
@@ -106,7 +106,7 @@ fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
         let message = "this is not a text, so it is no plan".to_owned();
         return Refused { message, help: NAME_A_PLAN }.at(name);
     }
-    // What comes before is valid, so that the place has a line and a column.
+    // The bytes before are valid, so the place has a line and a column.
     let text = std::str::from_utf8(&bytes[..valid]).unwrap_or_default();
     let sources = Sources::new(name, text, &[]);
     let byte = bytes.get(valid).copied().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! The keys that an app reads of a plan: each declared once, with its type, unit, default, bounds
-//! and meaning. What reads a table ([`Params::read`](crate::Params::read)) takes defaults and
-//! bounds from the declaration, and the command line and the documents take their words from it.
+//! An app's keys in a plan: each declared once, with its type, unit, default, bounds and meaning.
+//! The reader of a table ([`Params::read`](crate::Params::read)) takes defaults and bounds from the
+//! declaration, and the command line and the documents take their words from it.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// A table of the plan as an app's own type: a section, or the `params` of a kind of stage.
+/// An app's own type of a table in the plan: a section, or the `params` of a stage kind.
 ///
 /// ```
 /// use serde::Deserialize;
@@ -30,12 +30,12 @@ use serde::forward_to_deserialize_any;
 /// }
 /// ```
 pub trait Keys: DeserializeOwned {
-    /// Its keys: exactly the type's fields, which registering it checks. A default stands here, and
+    /// Its keys: exactly the type's fields, which the registration checks. Defaults belong here,
     /// not in the type.
     const KEYS: &'static [AppKey];
 }
 
-/// One key of an app's table. It must be given, unless it says otherwise ([`AppKey::or`],
+/// One key of an app's table. It is required, unless made optional ([`AppKey::or`],
 /// [`AppKey::optional`]).
 #[derive(Clone, Copy, Debug)]
 pub struct AppKey {
@@ -46,29 +46,29 @@ pub struct AppKey {
     pub(crate) meaning: &'static str,
 }
 
-/// Which values a key takes.
+/// The values that a key takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AppTakes {
     Integer(u64, u64),
     Real(f64, f64),
-    /// A part of a whole.
+    /// A number from 0 to 1.
     Share,
     Flag,
-    /// In words, which the app checks.
+    /// A text; the words describe the valid ones, and the app checks it.
     Text(&'static str),
     Texts(&'static str),
     Choice(&'static [&'static str]),
-    /// Strings by names that the plan's author chooses.
+    /// Strings, whose names the plan's author chooses.
     Map(&'static str),
-    /// Tables by such names, with these keys each.
+    /// Tables with these keys each, whose names the plan's author chooses.
     Tables(&'static str, &'static [AppKey]),
 }
 
-/// What a table without the key means.
+/// The meaning of an absent key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AppDefault {
     Refused,
-    /// In words.
+    /// Described in words.
     Open(&'static str),
     Integer(u64),
     Real(f64),
@@ -81,17 +81,17 @@ impl AppKey {
         AppKey { name, takes, unit: "", left_out: AppDefault::Refused, meaning }
     }
 
-    /// An integer; another than `bounds` has is an error at its line and column.
+    /// An integer; one outside `bounds` is an error at its line and column.
     pub const fn integer(name: &'static str, bounds: RangeInclusive<u64>, meaning: &'static str) -> AppKey {
         AppKey::new(name, AppTakes::Integer(*bounds.start(), *bounds.end()), meaning)
     }
 
-    /// A number within bounds, which need not be whole.
+    /// A real number within bounds.
     pub const fn real(name: &'static str, bounds: RangeInclusive<f64>, meaning: &'static str) -> AppKey {
         AppKey::new(name, AppTakes::Real(*bounds.start(), *bounds.end()), meaning)
     }
 
-    /// A part of a whole, from 0 to 1.
+    /// A share, from 0 to 1.
     pub const fn share(name: &'static str, meaning: &'static str) -> AppKey {
         AppKey::new(name, AppTakes::Share, meaning)
     }
@@ -101,12 +101,12 @@ impl AppKey {
         AppKey::new(name, AppTakes::Flag, meaning)
     }
 
-    /// A string; `bounds` says in words which, and the app checks it.
+    /// A string; `bounds` describes the valid ones, and the app checks it.
     pub const fn text(name: &'static str, bounds: &'static str, meaning: &'static str) -> AppKey {
         AppKey::new(name, AppTakes::Text(bounds), meaning)
     }
 
-    /// An array of strings; none, if it is left out.
+    /// An array of strings; empty if left out.
     pub const fn texts(name: &'static str, bounds: &'static str, meaning: &'static str) -> AppKey {
         AppKey { left_out: AppDefault::Open("none"), ..AppKey::new(name, AppTakes::Texts(bounds), meaning) }
     }
@@ -116,13 +116,12 @@ impl AppKey {
         AppKey::new(name, AppTakes::Choice(words), meaning)
     }
 
-    /// A table of strings, by names that are the plan's; none, if it is left out.
+    /// A table of strings, whose names the plan chooses; empty if left out.
     pub const fn map(name: &'static str, bounds: &'static str, meaning: &'static str) -> AppKey {
         AppKey { left_out: AppDefault::Open("none"), ..AppKey::new(name, AppTakes::Map(bounds), meaning) }
     }
 
-    /// A table of tables with these keys each, by names that are the plan's; none, if it is left
-    /// out.
+    /// A table of tables with these keys each, whose names the plan chooses; empty if left out.
     pub const fn tables(
         name: &'static str,
         bounds: &'static str,
@@ -132,43 +131,44 @@ impl AppKey {
         AppKey { left_out: AppDefault::Open("none"), ..AppKey::new(name, AppTakes::Tables(bounds, keys), meaning) }
     }
 
-    /// What a number counts.
+    /// Sets the unit of a number.
     pub const fn unit(self, unit: &'static str) -> AppKey {
         AppKey { unit, ..self }
     }
 
-    /// May be left out; `words` says what that means. The type's field is an `Option`.
+    /// Makes it optional; `words` describe the meaning of its absence. The type's field is an
+    /// `Option`.
     pub const fn optional(self, words: &'static str) -> AppKey {
         AppKey { left_out: AppDefault::Open(words), ..self }
     }
 
-    /// May be left out, and is this number then.
+    /// Makes it optional, with this default.
     pub const fn or(self, default: u64) -> AppKey {
         AppKey { left_out: AppDefault::Integer(default), ..self }
     }
 
-    /// May be left out, and is this number then.
+    /// Makes it optional, with this default.
     pub const fn or_real(self, default: f64) -> AppKey {
         AppKey { left_out: AppDefault::Real(default), ..self }
     }
 
-    /// May be left out, and is this then.
+    /// Makes it optional, with this default.
     pub const fn or_flag(self, default: bool) -> AppKey {
         AppKey { left_out: AppDefault::Flag(default), ..self }
     }
 
-    /// May be left out, and is this then.
+    /// Makes it optional, with this default.
     pub const fn or_text(self, default: &'static str) -> AppKey {
         AppKey { left_out: AppDefault::Text(default), ..self }
     }
 
-    /// The key, as the plan writes it.
+    /// The key's name in the plan.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
-/// Keys that a type reads and does not declare, or declares and does not read.
+/// Keys that a type reads without declaring them, or declares without reading them.
 pub fn undeclared<T: Keys>() -> Vec<&'static str> {
     let fields = fields::<T>();
     let declared = || T::KEYS.iter().map(|key| key.name);
@@ -176,10 +176,10 @@ pub fn undeclared<T: Keys>() -> Vec<&'static str> {
     fields.iter().copied().filter(|field| declared().all(|name| name != *field)).chain(unread).collect()
 }
 
-/// The fields of a type, as `Deserialize` asks for them.
+/// The fields that a type's `Deserialize` asks for.
 fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // It is given nothing but the question, and so fails.
+    // The deserializer only records the question, and so fails.
     let _ = T::deserialize(Asking(&mut fields));
     fields
 }

@@ -1,4 +1,4 @@
-//! The text of a plan: a file and `--set` flags become a tree that knows where each value stands.
+//! The text of a plan: a file and `--set` flags become a tree in which each value has its place.
 
 mod de;
 pub mod duration;

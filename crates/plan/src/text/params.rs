@@ -1,5 +1,5 @@
-//! A table of the plan that a stage's factory, or an app's section reader, parses into a type of
-//! its own.
+//! A table of the plan that a stage's factory, or the reader of an app's section, parses into its
+//! own type.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ use crate::text::tree::{KeyValue, Node, Table, Value};
 #[derive(Debug, Clone)]
 pub struct Params {
     sources: Sources,
-    /// As the file would write it, e.g. `stage.book.params`.
+    /// The path in the file's notation, e.g. `stage.book.params`.
     path: String,
-    /// The key that names it; where it is absent, the key of what it should be in.
+    /// The place of its key; if absent, that of the enclosing table's key.
     head: Span,
     node: Node,
     present: bool,
-    /// Whether its values were asked for; its clones share this.
+    /// Whether its values were read; its clones share this.
     asked: Arc<AtomicBool>,
 }
 
@@ -37,36 +37,36 @@ impl Params {
         Params { sources: sources.clone(), path, head, node, present: false, asked: Arc::default() }
     }
 
-    /// The same, with `asked` to say whether its values were asked for.
+    /// Returns it with `asked` as the flag that its values were read.
     pub(crate) fn sharing(self, asked: &Arc<AtomicBool>) -> Self {
         Params { asked: Arc::clone(asked), ..self }
     }
 
-    /// Whether the file has it at all. An absent one parses as an empty table.
+    /// Whether the file has the table. An absent one parses as an empty table.
     pub fn is_present(&self) -> bool {
         self.note_asked();
         self.present
     }
 
-    /// As the file would write it, e.g. `stage.book.params` or `feed`.
+    /// The path in the file's notation, e.g. `stage.book.params` or `feed`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Where it starts, or where it should have been.
+    /// Its start, or the place where it should have been.
     pub fn location(&self) -> Location {
         self.sources.locate(self.head)
     }
 
-    /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown
-    /// fields, unknown, and where.
+    /// Parses the values as a `T`. An error tells the key that is wrong, missing or, if `T` denies
+    /// unknown fields, unknown, and its place.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
         self.note_asked();
         T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
     }
 
-    /// The values as a type that declares its keys: each within its bounds, and with its default if
-    /// it is left out. An error says which key is wrong, and where.
+    /// Reads the values as a type that declares its keys: each within its bounds, or its default if
+    /// left out. An error tells the wrong key and its place.
     pub fn read<T: Keys>(&self) -> Result<T, Diagnostic> {
         self.note_asked();
         let mut node = self.node.clone();
@@ -74,14 +74,14 @@ impl Params {
         T::deserialize(de::NodeDeserializer(&node)).map_err(|error| self.explain(error))
     }
 
-    /// Counts its values as asked for, as reading them does.
+    /// Marks its values as read, as reading them does.
     pub fn note_asked(&self) {
-        // Relaxed: it says only that it was asked, and stays.
+        // Relaxed: the flag orders nothing, and is never reset.
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// What is wrong with its keys if nobody has asked for its values, nor for those of a clone:
-    /// nobody takes them. `reader` is what should have, e.g. ``stage kind `echo` ``.
+    /// Returns a fault for each of its keys if neither it nor a clone has been read. `reader` is
+    /// the expected reader, e.g. ``stage kind `echo` ``.
     pub fn unasked(&self, reader: &str) -> Vec<Diagnostic> {
         // Relaxed: as above.
         if self.asked.load(Ordering::Relaxed) { Vec::new() } else { self.unknown_keys(reader) }
@@ -106,7 +106,7 @@ impl Params {
         self.node.as_table().into_iter().flat_map(|table| &table.entries).map(unknown).collect()
     }
 
-    /// Checks what a table has of these keys, and adds the defaults of those that it has not.
+    /// Checks a table's values of these keys, and adds the defaults of absent ones.
     fn complete(&self, node: &mut Node, path: &str, keys: &[AppKey]) -> Result<(), Diagnostic> {
         let span = node.span;
         let Value::Table(table) = &mut node.value else { return Ok(()) };
@@ -146,14 +146,14 @@ impl Params {
                 let mut entries = table.entries.iter_mut();
                 entries.try_for_each(|entry| self.complete(&mut entry.node, &format!("{path}.{}.", entry.key), keys))
             }
-            // Another type is refused as the values are read.
+            // A value of another type is refused when the values are read.
             _ => Ok(()),
         }
     }
 
-    /// An error about the value of `key` (dotted; empty for the whole table) that only the caller
-    /// can see, e.g. that a file it names is absent. Of a table that `--set` has changed it points
-    /// at the flag, since the file does not say what was judged.
+    /// Makes an error about the value of `key` (dotted; empty for the whole table) for a fault that
+    /// only the caller can see, e.g. that a file it names is absent. If `--set` has changed the
+    /// table it points at the flag, since the file does not show the judged value.
     pub fn refuse(&self, key: &str, message: impl Into<String>) -> Diagnostic {
         let mut span = self.head;
         let mut node = &self.node;
@@ -170,7 +170,7 @@ impl Params {
         one
     }
 
-    /// The last of the flags that set a value in a table.
+    /// The last flag that sets a value in a table.
     fn last_flag(&self, node: &Node) -> Option<Span> {
         let is_flag = |span: &Span| self.sources.source(*span).is_flag;
         let Value::Table(table) = &node.value else { return Some(node.span).filter(is_flag) };
@@ -212,7 +212,7 @@ impl Params {
     }
 }
 
-/// The value of a key that is left out, if it has one.
+/// The default of an absent key, if it has one.
 fn left_out(default: AppDefault) -> Option<Value> {
     match default {
         AppDefault::Refused | AppDefault::Open(_) => None,

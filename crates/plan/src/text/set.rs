@@ -1,6 +1,6 @@
 //! `--set KEY=VALUE`: overrides, applied to the tree before anything is checked.
 //!
-//! A value from a flag keeps the flag as its place, so that every later fault of it points there.
+//! A value from a flag has the flag as its place, so that later faults of it point there.
 
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
@@ -8,7 +8,7 @@ use crate::diag::suggestions;
 use crate::limits::TOP_KEYS;
 use crate::text::tree::{self, KeyValue, Node, Table, Value};
 
-/// Applies the flags, which are the sources from 1 on, in order.
+/// Applies the flags in order; they are the sources from 1 on.
 pub(crate) fn apply(root: &mut Table, flags: &[String], sink: &mut Sink) {
     for (index, flag) in flags.iter().enumerate() {
         let source = u32::try_from(index + 1).expect("a command line has fewer flags");
@@ -58,7 +58,7 @@ fn parse(flag: &str, source: u32) -> Result<Set, SetFault> {
 }
 
 fn parse_key(key: &str, source: u32) -> Option<Vec<(String, Span)>> {
-    // A key with a line break or a `#` could smuggle in other keys.
+    // A key with a line break, a `#` or a `[` could smuggle in other keys.
     if key.contains(['\n', '#', '[']) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Reports the faults of the text itself: faults of TOML, and names that are given twice.
+//! Reports faults of the text itself: TOML errors, and names that are given twice.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::text::tree::SyntaxError;
 /// Reports the parser's complaints about the plan file.
 pub(crate) fn report(text: &str, errors: Vec<SyntaxError>, sink: &mut Sink) {
     let mut names = None;
-    // Where a table is given twice the parser goes on to complain about each of its keys.
+    // After a duplicate table the parser complains about each of its keys as well.
     let mut twice: Range<usize> = 0..0;
     for error in errors {
         if twice.contains(&error.range.start) || sink.only_counts_error() {
@@ -41,10 +41,10 @@ fn duplicate(text: &str, range: Range<usize>, line: Range<usize>, names: &Names<
     one.help("remove one, or give it another name");
 }
 
-/// Where each header, and each key of the lines behind one, is given first.
+/// The first place of each header, and of each key below one.
 struct Names<'a> {
     headers: HashMap<&'a str, Range<usize>>,
-    /// By the header's place, or 0 above all of them.
+    /// Keyed by the header's position, 0 above all headers.
     keys: HashMap<(usize, &'a str), Range<usize>>,
     header_starts: Vec<usize>,
 }
@@ -69,8 +69,8 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The first header that is equal to `line`, or the first key of this name behind the same
-    /// header; before `line` only.
+    /// The first header equal to `line`, or the first key of this name below the same header;
+    /// before `line` only.
     fn first(&self, name: &str, line: &str, line_start: usize) -> Option<Range<usize>> {
         let found = match is_header(line) {
             true => self.headers.get(line.trim()),
@@ -93,7 +93,7 @@ fn line_at(text: &str, at: usize) -> Range<usize> {
     start..text[at..].find('\n').map_or(text.len(), |newline| at + newline)
 }
 
-/// The start of the first header line from `from` on, or the end.
+/// The start of the first header line at or after `from`, or the end.
 fn next_header(text: &str, from: usize) -> usize {
     text[from..].find("\n[").map_or(text.len(), |newline| from + newline + 1)
 }

@@ -1,7 +1,7 @@
-//! TOML text as a tree in which every key and value knows its place.
+//! TOML text as a tree in which every key and value has its place.
 //!
-//! The parser recovers from syntax errors, so that what stands behind one is still checked. Tables
-//! keep the order of the file, and are changed only by `--set`.
+//! The parser recovers from syntax errors, so that the text behind one is still checked. Tables
+//! keep the order of the file; only `--set` changes them.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue, Error as TomlError};
 
 use crate::diag::source::Span;
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) span: Span,
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// What it is, for "expected …, found …".
+    /// The type's name, for "expected …, found …".
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
             Value::Bool(_) => "a boolean",
@@ -85,7 +85,7 @@ impl From<TomlError> for SyntaxError {
     }
 }
 
-/// Reads a whole text, and gives what could be read even if there are errors.
+/// Reads a whole text. Returns the readable part even if there are errors.
 pub(crate) fn parse_document(text: &str, source: u32) -> (Table, Vec<SyntaxError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut errors: Vec<SyntaxError> = errors.into_iter().map(SyntaxError::from).collect();
@@ -93,10 +93,10 @@ pub(crate) fn parse_document(text: &str, source: u32) -> (Table, Vec<SyntaxError
     (table, errors)
 }
 
-/// Reads one value of `source`, which starts `offset` bytes into it. `None`: the text is no TOML.
+/// Reads one value of `source`, which starts `offset` bytes into it. `None`: the text is not TOML.
 ///
 /// # Errors
-/// It is a number that can't be had.
+/// The text is a number that does not fit.
 pub(crate) fn parse_value(text: &str, source: u32, offset: usize) -> Result<Option<Node>, SyntaxError> {
     let Ok(value) = DeValue::parse(text) else { return Ok(None) };
     let mut errors = Vec::new();
@@ -149,7 +149,7 @@ impl Convert<'_> {
         Node { span, value }
     }
 
-    /// Records an error where a stand-in has to take the value's place.
+    /// Records an error; `stand_in` takes the value's place.
     fn refuse(&mut self, range: Range<usize>, message: &str, stand_in: Value) -> Value {
         self.errors.push(SyntaxError { message: message.to_owned(), range });
         stand_in
