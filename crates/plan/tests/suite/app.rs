@@ -1,4 +1,4 @@
-//! The app that a plan is for, whatever else the plan is: `./x` builds that one.
+//! The app that a plan names, even if the rest is no plan: `./x` builds that one.
 
 use std::fs;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::loader;
 
-/// Fewer than this means that the folder moved.
+/// Fewer plans mean that the folder moved.
 const PLANS_MIN: usize = 20;
 
 fn folder() -> PathBuf {

@@ -1,4 +1,4 @@
-//! Connections by address: what a plan with both ends, or with one, is told.
+//! Connections by address: diagnostics and results of plans with both ends, or with one.
 
 use crate::common::{GOOD, catalog, good, loader, machine};
 use verbline_plan::{Destination, Loader, Plan};
@@ -25,7 +25,7 @@ fn a_connection_by_address_has_one_end_here_or_both() {
     for (listens, connects) in [(true, true), (true, false), (false, true)] {
         let text = by_address(listens, connects);
         let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-        // GOOD is on the software RNIC, which no other process is on.
+        // GOOD is on the software RNIC, which no other process reaches.
         let codes: Vec<_> = plan.warnings().iter().map(|warning| warning.code()).collect();
         assert_eq!(codes == ["this-process-only"], !(listens && connects), "{}", plan.warnings());
         if listens != connects {
@@ -51,7 +51,7 @@ fn a_connection_by_address_has_one_end_here_or_both() {
             .collect();
         insta::assert_snapshot!(format!("by_address_{listens}_{connects}"), drawn);
         if listens && connects {
-            // A queue is as deep whichever peer it talks to; but a queue pair that a reconnect
+            // A queue's depth does not depend on the peer; but a queue pair that a reconnect
             // replaces ends with a work request of its own.
             let sums = |plan: &Plan| {
                 let of_queues = plan.sums().iter().filter(|sum| sum.of != "file descriptors");
@@ -67,8 +67,8 @@ fn a_connection_by_address_has_one_end_here_or_both() {
     }
 }
 
-/// The device has an address, and the listener another: the warning writes one that others reach.
-/// An address of IPv4 is the same in either notation.
+/// The device has an address, and the listener another: the warning suggests one that other
+/// processes reach. An IPv4 address is the same in either notation.
 #[test]
 fn a_listener_that_no_other_process_reaches_is_told_of_with_one_that_is_reached() {
     for (own, listen, better) in [

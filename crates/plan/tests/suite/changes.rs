@@ -1,11 +1,11 @@
-//! What a plan that is read again changes of ports that run: which keys, how each is taken, and
-//! which are refused, at their place.
+//! Changes of running ports by a plan that is read again: the changed keys, how each is taken, and
+//! refusals at their places.
 
 use verbline_plan::{Diagnostic, Plan, Taking};
 
 use crate::common::loader;
 
-/// Two ports of one transport on one lcore. `told`: more keys of the first.
+/// Two ports of one transport on one lcore. `told`: further keys of the first.
 fn text(transport: &str, told: &str, other_end: [&str; 2]) -> String {
     let port = |name: &str, keys: &str, end: &str| {
         format!(
@@ -28,7 +28,7 @@ const PAIR: [&str; 2] = ["peer = \"port.usual\"", "peer = \"port.told\""];
 const BY_ADDRESS: [&str; 2] = ["connect = \"10.9.9.1:1\"", "connect = \"10.9.9.1:2\""];
 const FOR_GOOD: [&str; 2] = ["connect = \"10.9.9.1:1\"\nreconnect = false", "connect = \"10.9.9.1:2\""];
 
-/// Each key that changes, and how it is taken.
+/// The changed keys, and how each is taken.
 fn taken(transport: &str, end: [&str; 2], from: &str, to: &str) -> Vec<(String, Taking)> {
     let changes = plan(transport, from, end).port_changes(&plan(transport, to, end)).unwrap();
     assert!(changes.iter().all(|change| change.port.index() == 0));
@@ -43,7 +43,7 @@ fn refused(transport: &str, end: [&str; 2], from: &str, to: &str) -> Vec<(usize,
     faults.errors().map(told).collect()
 }
 
-/// The line of the first that contains `what`.
+/// The line of the first occurrence of `what`.
 fn line_of(text: &str, what: &str) -> usize {
     text.lines().position(|line| line.contains(what)).unwrap() + 1
 }
@@ -93,7 +93,7 @@ fn what_no_connected_queue_pair_takes_is_refused_where_it_stands() {
     let expected =
         [(at("path_mtu"), says("path_mtu", "1024")), (at("max_dest"), says("max_dest_rd_atomic", "none in its plan"))];
     assert_eq!(shown, expected);
-    // A key that is gone is refused at its table.
+    // A removed key is refused at its table.
     let shown = refused("uc", PAIR, "path_mtu = 1024", "");
     assert_eq!(shown, [(line_of(&text("uc", "", PAIR), "[port.told]"), says("path_mtu", "1024"))]);
     let signs = "ops_depth_wr = 8\nsignature_keys = 4";
@@ -112,7 +112,7 @@ fn a_plan_says_what_it_runs_with_once_it_has_taken_a_change() {
     }
     assert_eq!(runs.port_changes(&next).unwrap(), []);
     assert_eq!(runs.ports()[0].retries, next.ports()[0].retries);
-    // Other plans' ports, and ports of other transports, are none of it.
+    // Ports of other names or transports are ignored.
     assert_eq!(plan("ud", "", PAIR).port_changes(&next).unwrap(), []);
 }
 

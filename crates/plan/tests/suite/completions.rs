@@ -1,18 +1,19 @@
-//! One sum of what can complete into an lcore's queue: what `--explain` shows, what the queue is
-//! made as deep as, and what a depth of the plan's own is held against.
+//! The sum of completions of an lcore's queue: `--explain` shows it, the queue gets this depth, and
+//! a depth in the plan is checked against it.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{Loader, Plan};
 
-/// A port of each kind, alone on its lcore, and what completes into its queue.
+/// A port of each kind, alone on its lcore, and the number of completions in its queue.
 const PORTS: [(&str, u32); 7] = [
-    // Of two queue pairs that are each other's peers.
+    // Two queue pairs that are each other's peers.
     ("peer = \"port.back\"\nrx_depth_wr = 20\ntx_depth_wr = 7", 27),
     ("listen = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7\nreconnect = false", 27),
     // A queue pair that a reconnect replaces ends with a work request of its own.
     ("listen = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7", 28),
     ("connect = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7\nops_depth_wr = 5", 33),
-    // So does each of many, and a bad block that a key found may wait to be told.
+    // So does each of many connections, and each bad block that a key found may wait to be
+    // reported.
     ("listen = \"10.9.9.1:1\"\nconnections_max = 3\nrx_shared_wr = 20\ntx_depth_wr = 7", 44),
     ("listen = \"10.9.9.1:1\"\nconnections_max = 3\nrx_shared_wr = 20\ntx_depth_wr = 7\nreconnect = false", 44),
     (

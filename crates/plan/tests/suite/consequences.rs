@@ -1,5 +1,5 @@
-//! What follows from a fault is not told as a fault of its own, what `--set` broke points at the
-//! flag, and advice fits the port that it is for.
+//! Consequences of a fault are not reported as faults of their own, faults of `--set` point at the
+//! flag, and advice fits the port.
 
 use crate::common::{GOOD, catalog_with, loader, machine};
 use verbline_plan::{Diagnostics, Loader, Plan};
@@ -51,7 +51,7 @@ fn load(sets: &[&str]) -> Result<Plan, Diagnostics> {
     load_text(SERVER, sets)
 }
 
-/// Each key of the plan in turn has a value that it can't have: that is all that is said.
+/// Each key of the plan in turn gets an invalid value, which is the only fault reported.
 #[test]
 fn a_value_that_cannot_be_read_is_the_only_fault() {
     let plan = load(&[]).unwrap_or_else(|faults| panic!("{faults}"));
@@ -65,7 +65,7 @@ fn a_value_that_cannot_be_read_is_the_only_fault() {
             let Some((key, _)) = line.split_once(" = ").filter(|_| !table.is_empty() && table.contains('.')) else {
                 continue;
             };
-            // What the app reads, nobody knows yet.
+            // Nobody knows yet which keys the app reads.
             if key == "params" || table.ends_with(".params") {
                 continue;
             }
@@ -90,7 +90,7 @@ fn what_a_kind_refuses_of_a_table_that_a_flag_changed_points_at_the_flag() {
         let shown = params(&[set]).refuse(key, "there is no such door").render(false);
         assert!(shown.contains(&format!("--set {set}")), "{key}: {shown}");
     }
-    // A key that the flag did not touch is where it was, and so is a table without flags.
+    // A key that the flag did not touch keeps its place, and so does a table without flags.
     let shown = params(&[set]).refuse("tries", "three are too many").render(false);
     assert!(shown.contains("plan.toml:26") && !shown.contains("--set"), "{shown}");
     let shown = params(&[]).refuse("", "there is no such door").render(false);

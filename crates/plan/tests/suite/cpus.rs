@@ -1,10 +1,10 @@
-//! The CPU of an lcore: a number, or a place among those that the process may run on; and what is
-//! said where there is none.
+//! The CPU of an lcore: a number, or a place among the process's CPUs; and the diagnostics if there
+//! is none.
 
 use crate::common::{GOOD, catalog, machine};
 use verbline_plan::{Diagnostics, Loader, Machine, Plan};
 
-/// Where somebody else has picked the CPUs.
+/// Loads a plan where somebody else has picked the CPUs.
 fn on(cpus: &[u32], text: &str) -> Result<Plan, Diagnostics> {
     let machine = Machine { cpus: cpus.iter().copied().collect(), ..machine() };
     Loader::new(catalog(), machine).load_str("good.toml", text)
@@ -26,7 +26,7 @@ fn a_place_is_whichever_cpu_is_there() {
         assert_eq!(plan.lcores().iter().map(|lcore| lcore.cpu).collect::<Vec<_>>(), cpus);
         assert!(plan.to_dot().contains(&format!("lcore.trader: CPU {}, adaptive", cpus[1])), "{}", plan.to_dot());
     }
-    // Places may be left out, and go with numbers.
+    // Places may have gaps, and mix with numbers.
     let mixed = plan_with(["5", "\"allowed:3\"", "\"allowed:0\""]);
     let plan = on(&[3, 5, 7, 9], &mixed).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.lcores().iter().map(|lcore| lcore.cpu).collect::<Vec<_>>(), [5, 9, 3]);
@@ -41,7 +41,7 @@ fn what_cannot_be_says_what_there_is() {
         // Two ways to name one CPU.
         (&[3, 5, 7], plan_with(["7", "\"allowed:2\"", "\"allowed:0\""])),
         (&[3, 5, 7], plan_with(["\"allowed:1\"", "\"allowed:1\"", "3"])),
-        // No such place, and a number that is not allowed.
+        // A place beyond the last, and a number that is not allowed.
         (&[3, 5, 7], plan_with(["\"allowed:3\"", "0", "\"allowed:2\""])),
     ];
     let said = cases.map(|(cpus, text)| on(cpus, &text).expect_err(&text).render(false));

@@ -1,9 +1,9 @@
-//! A listener, or the address of a device, with fewer places than the plan wants.
+//! A listener, or a device's address, with fewer places than the plan wants.
 
 use crate::common::loader;
 
-/// A listener of this many places, and a port that wants this many connections there. `more` is a
-/// port besides.
+/// A listener of this many places, and a port that wants this many connections there. `more` is
+/// another port.
 fn plan(places: u32, wanted: u32, more: &str) -> String {
     let port = |name: &str, lcore: &str, keys: &str| {
         format!(
@@ -20,7 +20,7 @@ fn plan(places: u32, wanted: u32, more: &str) -> String {
     )
 }
 
-/// What is said of places.
+/// The warning about places.
 fn said(text: &str) -> Option<String> {
     let plan = loader().load_str("door.toml", text).unwrap_or_else(|faults| panic!("{faults}"));
     plan.warnings().iter().any(|one| one.code() == "too-few-places").then(|| {
@@ -47,7 +47,7 @@ fn places_of_ports_that_share_the_listener_count_and_so_does_everybody_who_asks(
     assert_eq!(said(&plan(64, 65, "listen_with = \"port.door\"\nconnections_max = 1")), None);
     let warning = said(&plan(64, 60, "connect = \"10.9.9.1:4420\"\nconnections = 5")).expect("a warning");
     assert!(warning.contains("port.clients and port.more want 65 connections at port.door"), "{warning}");
-    // What finds no place there goes to the other address.
+    // Connections without a place there go to the other address.
     let elsewhere = "connect = [\"10.9.9.1:4420\", \"10.9.9.3:4420\"]\nconnections = 5";
     assert_eq!(said(&plan(64, 60, elsewhere)), None);
 }

@@ -40,7 +40,7 @@ fn columns_count_characters() {
     assert_eq!(faults.iter().next().unwrap().location().to_string(), "broken.toml:1:12");
 }
 
-// A `main` that returns them printed all of them on one line, with the text of the plan in it.
+// A `main` that returned them printed all on one line, with the text of the plan in it.
 #[test]
 fn a_main_that_returns_them_prints_what_a_person_reads() {
     let faults = loader().load_str("broken.toml", BROKEN).unwrap_err();

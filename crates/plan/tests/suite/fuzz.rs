@@ -1,4 +1,4 @@
-//! No text makes the loader panic, and whatever it takes keeps its promises.
+//! No text makes the loader panic, and an accepted plan keeps its promises.
 
 use crate::common::{GOOD, loader};
 use proptest::prelude::*;
@@ -13,12 +13,12 @@ fn by_address() -> String {
     text
 }
 
-/// One of the two.
+/// One of the two plans.
 fn plan() -> impl Strategy<Value = String> {
     prop_oneof![Just(GOOD.to_owned()), Just(by_address())]
 }
 
-/// What a valid plan promises, checked apart from the code that made it.
+/// The promises of a valid plan, checked without the code that made it.
 fn check_promises(plan: &Plan) {
     for lcore in plan.lcores() {
         let depths = lcore.ports.iter().map(|id| u64::from(plan[*id].rx_depth_wr) + u64::from(plan[*id].tx_depth_wr));
@@ -70,8 +70,8 @@ fn check_promises(plan: &Plan) {
     assert!(plan.sums().iter().all(|sum| sum.holds()));
 }
 
-/// An address is one that can be listened at or reached, by a connection, of which a port has many
-/// only if they are reliable; and no two ports of a provider listen there.
+/// The address is one that can be listened at or reached, by a connection, of which a port has many
+/// only if they are reliable. No two ports of a provider listen at one address.
 fn check_ends(plan: &Plan, port: &Port) {
     let (Destination::Listen(address) | Destination::Connect(address)) = port.destination else { return };
     assert!(port.transport == Transport::Rc || port.transport == Transport::Uc && port.connections.is_none());
@@ -85,7 +85,7 @@ fn check_ends(plan: &Plan, port: &Port) {
     }
 }
 
-/// Loads, and uses everything that comes of it.
+/// Loads a text, and uses all results.
 fn exercise(text: &str, flags: &[String]) {
     let inspection = loader().sets(flags.iter().cloned()).inspect_str("fuzz.toml", text);
     assert_eq!(inspection.plan.is_none(), inspection.diagnostics.errors().count() > 0);
@@ -99,7 +99,7 @@ fn exercise(text: &str, flags: &[String]) {
     }
 }
 
-/// Scraps of plans, to put where they don't belong.
+/// Scraps of plans, to be put in the wrong places.
 fn scrap() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("[".to_owned()),
@@ -268,7 +268,7 @@ proptest! {
         }
     }
 
-    // The addresses alone, in every combination that makes sense of them or none.
+    // The addresses alone, in all combinations, sensible or not.
     #[test]
     fn addresses_meet_or_are_refused(
         ends in prop::collection::vec((prop_oneof![Just("listen"), Just("connect"), Just("peer")], address()), 2..5),

@@ -1,4 +1,4 @@
-//! A plan that passes: what it holds, its sums, its graph, its warnings.
+//! A valid plan: its contents, its sums, its graph, its warnings.
 
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ fn a_wait_of_an_lcore_that_never_sleeps_and_sends_of_none_have_no_effect() {
     assert!(warnings.contains(&format!("`solicited` has no effect: port.{} sends nothing", mute.name)), "{warnings}");
 }
 
-/// A machine that lacks all that a run survives.
+/// A machine without anything that a run can do without.
 fn scarce() -> Machine {
     Machine {
         cpu_quota: Some(CpuQuota { millicpus: 550, remedy: "`echo max > /sys/fs/cgroup/cpu.max`".into() }),
@@ -178,7 +178,7 @@ fn scarce() -> Machine {
 
 #[test]
 fn what_the_machine_lacks_is_noted_once_and_is_no_fault_of_the_plan() {
-    // Four pools, of which three go without.
+    // Four pools, three of which get no hugepages.
     let pool = |name: &str, pages: &str| {
         format!("[pool.{name}]\ndevice = \"nic0\"\npackets = 1024\ndata_bytes = 2048\npages = \"{pages}\"\n\n")
     };
@@ -208,7 +208,7 @@ fn what_nobody_tells_is_neither_a_fault_nor_a_want() {
     let plan = load(GOOD).unwrap_or_else(|faults| panic!("{faults}"));
     let codes: Vec<_> = plan.notes().iter().map(|note| note.lack.code()).collect();
     assert_eq!(codes, ["hugepages-unknown"], "that memory on ordinary pages could not be locked is not known");
-    // A pool that insists is given its try.
+    // A pool that insists on hugepages gets its attempt.
     let insists = GOOD.replace("packets = 8192", "packets = 8192\npages = \"1GiB\"");
     let plan = load(&insists).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.notes(), []);
@@ -245,7 +245,7 @@ fn a_kernel_device_can_pin_no_more_than_may_be_locked() {
     insta::assert_snapshot!(faults.render(false));
 }
 
-/// What is pinned is a sum: of two pools, each of which would do.
+/// Pinned memory is a sum: of two pools, either of which alone would fit.
 #[test]
 fn two_pools_can_pin_together_no_more_than_may_be_locked() {
     let text = GOOD.replace("provider = \"soft\"", "provider = \"kernel\"")

@@ -1,4 +1,4 @@
-//! Injectors in a plan: what they name, what they take of their pool, and what is wrong with one.
+//! Injectors in a plan: their references, their share of the pool, and their faults.
 
 use crate::common::{GOOD, catalog, machine};
 use verbline_plan::{Inspection, Loader};
@@ -23,7 +23,8 @@ fn an_injector_feeds_a_stage_and_counts_in_the_sum_of_its_pool() {
     assert_eq!(injector.lcore, plan[injector.to].lcore);
     let without = Loader::new(catalog(), machine()).load_str("plan.toml", GOOD).unwrap();
     let needed = |plan: &verbline_plan::Plan| plan.sums().iter().find(|sum| sum.of == "pool.packets").unwrap().needed;
-    // What it holds, one that is being filled, and a burst more in each batch that it leads to.
+    // Its depth, the message that is being filled, and one more burst in each batch that it leads
+    // to.
     assert!(needed(plan) > needed(&without) + 64, "{}", plan.explain());
     assert!(plan.explain().contains("injector.orders"), "{}", plan.explain());
     assert!(plan.to_dot().contains("injector.orders"));

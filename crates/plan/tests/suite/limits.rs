@@ -1,5 +1,6 @@
-//! What limits this process, and not the machine: a cgroup's memory and hugepages, RLIMIT_AS and
-//! RLIMIT_NOFILE. Each is held against the plan's sums, and says who grants how much.
+//! Limits of this process rather than the machine: a cgroup's memory and hugepages, RLIMIT_AS and
+//! RLIMIT_NOFILE. Each is checked against the plan's sums, and the fault names the limit and its
+//! owner.
 
 use crate::common::{GOOD, catalog, loader, machine};
 use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, OpensBeside, Sum};
@@ -35,7 +36,7 @@ fn a_cgroup_that_grants_less_memory_than_the_machine_has_is_named() {
     assert!(said.contains("lift the limit: `echo max > /sys/fs/cgroup/a/memory.max`"), "{said}");
 }
 
-/// Of small packets it is more than they are.
+/// The metadata of small packets is larger than the packets.
 #[test]
 fn what_packets_need_beside_their_data_counts_wherever_those_are() {
     let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };
@@ -47,7 +48,7 @@ fn what_packets_need_beside_their_data_counts_wherever_those_are() {
     };
     // The packets themselves are on hugepages.
     assert_eq!(whole("memory on pages of 4 KiB", 8192), 8192 * 128);
-    // A block of lines is a power of two, and is mapped twice.
+    // A block of lines is a power of two in length, and is mapped twice.
     assert_eq!(whole("address space", 8193), 2 * 16384 * 64 + 8193 * 64);
 }
 
@@ -100,7 +101,7 @@ fn too_few_descriptors_are_refused_with_both_numbers() {
     let both = format!("the run needs {needed} file descriptors, and this process may open {}", needed - 1);
     assert!(said.split_whitespace().collect::<Vec<_>>().join(" ").contains(&both), "{said}");
     assert!(said.contains(&format!("`ulimit -n {needed}`")), "{said}");
-    // Those that are open already count.
+    // Descriptors that are open already count.
     let more = Machine { descriptors_open: 103, ..machine() };
     assert_eq!(sum("file descriptors", more).needed, needed + 100);
 }

@@ -1,4 +1,4 @@
-//! The integration tests of `plan`: one program, a module a theme.
+//! The integration tests of `plan`: one program, with a module for each theme.
 
 mod app;
 mod broken_plans;

@@ -1,4 +1,4 @@
-//! What stages need beyond packets: memory and packet lengths, as terms of the sums, and refused
+//! Needs of stages beyond packets: memory and packet lengths, as terms of the sums, and refused
 //! before anything is allocated.
 
 use crate::common::{GOOD, catalog, machine};
@@ -13,7 +13,7 @@ struct Feed {
     longest: u64,
 }
 
-/// Whatever `[feed]` says.
+/// The needs that `[feed]` asks for.
 fn needs(asked: &Asked<'_>) -> Needs {
     let feed = asked.section("feed").expect("it is registered");
     let Ok(feed) = feed.parse::<Feed>() else { return Needs::default() };

@@ -1,4 +1,4 @@
-//! NUMA nodes: where memory belongs, who is far from it, and what `node` may say.
+//! NUMA nodes: the home of memory, the lcores far from it, and the values of `node`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ fn memory_is_near_its_device() {
     }
 }
 
-/// Which card it is shows when it is open.
+/// The card is known once it is open.
 #[test]
 fn memory_of_a_device_without_a_name_is_near_the_one_that_was_opened() {
     let plan = load(&on_card(""));

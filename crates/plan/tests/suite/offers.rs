@@ -1,12 +1,12 @@
-//! What stages need of the plan beside memory and packets: operations over an output, timers, and
-//! rights of regions. What is not offered is refused, at its place.
+//! Needs of stages beside memory and packets: operations over an output, timers, and rights of
+//! regions. A missing offer is refused at its place.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{
     Asked, Loader, Needs, OperationKind, OutputOperations, Plan, RegionNeed, Rights, SendsNeed, StageKind, StageSpec,
 };
 
-/// A client of a server: it READs, binds windows, and has a timer for what is under way.
+/// A client of a server: it READs, binds windows, and has a timer for operations under way.
 const PLAN: &str = r#"
 [device.nic]
 provider = "soft"
@@ -84,7 +84,7 @@ fn what_is_offered_is_proved_and_the_plan_says_where_operations_go() {
     assert_eq!((sum.needed, sum.terms.len(), sum.holds()), (13, 2, true), "{sum:?}");
 }
 
-/// Each way in which the plan offers too little, with the code, the place and the remedy.
+/// Each way in which the plan can offer too little, with the code, the place and the remedy.
 #[test]
 fn what_is_not_offered_is_refused_at_its_place() {
     let cases: [(&[&str], &str, &str, &str); 9] = [
@@ -112,13 +112,13 @@ fn what_is_not_offered_is_refused_at_its_place() {
     }
 }
 
-/// What finds no room is dropped while the plan runs: it is warned of, once a port.
+/// Sends without room are dropped at run time: the plan is warned of them, once a port.
 #[test]
 fn less_room_than_a_peer_may_ask_for_is_warned_of_once() {
     let plan = load(&["port.servers.tx_depth_wr=3"]).unwrap_or_else(|faults| panic!("{faults}"));
     assert!(!plan.warnings().to_string().contains("too-few-sends"), "{}", plan.warnings());
     let plan = load(&["port.servers.tx_depth_wr=2"]).unwrap_or_else(|faults| panic!("{faults}"));
-    // It may be wrapped anywhere.
+    // The text may be wrapped anywhere.
     let warnings = plan.warnings().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(warnings.matches("warning[too-few-sends]").count(), 1, "{warnings}");
     assert!(warnings.contains("room for 2 sends to one peer, which may ask for 3"), "{warnings}");

@@ -38,7 +38,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// A plan that has nothing but a section.
+/// A plan with one section only.
 fn plan(section: &str) -> Plan {
     let text = format!("{section}\n[lcore.only]\ncpu = 0\n");
     loader().load_str("params.toml", &text).unwrap_or_else(|faults| panic!("{faults}"))

@@ -1,4 +1,4 @@
-//! UD ports with several peers: groups that they send to, and senders that they answer.
+//! UD ports with several peers: the groups that they send to, and the senders that they answer.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{Diagnostics, Loader, Plan, StageKind, StageSpec};
@@ -42,7 +42,7 @@ fn a_port_that_answers_needs_no_destination_and_may_have_several() {
     let plan = load(&groups).unwrap_or_else(|faults| panic!("{faults}"));
     let names: Vec<String> = plan.ports()[0].send_to.iter().map(ToString::to_string).collect();
     assert_eq!((names.as_slice(), plan.ports()[0].senders_max), (&["239.1.1.2".into(), "239.1.1.3".into()][..], 0));
-    // Packets are sorted, and wait for their addresses: a batch each, which the pool must have.
+    // Packets are sorted, and wait for their addresses: one batch each, which the pool must supply.
     let term = |plan: &Plan| {
         let sum = plan.sums().iter().find(|sum| sum.of == "pool.p").expect("a sum");
         sum.terms.iter().find(|term| term.what.contains("several peers")).map(|term| term.value)

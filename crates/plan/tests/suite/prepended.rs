@@ -1,10 +1,9 @@
-//! Headers that stages put in front of packets: what the headroom must hold, and how long that
-//! makes what a port sends.
+//! Prepended headers: the headroom that they need, and the lengths of the sent messages.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{Diagnostics, Loader, OutputPrepends, Plan, StageKind, StageSpec};
 
-/// Two ways to one port: by two stages over a ring, and by one stage.
+/// Two paths to one port: over two stages and a ring, and over one stage.
 const PLAN: &str = r#"
 [device.nic]
 provider = "soft"

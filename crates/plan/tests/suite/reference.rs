@@ -1,4 +1,4 @@
-//! `docs/plan.md` says what the reader of a plan does, key by key.
+//! `docs/plan.md` agrees with the reader of a plan, key by key.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn title(table: &TableReference) -> String {
     if table.sort.is_empty() { "Above all tables".to_owned() } else { format!("`{}`", table.header) }
 }
 
-/// The keys of the table whose line the page doesn't have.
+/// The keys of the table whose lines the page lacks.
 fn missing(table: &TableReference, section: &str) -> Vec<String> {
     let has = |name: &str| {
         section.lines().any(|line| line.strip_prefix("    ").is_some_and(|line| line.split(' ').next() == Some(name)))

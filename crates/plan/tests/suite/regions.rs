@@ -1,4 +1,4 @@
-//! Regions and operations: whose memory is whose, and what is counted for them.
+//! Regions and operations: the owners of memory, and the terms of the sums.
 
 use crate::common::{GOOD, loader};
 use verbline_plan::{Pages, Plan, Rights};
@@ -46,7 +46,8 @@ fn a_region_without_an_owner_is_a_warning_and_is_not_counted() {
     assert!(!plan.explain().contains("region.table"), "{}", plan.explain());
 }
 
-/// Of a port with many connections `ops_depth_wr` is of one, and `ops_shared_wr` of all.
+/// For a port with many connections `ops_depth_wr` is the depth of one, and `ops_shared_wr` that of
+/// all.
 #[test]
 fn operations_of_many_connections_are_counted_for_all_of_them() {
     let many = |keys: &str| {

@@ -1,5 +1,5 @@
-//! Ports that send packets as stages ask, and where packets come back to: what a stage asks for and
-//! its port does not do is refused at its place.
+//! Ports whose packets choose their send options, and the way back of packets. An option that a
+//! stage asks for and its port lacks is refused at its place.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{Catalog, Diagnostics, Loader, OutputSends, Plan, SendOption, StageKind, StageSpec, Target};
@@ -66,7 +66,7 @@ fn packets_come_back_to_where_the_plan_says() {
     let port = &plan.ports()[0];
     assert!(port.send_options);
     assert_eq!(port.sent, Some(Target::Stage(plan.stages()[0].id)));
-    // A burst of the stage's own, and one of those that come back.
+    // One burst of the stage's own, and one of returned packets.
     let alone = load(&PLAN.replace("send_options = true\nsent = \"stage.desk\"", "send_options = true"), &[]);
     let faults = alone.expect_err("its stage wants packets back");
     assert!(faults.to_string().contains("gives no packet back"), "{faults}");

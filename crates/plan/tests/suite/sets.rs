@@ -1,4 +1,4 @@
-//! `--set KEY=VALUE`: applied before the checks, and blamed for what it breaks.
+//! `--set KEY=VALUE`: applied before the checks, and cited for the faults that it causes.
 
 use crate::common::{GOOD, loader};
 use verbline_plan::{Diagnostics, IdlePolicy, Plan};
@@ -66,7 +66,7 @@ fn a_sum_names_the_flag_that_a_term_comes_from() {
     insta::assert_snapshot!(faults.render(false));
 }
 
-/// A number that can't be had is no text: the fault is the number's.
+/// A number out of range is no text: the fault is the number's.
 #[test]
 fn a_number_of_too_many_digits_is_not_a_string() {
     let digits = "9".repeat(60);

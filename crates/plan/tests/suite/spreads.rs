@@ -1,15 +1,15 @@
-//! Plans that fan out and in: what is derived for them, their sums, and how they are drawn.
+//! Plans that fan out and in: their batches and depths, their sums, and their drawings.
 
 use crate::common::{catalog_with, machine};
 use verbline_plan::{Loader, Plan, Producer, SpreadBy, StageKind, StageSpec, Target};
 
-/// With a kind that makes packets, and has one output.
+/// A loader with a kind that makes packets and has one output.
 fn loader() -> Loader {
     let spec = StageSpec { outputs: &["made"], source: true, ..StageSpec::default() };
     Loader::new(catalog_with([StageKind { name: "gen", spec, needs: None }]), machine())
 }
 
-/// Two lcores receive, and share what comes out over two workers, the second on a third lcore.
+/// Two lcores receive, and share their packets between two workers, the second on a third lcore.
 const SHARED: &str = r#"
 [device.nic0]
 provider = "soft"
@@ -111,7 +111,7 @@ fn lanes_stand_in_the_sums_and_in_the_drawing() {
     }
 }
 
-/// A spread that copies, and whose places come together again.
+/// A spread that copies, and the paths from its targets meet again.
 #[test]
 fn copies_are_counted_where_they_are_made_and_where_they_meet() {
     let text = SHARED.replace("by = \"key\"", "by = \"copy\"").replace("to = \"stage.two\"", "to = \"stage.one\"");
@@ -120,7 +120,7 @@ fn copies_are_counted_where_they_are_made_and_where_they_meet() {
     let pool = plan.sums().iter().find(|sum| sum.of == "pool.packets").unwrap();
     let copied: Vec<_> = pool.terms.iter().filter(|term| term.what.starts_with("copied")).collect();
     let copied: Vec<_> = copied.iter().map(|term| (term.what.as_str(), term.how.as_str(), term.value)).collect();
-    // What a source sends: a burst of its own, and what its empty input counts for.
+    // A source's packets: a burst of its own, and the burst of its empty input.
     assert_eq!(
         copied,
         [("copied by stage.left", "1 of each of 32", 32), ("copied by stage.right", "1 of each of 64", 64)]

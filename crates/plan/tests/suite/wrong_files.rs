@@ -1,5 +1,5 @@
-//! What is no plan at all is refused soon, briefly, and with what is true: by any size, and from
-//! anywhere.
+//! Texts that are no plan are refused soon, briefly, and truthfully: at any size, and from any
+//! file.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::common::{GOOD, loader};
 use verbline_plan::Diagnostics;
 
-/// A thousand times what these take where work is linear, and a fraction of what they took where it
-/// was not.
+/// A thousand times the duration of these checks where the work is linear, and a fraction of their
+/// former duration where it was not.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A hundred faults of at most so much text each, whatever the file.
+/// The text of a hundred faults, each of a limited length, for any file.
 const RENDERED_BYTES_MAX: usize = 100 * 4096;
 
-/// The faults of a text that is refused, all of them written out.
+/// The faults of a refused text, all of them rendered.
 #[track_caller]
 fn refused(what: &str, text: &str) -> Diagnostics {
     let start = Instant::now();
@@ -77,7 +77,7 @@ fn files_of_other_kinds_are_refused_soon() {
 #[test]
 fn the_first_hundred_faults_are_shown_and_the_rest_counted() {
     let faults = refused("unknown keys", &repeated(1234, |at| format!("key{at} = {at}\n")));
-    // All of them, and that there is no lcore.
+    // All of these faults, and the missing lcore.
     assert_eq!((faults.len(), faults.more()), (100, 1135));
     let last = faults.iter().last().unwrap();
     assert_eq!(last.location().to_string(), "wrong.toml:100:1");
@@ -93,7 +93,7 @@ fn a_hundred_faults_hide_no_warning_and_no_error() {
     assert!(faults.errors().any(|fault| fault.message().contains("[pool.late] needs `device`")), "{faults}");
 }
 
-/// Faults that stand in one line of any length, and what is quoted of them.
+/// Faults in one line of any length, and the quotations of them.
 #[test]
 fn excerpts_say_where_they_are_cut_from() {
     let filler = "1, ".repeat(40_000);
@@ -105,7 +105,7 @@ fn excerpts_say_where_they_are_cut_from() {
     insta::assert_snapshot!(inspection.diagnostics.render(false));
 }
 
-/// What stands in the file and was refused as a whole is there all the same.
+/// Tables that were refused as a whole still count as present.
 #[test]
 fn too_many_of_a_sort_is_one_fault() {
     let stages = repeated(50_000, |at| format!("[stage.s{at}]\nuse=\"sink\"\n"));
@@ -117,7 +117,7 @@ fn too_many_of_a_sort_is_one_fault() {
     assert!(faults.errors().all(|fault| fault.code() != "dangling"), "{faults}");
 }
 
-/// The most that a plan can have of everything, wired so that everything reaches everything.
+/// The greatest number of everything in one plan, wired so that everything reaches everything.
 #[test]
 fn a_plan_of_the_largest_size_is_checked_soon() {
     let stages = 4096;
@@ -153,7 +153,7 @@ fn only_regular_files_are_read_and_no_more_than_a_plan_may_have() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-    // Terabytes, none of which are there.
+    // Terabytes, none of which exist.
     let long = folder.path().join("long");
     fs::File::create(&long).unwrap().set_len(1 << 42).unwrap();
     let shown: Vec<String> = [Path::new("/dev/zero"), &fifo, folder.path(), &long].map(unreadable).into();

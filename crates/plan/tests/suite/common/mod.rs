@@ -1,10 +1,10 @@
-//! What the tests of this crate share: a catalog, a machine and a good plan.
+//! Shared by the tests of this crate: a catalog, a machine and a good plan.
 
 use std::collections::BTreeSet;
 
 use verbline_plan::{Catalog, Hugepages, Loader, Machine, Numa, Plan, StageKind, StageSpec};
 
-/// The kinds and sections that the plans under test name.
+/// The kinds and sections of the plans under test.
 pub(crate) fn catalog() -> Catalog {
     let kind = |name, outputs, source, holds_packets| StageKind {
         name,
@@ -26,14 +26,14 @@ pub(crate) fn catalog() -> Catalog {
     }
 }
 
-/// The same for plans that name no app, with these kinds besides.
+/// Like [`catalog`], for plans that name no app, with these kinds besides.
 pub(crate) fn catalog_with(kinds: impl IntoIterator<Item = StageKind>) -> Catalog {
     let mut catalog = Catalog { app: None, ..catalog() };
     catalog.kinds.extend(kinds);
     catalog
 }
 
-/// Four CPUs, hugepages to spare, nothing locked down.
+/// Four CPUs, plenty of hugepages, no limits on locked memory.
 pub(crate) fn machine() -> Machine {
     Machine {
         cpus: BTreeSet::from([0, 1, 2, 3]),
@@ -60,7 +60,7 @@ pub(crate) fn loader() -> Loader {
 /// A plan that passes every check without a warning.
 pub(crate) const GOOD: &str = include_str!("../good.toml");
 
-/// The same, read and checked.
+/// That plan, loaded.
 pub(crate) fn good() -> Plan {
     loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"))
 }
