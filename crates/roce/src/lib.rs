@@ -1,57 +1,58 @@
 //! RoCE v2 without I/O: frames as bytes, and the transport of RDMA as state machines.
 //!
-//! This crate opens no socket, reads no clock and starts no thread. What goes in are datagrams,
-//! work requests and the time; what comes out are datagrams, completions and the next deadline. So
-//! a test drives several engines over a simulated network by seed, and a device drives one over
-//! whatever carries UDP.
+//! This crate opens no socket, reads no clock and starts no thread. Its inputs are datagrams, work
+//! requests and the time; its outputs are datagrams, completions and the next deadline. So a test
+//! drives several engines over a simulated network by seed, and a device drives one over any
+//! carrier of UDP.
 //!
-//! Guarantees: no `unsafe`; nothing is allocated once a queue pair is made; no datagram, whatever
-//! its bytes, brings about a panic, a loop, or growth. Names and numbers are those of the
-//! InfiniBand Architecture Specification, volume 1, with its annex A17 (RoCE v2).
+//! Guarantees: no `unsafe`; nothing is allocated once a queue pair is made; no bytes of a datagram
+//! cause a panic, a loop, or growth. Names and numbers are those of the InfiniBand Architecture
+//! Specification, volume 1, with its annex A17 (RoCE v2).
 //!
-//! # What is here
+//! # Parts
 //! - [`wire`]: packets of RC, UC and UD as bytes, with the invariant CRC, and IP and UDP headers.
 //! - [`transport`]: one queue pair. RC with go-back-N, retries, RNR, duplicate requests and the
 //!   replay of atomics; UC; UD.
 //! - [`Engine`]: many queue pairs, by number, in turns, with one deadline.
-//! - [`cm`]: the messages of connection management, as `rdma_cm` has them, and the state machine
-//!   that makes and ends connections by them.
+//! - [`cm`]: the messages of connection management in the format of `rdma_cm`, and the state
+//!   machine that makes and ends connections with them.
 //!
-//! # What is not, yet
-//! - A link: `softnic` has one, over UDP sockets, with the thread that makes progress while a
-//!   program doesn't poll. The example `udp_pingpong` runs the engine between two processes over
-//!   plain sockets, one datagram a call; raw frames are to come.
+//! # Missing so far
+//! - A link: `softnic` has one, over UDP sockets, with a thread that makes progress while a program
+//!   doesn't poll. The example `udp_pingpong` runs the engine between two processes over plain
+//!   sockets, one datagram a call. Raw frames are to come.
 //! - Lost packets are repeated by go-back-N only. There is no congestion control, no path MTU, no
 //!   multicast, no bind or local invalidation in the order of the send queue, no SQD state, and no
 //!   migration of paths.
-//! - A socket doesn't tell the IPv4 identification, which the CRC covers: over one, IPv4 datagrams
-//!   arrive unchecked ([`Icrc::Unknown`](transport::Icrc)).
+//! - A socket doesn't report the IPv4 identification, which the CRC covers. So IPv4 datagrams from
+//!   a socket are not checked ([`Icrc::Unknown`](transport::Icrc)).
 //!
-//! # How it is driven
-//! - [`Engine::post_send`] and [`Engine::post_receive`] take work requests in. Scatter/gather
-//!   lists and inline bytes are copied; payloads stay in the program's memory until they are sent,
-//!   and are read again when they are repeated.
-//! - [`Engine::receive`] takes a datagram in, [`Engine::transmit`] writes one out, into the
-//!   caller's buffer: call it until it gives nothing, after everything else. A carrier that is
-//!   full just stops calling; nothing is queued but state.
-//! - [`Engine::poll`] gives completions. A send's place is free when its completion, or a later
+//! # Driving an engine
+//! - [`Engine::post_send`] and [`Engine::post_receive`] take work requests. Scatter/gather lists
+//!   and inline bytes are copied. Payloads stay in the program's memory until they are sent, and
+//!   are read again for each retransmission.
+//! - [`Engine::receive`] takes a datagram in, and [`Engine::transmit`] writes one into the caller's
+//!   buffer. Call `transmit` after every other call until it returns nothing. A carrier that is
+//!   full may stop calling: only state is kept, no datagrams.
+//! - [`Engine::poll`] returns completions. A send's slot is free once its completion, or a later
 //!   one, was polled, as in verbs.
-//! - [`Engine::deadline_ns`] says when to call [`Engine::advance`].
-//! - [`Memory`] is how payloads are reached: by key, address and right, by copies. An
-//!   implementation over raw pointers keeps its `unsafe` to itself.
+//! - [`Engine::deadline_ns`] is the time of the next call of [`Engine::advance`].
+//! - [`Memory`] accesses payloads: by key, address and right, by copies. An implementation over raw
+//!   pointers keeps its `unsafe` to itself.
 //!
-//! # The seam for a provider of verbs
+//! # Mapping to a provider of verbs
 //! `ibv_post_send` becomes [`QueuePair::post_send`](transport::QueuePair::post_send) for each work
 //! request of the list, then a round of `transmit`; `ibv_poll_cq` becomes a round of `receive`,
 //! `transmit` and `poll`, whose completions go to the CQ. RESET is a new queue pair, RTR is
 //! [`receive_from`](transport::QueuePair::receive_from), RTS
 //! [`start_sending`](transport::QueuePair::start_sending), ERR
-//! [`fail`](transport::QueuePair::fail). Shared receive queues stay the provider's:
-//! [`Memory::take_shared_receive`] takes from one. An [`Engine`] belongs to one caller at a time;
-//! several, one an lcore, share nothing, and a carrier steers by the destination's number. The
-//! rules on keys are the provider's, so that they are the same for each link.
+//! [`fail`](transport::QueuePair::fail). Shared receive queues belong to the provider:
+//! [`Memory::take_shared_receive`] takes from one. An [`Engine`] belongs to one caller at a time.
+//! Several engines, one an lcore, share nothing, and a carrier steers datagrams by the
+//! destination's number. The provider enforces the rules on keys, so they are the same on each
+//! link.
 //!
-//! # Two of them
+//! # Example: two engines
 //! ```
 //! use std::net::Ipv4Addr;
 //! use verbline_roce::transport::*;

@@ -1,17 +1,17 @@
-//! Memory, as the transport reaches it: by key and address, and by copies.
+//! Memory as the transport accesses it: by key and address, and by copies.
 //!
-//! The transport never holds a reference to memory that a peer may write at the same time: it asks
-//! for bytes to be copied out, or in. So an implementation over raw pointers keeps its `unsafe` to
-//! itself, and this crate has none.
+//! The transport never holds a reference to memory that a peer may write at the same time: it
+//! copies bytes out or in. So an implementation over raw pointers keeps its `unsafe` to itself, and
+//! this crate has none.
 
 use crate::wire::{AtomicOp, Qpn};
 
-/// What an access needs of a key.
+/// The right that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Right {
-    /// The owner's own reading.
+    /// The owner reads.
     LocalRead,
-    /// The owner's own writing: a receive's buffer, what a READ brings.
+    /// The owner writes: a receive's buffer, or the data of a READ.
     LocalWrite,
     /// A peer's READ.
     RemoteRead,
@@ -21,23 +21,23 @@ pub enum Right {
     RemoteAtomic,
 }
 
-/// For which queue pair an access is.
+/// The queue pair behind an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The number of its protection domain.
     pub domain: u32,
-    /// Its own number, to which keys may be bound.
+    /// Its own number; keys may be bound to it.
     pub qpn: Qpn,
 }
 
-/// An address under a key, and what for.
+/// An address under a key, with the right that is used there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// For whom.
+    /// The accessing queue pair.
     pub owner: Owner,
     /// The local or the remote key.
     pub key: u32,
-    /// What is done there.
+    /// The right that the access needs.
     pub right: Right,
     /// The first byte.
     pub addr: u64,
@@ -49,24 +49,25 @@ pub struct Place {
 #[error("the key doesn't grant the access")]
 pub struct Denied;
 
-/// What the transport asks of its surroundings.
+/// The memory and keys that the transport needs from its caller.
 ///
 /// Each call checks the key again: it may have been invalidated since the last one. None may block.
 pub trait Memory {
-    /// Copies bytes out.
+    /// Copies bytes out of memory.
     fn read(&mut self, from: Place, out: &mut [u8]) -> Result<(), Denied>;
 
-    /// Copies bytes in. A message's bytes come in order; those of one call may be seen in any.
+    /// Copies bytes into memory. A message's bytes come in order. The bytes of one call may become
+    /// visible in any order.
     fn write(&mut self, to: Place, bytes: &[u8]) -> Result<(), Denied>;
 
-    /// Whether `len` bytes can be accessed: asked before the first byte of a WRITE or a READ moves.
+    /// Checks that `len` bytes can be accessed, before the first byte of a WRITE or a READ moves.
     fn check(&mut self, at: Place, len: u64) -> Result<(), Denied>;
 
-    /// Carries out an atomic on eight bytes, whose address is a multiple of eight; gives what was
-    /// there before. Atomic to every other one, of all queue pairs.
+    /// Carries out an atomic on eight bytes, whose address is a multiple of eight. Returns the old
+    /// value. Atomic with respect to the atomics of all queue pairs.
     fn atomic(&mut self, at: Place, op: AtomicOp) -> Result<u64, Denied>;
 
-    /// Makes a remote key invalid, as a peer asked by a SEND.
+    /// Invalidates a remote key, for a peer's SEND with invalidate.
     fn invalidate(&mut self, owner: Owner, rkey: u32) -> Result<(), Denied>;
 
     /// Carries out send work request `id`, an [`Operation::Local`](crate::Operation::Local), once.
@@ -75,15 +76,15 @@ pub trait Memory {
         Err(Denied)
     }
 
-    /// Takes the next receive of shared queue `queue` into `receive`; false if none is posted. A
-    /// queue pair with a receive queue of its own never asks.
+    /// Takes the next receive of shared queue `queue` into `receive`; false if none is posted. Not
+    /// called for queue pairs with a receive queue of their own.
     fn take_shared_receive(&mut self, queue: u32, receive: &mut Receive) -> bool {
         let _ = (queue, receive);
         false
     }
 }
 
-/// A piece of the owner's memory, for data to come from or go to.
+/// A scatter/gather element: a piece of the owner's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
     /// The first byte.
@@ -94,7 +95,7 @@ pub struct Sge {
     pub key: u32,
 }
 
-/// A receive that was taken from its queue.
+/// A receive taken from its queue.
 #[derive(Debug)]
 pub struct Receive {
     id: u64,
@@ -103,12 +104,13 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Room for `sges` pieces.
+    /// An empty one with room for `sges` elements.
     pub(crate) fn new(sges: usize) -> Receive {
         Receive { id: 0, count: 0, sges: vec![Sge::default(); sges].into() }
     }
 
-    /// Sets what was taken; false, and nothing is set, if there are more pieces than room.
+    /// Sets the taken receive; false, and nothing is set, if it has more elements than there is
+    /// room for.
     pub fn set(&mut self, id: u64, sges: &[Sge]) -> bool {
         let room = self.sges.get_mut(..sges.len());
         let Some(room) = room else { return false };
@@ -117,23 +119,24 @@ impl Receive {
         true
     }
 
-    /// The program's number for it.
+    /// The program's number of the work request.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where its bytes go.
+    /// The buffers of its bytes.
     pub fn sges(&self) -> &[Sge] {
         &self.sges[..self.count]
     }
 }
 
-/// The bytes of a list.
+/// The total bytes of a list.
 pub(crate) fn list_bytes(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.len)).sum()
 }
 
-/// The pieces of `len` bytes of a list, from `offset` on: address, key and the range of the bytes.
+/// The pieces of a list that hold `len` bytes from `offset` on: address, key and the range of the
+/// bytes.
 pub(crate) fn pieces(
     sges: &[Sge],
     offset: u64,

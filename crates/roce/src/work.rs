@@ -4,45 +4,45 @@ use crate::memory::Sge;
 use crate::wire::{AtomicExtension, Qpn, Route, SendEnd, WriteEnd};
 use std::net::IpAddr;
 
-/// The most bytes of a message, and of what a READ asks for.
+/// The most bytes of a message, and of a READ.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// The program's number for it.
+    /// The program's number of the work request.
     pub id: u64,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// Where its bytes come from; of a READ or an atomic, where they go.
+    /// The source of its bytes; for a READ or an atomic, their destination.
     pub data: Data<'a>,
-    /// Its success is reported. Its failure always is.
+    /// Whether its success is reported. Its failure always is.
     pub signaled: bool,
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
-    /// It begins when all READs and atomics before it are done.
+    /// It begins once all READs and atomics before it are done.
     pub fence: bool,
 }
 
 /// The bytes of a send work request.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// In memory, which stays as it is until the request has completed.
+    /// In memory, which must not change until the request has completed.
     Memory(&'a [Sge]),
-    /// Copied when it is posted. For what sends bytes only.
+    /// Copied when posted; only for operations that send bytes.
     Inline(&'a [u8]),
 }
 
-/// Where a peer's memory is reached.
+/// An address in a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The first byte.
     pub addr: u64,
-    /// The peer's key.
+    /// The peer's R_Key.
     pub rkey: u32,
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Sends a message to a connected peer's receive.
@@ -55,55 +55,55 @@ pub enum Operation {
     Atomic(AtomicExtension),
     /// Sends a datagram.
     Datagram(To, WriteEnd),
-    /// Changes something here, in the order of the others
-    /// ([`Memory::carry_out`](crate::Memory::carry_out)): it has no bytes, and nothing of it
-    /// travels. On connected queue pairs.
+    /// Changes something on this side, in the order of the other operations
+    /// ([`Memory::carry_out`](crate::Memory::carry_out)). It has no bytes, and sends no packet. For
+    /// connected queue pairs.
     Local,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct To {
-    /// The addresses.
+    /// The route.
     pub route: Route,
     /// The receiving queue pair.
     pub qpn: Qpn,
-    /// Its key.
+    /// The receiving queue pair's Q_Key.
     pub qkey: u32,
 }
 
-/// Why a work request is not posted.
+/// Why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many are under way as the queue holds: poll completions first.
+    /// The queue is full of work requests under way: poll completions first.
     #[error("the queue is full: {depth} work requests have not been polled")]
     Full {
-        /// How many it holds.
+        /// The depth of the queue.
         depth: usize,
     },
-    /// More pieces than were asked for at creation.
+    /// The request has more scatter/gather elements than the queue pair was made for.
     #[error("{sges} scatter/gather elements; the queue pair was made with room for {max}")]
     TooManySges {
-        /// How many the request has.
+        /// The number in the request.
         sges: usize,
-        /// How many there may be.
+        /// The greatest number.
         max: usize,
     },
-    /// More inline bytes than were asked for at creation.
+    /// The request has more inline bytes than the queue pair was made for.
     #[error("{bytes} inline bytes; the queue pair was made with room for {max}")]
     InlineTooLong {
-        /// How many the request has.
+        /// The number in the request.
         bytes: usize,
-        /// How many there may be.
+        /// The greatest number.
         max: usize,
     },
-    /// The message is too long for its operation on this queue pair; of an atomic, not eight bytes;
-    /// of a local operation, any.
+    /// The message is too long for its operation on this queue pair. An atomic has eight bytes, and
+    /// a local operation none.
     #[error("{bytes} bytes; the operation takes {max} on this queue pair")]
     Length {
-        /// How many the request has.
+        /// The number in the request.
         bytes: u64,
-        /// How many there may be, or must be of an atomic.
+        /// The greatest number; for an atomic the exact one.
         max: u32,
     },
     /// The queue pair's transport has no such operation, or it takes no inline data.
@@ -120,31 +120,31 @@ pub enum PostError {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// As it should.
+    /// It succeeded.
     Success,
     /// A message did not fit a receive.
     LocalLength,
-    /// A local key doesn't grant it.
+    /// A local key doesn't grant the access.
     LocalProtection,
     /// An [`Operation::Local`] was refused.
     LocalRefused,
-    /// A peer may not do what it asked for by this receive.
+    /// The peer asked for something, through this receive, that it may not do.
     LocalAccess,
     /// The peer found the request invalid.
     RemoteInvalidRequest,
-    /// The peer's key doesn't grant it.
+    /// The peer's key doesn't grant the access.
     RemoteAccess,
-    /// The peer could not carry it out.
+    /// The peer could not carry out the request.
     RemoteOperation,
     /// The peer didn't answer.
     RetryExceeded,
-    /// The peer had no receive, as often as was asked for.
+    /// The peer still had no receive after all RNR retries.
     RnrRetryExceeded,
-    /// The queue pair failed before.
+    /// The queue pair had failed before.
     Flushed,
 }
 
-/// What a completed work request was.
+/// The operation of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
     /// A SEND, or a datagram.
@@ -157,9 +157,9 @@ pub enum Completed {
     Atomic,
     /// An [`Operation::Local`].
     Local,
-    /// A receive that took a message.
+    /// A receive that a message filled.
     Receive(SendEnd),
-    /// A receive that a WRITE's immediate data took.
+    /// A receive that a WRITE's immediate data consumed.
     ReceiveWrite {
         /// The immediate data.
         immediate: u32,
@@ -171,15 +171,15 @@ pub enum Completed {
 pub struct Completion {
     /// The program's number of the work request.
     pub id: u64,
-    /// How it ended.
+    /// Its outcome.
     pub status: Status,
-    /// What it was; of a failed receive, `Receive(Plain)`.
+    /// The operation; for a failed receive, `Receive(Plain)`.
     pub completed: Completed,
-    /// The bytes that were moved; of a datagram with the 40 bytes before it.
+    /// The bytes that were moved; for a datagram including the 40 bytes before it.
     pub bytes: u32,
     /// The peer asked for an event, or the request failed.
     pub solicited: bool,
-    /// Of a datagram that was received: who sent it.
+    /// The sender of a received datagram.
     pub source: Option<Source>,
 }
 

@@ -1,10 +1,10 @@
-//! What `rdma_cm` says of addresses and ports, in front of a request's private data.
+//! The header of `rdma_cm` with addresses and ports, which precedes a request's private data.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The header's bytes.
 pub const IP_HEADER_BYTES: usize = 36;
-/// The connections that a port of `rdma_cm` is for. Each kind has ports of its own.
+/// The kinds of connections of `rdma_cm`. Each has a port space of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortSpace {
     /// RC, in `RDMA_PS_TCP`.
@@ -35,7 +35,7 @@ impl PortSpace {
         Some((space, service as u16))
     }
 
-    /// What a request for one of its connections has as its transport service type.
+    /// The transport service type in requests for connections of this space.
     pub(crate) fn service_type(self) -> u8 {
         match self {
             PortSpace::Reliable => 0,
@@ -44,31 +44,31 @@ impl PortSpace {
     }
 }
 
-/// Who asks, in terms of IP.
+/// The active side of a request, in terms of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpHeader {
     /// By IPv4.
     V4 {
-        /// The port of the one who asks.
+        /// The active side's port.
         source_port: u16,
         /// Its address.
         source: Ipv4Addr,
-        /// The address that it asks.
+        /// The address that the request is for.
         destination: Ipv4Addr,
     },
     /// By IPv6.
     V6 {
-        /// The port of the one who asks.
+        /// The active side's port.
         source_port: u16,
         /// Its address.
         source: Ipv6Addr,
-        /// The address that it asks.
+        /// The address that the request is for.
         destination: Ipv6Addr,
     },
 }
 
 impl IpHeader {
-    /// Of two addresses of one family; nothing otherwise.
+    /// Makes the header of two addresses; nothing if their families differ.
     pub fn new(source: IpAddr, source_port: u16, destination: IpAddr) -> Option<IpHeader> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Some(IpHeader::V4 { source_port, source, destination }),
@@ -77,7 +77,7 @@ impl IpHeader {
         }
     }
 
-    /// Reads it; nothing if the version of the header or of IP is unknown.
+    /// Reads the header; nothing if its version or that of IP is unknown.
     pub fn read(bytes: &[u8; IP_HEADER_BYTES]) -> Option<IpHeader> {
         let source_port = u16::from_be_bytes([bytes[2], bytes[3]]);
         let v4 = |at: usize| Ipv4Addr::new(bytes[at + 12], bytes[at + 13], bytes[at + 14], bytes[at + 15]);
@@ -89,7 +89,7 @@ impl IpHeader {
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn to_bytes(&self) -> [u8; IP_HEADER_BYTES] {
         let mut bytes = [0; IP_HEADER_BYTES];
         let port = match *self {

@@ -32,7 +32,7 @@ impl Body {
         u64::from_be_bytes(self.bytes(at))
     }
 
-    /// 24 bits, and the byte behind them.
+    /// Reads 24 bits, and the byte behind them.
     pub(crate) fn u24(&self, at: usize) -> (u32, u8) {
         let word = self.u32(at);
         (word >> 8, word as u8)
@@ -55,7 +55,7 @@ impl Body {
     }
 }
 
-/// As many of the bytes as fit, and zeros.
+/// Copies as many of the bytes as fit, and pads with zeros.
 pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut padded = [0; N];
     let len = bytes.len().min(N);

@@ -1,4 +1,4 @@
-//! A connection as its manager knows it, and what programs say and hear of one.
+//! A connection of a manager, and the requests and events of programs.
 
 use crate::cm::address::{IP_HEADER_BYTES, IpHeader, PortSpace, gid_of};
 use crate::cm::bits::padded;
@@ -10,23 +10,23 @@ use crate::transport::Mtu;
 use crate::wire::{DEFAULT_PKEY, Psn, Qpn};
 use std::net::IpAddr;
 
-/// What a manager sets aside, and how long it waits.
+/// A manager's capacity and time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections in all states: at most 65,536.
     pub connections: usize,
-    /// Requests of one address that are not yet connections, or no longer: those that are about to
-    /// end, or whose numbers rest, have places too.
+    /// Half-open connections of one address: not yet established, ending, or with numbers that
+    /// rest. All of these occupy places.
     pub half_open_per_source: usize,
-    /// Answers that wait to be sent to those who have no connection.
+    /// Answers that wait to be sent to peers without a connection.
     pub answers: usize,
-    /// How long an answer is waited for: 4.096 µs · 2^n.
+    /// How long to wait for an answer: 4.096 µs · 2^n.
     pub timeout: u8,
     /// How often a message is repeated.
     pub retries: u8,
     /// How long a program may take to accept, reject or establish.
     pub decide_ns: u64,
-    /// How long the numbers of a connection that has ended are not used again.
+    /// How long the numbers of an ended connection rest before they are used again.
     pub time_wait_ns: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for Limits {
     }
 }
 
-/// A connection of a manager: never another's.
+/// The handle of a connection, valid for its manager only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub(crate) u32);
 
@@ -55,30 +55,30 @@ impl ConnectionId {
     }
 }
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody asks for one: accept or reject it.
+    /// A peer requests a connection: accept or reject it.
     Requested(ConnectionId, Request),
-    /// Ours was accepted: establish or reject it.
+    /// The peer accepted our request: establish or reject the connection.
     Replied(ConnectionId, Reply),
-    /// It can be used. The one who asked knows without.
+    /// The connection can be used. The active side gets no such event.
     Established(ConnectionId),
-    /// It was rejected, and is gone.
+    /// The peer rejected the connection, which is gone.
     Rejected(ConnectionId, Reject),
-    /// No answer came, or the program gave none in time, and it is gone.
+    /// The peer did not answer, or the program did not decide in time; the connection is gone.
     Unanswered(ConnectionId),
-    /// It has ended.
+    /// The connection has ended.
     Disconnected(ConnectionId),
 }
 
-/// Why no connection is asked for.
+/// Why a connection is not requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no room.
     #[error("all {connections} connections of the manager are in use or in time-wait")]
     Full {
-        /// How many there may be.
+        /// The capacity.
         connections: usize,
     },
     /// IPv4 on one side and IPv6 on the other.
@@ -86,7 +86,7 @@ pub enum Refused {
     Families,
 }
 
-/// There is no such connection, or it is in no state for this.
+/// The connection is gone, or its state does not allow the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection {number:#x} is gone, or in no state for this")]
 pub struct NoSuchConnection {
@@ -94,19 +94,20 @@ pub struct NoSuchConnection {
     pub number: u32,
 }
 
-/// Why a message was discarded. Some are answered all the same, by one message.
+/// Why a message was discarded. Some discarded messages are answered all the same, by one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CmDiscard {
-    /// It is no message.
+    /// The bytes are no message.
     #[error(transparent)]
     Mad(#[from] MadError),
-    /// It is about no connection with its sender.
+    /// The message belongs to no connection with its sender.
     #[error("the message is about no connection with its sender")]
     NoConnection,
-    /// It comes again, or too late.
+    /// The message is a duplicate, or too late.
     #[error("the message came before, or comes too late")]
     Duplicate,
-    /// It asks for a connection, and got a rejection with this [reason](crate::cm::reason).
+    /// The message requested a connection, and was answered by a rejection with this
+    /// [reason](crate::cm::reason).
     #[error("the request was rejected with reason {0}")]
     Rejected(u16),
 }
@@ -114,15 +115,15 @@ pub enum CmDiscard {
 /// A request for a connection, as a program makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Whom to ask.
+    /// The address that gets the request.
     pub to: IpAddr,
-    /// What to say; the numbers of the connection are filled in.
+    /// The request, without the numbers of the connection, which are filled in.
     pub request: Request,
 }
 
-/// The number of 4.096 µs · 2^n that an acknowledgement may take: 67 ms.
+/// The exponent of 4.096 µs · 2^n that an acknowledgement may take: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// 10 Gbit/s, which nobody looks at.
+/// 10 Gbit/s; nobody reads it.
 const RATE: u8 = 3;
 const HOP_LIMIT: u8 = 64;
 
@@ -179,7 +180,7 @@ impl Connect {
         Ok(Connect { to, request })
     }
 
-    /// The same request, at the port of that number in this space.
+    /// Moves the request to the port of that number in this space.
     #[must_use]
     pub fn in_space(mut self, space: PortSpace) -> Connect {
         if let Some((_, port)) = self.request.port() {
@@ -190,15 +191,15 @@ impl Connect {
     }
 }
 
-/// How a request is accepted.
+/// The acceptance of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// What to say; the numbers of the connection are filled in.
+    /// The reply, without the numbers of the connection, which are filled in.
     pub reply: Reply,
 }
 
 impl Accept {
-    /// A reply, with as much of the program's data as fits.
+    /// Makes a reply, with as much of the program's data as fits.
     pub fn new(qpn: Qpn, starting_psn: Psn, data: &[u8]) -> Accept {
         Accept {
             reply: Reply {
@@ -219,14 +220,14 @@ impl Accept {
     }
 }
 
-/// Where a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// REQ was sent.
     Requesting,
-    /// REP has come, and the program is to say what it thinks.
+    /// REP was received, and the program is to establish or reject.
     Replied,
-    /// REQ has come, and the program is to say what it thinks.
+    /// REQ was received, and the program is to accept or reject.
     Requested,
     /// REP was sent.
     Accepting,
@@ -234,7 +235,7 @@ pub(crate) enum State {
     /// DREQ was sent.
     Disconnecting,
     TimeWait,
-    /// Over: its place is free once its last message was sent and its events were polled.
+    /// Over: the place is free once its last message was sent and its events were polled.
     Gone,
 }
 
@@ -246,13 +247,13 @@ pub(crate) struct Connection {
     pub(crate) remote_qpn: Qpn,
     pub(crate) transaction: u64,
     pub(crate) state: State,
-    /// What was said last, to be said again.
+    /// The last message, for repetitions.
     pub(crate) message: Option<Message>,
     pub(crate) deadline_ns: Option<u64>,
     pub(crate) tries_left: u8,
-    /// Events that were not polled.
+    /// The number of events not yet polled.
     pub(crate) unpolled: u8,
-    /// This end's device, as the other was told.
+    /// This end's device, as the peer knows it.
     pub(crate) ca_guid: u64,
     pub(crate) is_passive: bool,
 }

@@ -3,10 +3,10 @@
 use crate::cm::mad::MAD_BYTES;
 use crate::wire::{Bth, Deth, Packet, Psn, Qpn, Route, Segment};
 
-/// The key of queue pair 1, everywhere.
+/// The Q_Key of queue pair 1, on every device.
 pub const MANAGEMENT_QKEY: u32 = 0x8001_0000;
 
-/// Writes a message as a datagram into `out`; gives its length. `psn` counts the datagrams that
+/// Writes a message as a datagram into `out`; returns its length. `psn` counts the datagrams that
 /// queue pair 1 sends; `ip_id` as in [`seal`](crate::wire::seal).
 ///
 /// # Panics

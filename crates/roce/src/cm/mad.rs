@@ -1,4 +1,4 @@
-//! Management datagrams: the header, and which message follows.
+//! Management datagrams: the header, and the kind of message behind it.
 
 use crate::cm::bits::{BODY_BYTES, Body};
 use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Wait};
@@ -14,7 +14,7 @@ const KIND: [u8; 4] = [1, 0x07, 2, 0x03];
 /// A message with its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mad {
-    /// An answer has the number of what it answers.
+    /// The transaction; an answer has that of its request.
     pub transaction: u64,
     /// The message.
     pub message: Message,
@@ -39,17 +39,17 @@ pub enum Message {
     Disconnected(Disconnected),
 }
 
-/// Whom a message is for.
+/// The addressee of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressee {
-    /// Who listens for requests for this service.
+    /// The listener of this service.
     Service(u64),
-    /// Who has the connection of this number.
+    /// The owner of the connection of this number.
     Connection(u32),
 }
 
 impl Message {
-    /// Whom it is for.
+    /// The message's addressee.
     pub fn addressee(&self) -> Addressee {
         match self {
             Message::Request(request) => Addressee::Service(request.service),
@@ -66,19 +66,19 @@ impl Message {
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MadError {
-    /// Not as many as all have.
+    /// Not the 256 bytes of every message.
     #[error("{bytes} bytes are no management datagram, which has 256")]
     Length {
-        /// How many there are.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// Another class, version or method.
+    /// A different class, version or method.
     #[error("base version, class, class version and method {0:02x?} are not connection management's")]
     Kind([u8; 4]),
-    /// Another message.
+    /// A different message.
     #[error("attribute {0:#06x} is no message of connections")]
     Attribute(u16),
-    /// A field that has no such value.
+    /// An MTU without a meaning.
     #[error("MTU {0} of a request is none of 1 to 5")]
     Mtu(u8),
 }

@@ -14,13 +14,12 @@ use crate::wire::Qpn;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Makes and ends connections, by messages that go in and out. All its room is made at the
-/// beginning.
+/// Makes and ends connections by exchanging messages. All its room is allocated at creation.
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) limits: Limits,
     pub(crate) services: Vec<u64>,
-    /// With what the numbers of connections begin, and how many bits of it.
+    /// The first bits of all its connection numbers, and the number of these bits.
     prefix: (u32, u32),
     pub(crate) places: Box<[Option<Connection>]>,
     pub(crate) free: Vec<usize>,
@@ -28,20 +27,20 @@ pub struct Manager {
     pub(crate) to_send: Turns,
     pub(crate) deadlines: Deadlines,
     events: VecDeque<Event>,
-    /// To those who have no connection.
+    /// Messages to peers without a connection.
     pub(crate) answers: VecDeque<Outgoing>,
 }
 
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// To whom.
+    /// The destination.
     pub to: IpAddr,
     /// Its bytes.
     pub mad: [u8; MAD_BYTES],
 }
 
-/// The most events that a connection has from its beginning to its end.
+/// The most events of a connection during its life.
 const EVENTS_EACH: usize = 4;
 const CONNECTIONS_MAX: usize = 1 << 16;
 
@@ -66,14 +65,14 @@ impl Manager {
         }
     }
 
-    /// The numbers of its connections begin with these bits, not all of them zeros: several
-    /// managers that share an address know by them whose a connection is.
+    /// Makes the numbers of its connections begin with these bits, not all of them zeros. Several
+    /// managers that share an address tell their connections apart by them.
     pub fn number_after(&mut self, prefix: u32, bits: u32) {
         debug_assert!((1..32).contains(&bits) && (1..1 << bits).contains(&prefix));
         self.prefix = (prefix, bits);
     }
 
-    /// Whether requests for a service are taken.
+    /// Whether requests for a service are accepted for decision.
     pub fn listens(&self, service: u64) -> bool {
         self.services.contains(&service)
     }
@@ -83,19 +82,19 @@ impl Manager {
         self.asked.has_undecided()
     }
 
-    /// Requests for a service are taken.
+    /// Begins to take requests for a service.
     pub fn listen(&mut self, service: u64) {
         if !self.services.contains(&service) {
             self.services.push(service);
         }
     }
 
-    /// They are no longer.
+    /// Stops taking requests for a service.
     pub fn stop_listening(&mut self, service: u64) {
         self.services.retain(|listened| *listened != service);
     }
 
-    /// Connections that are not gone.
+    /// The number of connections that are not gone.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -105,7 +104,7 @@ impl Manager {
         self.len() == 0
     }
 
-    /// Asks for a connection. `random` makes its number hard to guess.
+    /// Requests a connection. `random` makes its number hard to guess.
     pub fn connect(&mut self, now_ns: u64, random: u32, connect: &Connect) -> Result<ConnectionId, Refused> {
         let place = self.free.pop().ok_or(Refused::Full { connections: self.limits.connections })?;
         let id = self.number(place, random);
@@ -146,7 +145,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Tells the one who asked that it takes longer: 4.096 µs · 2^`timeout` from now on.
+    /// Tells the active side that the answer takes longer: 4.096 µs · 2^`timeout` from now on.
     pub fn wait(&mut self, now_ns: u64, id: ConnectionId, timeout: u8) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Requested])?;
         let wait = Wait { local_id: id.0, remote_id, of: Rejected::Request, timeout: timeout & 0x1F };
@@ -167,8 +166,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The queue pair is ready for the one that was offered in a reply; or, of one who accepted,
-    /// the peer's first packet has come before its message.
+    /// The queue pair is ready for the peer that a reply offered; or, on the passive side, the
+    /// peer's first packet has arrived before its RTU.
     pub fn establish(&mut self, now_ns: u64, id: ConnectionId) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Replied, State::Accepting])?;
         let is_passive = self.places[place].as_ref().is_some_and(|connection| connection.is_passive);
@@ -180,8 +179,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Gives up on a connection that is being made, without a word: the other side gives up too, or
-    /// is told that nobody knows of it. Nothing happens to one that is there, or gone.
+    /// Gives up silently on a connection that is being made: the other side gives up too, or learns
+    /// by a rejection that the connection is unknown here. Established and gone connections stay as
+    /// they are.
     pub fn forget(&mut self, id: ConnectionId) {
         let making = [State::Requesting, State::Replied, State::Requested];
         if let Ok((place, _)) = self.in_state(id, &making) {
@@ -216,12 +216,12 @@ impl Manager {
         Some(event)
     }
 
-    /// Whether messages are to be sent: without, [`transmit`](Self::transmit) has none.
+    /// Whether messages wait to be sent: if not, [`transmit`](Self::transmit) returns none.
     pub fn has_messages(&self) -> bool {
         !self.answers.is_empty() || self.to_send.first().is_some()
     }
 
-    /// The next message that is to be sent.
+    /// The next message to send.
     pub fn transmit(&mut self) -> Option<Outgoing> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
@@ -240,21 +240,21 @@ impl Manager {
         None
     }
 
-    /// When to call [`advance`](Self::advance) at the latest.
+    /// The latest time to call [`advance`](Self::advance).
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()
     }
 
-    /// A number that has its place in its low bits.
+    /// Makes a connection number, with the place in its low bits.
     pub(crate) fn number(&self, place: usize, random: u32) -> u32 {
         let shift = self.places.len().next_power_of_two().trailing_zeros();
         let (prefix, bits) = self.prefix;
-        // None is 0, which stands for no connection: a prefix isn't.
+        // No number is 0, which stands for no connection, since a prefix is not 0.
         let rest = random.checked_shl(shift).unwrap_or(0) | place as u32;
         rest & u32::MAX >> bits | prefix << (32 - bits)
     }
 
-    /// Whether a number begins as those of this manager do.
+    /// Whether a number has this manager's prefix.
     pub(crate) fn is_own_number(&self, number: u32) -> bool {
         let (prefix, bits) = self.prefix;
         number >> (32 - bits) == prefix
@@ -273,7 +273,7 @@ impl Manager {
         Ok((place, connection.remote_id))
     }
 
-    /// A connection says something, and waits for the answer.
+    /// Sends a message of a connection, and waits for the answer if one is due.
     pub(crate) fn say(&mut self, now_ns: u64, place: usize, state: State, message: Message) {
         let (timeout_ns, tries_left) = (ack_timeout_ns(self.limits.timeout), self.limits.retries);
         let waits = matches!(state, State::Requesting | State::Accepting | State::Disconnecting);
@@ -285,7 +285,7 @@ impl Manager {
         self.rest(place, state, deadline_ns);
     }
 
-    /// A connection is in a state, until then at most.
+    /// Puts a connection into a state, until `until_ns` at most.
     pub(crate) fn rest(&mut self, place: usize, state: State, until_ns: Option<u64>) {
         if let Some(connection) = &mut self.places[place] {
             let before = std::mem::replace(&mut connection.state, state);

@@ -1,9 +1,9 @@
 //! Connection management: the messages by which two ends agree on a connection, as bytes and as a
 //! state machine.
 //!
-//! They are management datagrams (MADs) of 256 bytes, from queue pair 1 to queue pair 1: what the
-//! kernel's `rdma_cm` sends and understands. [`Mad`] reads and writes them, [`IpHeader`] is what
-//! `rdma_cm` puts first into a request's private data, [`Manager`] makes and ends connections, and
+//! The messages are management datagrams (MADs) of 256 bytes, from queue pair 1 to queue pair 1, as
+//! the kernel's `rdma_cm` sends and understands them. [`Mad`] reads and writes them, [`IpHeader`]
+//! is `rdma_cm`'s header of a request's private data, [`Manager`] makes and ends connections, and
 //! [`write_datagram`] wraps a message for the wire.
 //!
 //! ```

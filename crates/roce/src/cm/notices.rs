@@ -3,7 +3,7 @@
 use crate::cm::bits::Body;
 use crate::wire::Qpn;
 
-/// Why a connection is rejected, where programs meet it.
+/// Reasons of rejections that programs meet.
 pub mod reason {
     /// There is no room for another connection.
     pub const NO_RESOURCES: u16 = 3;
@@ -11,17 +11,17 @@ pub mod reason {
     pub const TIMEOUT: u16 = 4;
     /// The request can't be served.
     pub const UNSUPPORTED: u16 = 5;
-    /// Nobody knows of the connection.
+    /// The connection is unknown.
     pub const INVALID_ID: u16 = 6;
-    /// Nobody listens.
+    /// The service has no listener.
     pub const INVALID_SERVICE: u16 = 8;
     /// The connection of that number has ended.
     pub const STALE: u16 = 10;
-    /// The program said no.
+    /// The program rejected it.
     pub const CONSUMER: u16 = 28;
 }
 
-/// Which message a rejection or a wait is about.
+/// The message that a rejection or a wait refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// A request.
@@ -50,32 +50,32 @@ impl Rejected {
     }
 }
 
-/// MRA: the message has come, and its answer takes longer.
+/// MRA: the message was received, and its answer takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The number of the connection at the one who writes; 0 if there is none.
+    /// The number of the connection at the sender; 0 if there is none.
     pub local_id: u32,
     /// The number at the other side.
     pub remote_id: u32,
-    /// The message that has come.
+    /// The received message.
     pub of: Rejected,
     /// How long the answer may take: 4.096 µs · 2^n; 5 bits.
     pub timeout: u8,
 }
 
-/// REJ: no connection.
+/// REJ: the connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// The number of the connection at the one who writes; 0 if there is none.
+    /// The number of the connection at the sender; 0 if there is none.
     pub local_id: u32,
     /// The number at the other side.
     pub remote_id: u32,
-    /// The message that is rejected.
+    /// The rejected message.
     pub of: Rejected,
     /// See [`reason`].
     pub reason: u16,
-    /// What belongs to the reason, or 0: of a time-out the device of the one who writes, by which a
-    /// kernel finds the connection.
+    /// Additional information of the reason, or 0. For a time-out it is the sender's device, by
+    /// which a kernel finds the connection.
     pub info: u64,
     /// Private data.
     pub data: [u8; 148],
@@ -84,7 +84,7 @@ pub struct Reject {
 /// RTU: the connection is ready to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The number of the connection at the one who writes.
+    /// The number of the connection at the sender.
     pub local_id: u32,
     /// The number at the other side.
     pub remote_id: u32,
@@ -93,7 +93,7 @@ pub struct Ready {
 /// DREQ: the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect {
-    /// The number of the connection at the one who writes.
+    /// The number of the connection at the sender.
     pub local_id: u32,
     /// The number at the other side.
     pub remote_id: u32,
@@ -101,16 +101,16 @@ pub struct Disconnect {
     pub remote_qpn: Qpn,
 }
 
-/// DREP: it has ended.
+/// DREP: the connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnected {
-    /// The number of the connection at the one who writes.
+    /// The number of the connection at the sender.
     pub local_id: u32,
     /// The number at the other side.
     pub remote_id: u32,
 }
 
-/// A body that begins with both numbers.
+/// Makes a body that begins with both numbers.
 fn between(local_id: u32, remote_id: u32) -> Body {
     let mut body = Body::new();
     body.put_u32(0, local_id);

@@ -1,4 +1,4 @@
-//! What messages and time do to connections.
+//! State changes of connections by messages and by time.
 
 use crate::cm::bits::padded;
 use crate::cm::connection::{CmDiscard, Connection, ConnectionId, Event, State};
@@ -10,11 +10,11 @@ use crate::cm::request::Request;
 use crate::transport::ack_timeout_ns;
 use std::net::IpAddr;
 
-/// The longest that a peer may ask for: 8.6 s.
+/// The longest extension that a peer may ask for by MRA: 8.6 s.
 const WAIT_MAX: u8 = 21;
 
 impl Manager {
-    /// Takes in a message that came to queue pair 1 from `from`. `random` makes the number of a new
+    /// Takes in a message that `from` sent to queue pair 1. `random` makes the number of a new
     /// connection hard to guess.
     pub fn receive(&mut self, now_ns: u64, random: u32, from: IpAddr, mad: &[u8]) -> Result<(), CmDiscard> {
         let Mad { transaction, message } = Mad::read(mad)?;
@@ -29,7 +29,7 @@ impl Manager {
         }
     }
 
-    /// The connection of ours that a message from there is about.
+    /// Finds our connection that a message from this address refers to.
     fn connection(&self, from: IpAddr, ours: u32) -> Result<(usize, &Connection), CmDiscard> {
         let place = self.place_of(ours);
         let connection = self.places[place].as_ref();
@@ -48,12 +48,12 @@ impl Manager {
         let remote = (from, request.local_id);
         if let Some(place) = self.asked.place_of(remote) {
             let state = self.places[place].as_ref().map(|connection| connection.state);
-            // The answer was lost, or is on its way.
+            // Our answer was lost, or is on its way.
             if matches!(state, Some(State::Accepting | State::Requested)) {
                 self.ask_for_time(now_ns, place, &request);
                 self.to_send.ask(place);
             }
-            // The answer was lost, and what it made has ended; or somebody has started again.
+            // Our answer was lost, and the connection has ended since; or the peer has restarted.
             if matches!(state, Some(State::Disconnecting | State::TimeWait)) {
                 self.refuse(from, transaction, &request, reason::STALE);
             }
@@ -99,8 +99,8 @@ impl Manager {
         Ok(())
     }
 
-    /// A request comes again that the program has not decided on. Once half of the time is over for
-    /// which the other side asks, it is told to wait, now and whenever it asks again.
+    /// Handles a repeated request that the program has not decided on. Once half of the active
+    /// side's total waiting time is over, it gets an MRA, now and for each further repetition.
     fn ask_for_time(&mut self, now_ns: u64, place: usize, request: &Request) {
         let Some(connection) = &mut self.places[place] else { return };
         let tries = 1 + u64::from(request.cm_retries);
@@ -114,7 +114,7 @@ impl Manager {
         }
     }
 
-    /// A request is rejected that has no connection.
+    /// Rejects a request without a connection.
     fn refuse(&mut self, from: IpAddr, transaction: u64, request: &Request, reason: u16) {
         let (of, data) = (Rejected::Request, padded(&[]));
         let reject = Reject { local_id: 0, remote_id: request.local_id, of, reason, info: 0, data };
@@ -136,7 +136,7 @@ impl Manager {
                 self.tell(place, Event::Replied(ConnectionId(id), reply));
                 Ok(())
             }
-            // What was said last got lost; of one that has ended, it isn't said again.
+            // Our RTU was lost. After the end of the connection it is not repeated.
             State::Established if remote_id == reply.local_id => {
                 let ready = Message::Ready(Ready { local_id: id, remote_id });
                 self.answer(from, transaction, ready);
@@ -146,8 +146,8 @@ impl Manager {
         }
     }
 
-    /// A reply is about no connection: its sender need not hold one open. Of a number that is
-    /// another manager's, that one may know more.
+    /// Rejects a reply to an unknown connection, so that its sender need not keep one open. If the
+    /// number belongs to another manager, that manager decides.
     fn unknown(&mut self, from: IpAddr, transaction: u64, reply: &Reply) {
         if self.is_own_number(reply.remote_id) {
             let (local_id, remote_id, data) = (reply.remote_id, reply.local_id, padded(&[]));
@@ -173,11 +173,11 @@ impl Manager {
     fn rejected(&mut self, from: IpAddr, reject: Reject) -> Result<(), CmDiscard> {
         let (place, connection) = self.connection(from, reject.remote_id)?;
         let (id, state) = (connection.id, connection.state);
-        // One that never was has no number.
+        // The peer may have no number for the connection, and then sends 0.
         if state != State::Requesting && connection.remote_id != reject.local_id && reject.local_id != 0 {
             return Err(CmDiscard::NoConnection);
         }
-        // One who is ready, and whose word of it was lost each time, hears it too.
+        // An established active side whose RTUs were all lost gets the rejection too.
         let is_given_up = state == State::Established
             && !connection.is_passive
             && reject.of == Rejected::Reply
@@ -210,14 +210,15 @@ impl Manager {
         let is_its = |remote_id: u32| remote_id == disconnect.local_id;
         let (place, id, _, state) = match found {
             Ok(found) if is_its(found.2) => found,
-            // The other side's number came with the reply, which was lost or is yet to come. The
-            // other side need not wait; it rejects what asks once more.
+            // The peer's number came in a reply that was lost or is yet to come. DREP frees the
+            // peer from waiting; it rejects a further request.
             Ok((.., State::Requesting)) => {
                 self.answer(from, transaction, Message::Disconnected(bye));
                 return Err(CmDiscard::NoConnection);
             }
             Ok(_) => return Err(CmDiscard::NoConnection),
-            // Has been forgotten here, by a restart perhaps: the other side need not wait.
+            // The connection is unknown here, perhaps after a restart: DREP frees the peer from
+            // waiting.
             Err(why) => {
                 self.answer(from, transaction, Message::Disconnected(bye));
                 return Err(why);
@@ -241,22 +242,22 @@ impl Manager {
         Ok(())
     }
 
-    /// A connection has ended; its numbers rest for a while.
+    /// Ends a connection: its numbers rest for a while.
     fn over(&mut self, now_ns: u64, place: usize, id: u32) {
         self.to_send.forget(place);
         self.tell(place, Event::Disconnected(ConnectionId(id)));
         self.rest(place, State::TimeWait, Some(now_ns.saturating_add(self.limits.time_wait_ns)));
     }
 
-    /// Says something to somebody without a connection, or beside one; if too much is to be said
-    /// already, nothing.
+    /// Queues a message outside of a connection's sequence; drops it if too many answers wait
+    /// already.
     fn answer(&mut self, to: IpAddr, transaction: u64, message: Message) {
         if self.answers.len() < self.limits.answers {
             self.answers.push_back(Outgoing { to, mad: Mad { transaction, message }.to_bytes() });
         }
     }
 
-    /// Time has passed: says again what was not answered, or gives up.
+    /// Lets time pass: repeats messages without an answer, or gives up.
     pub fn advance(&mut self, now_ns: u64) {
         while let Some(place) = self.deadlines.take_due(now_ns) {
             let Some(connection) = &mut self.places[place] else { continue };

@@ -9,27 +9,27 @@ pub const REPLY_DATA_BYTES: usize = 196;
 /// Accepts a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The number of the connection at the one who accepts.
+    /// The number of the connection at the passive side.
     pub local_id: u32,
-    /// The number at the one who asked.
+    /// The number at the active side.
     pub remote_id: u32,
-    /// The queue pair of the one who accepts.
+    /// The passive side's queue pair.
     pub qpn: Qpn,
-    /// The number of the first packet that it is to be sent.
+    /// The number of the first packet that the passive side is to get.
     pub starting_psn: Psn,
-    /// READs and atomics that it answers at once.
+    /// READs and atomics that the passive side answers at once.
     pub responder_resources: u8,
-    /// READs and atomics that it has under way at once.
+    /// READs and atomics that the passive side has under way at once.
     pub initiator_depth: u8,
-    /// How long its device takes to acknowledge; 5 bits.
+    /// How long the passive side's device takes to acknowledge; 5 bits.
     pub ack_delay: u8,
-    /// It counts credits.
+    /// The passive side uses end-to-end credits.
     pub flow_control: bool,
-    /// How often a receive is waited for.
+    /// How often the peer retries after RNR.
     pub rnr_retry: u8,
-    /// Its receives are shared.
+    /// The passive side's receives are shared.
     pub shared_receives: bool,
-    /// Its device.
+    /// The passive side's device.
     pub ca_guid: u64,
     /// Private data.
     pub data: [u8; REPLY_DATA_BYTES],

@@ -7,87 +7,87 @@ use crate::wire::{Psn, Qpn};
 
 /// Private data of a request.
 pub const REQUEST_DATA_BYTES: usize = 92;
-/// What of it is the program's, behind [`IpHeader`].
+/// The program's part of it, behind [`IpHeader`].
 pub const USER_DATA_BYTES: usize = REQUEST_DATA_BYTES - IP_HEADER_BYTES;
 
-/// A reliable or an unreliable connection.
+/// The number of service types: reliable and unreliable connections.
 const SERVICE_TYPES: u8 = 2;
 
-/// A request for a connection. Fields that RoCE has no use for are written as 0.
+/// A request for a connection. Fields without a use in RoCE are written as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The number of the connection at the one who asks.
+    /// The number of the connection at the active side.
     pub local_id: u32,
-    /// What is asked for.
+    /// The requested service.
     pub service: u64,
-    /// The device of the one who asks.
+    /// The active side's device.
     pub ca_guid: u64,
-    /// Its queue pair.
+    /// The active side's queue pair.
     pub qpn: Qpn,
-    /// READs and atomics that it answers at once.
+    /// READs and atomics that the active side answers at once.
     pub responder_resources: u8,
-    /// READs and atomics that it has under way at once.
+    /// READs and atomics that the active side has under way at once.
     pub initiator_depth: u8,
-    /// How long it waits for an answer: 4.096 µs · 2^n.
+    /// How long the active side waits for an answer: 4.096 µs · 2^n.
     pub remote_response_timeout: u8,
     /// 0 is a reliable connection, 1 an unreliable one.
     pub service_type: u8,
-    /// It counts credits.
+    /// The active side uses end-to-end credits.
     pub flow_control: bool,
-    /// The number of the first packet that it is to be sent.
+    /// The number of the first packet that the active side is to get.
     pub starting_psn: Psn,
-    /// How long it takes to answer.
+    /// How long the active side takes to answer.
     pub local_response_timeout: u8,
-    /// How often packets are repeated.
+    /// How often packets are retransmitted.
     pub retry_count: u8,
     /// The partition.
     pub pkey: u16,
     /// The most bytes of a packet.
     pub mtu: Mtu,
-    /// How often a receive is waited for.
+    /// How often the peer retries after RNR.
     pub rnr_retry: u8,
     /// How often messages of connection management are repeated.
     pub cm_retries: u8,
-    /// Its receives are shared.
+    /// The active side's receives are shared.
     pub shared_receives: bool,
-    /// The way.
+    /// The path.
     pub path: Path,
     /// Private data.
     pub data: [u8; REQUEST_DATA_BYTES],
 }
 
-/// The way between two ends.
+/// The path between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The address of the one who asks.
+    /// The active side's address.
     pub local_gid: [u8; 16],
-    /// The address that is asked.
+    /// The passive side's address.
     pub remote_gid: [u8; 16],
-    /// 20 bits of IPv6.
+    /// The flow label, 20 bits of IPv6.
     pub flow_label: u32,
-    /// The rate, by the number that InfiniBand has for it; 6 bits.
+    /// The rate in InfiniBand's numbering; 6 bits.
     pub rate: u8,
-    /// DSCP and ECN.
+    /// The traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// Routers on the way.
+    /// The most routers on the path.
     pub hop_limit: u8,
-    /// 4 bits.
+    /// The service level, 4 bits.
     pub service_level: u8,
     /// How long an acknowledgement may take; 5 bits.
     pub ack_timeout: u8,
 }
 
-/// The way isn't InfiniBand's.
+/// In place of LIDs, which paths over Ethernet don't have.
 const NO_LID: u16 = 0xFFFF;
 
 impl Request {
-    /// The port that is asked for, and its space, if the service is one of `rdma_cm`'s connections.
+    /// The requested port and its space, if the service is one of `rdma_cm`'s connections.
     pub fn port(&self) -> Option<(PortSpace, u16)> {
         PortSpace::of_service(self.service)
     }
 
-    /// Whether it asks for a transport that its service has: one of the two, and at a port of
-    /// `rdma_cm` the one of its space.
+    /// Whether its transport fits its service: RC or UC, and for a port of `rdma_cm` the transport
+    /// of its space.
     pub(crate) fn has_transport(&self) -> bool {
         match self.port() {
             Some((space, _)) => self.service_type == space.service_type(),
@@ -95,17 +95,17 @@ impl Request {
         }
     }
 
-    /// What `rdma_cm` says of addresses; nothing if the request isn't its.
+    /// `rdma_cm`'s header; nothing if the request is of another kind.
     pub fn ip(&self) -> Option<IpHeader> {
         self.data.first_chunk().and_then(IpHeader::read)
     }
 
-    /// The program's private data, of a request of `rdma_cm`.
+    /// The program's private data, in a request of `rdma_cm`.
     pub fn user_data(&self) -> &[u8] {
         &self.data[IP_HEADER_BYTES..]
     }
 
-    /// Nothing if the MTU is none.
+    /// Reads a request; nothing if its MTU is invalid.
     pub(crate) fn read(body: &Body) -> Option<Request> {
         let (qpn, responder_resources) = body.u24(32);
         let (_, initiator_depth) = body.u24(36);

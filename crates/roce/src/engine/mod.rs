@@ -1,5 +1,5 @@
-//! Many queue pairs as one: finds the one that a datagram is for, sends for all of them in turn,
-//! and knows the next deadline.
+//! Many queue pairs as one: dispatches datagrams to them, lets them send in turn, and knows the
+//! next deadline.
 
 mod queue_pairs;
 mod received;

@@ -10,47 +10,47 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-/// Queue pairs that one caller drives.
+/// The queue pairs that one caller drives.
 ///
-/// Room is made when a queue pair is [added](Self::add), and at no other time. Several engines
-/// serve several threads without a lock, as long as each datagram goes to the engine that has its
-/// queue pair.
+/// Memory is allocated when a queue pair is [added](Self::add), and at no other time. Several
+/// engines serve several threads without a lock, as long as each datagram goes to the engine with
+/// its queue pair.
 #[derive(Debug, Default)]
 pub struct Engine {
     places: Vec<Option<QueuePair>>,
     free: Vec<usize>,
     by_number: ByNumber<usize>,
-    /// Those of others who share its address are not among them; without, all are.
+    /// The numbers of this engine's queue pairs, where it shares its address; `None`: all numbers.
     numbers: Option<Range<u32>>,
     to_send: Turns,
     to_poll: Turns,
-    /// Failed, and not told of yet.
+    /// Failed queue pairs, not yet reported.
     failed: Turns,
-    /// Held, and all that was begun is done, which is not told of yet.
+    /// Held queue pairs whose begun sends are done, not yet reported.
     drained: Turns,
-    /// Something went wrong with them that is not told of yet.
+    /// Queue pairs with new incidents, not yet reported.
     noted: Turns,
     deadlines: Deadlines,
-    /// Datagrams that the first one to send has sent in a row.
+    /// Datagrams that the first queue pair in `to_send` has sent in a row.
     in_a_row: u32,
-    /// Of all queue pairs that there are or were, and of what belongs to none.
+    /// Incidents of all present and former queue pairs, and of datagrams without one.
     incidents: Incidents,
     has_incidents: bool,
 }
 
-/// Why a queue pair is not added.
+/// Why a queue pair was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateError {
-    /// Another one has the number.
+    /// A queue pair with this number exists.
     #[error("queue pair number {0:#x} is taken")]
     Taken(u32),
-    /// Numbers 0 and 1 are management's, and 0xFFFFFF is multicast's.
+    /// Numbers 0 and 1 belong to management, and 0xFFFFFF to multicast.
     #[error("queue pair number {0:#x} is reserved")]
     Reserved(u32),
 }
 
-/// Datagrams of one queue pair before it is the next one's turn: few enough for latency, enough for
-/// a carrier to send several to one address at once.
+/// Datagrams of one queue pair before the next one's turn: few enough for latency, enough for a
+/// carrier to send several to one address at once.
 const BURST: u32 = 16;
 
 impl Engine {
@@ -59,14 +59,13 @@ impl Engine {
         Engine::default()
     }
 
-    /// Its queue pairs, and those of UD beside it, have numbers among these from now on: what is
-    /// for another is [elsewhere's](Received::Elsewhere).
+    /// Limits the numbers of its queue pairs, and of UD queue pairs beside it, to this range. From
+    /// now on a datagram for another number is [elsewhere's](Received::Elsewhere).
     pub fn own_numbers(&mut self, numbers: Range<u32>) {
         self.numbers = Some(numbers);
     }
 
-    /// Takes over a queue pair. Its number should be random: it is the first that a stranger has to
-    /// guess.
+    /// Adds a queue pair. Its number should be random: a stranger has to guess it first.
     pub fn add(&mut self, queue_pair: QueuePair) -> Result<Qpn, CreateError> {
         let qpn = queue_pair.qpn();
         if qpn.number() <= Qpn::MANAGEMENT.number() || qpn == Qpn::MULTICAST {
@@ -90,7 +89,7 @@ impl Engine {
         Ok(qpn)
     }
 
-    /// Gives a queue pair back.
+    /// Removes a queue pair, and returns it.
     pub fn remove(&mut self, qpn: Qpn) -> Option<QueuePair> {
         let place = self.by_number.remove(&qpn.number())?;
         self.to_send.forget(place);
@@ -103,12 +102,12 @@ impl Engine {
         self.places[place].take()
     }
 
-    /// A queue pair, to look at.
+    /// A queue pair, for reading.
     pub fn queue_pair(&self, qpn: Qpn) -> Option<&QueuePair> {
         self.places[*self.by_number.get(&qpn.number())?].as_ref()
     }
 
-    /// A queue pair, to be told something.
+    /// Calls `tell` with a queue pair, and schedules what its changes need.
     pub fn with<R>(&mut self, qpn: Qpn, tell: impl FnOnce(&mut QueuePair) -> R) -> Option<R> {
         let place = *self.by_number.get(&qpn.number())?;
         let result = tell(self.places[place].as_mut()?);
@@ -126,17 +125,18 @@ impl Engine {
         self.with(qpn, |queue_pair| queue_pair.post_receive(id, sges))
     }
 
-    /// What went wrong with all queue pairs that there are or were, and the datagrams of none.
+    /// The incidents of all present and former queue pairs, and of datagrams without one.
     pub fn incidents(&self) -> &Incidents {
         &self.incidents
     }
 
-    /// The same, if something did since the last call.
+    /// Like [`incidents`](Self::incidents), but only if there are new ones since the last call.
     pub fn take_new_incidents(&mut self) -> Option<&Incidents> {
         std::mem::take(&mut self.has_incidents).then_some(&self.incidents)
     }
 
-    /// What is elsewhere's is nobody's: it is discarded, and counted.
+    /// Counts a datagram as discarded that is [elsewhere's](Received::Elsewhere), but has no owner
+    /// there either.
     pub fn discard_of_nobody(&mut self) {
         self.discard(Discard::NoQueuePair);
     }
@@ -176,8 +176,8 @@ impl Engine {
         taken.map_or_else(Received::Discarded, |()| Received::Taken { qpn, is_first })
     }
 
-    /// Something happened to a queue pair: it may have something to send, to complete, or to wait
-    /// for.
+    /// Looks at a queue pair after a change: it may have datagrams to send, completions, or a
+    /// deadline.
     fn look_at(&mut self, place: usize) {
         if self.places[place].as_ref().is_some_and(QueuePair::may_transmit) {
             self.to_send.ask(place);
@@ -204,11 +204,11 @@ impl Engine {
         self.deadlines.set(place, queue_pair.deadline_ns());
     }
 
-    /// Writes the next datagram into `out`, as [`QueuePair::transmit`] does; the queue pairs take
+    /// Writes the next datagram into `out`, like [`QueuePair::transmit`]. The queue pairs take
     /// turns.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`QueuePair::transmit`].
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
         while let Some(place) = self.to_send.first() {
             let (mut transmit, mut has_more) = (None, false);
@@ -235,20 +235,20 @@ impl Engine {
         None
     }
 
-    /// Whether a queue pair may have something to send: without, [`transmit`](Self::transmit) has
-    /// nothing.
+    /// Whether a queue pair may have a datagram to send: if not, [`transmit`](Self::transmit)
+    /// returns nothing.
     pub fn may_transmit(&self) -> bool {
         self.to_send.first().is_some()
     }
 
-    /// Whether there is a completion to take, or a queue pair that has failed, or whose sends are
-    /// held and done.
+    /// Whether there is a completion to take, or a report of a queue pair that has failed, or whose
+    /// held sends are done.
     #[inline]
     pub fn has_news(&self) -> bool {
         [&self.to_poll, &self.failed, &self.drained].iter().any(|turns| turns.first().is_some())
     }
 
-    /// Takes the next completion, and whose it is; the queue pairs take turns.
+    /// Takes the next completion, with its queue pair; the queue pairs take turns.
     pub fn poll(&mut self) -> Option<(Qpn, Completion)> {
         while let Some(place) = self.to_poll.first() {
             self.to_poll.pass();
@@ -264,8 +264,8 @@ impl Engine {
         None
     }
 
-    /// The next queue pair that has failed, once each, and what its peer did to it, if it was the
-    /// peer's doing. Its completions may still be to be polled.
+    /// Takes the report of the next failed queue pair, with its peer's fault if the peer caused the
+    /// failure. Each failure is reported once. Completions may still have to be polled.
     pub fn take_failed(&mut self) -> Option<(Qpn, Option<PeerFault>)> {
         while let Some(place) = self.failed.first() {
             self.failed.pass();
@@ -276,8 +276,8 @@ impl Engine {
         None
     }
 
-    /// The next queue pair whose sends are [held](QueuePair::hold) and of which all that was sent
-    /// before is finished now, once each.
+    /// Takes the report of the next [held](QueuePair::hold) queue pair whose begun sends are now
+    /// done. Each is reported once.
     pub fn take_drained(&mut self) -> Option<Qpn> {
         while let Some(place) = self.drained.first() {
             self.drained.pass();
@@ -288,8 +288,8 @@ impl Engine {
         None
     }
 
-    /// The next queue pair with which something went wrong since it was given here last, and all
-    /// that did since it was made.
+    /// Takes the report of the next queue pair with new incidents since its last report, with all
+    /// incidents since its creation.
     pub fn take_noted(&mut self) -> Option<(Qpn, Incidents)> {
         while let Some(place) = self.noted.first() {
             self.noted.pass();
@@ -300,19 +300,19 @@ impl Engine {
         None
     }
 
-    /// Whether the queue pair whose turn it is to send
-    /// [owes an acknowledgement](QueuePair::owes_acknowledgement).
+    /// Whether the next queue pair to send [owes an
+    /// acknowledgement](QueuePair::owes_acknowledgement).
     pub fn owes_acknowledgement(&self) -> bool {
         let next = self.to_send.first().and_then(|place| self.places[place].as_ref());
         next.is_some_and(QueuePair::owes_acknowledgement)
     }
 
-    /// When to call [`advance`](Self::advance) at the latest. It may be too early, never too late.
+    /// The latest time to call [`advance`](Self::advance). It may be too early, never too late.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()
     }
 
-    /// Time has passed.
+    /// Lets time pass.
     pub fn advance(&mut self, now_ns: u64) {
         while let Some(place) = self.deadlines.take_due(now_ns) {
             if let Some(queue_pair) = &mut self.places[place] {
@@ -323,10 +323,10 @@ impl Engine {
     }
 }
 
-/// Something of each queue pair, by its number.
+/// A map by queue pair number.
 pub type ByNumber<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads queue pair numbers, which no stranger chooses.
+/// Spreads queue pair numbers, which strangers do not choose.
 #[derive(Debug, Default)]
 pub struct NumberHasher(u64);
 

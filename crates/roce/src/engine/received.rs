@@ -1,56 +1,56 @@
-//! What becomes of a datagram that has come: a queue pair's, connection management's, or another's.
+//! The outcome of a received datagram: for a queue pair, for connection management, or for others.
 
 use crate::transport::{Discard, Incoming};
 use crate::wire::{Qpn, Segment};
 
-/// What became of a datagram.
+/// The outcome of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// A queue pair took it in.
     Taken {
         /// The queue pair.
         qpn: Qpn,
-        /// It is the first that the queue pair took in.
+        /// It is the first datagram that the queue pair took in.
         is_first: bool,
     },
-    /// It is connection management's, whose state machine is apart.
+    /// A message of connection management, whose state machine is separate.
     Management(Management<'a>),
-    /// It is for a queue pair that is not among
-    /// [the numbers of this engine](crate::Engine::own_numbers).
+    /// The datagram is for a queue pair outside of [the numbers of this
+    /// engine](crate::Engine::own_numbers).
     Elsewhere(Qpn),
-    /// It is UD, and for no queue pair of the engine: another of its carrier's, or a group.
+    /// A UD datagram for no queue pair of the engine: another one of the carrier's, or a group.
     Datagram(Datagram<'a>),
-    /// It was discarded.
+    /// The datagram was discarded.
     Discarded(Discard),
 }
 
-/// A datagram of UD to a queue pair that is not the engine's, or to the members of a group.
+/// A UD datagram to a queue pair outside of the engine, or to the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Whom it is for; [`Qpn::MULTICAST`] of a group.
+    /// The destination; [`Qpn::MULTICAST`] for a group.
     pub to: Qpn,
     /// The sender's queue pair.
     pub from: Qpn,
-    /// The key that it carries.
+    /// The Q_Key.
     pub qkey: u32,
     /// Immediate data, host order.
     pub immediate: Option<u32>,
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
-    /// What it says.
+    /// The message.
     pub payload: &'a [u8],
 }
 
 /// A datagram to queue pair 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management<'a> {
-    /// The key that it carries.
+    /// The Q_Key.
     pub qkey: u32,
-    /// What it says.
+    /// The message.
     pub payload: &'a [u8],
 }
 
-/// A datagram to queue pair 1.
+/// Returns a datagram to queue pair 1, if it is valid.
 pub(super) fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
     let packet = incoming.packet();
     incoming.check()?;
@@ -60,7 +60,7 @@ pub(super) fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Di
     }
 }
 
-/// One for no queue pair of the engine.
+/// Returns a datagram for no queue pair of the engine, if it is a valid one of UD.
 pub(super) fn unknown<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Discard> {
     let packet = incoming.packet();
     let Segment::Ud(deth, immediate) = packet.segment else { return Err(Discard::NoQueuePair) };

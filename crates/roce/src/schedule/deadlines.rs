@@ -1,7 +1,7 @@
-//! The deadlines of many places, soonest first: a binary heap with an index.
+//! The deadlines of many places, soonest first: an indexed binary heap.
 //!
-//! A deadline that moves back stays where it is until it comes: most are moved by every
-//! acknowledgement, and few ever come.
+//! A deadline that moves back keeps its old entry until that comes: every acknowledgement moves
+//! one, and few ever come.
 
 /// The sooner of two times, if there is one.
 #[inline]
@@ -16,25 +16,25 @@ pub(crate) fn sooner(one_ns: Option<u64>, other_ns: Option<u64>) -> Option<u64> 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
-    /// When, and whose.
+    /// Times and places.
     heap: Vec<(u64, usize)>,
-    /// Where in the heap each place is.
+    /// The index in the heap of each place.
     at: Vec<Option<usize>>,
 }
 
 impl Deadlines {
-    /// There is room for places below `count` from now on.
+    /// Makes room for places below `count`.
     pub(crate) fn make_room(&mut self, count: usize) {
         self.at.resize(count.max(self.at.len()), None);
         self.heap.reserve(self.at.len() - self.heap.len());
     }
 
-    /// When the first may be due.
+    /// The earliest time at which a deadline may be due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.heap.first().map(|(when_ns, _)| *when_ns)
     }
 
-    /// A place is to be looked at by then; or needn't be, which is seen when its time comes.
+    /// Sets the deadline of a place. A later one, or none, takes effect when the old entry comes.
     pub(crate) fn set(&mut self, place: usize, when_ns: Option<u64>) {
         let Some(when_ns) = when_ns else { return };
         match self.at[place] {
@@ -60,7 +60,7 @@ impl Deadlines {
         })
     }
 
-    /// A place is not to be looked at.
+    /// Removes the deadline of a place.
     pub(crate) fn forget(&mut self, place: usize) {
         let Some(at) = self.at[place].take() else { return };
         self.heap.swap_remove(at);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Against a sorted map, by generated steps.
+    /// Compares with a sorted map, by generated steps.
     #[test]
     fn the_soonest_comes_first() {
         let mut rng = fastrand::Rng::with_seed(1);

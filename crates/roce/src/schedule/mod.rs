@@ -1,4 +1,4 @@
-//! Who is next, and when: of queue pairs, and of connections.
+//! The order and the deadlines of queue pairs and connections.
 
 mod deadlines;
 mod turns;

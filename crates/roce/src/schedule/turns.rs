@@ -1,8 +1,8 @@
-//! Who is next: places in the order in which they asked, each once.
+//! Turns: places in the order in which they asked, without duplicates.
 
 use std::collections::VecDeque;
 
-/// A queue of places, none of them twice.
+/// A queue of places, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     queue: VecDeque<usize>,
@@ -10,13 +10,13 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// There is room for places below `count` from now on.
+    /// Makes room for places below `count`.
     pub(crate) fn make_room(&mut self, count: usize) {
         self.is_queued.resize(count.max(self.is_queued.len()), false);
         self.queue.reserve(self.is_queued.len() - self.queue.len());
     }
 
-    /// Asks for a turn, behind the others.
+    /// Puts a place at the end, unless it waits already.
     pub(crate) fn ask(&mut self, place: usize) {
         if !std::mem::replace(&mut self.is_queued[place], true) {
             self.queue.push_back(place);
@@ -28,19 +28,19 @@ impl Turns {
         self.is_queued[place]
     }
 
-    /// Whose turn it is.
+    /// The place whose turn it is.
     pub(crate) fn first(&self) -> Option<usize> {
         self.queue.front().copied()
     }
 
-    /// The first had its turn.
+    /// Ends the first place's turn.
     pub(crate) fn pass(&mut self) {
         if let Some(place) = self.queue.pop_front() {
             self.is_queued[place] = false;
         }
     }
 
-    /// A place asks no longer.
+    /// Removes a place.
     pub(crate) fn forget(&mut self, place: usize) {
         if std::mem::replace(&mut self.is_queued[place], false) {
             self.queue.retain(|queued| *queued != place);

@@ -1,45 +1,46 @@
-//! When the requester asks for an acknowledgement: where somebody waits for one, and not with each
-//! message.
+//! Decides which packets ask for an acknowledgement: only those on which a completion or the window
+//! waits, not the last of every message.
 //!
 //! A responder acknowledges a packet that asks (AckReq), and with it all packets before. A packet
 //! asks if
-//! - it is the last of a signaled work request, or a local operation comes behind it, which
+//! - it is the last of a signaled work request, or is followed by a local operation, which
 //!   completes once the packet is acknowledged;
 //! - half of the window has not asked, or the window has no room behind it;
-//! - it is the last of a repetition: the peer says at once whether all has arrived now;
-//! - it is the last that was posted, and the *tail*, the packets that have not asked, is due.
+//! - it is the last of a repetition: the peer's answer tells at once whether all has arrived;
+//! - it is the last packet posted, and the *tail* (the packets since the last that asked) is due.
 //!
-//! An unsignaled work request waits for nobody, but its packets may be lost. The next packet tells
-//! the responder so. If none follows, the tail's last packet is sent once more and asks (like TCP's
-//! tail loss probe, RFC 8985): a responder that has it acknowledges it as a request that comes
-//! again (C9-105), one that has not takes it, and one that misses a packet before it says which.
-//! This *question* leaves
+//! No completion waits for an unsignaled work request, but its packets may be lost. The next packet
+//! shows that to the responder. If none follows, the tail's last packet is sent once more and asks
+//! (like TCP's tail loss probe, RFC 8985). A responder that has the packet acknowledges it as a
+//! duplicate request (C9-105). One that lacks it takes it in. One that misses an earlier packet
+//! reports which. This *question* leaves
 //! - when the tail is due, [`TAIL_NS`] after its first packet;
-//! - at once, when what comes next waits for an acknowledgement: sends are held (SQD), the next
-//!   work request can't be carried out, or it is a READ whose answer has no room.
+//! - at once, when the next step waits for an acknowledgement: sends are held (SQD), the next work
+//!   request can't be carried out, or it is a READ whose answer has no room.
 //!
-//! A tail whose first packet comes after a pause as long is due at once: its last packet asks, and
-//! slow senders send no questions. From the question on the ACK time-out and the retries apply.
+//! A tail whose first packet comes after a pause of [`TAIL_NS`] is due at once: its last packet
+//! asks, so slow senders send no questions. After a question the ACK time-out and the retries
+//! apply.
 
 use crate::transport::configuration::ack_timeout_ns;
 
-/// Packets of one purpose follow each other sooner: a program that sends for each message that it
-/// receives, on a network of data centers. It is a small part of the usual time-outs (67 ms), and
-/// questions cost a connection less than a hundredth of a core.
+/// Longer than the gaps between related packets, such as those of a program that sends for each
+/// message that it receives, on a network of data centers. It is a small part of the usual
+/// time-outs (67 ms), and questions cost a connection less than a hundredth of a core.
 const TAIL_NS: u64 = 1_000_000;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asking {
-    /// The packet behind the last one that asked. It may be acknowledged.
+    /// The number behind the last packet that asked. That packet may be acknowledged already.
     through: u64,
     due: Due,
-    /// When the last packet was sent.
+    /// The time of the last packet.
     sent_ns: Option<u64>,
     wait_ns: u64,
 }
 
-/// When the tail is due, if there is one.
+/// The time at which the tail is due, if there is a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Never,
@@ -48,23 +49,23 @@ enum Due {
 }
 
 impl Asking {
-    /// `timeout` as verbs have it.
+    /// `timeout`: verbs' code.
     pub(crate) fn new(timeout: u8) -> Asking {
         let wait_ns = ack_timeout_ns(timeout).map_or(TAIL_NS, |timeout_ns| TAIL_NS.min(timeout_ns / 4));
         Asking { through: 0, due: Due::Never, sent_ns: None, wait_ns }
     }
 
-    /// With another time-out.
+    /// Sets a new time-out.
     pub(crate) fn wait_by(&mut self, timeout: u8) {
         self.wait_ns = Asking::new(timeout).wait_ns;
     }
 
-    /// The first packet behind `una` that has not asked.
+    /// The first packet from `una` on that has not asked.
     pub(crate) fn first_unasked(&self, una: u64) -> u64 {
         self.through.max(una)
     }
 
-    /// When the tail is due.
+    /// The time at which the tail is due.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         match self.due {
             Due::At(due_ns) => Some(due_ns),
@@ -72,7 +73,7 @@ impl Asking {
         }
     }
 
-    /// Whether a tail is due that the next packet belongs to.
+    /// Whether a tail is due to which the next packet will belong.
     pub(crate) fn is_due_with_next(&self, now_ns: u64) -> bool {
         match self.due {
             Due::Never => self.is_after_pause(now_ns),
@@ -89,7 +90,7 @@ impl Asking {
         }
     }
 
-    /// The same, as far as time was told to [`advance`](Self::advance).
+    /// Whether the tail is due, as of the last time given to [`advance`](Self::advance).
     pub(crate) fn is_due_now(&self) -> bool {
         self.due == Due::Now
     }
@@ -98,21 +99,21 @@ impl Asking {
         self.sent_ns.is_none_or(|sent_ns| now_ns.saturating_sub(sent_ns) >= self.wait_ns)
     }
 
-    /// The tail is due at once, if there is one.
+    /// Makes the tail due at once, if there is one.
     pub(crate) fn ask_now(&mut self) {
         if self.due != Due::Never {
             self.due = Due::Now;
         }
     }
 
-    /// Time has passed.
+    /// Lets time pass.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         if self.is_due(now_ns) {
             self.due = Due::Now;
         }
     }
 
-    /// The packet before `cursor` was sent.
+    /// Records that the packet before `cursor` was sent.
     pub(crate) fn sent(&mut self, now_ns: u64, cursor: u64, asked: bool) {
         if asked {
             (self.through, self.due) = (cursor, Due::Never);
@@ -123,7 +124,7 @@ impl Asking {
         self.sent_ns = Some(now_ns);
     }
 
-    /// All from `una` on is sent again, if anything.
+    /// Forgets the tail: all packets from `una` on, if any, are sent again.
     pub(crate) fn go_back(&mut self, una: u64) {
         (self.through, self.due) = (una, Due::Never);
     }

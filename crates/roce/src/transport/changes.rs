@@ -1,26 +1,26 @@
-//! What a program changes of a queue pair that is open: rights, path and patience; that it holds
-//! its sends, and begins again.
+//! Changes of an open queue pair: rights, path and retries; holding and resuming its sends.
 
 use crate::transport::configuration::{Retries, Rights, Serving};
 use crate::transport::queue_pair::{Hold, Mode, QueuePair, State};
 use crate::transport::send_queue::SendQueue;
 use crate::wire::Route;
 
-/// What verbs may change while a queue pair receives or sends, all of it as it is to be.
+/// The attributes that verbs can change while a queue pair receives or sends, with all their new
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// What peers may do.
+    /// The rights of peers.
     pub rights: Rights,
-    /// From here to the peer; `None` if that stays.
+    /// The route to the peer; `None` keeps the present one.
     pub route: Option<Route>,
-    /// How a reliable connection's responder serves.
+    /// The behaviour of a reliable connection's responder.
     pub serving: Serving,
-    /// How a reliable connection's requester tries. The window stays as it was.
+    /// The retries of a reliable connection's requester. The window stays as it was.
     pub retries: Retries,
 }
 
 impl QueuePair {
-    /// Changes it, for packets that come or go from now on.
+    /// Changes the attributes, for all further packets.
     pub fn change(&mut self, changes: &Changes) {
         self.rights = changes.rights;
         match &mut self.mode {
@@ -36,8 +36,8 @@ impl QueuePair {
         }
     }
 
-    /// What is sent already, in part or whole, is finished; no other send begins (verbs: to SQD).
-    /// Whether everything is finished.
+    /// Holds all sends that have not begun; begun ones are finished (verbs: to SQD). Returns
+    /// whether all begun sends are finished.
     pub fn hold(&mut self) -> bool {
         let front = self.sends.front();
         let from = match &self.mode {
@@ -51,21 +51,20 @@ impl QueuePair {
         front >= from
     }
 
-    /// Whether all that was sent before the [hold](Self::hold) was finished since this was asked
-    /// last.
+    /// Whether the last send begun before the [hold](Self::hold) was finished since the last call.
     pub(crate) fn drained_just_now(&mut self) -> bool {
         let front = self.sends.front();
         let drained = self.held.as_mut().filter(|held| !held.is_told && front >= held.from);
         drained.map(|held| held.is_told = true).is_some()
     }
 
-    /// Whether the send of that index is not to begin.
+    /// Whether the send of that index must not begin.
     pub(crate) fn is_held(&self, index: u64) -> bool {
         self.held.is_some_and(|held| index >= held.from)
     }
 
-    /// Sends again what is held, and after a failure of a send what is posted from now on (verbs:
-    /// to RTS).
+    /// Resumes held sends. After a failed send, resumes with sends posted from now on (verbs: to
+    /// RTS).
     pub fn send_again(&mut self) {
         self.held = None;
         if self.state != State::SendError {
@@ -78,8 +77,8 @@ impl QueuePair {
     }
 }
 
-/// Goes from `front` on past the sends that have begun, those with a packet below `packets`. Gives
-/// the index behind them.
+/// Skips the sends from `front` on that have begun, with a packet below `packets`. Returns the
+/// index behind them.
 fn first_behind(sends: &SendQueue, front: u64, packets: u64) -> u64 {
     let begun = |index: &u64| sends.entry(*index).is_some_and(|entry| entry.first < packets);
     front + (front..).take_while(begun).count() as u64

@@ -1,4 +1,4 @@
-//! What a queue pair is made with, and what it is told when it begins to receive and to send.
+//! The attributes of a queue pair: at creation, and when it begins to receive and to send.
 
 use crate::wire::{Psn, Qpn, Route};
 
@@ -10,7 +10,7 @@ pub enum Mtu {
     B256 = 1,
     /// 512 bytes.
     B512,
-    /// 1,024 bytes: what fits Ethernet's usual 1,500.
+    /// 1,024 bytes, which fit Ethernet's usual 1,500.
     B1024,
     /// 2,048 bytes.
     B2048,
@@ -24,12 +24,12 @@ impl Mtu {
         128 << self as u8
     }
 
-    /// As verbs and the connection manager number it.
+    /// The number in verbs and in connection management.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// By that number.
+    /// Finds the MTU of that number.
     pub const fn of_code(code: u8) -> Option<Mtu> {
         Some(match code {
             1 => Mtu::B256,
@@ -42,35 +42,35 @@ impl Mtu {
     }
 }
 
-/// The room that a queue pair has for work requests: all of it is allocated at creation.
+/// A queue pair's room for work requests, all of it allocated at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Send work requests that were not polled.
+    /// Send work requests whose completions were not polled.
     pub sends: usize,
-    /// Pieces of a send.
+    /// Scatter/gather elements of a send.
     pub send_sges: usize,
     /// Inline bytes of a send.
     pub inline_bytes: usize,
-    /// Pieces of a receive.
+    /// Scatter/gather elements of a receive.
     pub receive_sges: usize,
 }
 
-/// Where a queue pair's receives come from.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receives {
     /// A queue of its own, for that many receives.
     Own(usize),
-    /// A shared queue, by the number that [`Memory`](crate::Memory) knows.
+    /// A shared queue, by its number in [`Memory`](crate::Memory).
     Shared {
         /// The number.
         queue: u32,
-        /// Completions that were not polled. While there is no room for another, peers are told
-        /// that no receive is posted.
+        /// Completions that were not polled. While there is no room for another, peers get RNR
+        /// NAKs, as if no receive were posted.
         completions: usize,
     },
 }
 
-/// What peers may do with the queue pair, beside sending.
+/// The rights of peers on the queue pair, beside sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// WRITE.
@@ -84,7 +84,7 @@ pub struct Rights {
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// From here to there.
+    /// The route from here to there.
     pub route: Route,
     /// Its queue pair.
     pub qpn: Qpn,
@@ -94,26 +94,26 @@ pub struct Peer {
     pub mtu: Mtu,
 }
 
-/// How a reliable connection's responder serves.
+/// The behaviour of a reliable connection's responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Serving {
     /// READs and atomics that the peer may have under way: verbs' `max_dest_rd_atomic`, at most 16.
     pub reads: u8,
-    /// How long a peer is to wait when there is no receive: verbs' `min_rnr_timer`.
+    /// How long a peer has to wait when no receive is posted: verbs' `min_rnr_timer`.
     pub rnr_timer: u8,
-    /// How far from the expected number a packet may be and still be answered. A stranger's guess
-    /// is answered with a chance of twice this in 2^24.
+    /// The greatest distance from the expected packet number at which a packet is still answered. A
+    /// stranger's guess is answered with a probability of twice this in 2^24.
     pub answered_psns: u32,
 }
 
-/// What a queue pair receives, from now on.
+/// The packets that a queue pair receives from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiving {
     /// A reliable connection's requests.
     Rc(Peer, Serving),
     /// An unreliable connection's messages.
     Uc(Peer),
-    /// Datagrams with this key, of one packet of this size at most.
+    /// Datagrams with this Q_Key, each of one packet up to this size.
     Ud {
         /// The key.
         qkey: u32,
@@ -122,14 +122,15 @@ pub enum Receiving {
     },
 }
 
-/// How a reliable connection's requester tries.
+/// The retries of a reliable connection's requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
     /// Verbs' `timeout`: see [`ack_timeout_ns`](crate::transport::ack_timeout_ns).
     pub timeout: u8,
-    /// Verbs' `retry_cnt`: how often in a row a request is repeated without progress, 7 at most.
+    /// Verbs' `retry_cnt`: how often in a row a request is retransmitted without progress, 7 at
+    /// most.
     pub retry_count: u8,
-    /// Verbs' `rnr_retry`: how often in a row a receive is waited for; 7 is for ever.
+    /// Verbs' `rnr_retry`: how often in a row it retries after RNR; 7 is forever.
     pub rnr_retry: u8,
     /// READs and atomics under way at once: verbs' `max_rd_atomic`, at least 1.
     pub reads: u8,
@@ -137,7 +138,7 @@ pub struct Retries {
     pub window_packets: u32,
 }
 
-/// What a queue pair sends, from now on. Its transport is that of its [`Receiving`].
+/// The packets that a queue pair sends from now on. The transport is that of its [`Receiving`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// Requests of a reliable connection.
@@ -160,7 +161,7 @@ impl Default for Retries {
     }
 }
 
-/// The wait for an acknowledgement, by the five bits of verbs' `timeout`: 4.096 µs · 2^n; for ever
+/// The time-out of an acknowledgement, by the five bits of verbs' `timeout`: 4.096 µs · 2^n; none
 /// if they are 0.
 pub fn ack_timeout_ns(code: u8) -> Option<u64> {
     let code = code & 0x1F;

@@ -1,10 +1,11 @@
-//! What a queue pair counts.
+//! Counters of a queue pair.
 
-/// Why a packet was discarded. None of these is answered.
+/// Why a packet was discarded. Nothing answers it, except that a reliable connection may send an
+/// acknowledgement or a NAK for one that is a duplicate, out of order, or without a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Discard {
-    /// It is no packet.
+    /// The bytes are no packet.
     #[error("the bytes are no packet")]
     Malformed,
     /// No queue pair has the number.
@@ -13,34 +14,35 @@ pub enum Discard {
     /// The checksum is wrong.
     #[error("the ICRC is wrong")]
     Icrc,
-    /// The queue pair doesn't receive, or failed.
+    /// The queue pair doesn't receive, or has failed.
     #[error("the queue pair is not ready to receive")]
     NotReady,
     /// The packet is another transport's.
     #[error("the packet's transport is not the queue pair's")]
     Transport,
-    /// It is not from the connected peer's address.
+    /// The packet is not from the connected peer's address.
     #[error("the packet is not from the connected peer")]
     Stranger,
     /// The partition key is not the default one, or the datagram's key is not the queue pair's.
     #[error("the packet's partition or queue key is wrong")]
     Key,
-    /// Its number is far from what can be expected.
+    /// Its number is far from the expected one.
     #[error("the packet's number is outside the window")]
     OutsideWindow,
     /// A packet before it is missing.
     #[error("a packet before this one is missing")]
     OutOfOrder,
-    /// It came before.
+    /// The packet is a duplicate.
     #[error("the packet came before")]
     Duplicate,
-    /// It doesn't fit what it belongs to.
+    /// The packet doesn't fit its message or request.
     #[error("the packet doesn't fit its message or its request")]
     Unfitting,
-    /// No receive is posted, or none is long enough, and nobody is to be told.
+    /// No receive is posted; or, for a datagram, it has no place in the receive.
     #[error("no receive takes the packet")]
     NoReceive,
-    /// A key or a right is missing, and nobody is to be told.
+    /// A key or a right is missing on an unreliable connection, which doesn't report it to the
+    /// peer.
     #[error("the queue pair or a key doesn't grant what the packet asks for")]
     Refused,
 }
@@ -49,7 +51,7 @@ pub enum Discard {
 pub(crate) const DISCARDS: usize = Discard::ALL.len();
 
 impl Discard {
-    /// All of them, in their order.
+    /// All reasons, in their order.
     pub const ALL: [Discard; DISCARD_COUNT] = [
         Discard::Malformed,
         Discard::NoQueuePair,
@@ -88,10 +90,10 @@ impl Discard {
 
 const DISCARD_COUNT: usize = Discard::Refused as usize + 1;
 
-/// Declares the incidents once: what is added here is in every sum.
+/// Declares each incident once, so that every sum includes it.
 macro_rules! incidents {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What went otherwise than on a network that loses nothing.
+        /// Deviations from a network without losses.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Incidents {
             $($(#[$doc])* pub $name: u64,)*
@@ -99,10 +101,10 @@ macro_rules! incidents {
         }
 
         impl Incidents {
-            /// How many values there are.
+            /// The number of values.
             pub const VALUES: usize = [$(stringify!($name)),*].len() + DISCARDS;
 
-            /// All of them, in an order that is always the same.
+            /// All values, always in the same order.
             pub fn values(&self) -> impl Iterator<Item = u64> + use<> {
                 [$(self.$name),*].into_iter().chain(self.discarded)
             }
@@ -115,30 +117,30 @@ macro_rules! incidents {
 }
 
 incidents! {
-    /// Packets that were sent again.
+    /// Packets sent again.
     retransmitted,
-    /// The peer's requests that came again.
+    /// Duplicate requests of the peer.
     duplicates,
-    /// Packets that came too early.
+    /// Packets that arrived too early.
     out_of_order,
-    /// Refusals that were sent because of a missing packet.
+    /// NAKs sent for a missing packet.
     sequence_naks_sent,
-    /// The same, received.
+    /// NAKs received for a missing packet.
     sequence_naks_received,
-    /// Refusals that were sent because no receive was posted.
+    /// RNR NAKs sent: no receive was posted.
     rnr_naks_sent,
-    /// The same, received.
+    /// RNR NAKs received.
     rnr_naks_received,
-    /// Refusals that ended a connection, sent.
+    /// NAKs sent that ended a connection.
     fatal_naks_sent,
-    /// The same, received.
+    /// NAKs received that ended a connection.
     fatal_naks_received,
-    /// Times that no acknowledgement came, and peers that were silent for too long.
+    /// Acknowledgements that did not come in time, and peers that were silent for too long.
     timeouts,
 }
 
 impl Incidents {
-    /// From [`values`](Self::values); what is missing is zero.
+    /// Builds them from [`values`](Self::values); missing values are zero.
     pub fn of_values(values: impl IntoIterator<Item = u64>) -> Incidents {
         let mut all = Incidents::default();
         all.values_mut().zip(values).for_each(|(to, value)| *to = value);
@@ -159,36 +161,36 @@ impl Incidents {
     }
 }
 
-/// What happened since a queue pair was made.
+/// Events since a queue pair was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that were sent.
+    /// Packets sent.
     pub sent: u64,
-    /// Packets that were taken in.
+    /// Packets taken in.
     pub received: u64,
-    /// Acknowledgements that were sent.
+    /// Acknowledgements sent.
     pub acks_sent: u64,
     incidents: Incidents,
-    /// Those that the engine was not told of yet, and whether there are some: it looks after each
-    /// packet, and mostly finds none.
+    /// Incidents that the engine has not taken yet; `is_fresh`: there are some. The engine looks
+    /// after each packet, and mostly finds none.
     fresh: Incidents,
     is_fresh: bool,
 }
 
 impl Counters {
-    /// What went otherwise than on a network that loses nothing.
+    /// Deviations from a network without losses.
     pub fn incidents(&self) -> &Incidents {
         &self.incidents
     }
 
-    /// Something did.
+    /// Counts an incident.
     pub(crate) fn note(&mut self, what: impl Fn(&mut Incidents)) {
         what(&mut self.incidents);
         what(&mut self.fresh);
         self.is_fresh = true;
     }
 
-    /// What did since the last call.
+    /// Takes the incidents since the last call.
     pub(crate) fn take_fresh(&mut self) -> Option<Incidents> {
         self.is_fresh.then(|| {
             self.is_fresh = false;

@@ -1,4 +1,4 @@
-//! Receiving datagrams: each is one packet from anybody.
+//! Receiving datagrams: each is one packet, from any sender.
 
 use crate::memory::Memory;
 use crate::transport::counters::Discard;
@@ -7,12 +7,12 @@ use crate::transport::responder::Serve;
 use crate::wire::{Addresses, Bth, Deth, Route, SendEnd, ip};
 use crate::work::{Completed, Source};
 
-/// What is before the payload in a receive: the global route header, or in its last 20 bytes the
-/// IPv4 header.
+/// Bytes before the payload in a receive: the global route header, or in its last 20 bytes the IPv4
+/// header.
 const HEADER_BYTES: usize = 40;
 
-/// Takes in a datagram that was `len` bytes long. Nobody is told if it has no place, and no queue
-/// pair fails: it could be a stranger's.
+/// Takes in a datagram of `len` bytes. One without a place is discarded silently, and no queue pair
+/// fails: it could be a stranger's.
 pub(crate) fn datagram<M: Memory>(
     cx: &mut Serve<'_, M>,
     (qkey, mtu): (u32, u32),
@@ -28,7 +28,7 @@ pub(crate) fn datagram<M: Memory>(
     if payload.len() > mtu as usize {
         return Err(Discard::Unfitting);
     }
-    // The payload first: if it has no place, the receive waits for the next datagram.
+    // The payload first: if it has no place, the receive stays for the next datagram.
     let is_placed = cx.inbox.hold(cx.memory)
         && cx.inbox.place(cx.owner, cx.memory, HEADER_BYTES as u64, payload).is_ok()
         && cx.inbox.place(cx.owner, cx.memory, 0, &header(route, len)).is_ok();

@@ -1,7 +1,7 @@
-//! The receiving side's work requests: the receive that a message fills, and what has completed.
+//! The receiving side's work requests: the receive that a message fills, and the completions.
 //!
-//! What it guarantees: a receive is taken only while there is room for its completion, so that none
-//! is lost and nothing grows.
+//! Guarantees: a receive is taken only while there is room for its completion, so no completion is
+//! lost and nothing grows.
 
 use crate::memory::{Memory, Owner, Place, Receive, Right, Sge, list_bytes, pieces};
 use crate::transport::configuration::Receives;
@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queue: Queue,
-    /// The receive of the message that is coming in, if `is_held`.
+    /// The receive of the incoming message, if `is_held`.
     held: Receive,
     is_held: bool,
-    /// Completions: no more than `room`.
+    /// Completions, at most `room`.
     done: VecDeque<Completion>,
     room: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) enum Misplaced {
     Denied,
 }
 
-/// What a completion says of a message.
+/// A message, as its completion reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) completed: Completed,
@@ -82,7 +82,7 @@ impl Inbox {
         self.is_held
     }
 
-    /// Puts bytes into the held receive, `offset` bytes behind its beginning.
+    /// Puts bytes into the held receive, at `offset`.
     pub(crate) fn place(
         &self,
         owner: Owner,
@@ -101,13 +101,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// The held receive has a message.
+    /// Completes the held receive with a message.
     pub(crate) fn complete(&mut self, message: Message) {
         let Message { completed, bytes, solicited, source } = message;
         self.finish(Completion { id: self.held.id(), status: Status::Success, completed, bytes, solicited, source });
     }
 
-    /// The held receive failed, if there is one.
+    /// Fails the held receive, if there is one.
     pub(crate) fn fail(&mut self, status: Status) {
         if self.is_held {
             self.finish(failed(self.held.id(), status));
@@ -120,7 +120,7 @@ impl Inbox {
         self.done.push_back(completion);
     }
 
-    /// All that is posted, and held, fails. What is in a shared queue stays there.
+    /// Fails the held and all posted receives. Receives of a shared queue stay there.
     pub(crate) fn flush(&mut self) {
         self.fail(Status::Flushed);
         if let Queue::Own(queue) = &mut self.queue {

@@ -1,36 +1,36 @@
-//! Keep-alives of a reliable connection: whether the peer is still there though nothing is under
-//! way.
+//! Keep-alives of a reliable connection: they find out whether the peer is still there while
+//! nothing is under way.
 //!
-//! A peer that was heard of within [`IDLE_NS`] is asked nothing. After that it is asked by a WRITE
-//! of no bytes with the number before the next one, which it has answered before, or could have:
-//! as of any request that comes again, it repeats its last acknowledgement, and does nothing
+//! A peer that was heard from within [`IDLE_NS`] is not asked. Otherwise it is asked by a WRITE of
+//! no bytes, with the number before the next one, which it has answered before or could have. As
+//! for any duplicate request, the peer repeats its last acknowledgement and does nothing else
 //! (C9-105 of the specification). So cards and kernels answer, and no number is used up. A peer
-//! that answers none of [`ASKED_MAX`] is gone.
+//! that answers none of [`ASKED_MAX`] keep-alives is gone.
 
-/// A peer that was heard of within this is there. A deadline is moved on once in as long, and not
+/// A peer that was heard from within this time is there. The deadline moves once in this time, not
 /// with each packet.
 const IDLE_NS: u64 = 10_000_000_000;
 
-/// What an answer is waited for.
+/// The wait for an answer.
 const ANSWER_NS: u64 = 1_000_000_000;
 
-/// How often in a row it is asked.
+/// Keep-alives in a row without an answer.
 const ASKED_MAX: u8 = 10;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
-    /// When to look.
+    /// The time of the next check.
     due_ns: u64,
-    /// A packet of the peer's came since.
+    /// A packet of the peer has arrived since the last check.
     pub(crate) is_heard: bool,
-    /// How often it was asked since the last one.
+    /// Keep-alives since the last packet of the peer.
     asked: u8,
-    /// It is to be asked now.
+    /// A keep-alive is to be sent now.
     pub(crate) asks: bool,
 }
 
-/// Nothing came for as long as a peer may take.
+/// No packet came within the time allowed to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
@@ -43,12 +43,12 @@ impl KeepAlive {
         self.due_ns
     }
 
-    /// Whether an answer is waited for.
+    /// Whether an answer is awaited.
     pub(crate) fn is_asking(&self) -> bool {
         self.asked > 0
     }
 
-    /// Time has passed. While something is under way (`waits`), its own time-outs tell.
+    /// Lets time pass. While requests are under way (`waits`), their own time-outs apply.
     pub(crate) fn advance(&mut self, now_ns: u64, waits: bool) -> Result<(), Gone> {
         if now_ns < self.due_ns {
             return Ok(());

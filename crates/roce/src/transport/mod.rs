@@ -1,5 +1,6 @@
-//! The transport's state machines: one [`QueuePair`] is a requester, which sends requests and
-//! completes them by what the peer answers, and a responder, which carries out the peer's.
+//! The transport's state machines. A [`QueuePair`] consists of a requester, which sends requests
+//! and completes them by the peer's answers, and a responder, which carries out the peer's
+//! requests.
 
 mod asking;
 mod changes;

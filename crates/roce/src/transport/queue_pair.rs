@@ -1,4 +1,4 @@
-//! A queue pair: its work requests, its state, and the two halves that act for it.
+//! A queue pair: its work requests, its state, and its two halves.
 
 use crate::memory::{Owner, Sge};
 use crate::schedule::sooner;
@@ -15,7 +15,7 @@ use crate::transport::unreliable::{UnreliableReceiver, UnreliableSender, without
 use crate::wire::{Psn, Qpn};
 use crate::work::{Completion, Operation, PostError, SendRequest, Status};
 
-/// A queue pair. See [the crate](crate) for how it is driven.
+/// A queue pair. [The crate](crate) describes how to drive it.
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) owner: Owner,
@@ -25,20 +25,20 @@ pub struct QueuePair {
     pub(crate) sends: SendQueue,
     pub(crate) inbox: Inbox,
     pub(crate) counters: Counters,
-    /// The send work request that can't be carried out, and why: it fails once all before it are
-    /// done.
+    /// The send work request that can't be carried out, and its status: it fails once all before it
+    /// are done.
     pub(crate) failing: Option<(u64, Status)>,
     /// Which half sends next.
     pub(crate) is_responders_turn: bool,
     pub(crate) held: Option<Hold>,
-    /// Of a reliable connection whose peer is to be there.
+    /// Keep-alives of a reliable connection, if enabled.
     pub(crate) keep_alive: Option<KeepAlive>,
     fault: Option<PeerFault>,
-    /// Its failure was told.
+    /// Its failure was reported.
     is_told: bool,
 }
 
-/// What the queue pair was told to be, with the halves that are open.
+/// The transport of the queue pair, with the open halves.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "of many queue pairs most are reliable; one more miss a packet in a box")]
 pub(crate) enum Mode {
@@ -51,7 +51,7 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
-    /// A send failed, and only sends: UC and UD go on receiving.
+    /// A send failed, and only sends do: UC and UD go on receiving.
     SendError,
     Error,
 }
@@ -59,39 +59,40 @@ pub(crate) enum State {
 /// Sends that are held (verbs: SQD).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
-    /// The index of the first that does not begin.
+    /// The index of the first send that does not begin.
     pub(crate) from: u64,
-    /// That all before it are done was told.
+    /// The end of all sends before it was reported.
     pub(crate) is_told: bool,
 }
 
-/// What a peer did, or did not do, that ended the queue pair: verbs raise an event.
+/// A peer's fault that ended the queue pair: verbs raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerFault {
-    /// It reached for what a key doesn't grant.
+    /// The peer used a key without the right to.
     Access,
-    /// Its request made no sense, or was not allowed.
+    /// The peer's request was invalid, or not allowed.
     Request,
-    /// It was silent for too long. Nothing that was posted need tell of that.
+    /// The peer was silent for too long. This event may be the only report: there may be no work
+    /// request to fail.
     Silence,
 }
 
-/// Why a queue pair does not begin to receive or to send.
+/// Why a queue pair can't begin to receive or to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// It has begun already.
+    /// It receives or sends already.
     #[error("the queue pair receives or sends already; make a new one to connect anew")]
     Open,
-    /// It sends by the transport by which it receives, and that comes first.
+    /// It sends by the transport by which it receives, and has to receive first.
     #[error("a queue pair sends by the transport by which it receives, and begins to receive first")]
     Transport,
-    /// It failed.
+    /// It has failed.
     #[error("the queue pair is in an error state; make a new one")]
     Failed,
 }
 
 impl QueuePair {
-    /// A queue pair to which receives can be posted.
+    /// Makes a queue pair that accepts receives.
     pub fn new(owner: Owner, rights: Rights, capacity: Capacity, receives: Receives) -> QueuePair {
         QueuePair {
             owner,
@@ -102,7 +103,7 @@ impl QueuePair {
             inbox: Inbox::new(receives, capacity.receive_sges),
             counters: Counters::default(),
             failing: None,
-            // A program that answers a message waits for its answer to leave, and nobody for the
+            // A program that answers a message waits for its answer to leave. Nobody waits for the
             // acknowledgement.
             is_responders_turn: false,
             held: None,
@@ -117,32 +118,32 @@ impl QueuePair {
         self.owner.qpn
     }
 
-    /// What happened so far.
+    /// Its counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What went wrong since the last call.
+    /// Takes the incidents since the last call.
     pub(crate) fn take_incidents(&mut self) -> Option<Incidents> {
         self.counters.take_fresh()
     }
 
-    /// Whether it failed: everything that is posted is flushed.
+    /// Whether it has failed: all posted work requests are flushed.
     pub fn is_failed(&self) -> bool {
         self.state != State::Open
     }
 
-    /// Whether it failed since this was asked last.
+    /// Whether it has failed since the last call.
     pub(crate) fn failed_just_now(&mut self) -> bool {
         self.is_failed() && !std::mem::replace(&mut self.is_told, true)
     }
 
-    /// Its sends go on after one has failed.
+    /// Allows sends again after one has failed.
     pub(crate) fn reopen(&mut self) {
         (self.state, self.is_told, self.failing) = (State::Open, false, None);
     }
 
-    /// What a peer did that ended it, once.
+    /// Takes the peer's fault that ended it, once.
     pub fn take_fault(&mut self) -> Option<PeerFault> {
         self.fault.take()
     }
@@ -231,24 +232,25 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The next completion. Those of sends come in the order of the sends, those of receives in the
-    /// order of arrival; what is between a send and a receive is not said.
+    /// The next completion. Sends complete in the order of posting, and receives in the order of
+    /// arrival; the order between sends and receives is undefined.
     pub fn poll(&mut self) -> Option<Completion> {
         self.sends.poll().or_else(|| self.inbox.poll())
     }
 
-    /// Whether [`poll`](Self::poll) may have something to give.
+    /// Whether [`poll`](Self::poll) may return a completion.
     pub fn has_completions(&self) -> bool {
         self.sends.has_completions() || self.inbox.has_completions()
     }
 
-    /// Whether what it has to say to its peer is an acknowledgement, which may wait for a message
-    /// to go with.
+    /// Whether all that it has to send is an acknowledgement, which may wait to leave with a
+    /// message.
     pub fn owes_acknowledgement(&self) -> bool {
         matches!(&self.mode, Mode::Rc(_, responder, _) if responder.owes_acknowledgement())
     }
 
-    /// False if [`transmit`](Self::transmit) has surely nothing to give until something happens.
+    /// Whether [`transmit`](Self::transmit) may return a datagram; false means that it returns
+    /// nothing until something happens.
     pub(crate) fn may_transmit(&self) -> bool {
         let Mode::Rc(_, responder, requester) = &self.mode else { return true };
         requester.as_ref().is_some_and(|requester| requester.may_send(&self.sends))
@@ -258,12 +260,12 @@ impl QueuePair {
             || self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.asks)
     }
 
-    /// Nothing more is to be sent for now: the next time begins with a message.
+    /// Marks the end of a run of datagrams: the next one begins with a message.
     pub(crate) fn rest(&mut self) {
         self.is_responders_turn = false;
     }
 
-    /// When to call [`advance`](Self::advance), if nothing comes before.
+    /// The time to call [`advance`](Self::advance), if nothing happens before.
     pub fn deadline_ns(&self) -> Option<u64> {
         match &self.mode {
             Mode::Rc(_, _, Some(requester)) if !self.is_failed() => {
@@ -274,13 +276,13 @@ impl QueuePair {
         }
     }
 
-    /// From now on a peer of a reliable connection that is silent for long is asked whether it is
-    /// there, and if it doesn't answer, the queue pair fails.
+    /// Enables keep-alives: from now on a silent peer of a reliable connection is asked whether it
+    /// is there. If it doesn't answer, the queue pair fails.
     pub fn keep_alive(&mut self, now_ns: u64) {
         self.keep_alive = Some(KeepAlive::new(now_ns));
     }
 
-    /// Time has passed: repeats what was not answered, or gives up.
+    /// Lets time pass: retransmits requests without an answer, or gives up.
     pub fn advance(&mut self, now_ns: u64) {
         if self.is_failed() {
             return;
@@ -311,7 +313,8 @@ impl QueuePair {
         }
     }
 
-    /// Ends it (verbs: to ERR): everything posted is flushed, and nothing more is sent.
+    /// Fails the queue pair (verbs: to ERR): everything posted is flushed, and nothing more is
+    /// sent.
     pub fn fail(&mut self) {
         self.state = State::Error;
         if let Mode::Rc(_, responder, _) = &mut self.mode {
@@ -321,8 +324,8 @@ impl QueuePair {
         self.inbox.flush();
     }
 
-    /// The send at the front fails, and the queue pair's sends with it; of a reliable connection
-    /// everything.
+    /// Fails the send at the front, and with it all sends; on a reliable connection the receives
+    /// too.
     pub(crate) fn fail_front(&mut self, status: Status) {
         if self.sends.entry(self.sends.front()).is_some() {
             self.sends.complete(status);
@@ -335,7 +338,7 @@ impl QueuePair {
         }
     }
 
-    /// If the send at the front is the one that can't be carried out, it fails.
+    /// Fails the send at the front if it is the one that can't be carried out.
     pub(crate) fn fail_failing(&mut self) {
         if let Some((index, status)) = self.failing
             && index == self.sends.front()
@@ -345,14 +348,14 @@ impl QueuePair {
         }
     }
 
-    /// The peer's request ends the connection; it is told by what the responder says last, where
-    /// `psn` is the request's, unless it is the expected one.
+    /// Ends the connection because of the peer's request; the responder's last packet tells the
+    /// peer. `psn`: the number of the refused request, if it is not the expected one.
     pub(crate) fn refuse(&mut self, refusal: Refusal, psn: Option<Psn>) {
         match &mut self.mode {
             Mode::Rc(_, responder, _) => responder.refuse(refusal, psn),
             Mode::Uc(..) | Mode::Ud { .. } | Mode::Closed => {}
         }
-        // That its sends had failed is less than this.
+        // The failure is reported again: that of the sends was less than this.
         self.is_told &= self.state != State::SendError;
         self.state = State::Error;
         self.inbox.fail(refusal.local);

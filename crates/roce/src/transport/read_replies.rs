@@ -1,25 +1,25 @@
-//! The READs and atomics that a responder was asked for last: to be answered, and kept so that they
-//! can be answered again.
+//! The last READs and atomics that a responder received: those to be answered, and those kept so
+//! that they can be answered again.
 //!
-//! What it guarantees: answers leave in the order of the requests. An atomic that is asked for
-//! again is not carried out again. A READ that is asked for again is answered from memory as it is
-//! then, and by no more than it was.
+//! Guarantees: answers leave in the order of the requests. A repeated atomic is not carried out
+//! again. A repeated READ is answered from the memory's present contents, and by no more bytes than
+//! the original.
 
 use crate::wire::{AtomicExtension, Psn, Reth};
 use std::collections::VecDeque;
 
-/// What was asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Read {
         reth: Reth,
-        /// Its packets.
+        /// The number of its packets.
         packets: u32,
-        /// Of the answer under way, the first packet, and the one behind the last.
+        /// The packets of the present answer: the first, and the one behind the last.
         range: (u32, u32),
-        /// The next packet of it.
+        /// The next packet of the answer.
         next: u32,
-        /// The READ's bytes up to its end.
+        /// The offset in the READ's data at which the answer ends.
         until: u32,
     },
     Atomic {
@@ -32,9 +32,9 @@ pub(crate) enum Asked {
 struct KeptReply {
     psn: Psn,
     asked: Asked,
-    /// It waits to be answered.
+    /// An answer is to be sent.
     is_pending: bool,
-    /// It was never answered in full.
+    /// It has never been answered in full.
     is_new: bool,
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct ReadReplies {
     pending: usize,
 }
 
-/// The most that any responder keeps, as on cards.
+/// The most requests that any responder keeps, as on cards.
 pub(crate) const READS_MAX: u8 = 16;
 
-/// The peer has more READs and atomics under way than it may.
+/// The peer has more READs and atomics under way than allowed.
 pub(crate) struct TooMany;
 
 /// One packet of an answer.
@@ -65,7 +65,7 @@ pub(crate) enum Part {
 }
 
 impl Asked {
-    /// A READ that is answered in as many packets.
+    /// A READ whose answer has that many packets.
     pub(crate) fn read(reth: Reth, packets: u32) -> Asked {
         Asked::Read { reth, packets, range: (0, packets), next: 0, until: reth.len }
     }
@@ -84,17 +84,17 @@ impl ReadReplies {
     /// Whether [`add`](Self::add) would take another.
     pub(crate) fn has_room(&self, limit: u8) -> bool {
         let limit = usize::from(limit.min(READS_MAX));
-        // Those that were never answered in full are the last ones. There are more than the limit
-        // if it was lowered.
+        // Requests never answered in full are at the end. There are more than the limit if it was
+        // lowered.
         let last_to_go = self.entries.len().checked_sub(limit);
         limit > 0 && last_to_go.is_none_or(|at| self.entries.get(at).is_some_and(|entry| !entry.is_new))
     }
 
-    /// A new request, of which `limit` may be under way.
+    /// Adds a new request; `limit`: the most under way.
     pub(crate) fn add(&mut self, limit: u8, psn: Psn, asked: Asked) -> Result<(), TooMany> {
         while self.entries.len() >= usize::from(limit.min(READS_MAX)) {
             let oldest = self.entries.front().ok_or(TooMany)?;
-            // What waits to be answered once more, the peer has no use for any longer.
+            // A repeated answer that still waits is of no use to the peer any longer.
             if oldest.is_new {
                 return Err(TooMany);
             }
@@ -106,8 +106,9 @@ impl ReadReplies {
         Ok(())
     }
 
-    /// A READ is asked for again, perhaps in part, from one of its packets on: whether it is one of
-    /// ours. Numbers come again after 2^24 packets: of two that have it, the later is meant.
+    /// Handles a repeated READ, perhaps of a part from one of its packets on. Returns whether it is
+    /// a kept one. Numbers repeat after 2^24 packets: of two READs with a number, the later is
+    /// meant.
     pub(crate) fn read_again(&mut self, psn: Psn, mtu: u32, again: &Reth) -> bool {
         let found = self.entries.iter_mut().rev().find_map(|entry| {
             let Asked::Read { reth, packets, .. } = entry.asked else { return None };
@@ -127,7 +128,7 @@ impl ReadReplies {
         true
     }
 
-    /// An atomic is asked for again: whether it is one of ours.
+    /// Handles a repeated atomic. Returns whether it is a kept one.
     pub(crate) fn atomic_again(&mut self, psn: Psn, again: &AtomicExtension) -> bool {
         let same = |entry: &&mut KeptReply| {
             entry.psn == psn && matches!(entry.asked, Asked::Atomic { extension, .. } if extension == *again)
@@ -138,7 +139,7 @@ impl ReadReplies {
         true
     }
 
-    /// The next packet of the answers, which stays the next one until it was [sent](Self::sent).
+    /// The next packet of the answers; it stays the next one until it is [sent](Self::sent).
     pub(crate) fn next(&self, mtu: u32) -> Option<Reply> {
         if self.pending == 0 {
             return None;
@@ -160,7 +161,7 @@ impl ReadReplies {
         })
     }
 
-    /// What [`next`](Self::next) gave was sent.
+    /// Records that the packet of [`next`](Self::next) was sent.
     pub(crate) fn sent(&mut self) {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.is_pending) else { return };
         let is_over = match &mut entry.asked {
@@ -182,8 +183,8 @@ mod tests {
     use super::*;
     use crate::wire::AtomicOp;
 
-    /// Regression: numbers come again after 2^24 packets, and one that is asked for again is the
-    /// one of that number that came last, not an old one that is still kept.
+    /// Regression: numbers repeat after 2^24 packets, and a repeated READ is the last one with its
+    /// number, not an old one that is still kept.
     #[test]
     fn of_two_with_one_number_the_later_is_answered_again() {
         let (psn, mut kept) = (Psn::new(7), ReadReplies::new());

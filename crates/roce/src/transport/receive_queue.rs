@@ -1,12 +1,12 @@
-//! A queue of receives, for a queue pair of its own or for several to share.
+//! A queue of receives, owned by a queue pair or shared by several.
 
 use crate::memory::{Receive, Sge};
 use crate::work::PostError;
 
-/// Receives in the order in which they are taken. Nothing is allocated after it is made.
+/// Receives in the order in which they are taken. Nothing is allocated after creation.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// The number and the count of pieces of each.
+    /// The number of each receive, and its count of scatter/gather elements.
     heads: Box<[(u64, usize)]>,
     sges: Box<[Sge]>,
     sges_max: usize,
@@ -15,7 +15,7 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Room for `depth` receives of `sges_max` pieces each.
+    /// Makes room for `depth` receives of `sges_max` elements each.
     pub fn new(depth: usize, sges_max: usize) -> ReceiveQueue {
         let depth = depth.max(1);
         ReceiveQueue {
@@ -27,17 +27,17 @@ impl ReceiveQueue {
         }
     }
 
-    /// How many there is room for.
+    /// The number of receives that there is room for.
     pub fn depth(&self) -> usize {
         self.heads.len()
     }
 
-    /// The receives that are posted and not taken.
+    /// The number of posted receives.
     pub fn len(&self) -> usize {
         self.posted.wrapping_sub(self.taken)
     }
 
-    /// Whether there are none.
+    /// Whether no receive is posted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -57,7 +57,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Takes the next one; false if there is none.
+    /// Takes the next receive; false if there is none.
     pub fn take(&mut self, receive: &mut Receive) -> bool {
         if self.is_empty() {
             return false;
@@ -69,7 +69,7 @@ impl ReceiveQueue {
         fits
     }
 
-    /// Takes the next one without a look at its pieces.
+    /// Takes the next receive without reading its elements.
     pub(crate) fn skip(&mut self) -> Option<u64> {
         (!self.is_empty()).then(|| {
             let (id, _) = self.heads[self.taken % self.depth()];

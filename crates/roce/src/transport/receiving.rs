@@ -1,8 +1,7 @@
-//! Taking in datagrams.
+//! The reception of datagrams.
 //!
-//! What it guarantees: nothing is answered before the queue pair, its peer's address and the
-//! packet's number agree; and one datagram is answered by one at most, but for a READ, which is
-//! answered by what it asks for.
+//! Guarantees: nothing is answered unless the queue pair, its peer's address and the packet's
+//! number agree. A datagram causes at most one answer; a READ causes all packets of its answer.
 
 use crate::memory::Memory;
 use crate::transport::configuration::Peer;
@@ -16,25 +15,25 @@ use crate::transport::responses::Completing;
 use crate::transport::retransmit::Stop;
 use crate::wire::{self, DEFAULT_PKEY, Malformed, Packet, Qpn, Rc, Route, Segment, icrc};
 
-/// How a datagram arrived.
+/// The arrival of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// From its sender to here.
+    /// The route from its sender to here.
     pub route: Route,
-    /// What the carrier knows for the checksum.
+    /// The carrier's knowledge for checking the checksum.
     pub icrc: Icrc,
 }
 
-/// Whether a checksum can be checked.
+/// Whether the checksum can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
-    /// The carrier doesn't know the IPv4 identification, which it covers: a socket.
+    /// The carrier doesn't know the IPv4 identification, which the checksum covers: a socket.
     Unknown,
-    /// It is to be checked, with this IPv4 identification; 0 of IPv6.
+    /// The checksum is to be checked, with this IPv4 identification; 0 for IPv6.
     IpId(u16),
 }
 
-/// A datagram that was read as a packet.
+/// A datagram read as a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     arrival: Arrival,
@@ -48,13 +47,13 @@ impl<'a> Incoming<'a> {
         Ok(Incoming { arrival, datagram, packet: wire::read(datagram)? })
     }
 
-    /// The queue pair that it is for.
+    /// The queue pair of its destination.
     pub fn destination(&self) -> Qpn {
         self.packet.bth.destination
     }
 
-    /// Whether nothing speaks against it that is known of every datagram: its partition is ours,
-    /// and its checksum is right where that can be told.
+    /// Checks everything that does not depend on a queue pair: the partition, and the checksum if
+    /// possible.
     pub fn check(&self) -> Result<(), Discard> {
         if self.packet.bth.pkey & FULL_MEMBER_MASK != DEFAULT_PKEY & FULL_MEMBER_MASK {
             return Err(Discard::Key);
@@ -70,7 +69,7 @@ impl<'a> Incoming<'a> {
         &self.packet
     }
 
-    /// How it came.
+    /// How it arrived.
     pub fn arrival(&self) -> &Arrival {
         &self.arrival
     }
@@ -80,8 +79,8 @@ impl<'a> Incoming<'a> {
 const FULL_MEMBER_MASK: u16 = 0x7FFF;
 
 impl QueuePair {
-    /// Takes in a datagram whose destination is this queue pair. What is to be answered comes out
-    /// of [`transmit`](Self::transmit), what completes out of [`poll`](Self::poll).
+    /// Takes in a datagram to this queue pair. Answers come out of [`transmit`](Self::transmit),
+    /// completions out of [`poll`](Self::poll).
     pub fn receive(&mut self, now_ns: u64, incoming: &Incoming<'_>, memory: &mut impl Memory) -> Result<(), Discard> {
         let taken = self.check(incoming).and_then(|()| {
             if let Some(keep_alive) = &mut self.keep_alive {
@@ -96,7 +95,7 @@ impl QueuePair {
         taken
     }
 
-    /// Whether the datagram is for a queue pair as this one is, and from its peer.
+    /// Checks that the datagram fits the queue pair's transport, and comes from its peer.
     fn check(&self, incoming: &Incoming<'_>) -> Result<(), Discard> {
         if self.state == State::Error {
             return Err(Discard::NotReady);

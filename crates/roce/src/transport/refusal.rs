@@ -1,4 +1,4 @@
-//! Requests that are not simply carried out, and what becomes of them.
+//! Requests that can't simply be carried out, and their consequences.
 
 use crate::memory::Denied;
 use crate::transport::counters::Discard;
@@ -9,7 +9,7 @@ use crate::work::Status;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u8,
-    /// What becomes of the receive that its message was filling.
+    /// The status of the receive that its message was filling.
     pub(crate) local: Status,
 }
 
@@ -17,7 +17,7 @@ pub(crate) const INVALID: Refusal = Refusal { code: Syndrome::NAK_INVALID_REQUES
 pub(crate) const NO_ACCESS: Refusal = Refusal { code: Syndrome::NAK_REMOTE_ACCESS, local: Status::Flushed };
 
 impl Refusal {
-    /// The request asked for what a key doesn't grant.
+    /// The request used a key without the right to.
     pub(crate) fn is_access(&self) -> bool {
         self.code == Syndrome::NAK_REMOTE_ACCESS
     }

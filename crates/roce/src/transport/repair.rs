@@ -1,14 +1,15 @@
-//! What is repeated because a packet was missing, and whether once more.
+//! The repetition after a missing packet, and whether it is repeated once more.
 //!
-//! The first packet of a repetition may be lost as well, and the peer then asks for it again. But
-//! who asks for each packet that came behind the missing one has more to say of the time before.
-//! All of that has come when everything was repeated once, so that is waited for; and one asking
-//! again is believed, no more.
+//! The first packet of a repetition may be lost as well, and the peer then asks for it again. But a
+//! peer that asks for each packet behind the missing one also sends more such NAKs from before the
+//! repetition. All of those have arrived once everything was repeated, so a second repetition waits
+//! until then. Only one further NAK is believed.
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repair {
-    /// From this packet on; the one behind the last that was under way then, and has room.
+    /// The first packet of the repetition; and the number behind the last packet that was under way
+    /// then and has room.
     from: u64,
     to: u64,
     again: Again,
@@ -31,14 +32,14 @@ impl Repair {
         self.from == packet
     }
 
-    /// The peer asks for its first packet.
+    /// Records that the peer asks for its first packet again.
     pub(crate) fn ask_again(&mut self) {
         if self.again == Again::IfAsked {
             self.again = Again::Asked;
         }
     }
 
-    /// Whether it begins once more, now that all before `cursor` was sent.
+    /// Whether it begins once more, now that all packets before `cursor` were sent.
     pub(crate) fn begins_again(&mut self, cursor: u64) -> bool {
         let begins = self.again == Again::Asked && cursor >= self.to;
         if begins {

@@ -1,10 +1,10 @@
-//! The requester: which packet is sent next, and when to stop waiting for an answer.
+//! The requester: chooses the next packet, and decides when an answer is overdue.
 //!
-//! Packets are counted by 64 bits from a queue pair's first one on; the wire has the low 24 of
-//! them behind the starting number. `una` is the first that the peer has not acknowledged,
-//! `cursor` the next to be sent, `top` the first that was never sent: `una <= cursor <= top`.
-//! Repeating is to set `cursor` back to `una` (go-back-N). Payloads are read from memory whenever
-//! they are sent, so that nothing is kept for it.
+//! Packets are counted in 64 bits from a queue pair's first one on; the wire has the low 24 bits,
+//! added to the starting number. `una` is the first packet that the peer has not acknowledged,
+//! `cursor` the next to be sent, `top` the first that was never sent: `una <= cursor <= top`. A
+//! repetition sets `cursor` back to `una` (go-back-N). Payloads are read from memory whenever they
+//! are sent, so that no copies are kept.
 
 use crate::schedule::sooner;
 use crate::transport::asking::Asking;
@@ -17,7 +17,7 @@ use crate::transport::window::Window;
 use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
 use crate::work::Remote;
 
-/// See the [module](self). Of a reliable connection.
+/// The requester of a reliable connection. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Requester {
     /// The number on the wire of packet 0.
@@ -32,19 +32,19 @@ pub(crate) struct Requester {
     pub(crate) next: u64,
     /// The index of the work request that `cursor` is in.
     pub(crate) cursor_index: u64,
-    /// READ requests and atomics between `una` and `cursor`.
+    /// The number of READ requests and atomics between `una` and `cursor`.
     pub(crate) reads_out: u8,
     pub(crate) retries_left: u8,
     pub(crate) rnr_left: u8,
-    /// What was repeated last because a packet was missing.
+    /// The last repetition because of a missing packet.
     pub(crate) repaired: Option<Repair>,
-    /// How many packets may be under way.
+    /// Bounds the packets under way.
     pub(crate) window: Window,
-    /// Which packets ask for an acknowledgement.
+    /// Decides which packets ask for an acknowledgement.
     pub(crate) asking: Asking,
-    /// When an answer is overdue.
+    /// The time at which an answer is overdue.
     pub(crate) overdue_ns: Option<u64>,
-    /// Until when the peer is to be left alone.
+    /// No packets are sent before this time, because of an RNR NAK.
     pub(crate) rnr_until_ns: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Requester {
         }
     }
 
-    /// Tries so from now on; the window stays.
+    /// Sets new retries; the window stays.
     pub(crate) fn retry_by(&mut self, retries: Retries) {
         let Retries { window_packets, .. } = self.retries;
         self.retries = Retries { window_packets, reads: retries.reads.max(1), ..retries };
@@ -88,12 +88,13 @@ impl Requester {
         self.mtu
     }
 
-    /// Whether something is under way, or waits to be sent again.
+    /// Whether packets are under way, or wait to be retransmitted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.una < self.top || self.rnr_until_ns.is_some()
     }
 
-    /// The number of the last packet that the peer has acknowledged, or of none.
+    /// The number of the last packet that the peer has acknowledged, or the one before the first
+    /// packet.
     pub(crate) fn acknowledged(&self) -> Psn {
         self.base.plus((self.una as u32).wrapping_sub(1))
     }
@@ -103,32 +104,32 @@ impl Requester {
         self.base.plus(number as u32)
     }
 
-    /// The packet that was sent and is waited for, or came too late to be: its number.
+    /// The 64-bit number of a packet that was sent; it may be acknowledged already.
     pub(crate) fn number_of(&self, psn: Psn) -> Option<u64> {
         let ahead = psn.ahead_of(self.psn(self.una));
         self.una.checked_add_signed(i64::from(ahead)).filter(|number| *number < self.top)
     }
 
-    /// The packets of one READ request: a longer READ is several, so that no answer floods the way
-    /// and less is asked for again when a packet is lost.
+    /// The packets of one READ request's answer. A longer READ is split, so that no answer floods
+    /// the path, and less has to be repeated after a loss.
     pub(crate) fn read_packets(&self) -> u32 {
         self.retries.window_packets / 2
     }
 
-    /// The packet behind the READ request that packet `at` of the entry belongs to.
+    /// The number, within the entry, behind the READ request that includes its packet `at`.
     pub(crate) fn read_end(&self, entry: &QueuedSend, at: u32) -> u32 {
         let each = self.read_packets();
         (at / each + 1).saturating_mul(each).min(entry.packets)
     }
 
-    /// When to look again though nothing came. While there is more to send, the tail is none yet:
-    /// what keeps it back is answered, or [asked for](Self::question).
+    /// The next deadline. While there is more to send the tail has none: either an answer will come
+    /// to what blocks sending, or a [question](Self::question) asks for it.
     pub(crate) fn deadline_ns(&self, sends: &SendQueue) -> Option<u64> {
         let tail_ns = self.asking.deadline_ns().filter(|_| sends.entry(self.cursor_index).is_none());
         sooner(sooner(self.overdue_ns, self.rnr_until_ns), tail_ns)
     }
 
-    /// Whether there is more to send, or to ask.
+    /// Whether there is more to send, or a question to ask.
     pub(crate) fn may_send(&self, sends: &SendQueue) -> bool {
         sends.entry(self.cursor_index).is_some() || self.asking.is_due_now()
     }
@@ -143,8 +144,8 @@ impl Requester {
         let under_way = (self.cursor - self.una) as u32;
         let room = self.window.packets();
         let has_room = |packets: u32| under_way + packets <= room;
-        // A READ needs room for its answer, half of the widest window, however narrow losses have
-        // made it.
+        // A READ needs room for its answer, up to half of the widest window, even if losses have
+        // narrowed the present one.
         let has_room_for_answer = |packets: u32| under_way + packets <= self.retries.window_packets;
         let whole = |rc, packets| self.outgoing(rc, self.cursor_index, self.cursor, packets);
         match entry.kind {
@@ -164,7 +165,7 @@ impl Requester {
                 outgoing.bth.ack_request = !has_room(2) || self.asks(now_ns, sends, entry, at + 1 == entry.packets);
                 has_room(1).then_some(outgoing)
             }
-            // What is local is no packet; `due_local` gives it.
+            // A local operation has no packet; see `due_local`.
             Kind::Datagram | Kind::Local => None,
         }
     }
@@ -184,15 +185,15 @@ impl Requester {
             }
     }
 
-    /// The last packet of the tail once more, if it is time to ask for an acknowledgement of it, or
-    /// what comes next waits for one. `is_stopped`: nothing comes next as it is. Call it when there
-    /// is no [next](Self::next) packet.
+    /// Returns the last packet of the tail once more, if it is time to ask for its acknowledgement,
+    /// or if the next step waits for one. `is_stopped`: the next work request can't begin. Call it
+    /// when there is no [next](Self::next) packet.
     pub(crate) fn question(&self, now_ns: u64, sends: &SendQueue, is_stopped: bool) -> Option<Outgoing> {
         let has_tail = self.asking.first_unasked(self.una) < self.cursor && self.cursor == self.top;
         if !has_tail || self.rnr_until_ns.is_some() {
             return None;
         }
-        // READs that are under way are answered, and that acknowledges what is before them.
+        // The answers of READs under way will acknowledge everything before them.
         let is_waited_for = self.reads_out == 0 && sends.entry(self.cursor_index).is_some();
         if !is_stopped && !is_waited_for && !self.asking.is_due(now_ns) {
             return None;
@@ -204,7 +205,7 @@ impl Requester {
         Some(Outgoing { bth: Bth { ack_request: true, ..outgoing.bth }, ..outgoing })
     }
 
-    /// The question that [`question`](Self::question) gave was sent.
+    /// Records that the packet of [`question`](Self::question) was sent.
     pub(crate) fn questioned(&mut self, now_ns: u64) {
         self.asking.sent(now_ns, self.cursor, true);
         if self.overdue_ns.is_none() {
@@ -217,7 +218,7 @@ impl Requester {
         Outgoing { bth, segment: Segment::Rc(rc), index, offset: 0, payload: 0, packets }
     }
 
-    /// A packet of a SEND or a WRITE.
+    /// Makes a packet of a SEND or a WRITE.
     fn message_packet(&self, entry: &QueuedSend, index: u64, number: u64) -> Option<Outgoing> {
         let at = (number - entry.first) as u32;
         let is_last = at + 1 == entry.packets;
@@ -227,8 +228,8 @@ impl Requester {
         Some(Outgoing { bth: Bth { solicited: is_last && entry.solicited, ..whole.bth }, offset, payload, ..whole })
     }
 
-    /// The local operation that is next, if it may begin. What was carried out before the packets
-    /// behind it were lost is passed over.
+    /// The next local operation, if it may begin. Skips local operations that were carried out
+    /// before the packets behind them were lost.
     pub(crate) fn due_local(&mut self, sends: &SendQueue) -> Option<u64> {
         while sends.is_done(self.cursor_index) {
             self.cursor_index += 1;
@@ -244,7 +245,8 @@ impl Requester {
         Reth { addr: remote.addr.wrapping_add(begin), rkey: remote.rkey, len: len as u32 }
     }
 
-    /// The packet that [`next`](Self::next) gave was sent. Whether it was for the first time.
+    /// Records that the packet of [`next`](Self::next) was sent. Returns whether it was sent for
+    /// the first time.
     pub(crate) fn sent(&mut self, now_ns: u64, sends: &SendQueue, outgoing: &Outgoing) -> bool {
         let is_new = self.cursor >= self.top;
         if let Some(entry) = sends.entry(self.cursor_index) {
@@ -261,8 +263,8 @@ impl Requester {
         is_new
     }
 
-    /// Begins to wait anew, if there is an answer to wait for, or something to repeat. While a
-    /// receive is waited for there is not: nothing is sent meanwhile.
+    /// Restarts the ACK time-out if an answer is expected, or something is to be repeated. While
+    /// the peer lacks a receive it stays off: nothing is sent meanwhile.
     pub(crate) fn restart_timer(&mut self, now_ns: u64) {
         let is_owed =
             self.rnr_until_ns.is_none() && (self.asking.first_unasked(self.una) > self.una || self.cursor < self.top);
@@ -271,7 +273,7 @@ impl Requester {
     }
 }
 
-/// A packet of a SEND or a WRITE.
+/// The segment of a SEND's or a WRITE's packet.
 fn message_part(entry: &QueuedSend, is_first: bool, is_last: bool) -> Option<Rc> {
     match entry.kind {
         Kind::Send(end) => Some(Rc::Send { first: is_first, last: is_last.then_some(end) }),

@@ -13,21 +13,21 @@ use crate::work::{Completed, Status};
 #[derive(Debug)]
 pub(crate) struct Responder {
     expected: Psn,
-    /// Messages that were carried out.
+    /// The number of messages carried out.
     msn: u32,
     serving: Serving,
     mtu: u32,
     message: Underway,
     replies: ReadReplies,
     reply: Option<Answer>,
-    /// The packet before the expected one asked for its answer.
+    /// The packet before the expected one asked for an acknowledgement.
     is_asked: bool,
-    /// The peer was told that the expected packet is missing, or has no receive: the packet behind
-    /// it that came last.
+    /// The peer was told that the expected packet is missing, or has no receive. The value is the
+    /// last packet that arrived ahead of it.
     told: Option<Psn>,
 }
 
-/// The message that is coming in.
+/// The incoming message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Underway {
     Nothing,
@@ -35,18 +35,18 @@ pub(crate) enum Underway {
     Write { addr: u64, rkey: u32, left: u32, received: u32 },
 }
 
-/// What is to be said to the peer, once it was answered what is before.
+/// The next message to the peer, behind the answers of READs and atomics.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// All before the expected number is here.
+    /// All packets before the expected one are here.
     Acknowledge,
-    /// The expected number is missing, or waits for a receive.
+    /// The expected packet is missing, or waits for a receive.
     Again(u8),
-    /// The end, at that number.
+    /// The connection ends, at that number.
     Refuse(u8, Psn),
 }
 
-/// What a request is carried out with.
+/// The context of a request.
 pub(crate) struct Serve<'a, M> {
     pub(crate) owner: Owner,
     pub(crate) rights: Rights,
@@ -55,7 +55,7 @@ pub(crate) struct Serve<'a, M> {
     pub(crate) counters: &'a mut Counters,
 }
 
-/// Longer than any message may be.
+/// The greatest length of a message.
 pub(crate) const TOO_LONG_BYTES: u64 = 1 << 31;
 
 impl Responder {
@@ -65,7 +65,7 @@ impl Responder {
         Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_asked: true, told: None }
     }
 
-    /// Serves so from now on.
+    /// Sets new attributes.
     pub(crate) fn serve_by(&mut self, serving: Serving) {
         self.serving = serving;
     }
@@ -99,21 +99,21 @@ impl Responder {
         }
         self.expected = self.expected.plus(1);
         self.is_asked = bth.ack_request;
-        // An acknowledgement that is still to be sent includes this packet. What was to be said of
-        // the expected packet is out of date.
+        // A pending acknowledgement includes this packet. A pending NAK of the expected packet is
+        // obsolete.
         let acknowledges = bth.ack_request || matches!(self.reply, Some(Answer::Acknowledge));
         self.reply = acknowledges.then_some(Answer::Acknowledge);
         Ok(())
     }
 
-    /// Whether the packet before the expected one comes again to ask whether it has arrived
+    /// Whether the packet before the expected one was sent again to ask for its acknowledgement
     /// ([`asking`](crate::transport::asking)): nothing was lost.
     fn is_question(&self, bth: &Bth, rc: Rc) -> bool {
         bth.ack_request && !self.is_asked && matches!(rc, Rc::Send { .. } | Rc::Write { .. })
     }
 
-    /// A packet whose number is not the expected one. It is answered only if it is near, or asks
-    /// for what it asked for before.
+    /// Handles a packet with an unexpected number. It is answered only if it is near, or repeats an
+    /// earlier request.
     fn unexpected(&mut self, counters: &mut Counters, psn: Psn, ahead: i32, rc: Rc) -> Discard {
         let is_near = ahead.unsigned_abs() <= self.serving.answered_psns;
         if ahead > 0 {
@@ -121,8 +121,8 @@ impl Responder {
                 return Discard::OutsideWindow;
             }
             counters.note(|all| all.out_of_order += 1);
-            // Who has gone back sends what came before: if the expected packet is not among that,
-            // it was lost again.
+            // Earlier packets again mean that the peer has gone back: if the expected packet is not
+            // among them, it was lost again.
             if self.told.replace(psn).is_none_or(|before| psn.ahead_of(before) <= 0) {
                 self.reply = Some(Answer::Again(Syndrome::NAK_SEQUENCE));
             }
@@ -223,7 +223,7 @@ impl Responder {
         Ok(())
     }
 
-    /// A message is complete; what its receive tells, if it takes one.
+    /// Finishes a message, and completes its receive if it takes one.
     fn finish<M>(&mut self, cx: &mut Serve<'_, M>, bth: &Bth, completed: Option<Completed>, bytes: u32) {
         self.message = Underway::Nothing;
         self.msn = self.msn.wrapping_add(1);
@@ -269,7 +269,7 @@ impl Responder {
         self.expected = self.expected.plus(packets);
         self.msn = self.msn.wrapping_add(1);
         self.is_asked = true;
-        // The answer acknowledges what is before it.
+        // The answer acknowledges everything before it.
         self.reply = None;
         Ok(())
     }
@@ -280,13 +280,13 @@ impl Responder {
         Halt::Discard(Discard::NoReceive)
     }
 
-    /// The connection ends here, or at `psn`: the peer is told.
+    /// Ends the connection here, or at `psn`: the peer is told.
     pub(crate) fn refuse(&mut self, refusal: Refusal, psn: Option<Psn>) {
         self.reply = Some(Answer::Refuse(refusal.code, psn.unwrap_or(self.expected)));
         self.message = Underway::Nothing;
     }
 
-    /// Nothing more is said.
+    /// Drops everything that was still to be sent.
     pub(crate) fn fall_silent(&mut self) {
         self.replies.clear();
         self.reply = None;
@@ -297,35 +297,35 @@ impl Responder {
         self.replies.next(self.mtu)
     }
 
-    /// It was sent.
+    /// Records that this packet was sent.
     pub(crate) fn data_sent(&mut self) {
         self.replies.sent();
     }
 
-    /// A READ's memory is gone: what was to be answered is not.
+    /// Drops the pending answers: a READ's memory is gone.
     pub(crate) fn fail_data(&mut self) {
         self.replies.clear();
     }
 
-    /// Whether anything is to be said.
+    /// Whether there is anything to send.
     pub(crate) fn may_answer(&self) -> bool {
         self.reply.is_some() || self.next_data().is_some()
     }
 
-    /// Whether an acknowledgement is all that is to be said.
+    /// Whether an acknowledgement is all that there is to send.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
         matches!(self.reply, Some(Answer::Acknowledge)) && self.next_data().is_none()
     }
 
-    /// What has come and did not ask is acknowledged as well, unless there is more to say than
-    /// that.
+    /// Acknowledges everything that has arrived, even if it did not ask, unless a NAK is pending.
     pub(crate) fn acknowledge_all(&mut self) {
         if self.reply.is_none() && !self.is_asked {
             (self.reply, self.is_asked) = (Some(Answer::Acknowledge), true);
         }
     }
 
-    /// What else is to be said, and by which number, once all [data](Self::next_data) was sent.
+    /// Takes the next message that is not data, with its packet number. Call it once all
+    /// [data](Self::next_data) was sent.
     pub(crate) fn take_answer(&mut self, counters: &mut Counters) -> Option<(Psn, Syndrome)> {
         let answer = self.reply.take()?;
         let (psn, code) = match answer {
@@ -349,13 +349,13 @@ impl Responder {
         Some((psn, self.syndrome(code)))
     }
 
-    /// A syndrome with the count of messages.
+    /// Makes a syndrome with the count of messages.
     pub(crate) fn syndrome(&self, code: u8) -> Syndrome {
         Syndrome { code, msn: self.msn & 0xFF_FFFF }
     }
 }
 
-/// Whether a payload is as long as that part of a message must be.
+/// Whether a payload has the length of that part of a message.
 pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool) -> bool {
     let len = payload.len() as u64;
     match (is_first, is_last) {
@@ -365,7 +365,7 @@ pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool)
     }
 }
 
-/// A WRITE of no bytes, by whose answer a peer learns that we are there
+/// Whether a request is a WRITE of no bytes, by which a peer learns that we are there
 /// ([`keep_alive`](crate::transport::keep_alive)).
 fn is_keep_alive(rc: Rc) -> bool {
     matches!(rc, Rc::Write { first: Some(Reth { len: 0, .. }), last: Some(WriteEnd::Plain) })

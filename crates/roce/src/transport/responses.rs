@@ -1,7 +1,7 @@
-//! The completer: what the peer's responses mean for the requests that are under way.
+//! The completer: applies the peer's responses to the requests under way.
 //!
-//! What it guarantees: a response counts only if it answers a packet that was sent and is waited
-//! for. Everything else is discarded.
+//! Guarantees: a response counts only if it answers a packet that was sent and is not yet
+//! acknowledged. All others are discarded.
 
 use crate::memory::{Memory, Owner};
 use crate::transport::counters::{Counters, Discard};
@@ -11,7 +11,7 @@ use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::wire::{Psn, Rc, ReadPart, Syndrome};
 use crate::work::Status;
 
-/// What a response is taken in with.
+/// The context of a response.
 pub(crate) struct Completing<'a, M> {
     pub(crate) now_ns: u64,
     pub(crate) owner: Owner,
@@ -20,7 +20,7 @@ pub(crate) struct Completing<'a, M> {
     pub(crate) counters: &'a mut Counters,
 }
 
-/// What the three highest bits of a syndrome say.
+/// The values of a syndrome's three highest bits.
 const ACK: u8 = 0;
 const RNR: u8 = 1;
 const NAK: u8 = 3;
@@ -47,7 +47,7 @@ impl Requester {
     }
 
     fn acknowledgement<M>(&mut self, cx: &mut Completing<'_, M>, number: u64, syndrome: Syndrome) -> Result<(), Stop> {
-        // An acknowledgement includes its packet, a refusal those before.
+        // An ACK includes its packet, a NAK only those before.
         let through = if syndrome.code >> 5 == ACK { number + 1 } else { number };
         if !self.progress(cx, through) {
             return self.repair(cx.sends);
@@ -71,8 +71,8 @@ impl Requester {
         Err(Stop::Fail(status))
     }
 
-    /// [Acknowledges](Self::acknowledge), which gives hope again. What else the response says is
-    /// judged behind that: a refusal costs a retry, and stops the timer.
+    /// [Acknowledges](Self::acknowledge), and restores the retries on progress. Call it before
+    /// judging the rest of the response: a NAK costs a retry, and stops the timer.
     fn progress<M>(&mut self, cx: &mut Completing<'_, M>, through: u64) -> bool {
         let before = self.una;
         let is_reached = self.acknowledge(cx.sends, through);
@@ -80,8 +80,8 @@ impl Requester {
         is_reached
     }
 
-    /// The READ or atomic at the front, which packet `number` answers next. A response is an
-    /// acknowledgement of what is before it.
+    /// The READ or atomic at the front, whose next answer is packet `number`. A response
+    /// acknowledges everything before it.
     fn answered<M>(&mut self, cx: &mut Completing<'_, M>, number: u64) -> Result<QueuedSend, Stop> {
         if !self.progress(cx, number) {
             self.repair(cx.sends)?;
@@ -120,11 +120,11 @@ impl Requester {
         if entry.kind != Kind::Atomic {
             return Err(Stop::Discard(Discard::Unfitting));
         }
-        // As cards do: a number of the program's own byte order.
+        // In the program's own byte order, like cards.
         self.take_data(cx, 0, &original.to_ne_bytes(), true, true)
     }
 
-    /// The packet at the front was answered with these bytes.
+    /// Handles an answer of these bytes to the packet at the front.
     fn take_data<M: Memory>(
         &mut self,
         cx: &mut Completing<'_, M>,

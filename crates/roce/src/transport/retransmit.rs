@@ -1,4 +1,4 @@
-//! What the requester does about what is acknowledged, missing or overdue.
+//! The requester's reactions to acknowledged, missing and overdue packets.
 
 use crate::transport::configuration::rnr_timer_ns;
 use crate::transport::counters::Discard;
@@ -7,7 +7,7 @@ use crate::transport::requester::Requester;
 use crate::transport::send_queue::SendQueue;
 use crate::work::Status;
 
-/// Why a packet of the peer's is not simply taken in.
+/// Why a packet of the peer is not simply taken in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
     /// It is discarded.
@@ -16,12 +16,12 @@ pub(crate) enum Stop {
     Fail(Status),
 }
 
-/// Verbs' `rnr_retry` that stands for ever.
+/// The value of verbs' `rnr_retry` that stands for forever.
 const FOR_EVER: u8 = 7;
 
 impl Requester {
-    /// The peer has all packets before `through`. False if it has answered a READ or an atomic of
-    /// these, and the answer got lost: everything before that is completed.
+    /// Handles the acknowledgement of all packets before `through`. Returns false if that includes
+    /// a READ or an atomic whose answer was lost; then only the requests before it complete.
     pub(crate) fn acknowledge(&mut self, sends: &mut SendQueue, through: u64) -> bool {
         let mut is_reached = true;
         while self.una < through {
@@ -40,14 +40,14 @@ impl Requester {
         is_reached
     }
 
-    /// `una` has moved: what was acknowledged needs no sending any more.
+    /// After a change of `una`: skips acknowledged packets, which need not be sent again.
     pub(crate) fn keep_up(&mut self, sends: &SendQueue) {
         if self.cursor <= self.una {
             self.go_back(sends);
         }
     }
 
-    /// If more is acknowledged than `before`, there is hope again.
+    /// If more is acknowledged than `before`, restores the retries.
     pub(crate) fn note_progress(&mut self, now_ns: u64, before: u64) {
         if self.una > before {
             self.retries_left = self.retries.retry_count;
@@ -58,7 +58,7 @@ impl Requester {
         }
     }
 
-    /// Everything that is not acknowledged is sent again.
+    /// Goes back to the first packet that is not acknowledged.
     pub(crate) fn go_back(&mut self, sends: &SendQueue) {
         self.cursor = self.una;
         self.cursor_index = sends.front();
@@ -66,9 +66,9 @@ impl Requester {
         self.asking.go_back(self.una);
     }
 
-    /// The packet at the front is missing at the peer, or its answer here: everything from there on
-    /// is sent again, at the cost of a retry. Once is enough: who says so again may say it of what
-    /// was sent before.
+    /// Repeats everything from the front on, at the cost of a retry: the packet at the front is
+    /// missing at the peer, or its answer here. One repetition is enough: further reports may be of
+    /// packets sent before it.
     pub(crate) fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         if self.repaired.is_some_and(|repair| repair.is_from(self.una)) {
             return Ok(());
@@ -81,11 +81,11 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer asks for the packet at the front. If it asks again once that was repeated, it may
-    /// be for the repetition: that is believed once, and after that the time-out will tell.
+    /// Handles a NAK for the packet at the front. A further NAK after the repetition may be for the
+    /// repetition: it is believed once, and after that the time-out decides.
     pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
-            // Nothing was repeated yet: it is the same asking, come twice.
+            // Nothing has been repeated yet: it is a duplicate of the same NAK.
             Some(_) if self.cursor == self.una => Ok(()),
             Some(repair) => {
                 repair.ask_again();
@@ -96,7 +96,7 @@ impl Requester {
         }
     }
 
-    /// Begins a repetition that was asked for again, when it is time.
+    /// Begins a repetition once more, if requested and due.
     pub(crate) fn repair_again(&mut self, sends: &SendQueue) {
         let cursor = self.cursor;
         if self.repaired.as_mut().is_some_and(|repair| repair.begins_again(cursor)) {
@@ -110,9 +110,9 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer has no receive for the packet at the front.
+    /// Handles an RNR NAK: the peer has no receive for the packet at the front.
     pub(crate) fn wait_for_receive(&mut self, now_ns: u64, sends: &SendQueue, timer: u8) -> Result<(), Stop> {
-        // Says it of a packet that was on its way when it first did.
+        // This NAK is for a packet that was under way when the first RNR NAK came.
         if self.rnr_until_ns.is_some() {
             return Ok(());
         }
@@ -120,13 +120,13 @@ impl Requester {
             self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Stop::Fail(Status::RnrRetryExceeded))?;
         }
         self.rnr_until_ns = Some(now_ns.saturating_add(rnr_timer_ns(timer)));
-        // No answer is overdue while nothing is asked.
+        // No answer is overdue while no packet is sent.
         self.overdue_ns = None;
         self.go_back(sends);
         Ok(())
     }
 
-    /// Time has passed. Whether an answer was overdue.
+    /// Lets time pass. Returns whether an answer was overdue.
     pub(crate) fn advance(&mut self, now_ns: u64, sends: &SendQueue) -> Result<bool, Stop> {
         self.asking.advance(now_ns);
         if self.rnr_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {

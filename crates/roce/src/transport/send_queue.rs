@@ -1,7 +1,7 @@
 //! The sending side's work requests, in a ring: posted, under way, completed, polled.
 //!
-//! What it guarantees: they complete in the order in which they were posted, each once. A place is
-//! free again when its completion was polled, or a later one's.
+//! Guarantees: work requests complete in the order in which they were posted, each once. A slot is
+//! free again once its completion, or a later one, was polled.
 
 use crate::memory::{Memory, Owner, Place, Right, Sge, list_bytes, pieces};
 use crate::transport::configuration::Capacity;
@@ -11,16 +11,17 @@ use crate::work::{
 };
 use std::ops::Range;
 
-/// One cache line: of a thousand queue pairs in turn, each has left the caches by its turn.
+/// A send work request, one cache line: with a thousand queue pairs in turn, each has left the
+/// caches by its turn.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct QueuedSend {
-    /// The program's number for it.
+    /// The program's number of the work request.
     pub(crate) id: u64,
     pub(crate) kind: Kind,
-    /// The bytes of its data.
+    /// The length of its data, bytes.
     pub(crate) len: u32,
-    /// Its packets: numbers from `first` on.
+    /// The numbers of its packets begin with `first`.
     pub(crate) first: u64,
     pub(crate) packets: u32,
     sges: u16,
@@ -28,14 +29,14 @@ pub(crate) struct QueuedSend {
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     is_inline: bool,
-    /// Of a local operation: it was carried out.
+    /// A local operation was carried out.
     is_done: bool,
     status: Status,
 }
 
 const _: () = assert!(size_of::<Option<QueuedSend>>() == 64);
 
-/// An [`Operation`], with what most have: the queue keeps the rest of the others apart.
+/// An [`Operation`], with the fields that most have; the queue keeps the others separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Send(SendEnd),
@@ -51,35 +52,35 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     entries: Box<[Option<QueuedSend>]>,
-    /// Of atomics and datagrams.
+    /// Operations of atomics and datagrams.
     others: Box<[Option<Operation>]>,
     sges: Box<[Sge]>,
-    /// Inline data: as many lines a slot as the longest has.
+    /// Inline data: each slot has as many lines as the longest data needs.
     inline: Box<[Line]>,
     capacity: Capacity,
-    /// Below it everything is free.
+    /// All slots below are free.
     polled: u64,
-    /// Below it nothing is to be reported.
+    /// All completions below were reported or skipped.
     searched: u64,
     completed: u64,
     posted: u64,
 }
 
-/// Bytes of inline data, which share no cache line with those of another slot.
+/// Bytes of inline data, in a cache line that no other slot shares.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u8; LINE_BYTES]);
 
-/// The payload of every MTU is a multiple of it.
+/// The payload of every MTU is a multiple of this.
 const LINE_BYTES: usize = 64;
 
 impl QueuedSend {
-    /// Whether the peer answers it with data, and not with an acknowledgement alone.
+    /// Whether the peer answers it with data, not just with an acknowledgement.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.kind, Kind::Read(_) | Kind::Atomic)
     }
 
-    /// Whether nothing of it travels.
+    /// Whether it sends no packet.
     pub(crate) fn is_local(&self) -> bool {
         self.kind == Kind::Local
     }
@@ -109,7 +110,7 @@ impl SendQueue {
     }
 
     /// Adds a work request whose first packet has number `first`; `mtu` is the packets' payload,
-    /// and `len_max` the longest message. Gives the number behind its last packet.
+    /// and `len_max` the longest message. Returns the number behind its last packet.
     pub(crate) fn post(
         &mut self,
         request: &SendRequest<'_>,
@@ -162,7 +163,7 @@ impl SendQueue {
         Ok(entry.end())
     }
 
-    /// Keeps what an entry does, in part beside it.
+    /// Stores an entry's operation, in part beside it.
     fn keep(&mut self, slot: usize, operation: Operation) -> Kind {
         let kind = match operation {
             Operation::Send(end) => return Kind::Send(end),
@@ -176,7 +177,7 @@ impl SendQueue {
         kind
     }
 
-    /// What the atomic of that index does.
+    /// The fields of the atomic of that index.
     pub(crate) fn atomic(&self, index: u64) -> Option<AtomicExtension> {
         match self.others[self.slot(index)] {
             Some(Operation::Atomic(atomic)) => Some(atomic),
@@ -184,7 +185,7 @@ impl SendQueue {
         }
     }
 
-    /// Where the datagram of that index goes.
+    /// The destination of the datagram of that index.
     pub(crate) fn datagram(&self, index: u64) -> Option<(To, WriteEnd)> {
         match self.others[self.slot(index)] {
             Some(Operation::Datagram(to, end)) => Some((to, end)),
@@ -192,7 +193,8 @@ impl SendQueue {
         }
     }
 
-    /// The bytes of a request, if it fits the queue's capacity, and whether they are inline.
+    /// Checks that a request fits the queue's capacity. Returns its length, and whether its data is
+    /// inline.
     fn check(&self, request: &SendRequest<'_>) -> Result<(u64, bool), PostError> {
         match request.data {
             Data::Memory(sges) if sges.len() > self.capacity.send_sges => {
@@ -212,7 +214,7 @@ impl SendQueue {
     }
 
     fn slot(&self, index: u64) -> usize {
-        // A power of two: a division would be made several times for each message.
+        // A power of two: a division would be needed several times for each message.
         index as usize & (self.entries.len() - 1)
     }
 
@@ -222,13 +224,13 @@ impl SendQueue {
         self.entries[self.slot(index)].as_ref().filter(|_| is_there)
     }
 
-    /// The index of the first that has not completed: the next one to do so.
+    /// The index of the first entry that has not completed.
     pub(crate) fn front(&self) -> u64 {
         self.completed
     }
 
-    /// The first that has not completed completes; if well, so do the local operations behind it
-    /// that were carried out: nobody answers those.
+    /// Completes the first entry that has not completed. After success it also completes the local
+    /// operations behind it that were carried out, since no answer comes for those.
     pub(crate) fn complete(&mut self, status: Status) {
         debug_assert!(self.completed < self.posted);
         let slot = self.slot(self.completed);
@@ -239,7 +241,7 @@ impl SendQueue {
         }
     }
 
-    /// A local operation was carried out: it completes once all before it have.
+    /// Records that a local operation was carried out: it completes once all before it have.
     pub(crate) fn carried_out(&mut self, index: u64) {
         if index == self.completed {
             return self.complete(Status::Success);
@@ -253,19 +255,19 @@ impl SendQueue {
         self.entry(index).is_some_and(|entry| entry.is_done)
     }
 
-    /// All that has not completed is flushed.
+    /// Flushes all entries that have not completed.
     pub(crate) fn flush(&mut self) {
         while self.completed < self.posted {
             self.complete(Status::Flushed);
         }
     }
 
-    /// Whether [`poll`](Self::poll) would look at something.
+    /// Whether [`poll`](Self::poll) has entries to look at.
     pub(crate) fn has_completions(&self) -> bool {
         self.searched < self.completed
     }
 
-    /// The next completion that is to be reported.
+    /// The next completion to report.
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         while self.searched < self.completed {
             let entry = self.entries[self.slot(self.searched)];
@@ -278,7 +280,7 @@ impl SendQueue {
         None
     }
 
-    /// Copies a part of an entry's bytes out.
+    /// Copies a part of an entry's data out.
     pub(crate) fn gather(
         &self,
         index: u64,
@@ -302,7 +304,7 @@ impl SendQueue {
         })
     }
 
-    /// Copies a part of what an entry asked for into its place.
+    /// Copies a part of an entry's answer into its buffers.
     pub(crate) fn scatter(
         &self,
         index: u64,
@@ -328,7 +330,7 @@ impl SendQueue {
     }
 }
 
-/// An atomic's word.
+/// The length of an atomic's word.
 const ATOMIC_BYTES: u64 = 8;
 
 impl QueuedSend {

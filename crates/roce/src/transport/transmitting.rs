@@ -1,4 +1,4 @@
-//! Giving out datagrams, one a call, each made when it is asked for: nothing that is sent is kept.
+//! The sending of datagrams, one a call, each made on demand: no sent datagram is kept.
 
 use crate::memory::{Denied, Memory, Place, Right};
 use crate::transport::configuration::Peer;
@@ -13,22 +13,23 @@ use crate::work::Status;
 /// A datagram in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// From where to where.
+    /// The route.
     pub route: Route,
-    /// Its bytes, from the buffer's front.
+    /// Its length, from the buffer's start.
     pub len: usize,
 }
 
 impl QueuePair {
-    /// Writes the next datagram that is to be sent into `out`; `ip_id` as in
-    /// [`seal`](crate::wire::seal). None: nothing is to be sent until something happens.
+    /// Writes the next datagram into `out`; `ip_id` as in [`seal`](crate::wire::seal). Returns none
+    /// if there is nothing to send until something happens.
     ///
     /// # Panics
     /// If `out` has no room for the queue pair's MTU and
     /// [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
-        // By turns, so that neither a long answer nor a long message keeps the other back; and a
-        // message first: an acknowledgement behind it is shorter, and may leave by the same call.
+        // The halves take turns, so that neither a long answer nor a long message blocks the other.
+        // A message goes first: an acknowledgement behind it is shorter, and may leave by the same
+        // call.
         for _ in 0..2 {
             let is_responders_turn = self.is_responders_turn;
             self.is_responders_turn = !is_responders_turn;
@@ -45,9 +46,10 @@ impl QueuePair {
         None
     }
 
-    /// The same for an acknowledgement of what has come, and for nothing else: of a queue pair that
-    /// is about to go. A network card acknowledges what it has completed, whatever its program does
-    /// then; here it may have been kept back, for a message to go with, or nobody has asked yet.
+    /// Like [`transmit`](Self::transmit), but writes only an acknowledgement of everything
+    /// received, for a queue pair that is about to be destroyed. A network card acknowledges
+    /// completed messages whatever its program does then; here the acknowledgement may still wait
+    /// for a message to go with, or for a packet that asks.
     ///
     /// # Panics
     /// If `out` has no room for [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
@@ -59,13 +61,13 @@ impl QueuePair {
         Some(self.sealed(written, out, ip_id))
     }
 
-    /// What was written, with its checksum: it is sent.
+    /// Counts and returns the written datagram, with its checksum.
     fn sealed(&mut self, (route, len): (Route, usize), out: &mut [u8], ip_id: u16) -> Transmit {
         self.counters.sent += 1;
         Transmit { route, len: seal(out, len, &route, ip_id) }
     }
 
-    /// What the responder has to say; the bytes without their checksum.
+    /// Writes the responder's next datagram, without its checksum.
     fn write_response(&mut self, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
         let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
         let peer = *peer;
@@ -94,13 +96,13 @@ impl QueuePair {
                     responder.fail_data();
                 }
             }
-            // The key was invalidated since the READ came.
+            // The key was invalidated after the READ arrived.
             self.refuse(NO_ACCESS, Some(psn));
         }
         self.write_answer(out)
     }
 
-    /// What the responder has to say that is no data.
+    /// Writes the responder's next datagram that is no data.
     fn write_answer(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
         let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
         let peer = *peer;
@@ -109,7 +111,7 @@ impl QueuePair {
         Some((peer.route, write_head(&Bth::new(peer.qpn, psn), &segment, 0, out)))
     }
 
-    /// The next packet of a request; the bytes without their checksum.
+    /// Writes the next packet of a request, without its checksum.
     fn write_request(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
         self.carry_out_local(memory);
         if self.state != State::Open {
@@ -136,7 +138,7 @@ impl QueuePair {
         Some((route, len))
     }
 
-    /// Writes a packet of a request; the bytes without their checksum.
+    /// Writes a packet of a request, without its checksum.
     fn write_packet(&self, outgoing: &Outgoing, memory: &mut impl Memory, out: &mut [u8]) -> Result<usize, Denied> {
         let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);
         let payload = &mut out[head..head + outgoing.payload];
@@ -144,7 +146,7 @@ impl QueuePair {
         Ok(head + outgoing.payload)
     }
 
-    /// Asks for the acknowledgement of packets that have not asked for it themselves: see
+    /// Writes a question for the acknowledgement of packets that have not asked: see
     /// [`asking`](crate::transport::asking).
     fn write_question(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
         let Mode::Rc(peer, _, Some(requester)) = &self.mode else { return None };
@@ -153,7 +155,7 @@ impl QueuePair {
         }
         let (route, is_stopped) = (peer.route, !self.may_begin(requester.cursor_index));
         let outgoing = requester.question(now_ns, &self.sends, is_stopped)?;
-        // Data that was sent may be gone: whether it has arrived can be asked without.
+        // The data may be gone; the question works without it.
         let len = self.write_packet(&outgoing, memory, out).unwrap_or_else(|_| write_empty(requester, peer, out));
         if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
             requester.questioned(now_ns);
@@ -161,7 +163,7 @@ impl QueuePair {
         Some((route, len))
     }
 
-    /// Asks a silent peer whether it is there: see [`keep_alive`](crate::transport::keep_alive).
+    /// Writes a keep-alive to a silent peer: see [`keep_alive`](crate::transport::keep_alive).
     fn write_keep_alive(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
         let (Mode::Rc(peer, _, Some(requester)), Some(keep_alive)) = (&self.mode, &mut self.keep_alive) else {
             return None;
@@ -172,7 +174,7 @@ impl QueuePair {
         Some((peer.route, write_empty(requester, peer, out)))
     }
 
-    /// Carries out the local operations that come next: what is sent behind them finds it done.
+    /// Carries out the next local operations, so that they are done before later sends leave.
     fn carry_out_local(&mut self, memory: &mut impl Memory) {
         while self.state == State::Open {
             let due = match &mut self.mode {
@@ -190,7 +192,7 @@ impl QueuePair {
             }
             if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
                 requester.cursor_index = index + 1;
-                // It completes once all before it is acknowledged.
+                // It completes once everything before it is acknowledged.
                 if entry.signaled {
                     requester.asking.ask_now();
                 }
@@ -198,12 +200,13 @@ impl QueuePair {
         }
     }
 
-    /// Neither it nor one before it is held or failing.
+    /// Whether the send of that index may begin: neither it nor one before it is held or failing.
     fn may_begin(&self, index: u64) -> bool {
         !self.is_held(index) && self.failing.is_none_or(|(failing, _)| index < failing)
     }
 
-    /// It can't be carried out: it fails, now or once all before it are done.
+    /// Fails the send of that index, which can't be carried out, now or once all before it are
+    /// done.
     fn fail_when_first(&mut self, index: u64, status: Status) {
         self.failing = Some((index, status));
         self.fail_failing();
@@ -224,8 +227,8 @@ impl QueuePair {
     }
 }
 
-/// A WRITE of no bytes, with a number that the peer has answered, or could have; its bytes without
-/// their checksum. It is acknowledged as a request that comes again.
+/// Writes a WRITE of no bytes, without its checksum. It has a number that the peer has answered, or
+/// could have, and so is acknowledged as a duplicate request.
 fn write_empty(requester: &Requester, peer: &Peer, out: &mut [u8]) -> usize {
     let bth = Bth { ack_request: true, ..Bth::new(peer.qpn, requester.acknowledged()) };
     let nothing = Reth { addr: 0, rkey: 0, len: 0 };

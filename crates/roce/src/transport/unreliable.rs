@@ -1,4 +1,4 @@
-//! Unreliable connections: messages that are sent once, and received whole or not at all.
+//! Unreliable connections: messages are sent once, and received whole or not at all.
 
 use crate::memory::{Memory, Place, Right};
 use crate::transport::counters::Discard;
@@ -10,12 +10,12 @@ use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::wire::{Bth, Deth, Psn, Qpn, Reth, Segment, SendEnd, Uc, WriteEnd};
 use crate::work::{Completed, Status};
 
-/// Sends each packet once. Of a datagram queue pair too.
+/// Sends each packet once, for UC and UD.
 #[derive(Debug)]
 pub(crate) struct UnreliableSender {
     base: Psn,
     mtu: u32,
-    /// Packets that were sent.
+    /// The number of packets sent.
     sent: u64,
     /// The number of the first packet of the next work request.
     pub(crate) next: u64,
@@ -30,17 +30,17 @@ impl UnreliableSender {
         self.mtu
     }
 
-    /// Packets that were sent.
+    /// The number of packets sent.
     pub(crate) fn sent_packets(&self) -> u64 {
         self.sent
     }
 
-    /// All that is posted was flushed: the next packet is that of the next send.
+    /// Skips flushed sends: the next packet belongs to the next send.
     pub(crate) fn skip_flushed(&mut self) {
         self.sent = self.next;
     }
 
-    /// The next packet; `own` is the sender, `peer` the receiver of a connection.
+    /// The next packet; `own` is the sending queue pair, `peer` a connection's receiver.
     pub(crate) fn next(&self, sends: &SendQueue, own: Qpn, peer: Qpn) -> Option<Outgoing> {
         let entry = sends.entry(sends.front())?;
         let at = (self.sent - entry.first) as u32;
@@ -53,12 +53,12 @@ impl UnreliableSender {
         Some(Outgoing { bth, segment, index: sends.front(), offset, payload, packets: 1 })
     }
 
-    /// The local operation that is next.
+    /// The next local operation.
     pub(crate) fn due_local(&self, sends: &SendQueue) -> Option<u64> {
         sends.entry(sends.front()).filter(|entry| entry.is_local()).map(|_| sends.front())
     }
 
-    /// It was sent. Its message completes with its last packet.
+    /// Records that the packet was sent. A message completes with its last packet.
     pub(crate) fn sent(&mut self, sends: &mut SendQueue) {
         self.sent += 1;
         if sends.entry(sends.front()).is_some_and(|entry| entry.end() == self.sent) {
@@ -67,7 +67,7 @@ impl UnreliableSender {
     }
 }
 
-/// The next packet of the entry at the front, and for whom.
+/// The next packet of the entry at the front, and its destination.
 fn part(
     sends: &SendQueue,
     entry: &QueuedSend,
@@ -96,7 +96,7 @@ fn part(
     })
 }
 
-/// The end of a SEND as an unreliable connection has it.
+/// A SEND's end on an unreliable connection, which has no invalidation.
 pub(crate) fn without_invalidation(end: SendEnd) -> Option<WriteEnd> {
     match end {
         SendEnd::Plain => Some(WriteEnd::Plain),
@@ -112,7 +112,7 @@ fn with_immediate(end: WriteEnd) -> SendEnd {
     }
 }
 
-/// Receives what comes whole. A message may begin with any number; each further packet must have
+/// Receives whole messages only. A message may begin with any number; each further packet must have
 /// the next one.
 #[derive(Debug)]
 pub(crate) struct UnreliableReceiver {
@@ -126,8 +126,8 @@ impl UnreliableReceiver {
         UnreliableReceiver { expected, mtu, message: Underway::Nothing }
     }
 
-    /// Takes in a packet. A message of which something is missing is forgotten: the receive that it
-    /// was filling goes to the next one.
+    /// Takes in a packet. An incomplete message is dropped, and its receive goes to the next
+    /// message.
     pub(crate) fn packet<M: Memory>(
         &mut self,
         cx: &mut Serve<'_, M>,
@@ -243,7 +243,7 @@ mod tests {
     use crate::transport::inbox::Inbox;
     use crate::wire::AtomicOp;
 
-    /// As much as is asked for.
+    /// Memory of any length.
     struct Endless;
 
     impl Memory for Endless {
@@ -264,7 +264,8 @@ mod tests {
         }
     }
 
-    /// Regression: one of more than 2^32 bytes completed with a length that had wrapped around.
+    /// Regression: a message of more than 2^32 bytes completed with a length that had wrapped
+    /// around.
     #[test]
     fn a_message_of_more_than_2_to_the_31_bytes_is_forgotten() {
         let mtu = 4096;

@@ -1,25 +1,23 @@
-//! How many packets of requests may be under way: fewer after a loss, and more again as packets
-//! arrive.
+//! Bounds the packets of requests under way: fewer after a loss, and more again as packets arrive.
 //!
-//! When a packet is lost, all that was sent behind it is sent again, so that a wide window costs
-//! the more, the more is lost. Each loss halves it, and each window that arrives whole lets one
-//! packet more in (additive increase, multiplicative decrease: RFC 5681, section 3.1).
+//! After a loss, all packets behind it are sent again, so that losses cost more in a wide window.
+//! Each loss halves the window, and each window that arrives whole widens it by one packet
+//! (additive increase, multiplicative decrease: RFC 5681, section 3.1).
 
-/// No loss makes it smaller than this: the packets that a queue pair sends before it is another's
-/// turn.
+/// Losses don't shrink it below this: the packets that a queue pair sends in its turn.
 const LEAST_PACKETS: u32 = 16;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     packets: u32,
-    /// Packets that have arrived since it grew.
+    /// Packets that have arrived since the window last grew.
     arrived: u64,
     most: u32,
 }
 
 impl Window {
-    /// As wide as it may be.
+    /// As wide as allowed.
     pub(crate) fn new(most: u32) -> Window {
         Window { packets: most, arrived: 0, most }
     }
@@ -28,13 +26,13 @@ impl Window {
         self.packets
     }
 
-    /// A packet was lost.
+    /// Shrinks it after a loss.
     pub(crate) fn shrink(&mut self) {
         self.packets = (self.packets / 2).max(LEAST_PACKETS.min(self.most));
         self.arrived = 0;
     }
 
-    /// More packets have arrived.
+    /// Counts packets that have arrived, and grows.
     pub(crate) fn grow(&mut self, packets: u64) {
         self.arrived += packets;
         if self.packets < self.most && self.arrived >= self.packets.into() {

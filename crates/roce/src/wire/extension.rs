@@ -1,47 +1,47 @@
-//! The extension headers: what an operation carries beside its payload.
+//! The extension headers: an operation's fields beside its payload.
 
 use crate::wire::header::Qpn;
 
-/// Where an RDMA operation reaches (RETH).
+/// The memory that an RDMA operation accesses (RETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
     /// The first byte's address at the responder.
     pub addr: u64,
-    /// The responder's key for it.
+    /// The responder's R_Key of it.
     pub rkey: u32,
-    /// The bytes of the whole operation.
+    /// The length of the whole operation.
     pub len: u32,
 }
 
-/// What an atomic does to the eight bytes it reaches.
+/// The effect of an atomic on its eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
     /// Stores `swap` if the word is `compare`.
     CompareSwap {
-        /// What the word must be.
+        /// The expected word.
         compare: u64,
-        /// What it is then.
+        /// The new word.
         swap: u64,
     },
     /// Adds to the word; the sum wraps.
     FetchAdd(u64),
 }
 
-/// An atomic and where it reaches (AtomicETH).
+/// An atomic and its address (AtomicETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicExtension {
     /// The word's address at the responder: a multiple of eight.
     pub addr: u64,
-    /// The responder's key for it.
+    /// The responder's R_Key of it.
     pub rkey: u32,
-    /// What is done.
+    /// The effect.
     pub op: AtomicOp,
 }
 
-/// What a datagram carries of its sender (DETH).
+/// A datagram's fields for its receiver (DETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// The receiving queue pair's key.
+    /// The receiving queue pair's Q_Key.
     pub qkey: u32,
     /// The sending queue pair.
     pub source: Qpn,
@@ -50,7 +50,7 @@ pub struct Deth {
 /// The syndrome and message number of an acknowledgement (AETH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syndrome {
-    /// What the responder says: see the constants.
+    /// The responder's verdict: see the constants.
     pub code: u8,
     /// The responder's count of messages, 24 bits.
     pub msn: u32,
@@ -59,15 +59,15 @@ pub struct Syndrome {
 impl Syndrome {
     /// Acknowledged; the responder doesn't count credits.
     pub const ACK: u8 = 0x1F;
-    /// No receive was posted: wait as long as the low five bits say.
+    /// No receive was posted: wait for the time of the low five bits.
     pub const RNR: u8 = 0x20;
     /// A packet is missing.
     pub const NAK_SEQUENCE: u8 = 0x60;
-    /// The request makes no sense to the responder.
+    /// The request is invalid.
     pub const NAK_INVALID_REQUEST: u8 = 0x61;
-    /// The key doesn't grant it.
+    /// The key doesn't grant the access.
     pub const NAK_REMOTE_ACCESS: u8 = 0x62;
-    /// The responder could not carry it out.
+    /// The responder could not carry out the request.
     pub const NAK_REMOTE_OPERATION: u8 = 0x63;
 }
 
@@ -112,7 +112,7 @@ impl Reader<'_> {
     }
 }
 
-/// Puts headers behind one another.
+/// Appends headers to one another.
 pub(crate) struct Writer<'a> {
     pub(crate) out: &'a mut [u8],
     pub(crate) len: usize,

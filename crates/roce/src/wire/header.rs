@@ -1,4 +1,4 @@
-//! The base transport header (BTH): what every packet begins with.
+//! The base transport header (BTH), with which every packet begins.
 
 use crate::wire::psn::Psn;
 
@@ -23,18 +23,19 @@ impl Qpn {
     }
 }
 
-/// The partition key that Ethernet has: full members of the default partition.
+/// The partition key on Ethernet: full members of the default partition.
 pub const DEFAULT_PKEY: u16 = 0xFFFF;
 
 /// The bytes of the header.
 pub(crate) const BTH_BYTES: usize = 12;
 
-/// The fields of the header that the operation and the payload don't decide.
+/// The fields of the header that are independent of the operation and the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
-    /// The migration state is "migrated": cards say so, rxe does not, and receivers ignore it.
+    /// The migration state is "migrated". Cards set this bit, rxe does not, and receivers ignore
+    /// it.
     pub migrated: bool,
     /// The partition.
     pub pkey: u16,
@@ -59,7 +60,7 @@ const FORWARD: u8 = 0x80;
 const BACKWARD: u8 = 0x40;
 const ACK_REQUEST: u8 = 0x80;
 
-/// The parts of a header that was read: opcode, pad bytes, transport version, the rest.
+/// The parts of a parsed header: opcode, pad bytes, transport version, the rest.
 pub(crate) struct Read {
     pub(crate) opcode: u8,
     pub(crate) pad: usize,
@@ -68,7 +69,7 @@ pub(crate) struct Read {
 }
 
 impl Bth {
-    /// A packet of the default partition that asks for nothing.
+    /// A packet of the default partition that does not ask for an acknowledgement.
     pub fn new(destination: Qpn, psn: Psn) -> Bth {
         Bth {
             solicited: false,

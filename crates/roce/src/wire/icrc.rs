@@ -1,8 +1,8 @@
-//! The invariant CRC: a CRC-32 (the one of Ethernet and zlib) over what no router changes.
+//! The invariant CRC: the CRC-32 of Ethernet and zlib over everything that routers leave unchanged.
 //!
-//! It covers eight bytes of ones, the IP header and the UDP header with the fields masked that
-//! change on the way, the base transport header with its congestion bits masked, and the rest of
-//! the datagram up to itself. The IPv4 identification, its DF flag (which is set here), the UDP
+//! It covers eight bytes of ones, the IP header and the UDP header with their variable fields
+//! masked, the base transport header with its congestion bits masked, and the rest of the datagram
+//! up to the checksum itself. The IPv4 identification, its DF flag (which is set here), the UDP
 //! source port and the lengths are covered.
 
 use crate::wire::header::BTH_BYTES;
@@ -11,17 +11,17 @@ use crc32fast::Hasher;
 
 /// The bytes of the checksum, at a datagram's end, least significant first.
 pub const ICRC_BYTES: usize = 4;
-/// In place of InfiniBand's local route header, which RoCE hasn't.
+/// In place of InfiniBand's local route header, which RoCE lacks.
 const ONES_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 const UDP_PROTOCOL: u8 = 17;
-/// The byte of the base transport header that switches mark.
+/// The byte of the base transport header in which switches mark congestion.
 const CONGESTION_BYTE: usize = 4;
 const MASKED_MAX_BYTES: usize = ONES_BYTES + IPV6_BYTES + UDP_BYTES + BTH_BYTES;
 
-/// The checksum of a datagram of which `body` is all but the checksum.
+/// Computes the checksum of a datagram; `body` is all but the checksum.
 pub fn compute(body: &[u8], route: &Route, ip_id: u16) -> u32 {
     let mut masked = [0xFF; MASKED_MAX_BYTES];
     let mut len = ONES_BYTES;

@@ -1,5 +1,5 @@
 //! IP and UDP headers around a datagram, for carriers of whole frames and for captures. Sockets
-//! write these themselves.
+//! write these headers themselves.
 
 use crate::wire::icrc;
 use crate::wire::route::{Addresses, ROCE_PORT, Route};
@@ -14,19 +14,19 @@ const UDP_PROTOCOL: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// A frame from the IP header on, taken apart.
+/// A parsed frame, from the IP header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What its headers say.
+    /// The contents of its headers.
     pub route: Route,
-    /// The identification of an IPv4 header; 0 of IPv6.
+    /// The identification of an IPv4 header; 0 for IPv6.
     pub ip_id: u16,
     /// The UDP payload.
     pub datagram: &'a [u8],
 }
 
-/// Writes the headers before a datagram of `len` bytes; gives how many bytes they take. IPv6 goes
-/// without a UDP checksum too, as RFC 6935 allows where another one (the ICRC) covers the payload.
+/// Writes the headers before a datagram of `len` bytes; returns their length. IPv6 goes without a
+/// UDP checksum too, as RFC 6935 allows where another one (the ICRC) covers the payload.
 ///
 /// # Panics
 /// If `out` is shorter than [`IP_UDP_MAX_BYTES`], or `len` is more than fits a datagram.
@@ -64,7 +64,7 @@ pub fn write(out: &mut [u8], route: &Route, ip_id: u16, len: usize) -> usize {
     at + UDP_BYTES
 }
 
-/// Takes a frame apart; nothing if it is no whole UDP datagram to [`ROCE_PORT`], is a fragment, or
+/// Parses a frame; nothing if it is not a whole UDP datagram to [`ROCE_PORT`], is a fragment, or
 /// has IP options or extension headers, which RoCE doesn't allow.
 pub fn read(frame: &[u8]) -> Option<Frame<'_>> {
     let (addresses, traffic_class, ip_id, rest) = match frame.first()? >> 4 {
@@ -109,7 +109,7 @@ impl Frame<'_> {
     }
 }
 
-/// The checksum of an IPv4 header whose checksum field is 0; 0 of one whose field is right.
+/// The checksum of an IPv4 header whose checksum field is 0; 0 for one whose field is right.
 fn header_checksum(head: &[u8]) -> u16 {
     let sum: u32 = head.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xFFFF) + (sum >> 16);

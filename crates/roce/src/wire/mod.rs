@@ -1,9 +1,9 @@
 //! RoCE v2 packets as bytes: the payload of a UDP datagram to port 4791.
 //!
-//! A [`Packet`] is a base transport header, a [`Segment`] (the operation with the extension headers
-//! that go with it) and a payload. Combinations that have no opcode can't be written down.
-//! [`icrc`] computes the checksum at a datagram's end, which covers IP and UDP headers too, and so
-//! needs a [`Route`]. [`ip`] writes and reads those headers, for carriers of whole frames.
+//! A [`Packet`] is a base transport header, a [`Segment`] (the operation with its extension
+//! headers) and a payload. Combinations without an opcode can't be expressed. [`icrc`] computes the
+//! checksum at a datagram's end, which covers IP and UDP headers too, and so needs a [`Route`].
+//! [`ip`] writes and reads those headers, for carriers of whole frames.
 
 mod extension;
 mod header;

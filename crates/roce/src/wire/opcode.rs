@@ -1,15 +1,15 @@
-//! Operations with the extension headers that go with them, and their opcodes.
+//! Operations with their extension headers, and their opcodes.
 
 use crate::wire::extension::{AtomicExtension, AtomicOp, Deth, Reader, Reth, Syndrome, Writer};
 
-/// What a packet is, by the transport of its queue pair.
+/// A packet's operation, by the transport of its queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Of a reliable connection.
+    /// On a reliable connection.
     Rc(Rc),
-    /// Of an unreliable connection.
+    /// On an unreliable connection.
     Uc(Uc),
-    /// A datagram, whole, perhaps with immediate data.
+    /// A whole datagram, perhaps with immediate data.
     Ud(Deth, Option<u32>),
 }
 
@@ -30,15 +30,15 @@ pub enum Rc {
         /// It ends the message.
         last: Option<WriteEnd>,
     },
-    /// Asks for a READ's bytes.
+    /// Requests the bytes of a READ.
     ReadRequest(Reth),
-    /// A part of what a READ asked for.
+    /// A part of a READ's data.
     ReadResponse(ReadPart),
-    /// Acknowledges, or refuses.
+    /// Acknowledges or refuses a request.
     Acknowledge(Syndrome),
-    /// What an atomic's word was.
+    /// The old value of an atomic's word.
     AtomicResponse(Syndrome, u64),
-    /// Asks for an atomic.
+    /// Requests an atomic.
     Atomic(AtomicExtension),
 }
 
@@ -61,36 +61,36 @@ pub enum Uc {
     },
 }
 
-/// How a SEND ends.
+/// The end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendEnd {
-    /// With nothing else.
+    /// Without further data.
     Plain,
     /// With four bytes for the completion.
     Immediate(u32),
-    /// The receiver's key that is invalid from now on.
+    /// With a key of the receiver to be invalidated.
     Invalidate(u32),
 }
 
-/// How a message ends that can't invalidate.
+/// The end of a message that can't invalidate a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
-    /// With nothing else.
+    /// Without further data.
     Plain,
     /// With four bytes for the completion.
     Immediate(u32),
 }
 
-/// Which part of a READ's response a packet is.
+/// The part of a READ's response in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPart {
-    /// The first of several.
+    /// The first of several packets.
     First(Syndrome),
-    /// One between.
+    /// A packet in the middle.
     Middle,
-    /// The last of several.
+    /// The last of several packets.
     Last(Syndrome),
-    /// All of it.
+    /// The only packet.
     Only(Syndrome),
 }
 
@@ -110,7 +110,7 @@ fn part(base: u8, first: bool, last: Option<bool>) -> u8 {
     }
 }
 
-/// What [`part`] wrote, of the distance to `base`: begins, ends, has immediate data.
+/// The inverse of [`part`], from the distance to `base`: begins, ends, has immediate data.
 fn parts(distance: u8) -> (bool, bool, bool) {
     (matches!(distance, 0 | 4 | 5), distance >= 2, matches!(distance, 3 | 5))
 }
@@ -163,7 +163,8 @@ impl Segment {
         }
     }
 
-    /// `Some(None)` if no operation has the opcode, `None` if the bytes end within its headers.
+    /// Reads a segment. `Some(None)` if no operation has the opcode, `None` if the bytes end within
+    /// its headers.
     pub(crate) fn read(opcode: u8, reader: &mut Reader<'_>) -> Option<Option<Segment>> {
         let segment = match opcode {
             0x20..=0x25 => {

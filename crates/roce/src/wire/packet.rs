@@ -1,4 +1,4 @@
-//! A whole packet: reading one, and writing one in place around a payload that is already there.
+//! A whole packet: reading one, and writing one in place around its payload.
 
 use crate::wire::extension::{ATOMIC_BYTES, Reader, WORD_BYTES, Writer};
 use crate::wire::header::{BTH_BYTES, Bth};
@@ -11,25 +11,25 @@ use crate::wire::route::Route;
 pub struct Packet<'a> {
     /// The fields that all packets have.
     pub bth: Bth,
-    /// What it is.
+    /// The operation.
     pub segment: Segment,
-    /// The message's bytes in it.
+    /// Its part of the message.
     pub payload: &'a [u8],
 }
 
-/// The most bytes that a packet has beside its payload: headers, pad and ICRC.
+/// The most bytes of a packet beside its payload: headers, pad and ICRC.
 pub const HEADERS_MAX_BYTES: usize = BTH_BYTES + ATOMIC_BYTES + PAD_MAX_BYTES + ICRC_BYTES;
 const PAD_MAX_BYTES: usize = WORD_BYTES - 1;
-/// The only transport version there is.
+/// The only transport version.
 const VERSION: u8 = 0;
 
 /// Why bytes are no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// They end within a header.
+    /// The bytes end within a header.
     #[error("{bytes} bytes end within the packet's headers")]
     Short {
-        /// How many there are.
+        /// The number of bytes.
         bytes: usize,
     },
     /// No operation of RC, UC or UD has this opcode.
@@ -44,17 +44,17 @@ pub enum Malformed {
         /// The version.
         version: u8,
     },
-    /// Pad bytes that can't be: more than the payload has, or the length is no multiple of four.
+    /// Impossible pad bytes: more than the payload has, or the length is no multiple of four.
     #[error("{pad} pad bytes don't fit a payload of {payload} bytes")]
     Pad {
-        /// How many the header counts.
+        /// The number in the header.
         pad: usize,
         /// Payload and pad.
         payload: usize,
     },
 }
 
-/// Reads a datagram, without a look at its ICRC ([`icrc::check`] does that).
+/// Reads a datagram without checking its ICRC ([`icrc::check`] does that).
 pub fn read(datagram: &[u8]) -> Result<Packet<'_>, Malformed> {
     let short = Malformed::Short { bytes: datagram.len() };
     let (body, _) = datagram.split_last_chunk::<ICRC_BYTES>().ok_or(short)?;
@@ -72,7 +72,7 @@ pub fn read(datagram: &[u8]) -> Result<Packet<'_>, Malformed> {
 }
 
 impl Packet<'_> {
-    /// Writes the whole packet, with its ICRC; gives its length. `ip_id` as in [`seal`].
+    /// Writes the whole packet, with its ICRC; returns its length. `ip_id` as in [`seal`].
     ///
     /// # Panics
     /// If `out` has no room for the payload and [`HEADERS_MAX_BYTES`].
@@ -83,7 +83,7 @@ impl Packet<'_> {
     }
 }
 
-/// Writes what is before a payload of `payload` bytes; gives where the payload begins.
+/// Writes everything before a payload of `payload` bytes; returns the payload's position.
 pub(crate) fn write_head(bth: &Bth, segment: &Segment, payload: usize, out: &mut [u8]) -> usize {
     let mut writer = Writer { out, len: 0 };
     writer.put(bth.write(segment.opcode(), pad_of(payload)));
@@ -95,11 +95,11 @@ fn pad_of(payload: usize) -> usize {
     payload.next_multiple_of(WORD_BYTES) - payload
 }
 
-/// Ends a packet whose `len` bytes of headers and payload are in `out`: pad and ICRC. Gives the
-/// datagram's length. `ip_id` is the identification that the IPv4 header will have: 0 where the
+/// Ends a packet whose `len` bytes of headers and payload are in `out`: adds pad and ICRC. Returns
+/// the datagram's length. `ip_id` is the identification that the IPv4 header will have: 0 where the
 /// kernel sends unfragmentable datagrams, and the segment's index where it cuts them (GSO).
 pub fn seal(out: &mut [u8], len: usize, route: &Route, ip_id: u16) -> usize {
-    // Headers are multiples of four bytes, so that the pad is what the whole lacks.
+    // Headers are multiples of four bytes, so the pad completes the whole to the next multiple.
     let padded = len + pad_of(len);
     out[len..padded].fill(0);
     let sum = icrc::compute(&out[..padded], route, ip_id);

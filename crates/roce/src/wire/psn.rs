@@ -30,8 +30,8 @@ impl Psn {
         Psn::new(self.0.wrapping_sub(1))
     }
 
-    /// How many packets this number is ahead of `other`: negative if it is behind, and exact while
-    /// both are within 2^23 of each other.
+    /// How many packets this number is ahead of `other`; negative if it is behind, exact while both
+    /// are within 2^23 of each other.
     pub const fn ahead_of(self, other: Psn) -> i32 {
         (self.0.wrapping_sub(other.0) << (32 - BITS)).cast_signed() >> (32 - BITS)
     }

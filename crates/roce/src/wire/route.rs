@@ -1,4 +1,4 @@
-//! Where a datagram comes from and goes to.
+//! The route of a datagram: its source and destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// From one address to another; nothing if their families differ.
+    /// The addresses of both ends; nothing if their families differ.
     pub fn new(source: IpAddr, destination: IpAddr) -> Option<Addresses> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Addresses::V4 { source, destination }),
@@ -50,7 +50,7 @@ impl Addresses {
         }
     }
 
-    /// The way back.
+    /// The addresses of the way back.
     #[must_use]
     pub fn reversed(&self) -> Addresses {
         match *self {
@@ -60,21 +60,21 @@ impl Addresses {
     }
 }
 
-/// What a datagram's IP and UDP headers say, as far as the ICRC covers it or a carrier must set it.
-/// The destination port is [`ROCE_PORT`].
+/// The fields of a datagram's IP and UDP headers that the ICRC covers or a carrier must set. The
+/// destination port is [`ROCE_PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// From where to where.
+    /// The source and the destination.
     pub addresses: Addresses,
     /// The UDP source port, which spreads queue pairs over paths; receivers ignore it.
     pub source_port: u16,
-    /// DSCP and ECN. Not covered by the ICRC: routers change it.
+    /// DSCP and ECN. The ICRC does not cover it, since routers change it.
     pub traffic_class: u8,
 }
 
 impl Route {
-    /// A route with the source port that the kernel's rxe and cards use for a pair of queue pairs:
-    /// 0xC000 and 14 bits made of both numbers.
+    /// Makes a route with the UDP source port that the kernel's rxe and cards use for a pair of
+    /// queue pairs: 0xC000 and 14 bits made of both numbers.
     pub fn new(addresses: Addresses, source_qp: u32, destination_qp: u32) -> Route {
         let mixed = source_qp.wrapping_mul(destination_qp | 1).wrapping_mul(0x9E37_79B1);
         Route { addresses, source_port: 0xC000 | (mixed >> 18) as u16, traffic_class: 0 }
