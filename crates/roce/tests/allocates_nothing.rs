@@ -1,4 +1,5 @@
-//! Once queue pairs are made, nothing is allocated: a program of its own, whose allocator counts.
+//! Once queue pairs are made, nothing is allocated: a program of its own, with a counting
+//! allocator.
 
 use std::alloc::System;
 use std::net::Ipv4Addr;
@@ -18,7 +19,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const QUEUE_PAIRS: u32 = 20;
 const LEN: u32 = 10_000;
 
-/// Any address is one of these bytes.
+/// Memory in which every address is one of these bytes.
 struct Bytes([u8; 64]);
 
 impl Memory for Bytes {
@@ -62,7 +63,8 @@ fn engine(own: u8, peer: u8) -> Engine {
     engine
 }
 
-/// Every fourth datagram is lost, so that everything is repeated too. Gives the completions.
+/// Loses every fourth datagram, so that retransmissions are covered too. Returns the number of
+/// completions.
 fn run(engines: &mut [Engine; 2], out: &mut [u8], rounds: u64) -> u64 {
     let (mut memory, mut now_ns, mut count, mut completions) = (Bytes([0; 64]), 0, 0_u32, 0);
     let sges = [Sge { addr: 5, len: LEN, key: 0 }];
@@ -104,8 +106,8 @@ fn run(engines: &mut [Engine; 2], out: &mut [u8], rounds: u64) -> u64 {
     completions
 }
 
-/// The test harness has a thread of its own, which may allocate meanwhile, once. What these engines
-/// allocated, they would allocate in every attempt: each has new ones.
+/// The test harness has a thread of its own, which may allocate once meanwhile. Allocations of
+/// these engines would occur in every attempt, since each has new engines.
 #[test]
 fn nothing_is_allocated_once_queue_pairs_are_made() {
     let attempt = || {

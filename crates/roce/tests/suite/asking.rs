@@ -1,5 +1,5 @@
-//! Which messages ask for an acknowledgement, and what becomes of the others: nobody waits for
-//! them, and they arrive all the same.
+//! Messages that ask for an acknowledgement, and those that don't: no completion waits for them,
+//! and they arrive all the same.
 
 use verbline_roce::transport::{Discard, Retries, ack_timeout_ns};
 use verbline_roce::wire::{Rc, Segment, Syndrome, WriteEnd};
@@ -9,7 +9,7 @@ use crate::pair::{Datagram, PSNS, Pair, RIGHTS, remote, statuses};
 use crate::reliable::{MTU, SEND, said};
 use crate::sim::for_seeds;
 
-/// When a tail is due that has not asked.
+/// The time within which a tail that has not asked is due.
 const TAIL_NS: u64 = 1_000_000;
 
 fn pair() -> Pair {
@@ -20,7 +20,7 @@ fn asked(sent: &[Datagram]) -> Vec<bool> {
     sent.iter().map(|datagram| datagram.packet().bth.ack_request).collect()
 }
 
-/// A pair whose first message is acknowledged: what is sent next is no beginning.
+/// A pair whose first message is acknowledged, so that the next one does not come after a pause.
 fn begun(retries: Retries, now_ns: u64) -> Pair {
     let mut pair = Pair::rc(retries, RIGHTS);
     pair.b.receive(100, 10);
@@ -30,7 +30,7 @@ fn begun(retries: Retries, now_ns: u64) -> Pair {
     pair
 }
 
-/// What A sends once its deadline has come, which is at `due_ns`.
+/// The datagrams that A sends at its deadline, which is at `due_ns`.
 fn due(pair: &mut Pair, due_ns: u64) -> Vec<Datagram> {
     assert_eq!(pair.a.qp.deadline_ns(), Some(due_ns));
     pair.a.qp.advance(due_ns - 1);
@@ -78,7 +78,7 @@ fn half_a_window_does_not_go_without_asking() {
     assert_eq!(statuses(&mut pair.b).len(), 2);
 }
 
-/// The last packet once more, by which the peer learns what is missing, if anything.
+/// The last packet is sent once more, by which the peer finds out what is missing, if anything.
 #[test]
 fn a_tail_that_has_not_asked_is_asked_for_within_its_time() {
     for lost in [0, 1, 2, 3] {
@@ -89,12 +89,12 @@ fn a_tail_that_has_not_asked_is_asked_for_within_its_time() {
         }
         let sent = pair.a.all(1_000);
         assert_eq!(asked(&sent), [false, false]);
-        // Which of them is lost.
+        // Delivers the datagrams whose bits in `lost` are not set.
         for (at, datagram) in sent.iter().enumerate().filter(|(at, _)| lost & (1 << at) == 0) {
             assert_eq!(pair.b.take(1_000, datagram).is_ok(), lost & 1 == 0, "{lost} {at}");
         }
         if lost == 1 {
-            // The second says so itself, at once.
+            // The second reports it itself, at once.
             pair.settle(1_000);
         } else {
             assert_eq!(pair.b.all(1_000), []);
@@ -115,7 +115,7 @@ fn a_tail_that_has_not_asked_is_asked_for_within_its_time() {
     }
 }
 
-/// It goes by the oldest of them: who keeps on sending asks with a message of these.
+/// The oldest of them sets the time: while a program keeps on sending, one of these messages asks.
 #[test]
 fn no_message_goes_on_without_an_answer_because_others_follow() {
     let mut pair = begun(Retries::default(), 0);
@@ -131,7 +131,7 @@ fn no_message_goes_on_without_an_answer_because_others_follow() {
     assert_eq!(asked(&pair.a.all(TAIL_NS)), [false, true], "the last of those that were posted");
 }
 
-/// Nothing is gained by waiting where nothing follows: no question is sent.
+/// Waiting gains nothing where nothing follows: no question is sent.
 #[test]
 fn who_sends_now_and_then_asks_with_each_message() {
     let mut pair = pair();
@@ -147,7 +147,7 @@ fn who_sends_now_and_then_asks_with_each_message() {
     }
 }
 
-/// The time-out, and the retries, are as ever from the question on.
+/// From the question on the time-out and the retries apply as usual.
 #[test]
 fn an_unsignaled_send_to_a_peer_that_is_gone_fails() {
     for timeout in [5, 14] {
@@ -168,7 +168,7 @@ fn an_unsignaled_send_to_a_peer_that_is_gone_fails() {
         assert_eq!(due(&mut pair, now_ns + wait_ns).len(), 0);
         assert_eq!(statuses(&mut pair.a), [(1, Status::RetryExceeded), (2, Status::Flushed)]);
     }
-    // Without a time-out it is asked once, and waited for.
+    // Without a time-out there is one question, and a wait for its answer.
     let mut pair = begun(Retries { timeout: 0, ..Retries::default() }, 0);
     pair.a.send_unsignaled(1, SEND, 10);
     assert_eq!(pair.a.all(0).len(), 1);
@@ -191,7 +191,7 @@ fn held_sends_ask_at_once_whether_what_was_sent_has_arrived() {
     _ = pair.b.take(0, &question[0]);
     pair.settle(0);
     assert!(pair.a.qp.hold(), "all that was sent is finished");
-    // A message of which only a part was sent is finished first.
+    // A message that was sent in part is finished first.
     let mut pair = begun(Retries::default(), 0);
     pair.b.receive(1, 1000);
     pair.a.send_unsignaled(1, SEND, 3 * MTU);
@@ -203,10 +203,10 @@ fn held_sends_ask_at_once_whether_what_was_sent_has_arrived() {
     assert!(pair.a.qp.hold() && statuses(&mut pair.b).len() == 1);
 }
 
-/// What comes next can't begin, or complete, before what was sent is acknowledged.
+/// The next step can't begin, or complete, before the sent messages are acknowledged.
 #[test]
 fn what_waits_for_an_acknowledgement_has_it_asked_for_at_once() {
-    // A local operation, posted later, or with what is before it.
+    // A local operation, posted later, or together with the messages before it.
     let mut pair = begun(Retries::default(), 0);
     pair.b.receive(1, 10);
     pair.a.send_unsignaled(1, SEND, 10);
@@ -217,7 +217,8 @@ fn what_waits_for_an_acknowledgement_has_it_asked_for_at_once() {
     pair.a.send_unsignaled(3, SEND, 10);
     pair.a.send(4, Operation::Local, 0);
     assert_eq!(asked(&pair.a.all(0)), [true]);
-    // One that nobody waits for asks nothing, and one that has nothing before it neither.
+    // A local operation that nobody waits for does not ask, nor does one without a message before
+    // it.
     let mut pair = begun(Retries::default(), 0);
     pair.a.send(1, Operation::Local, 0);
     assert_eq!((pair.a.all(0), statuses(&mut pair.a).len()), (vec![], 1));
@@ -225,7 +226,7 @@ fn what_waits_for_an_acknowledgement_has_it_asked_for_at_once() {
     assert_eq!(pair.a.all(0).len(), 1);
     pair.a.send_unsignaled(3, Operation::Local, 0);
     assert_eq!(pair.a.all(0), []);
-    // A send whose data can't be read fails once those before it are done.
+    // A send whose data can't be read fails once the sends before it are done.
     let mut pair = begun(Retries::default(), 0);
     pair.b.receive(1, 10);
     pair.a.send_unsignaled(1, SEND, 10);
@@ -246,8 +247,8 @@ fn what_waits_for_an_acknowledgement_has_it_asked_for_at_once() {
     assert_eq!(statuses(&mut pair.a), [(2, Status::Success)]);
 }
 
-/// What has come is acknowledged when the queue pair that has it goes, though nobody asks for it
-/// yet: afterwards nobody could.
+/// A queue pair that is about to be destroyed acknowledges everything received, though no packet
+/// has asked yet: afterwards it could not.
 #[test]
 fn who_is_about_to_go_acknowledges_what_has_not_asked() {
     let mut pair = begun(Retries::default(), 0);
@@ -268,7 +269,7 @@ fn who_is_about_to_go_acknowledges_what_has_not_asked() {
     assert!(pair.a.qp.hold() && pair.a.qp.deadline_ns().is_none(), "both are acknowledged");
 }
 
-/// A program may not do that, but who did so far had its message acknowledged.
+/// A program may not do that; but before there were questions, its message was acknowledged.
 #[test]
 fn data_that_is_gone_is_asked_for_without() {
     let mut pair = begun(Retries::default(), 0);
@@ -287,8 +288,8 @@ fn data_that_is_gone_is_asked_for_without() {
     assert!(!pair.a.qp.is_failed() && pair.a.qp.hold(), "it is acknowledged");
 }
 
-/// One datagram of many is lost, whichever way it goes: a message that did not ask arrives within
-/// the time of a tail.
+/// One datagram of many is lost, in either direction: a message that did not ask arrives within the
+/// time of a tail.
 #[test]
 fn one_loss_delays_no_unsignaled_message_for_longer_than_a_tail_is_let_be() {
     for_seeds(300, |seed| {
@@ -319,7 +320,7 @@ fn one_loss_delays_no_unsignaled_message_for_longer_than_a_tail_is_let_be() {
                         count += 1;
                         count != lost
                     };
-                    // The last one posted has not asked: nobody waits for the time-out.
+                    // The last one posted has not asked: no completion waits for the time-out.
                     if let ([one], Some((last, _, limit_ns))) = (&to_b[..], waiting.last_mut())
                         && *last == id
                         && asked(&to_b) == [false]
@@ -335,7 +336,7 @@ fn one_loss_delays_no_unsignaled_message_for_longer_than_a_tail_is_let_be() {
                     assert_eq!(sent, id);
                     assert!(now_ns - sent_ns <= limit_ns, "{id}: {} ns", now_ns - sent_ns);
                 }
-                // One that is signaled has its place until it has completed.
+                // A signaled send keeps its slot until it has completed.
                 is_full = signaled && pair.a.completions().is_empty() && is_full;
                 match pair.a.qp.deadline_ns() {
                     Some(due_ns) if due_ns <= until_ns || is_full => now_ns = due_ns,

@@ -1,4 +1,4 @@
-//! What a program changes of a connection that is open: rights, and that sends are held.
+//! Changes of an open connection: its rights, and held sends.
 
 use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
 use verbline_roce::wire::{AtomicExtension, AtomicOp, SendEnd, WriteEnd};
@@ -40,7 +40,7 @@ fn an_unreliable_connection_heeds_a_right_that_was_taken_back_too() {
     assert_eq!(pair.b.take(0, &sent[0]), Err(Discard::Refused));
 }
 
-/// Regression: an atomic for which there was no place any more was carried out, and then refused.
+/// Regression: an atomic whose answer there was no place to keep was carried out, and then refused.
 #[test]
 fn an_atomic_is_carried_out_only_if_its_answer_can_be_kept() {
     let mut pair = Pair::rc(Retries::default(), RIGHTS);
@@ -75,7 +75,7 @@ fn held_sends_finish_what_was_begun_and_begin_nothing() {
     assert_eq!(statuses(&mut pair.a), [(2, Status::Success), (3, Status::Success)]);
 }
 
-/// What was sent once and is lost was begun, though it is to be sent again.
+/// A send that was sent once and lost had begun, though it has to be sent again.
 #[test]
 fn a_send_that_was_lost_whole_is_repeated_while_others_are_held() {
     let mut pair = Pair::rc(Retries { timeout: 5, ..Retries::default() }, RIGHTS);
@@ -97,7 +97,7 @@ fn an_engine_tells_once_that_held_sends_have_drained() {
     let Half { qp, mut memory, .. } = a;
     let mut engine = Engine::new();
     engine.add(qp).expect("a number of its own");
-    // It had something to send before.
+    // It had a datagram to send before.
     engine.with(QPNS[0], |_| ());
     let mut out = vec![0; 4096];
     let mut sent = Vec::new();
@@ -114,7 +114,7 @@ fn an_engine_tells_once_that_held_sends_have_drained() {
     assert_eq!((engine.take_drained(), engine.take_drained()), (Some(QPNS[0]), None));
 }
 
-/// SQE: what was posted meanwhile is flushed, and what comes after is sent from its first packet.
+/// SQE: sends posted meanwhile are flushed, and later ones are sent from their first packet on.
 #[test]
 fn an_unreliable_connection_sends_again_after_a_send_has_failed() {
     let mut pair = Pair::uc();

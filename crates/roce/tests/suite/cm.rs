@@ -54,7 +54,7 @@ impl Two {
         self.client.receive(0, 0xC1C1, address(2), &outgoing.mad)
     }
 
-    /// A request that has come.
+    /// Sends a request to the server.
     pub(crate) fn requested(&mut self) -> (ConnectionId, ConnectionId, Request) {
         let id = self.client.connect(0, 77, &connect(1, 2)).expect("room");
         let sent = self.client.transmit().expect("a request");
@@ -95,7 +95,7 @@ fn a_connection_is_made_and_ended() {
     let reply = two.client.transmit().expect("a reply");
     two.bring_server(&reply).expect("taken");
     assert_eq!(two.server.poll(), Some(Event::Disconnected(incoming)));
-    // In time-wait it is answered again; then the place is free.
+    // In time-wait a request is answered again; then the place is free.
     assert_eq!(two.bring_client(&request), Err(CmDiscard::Duplicate));
     assert_eq!(two.client.transmit(), Some(reply));
     assert_eq!((two.client.len(), two.server.len()), (1, 1));
@@ -107,7 +107,7 @@ fn a_connection_is_made_and_ended() {
     }
 }
 
-/// Whom each message is for, where several managers share an address.
+/// The addressee of each message, where several managers share an address.
 #[test]
 fn messages_name_the_service_or_the_connection_that_they_are_for() {
     let mut two = two();
@@ -153,7 +153,7 @@ fn requests_and_replies_carry_what_programs_say() {
     assert_eq!((reply.qpn, reply.starting_psn, &reply.data[..8]), (QPNS[1], Psn::new(2), &b"welcome\0"[..]));
 }
 
-/// Each kind of connection has ports of its own, and a request says which kind it is for twice.
+/// Each kind of connection has a port space of its own, and a request names its kind twice.
 #[test]
 fn a_port_is_for_one_kind_of_connection() {
     let (reliable, unreliable) = (connect(1, 2), connect(1, 2).in_space(PortSpace::Unreliable));
@@ -219,7 +219,7 @@ fn nobody_listens_or_there_is_no_room() {
     let reject = two.server.transmit().expect("a rejection");
     two.bring_client(&reject).expect("taken");
     assert!(matches!(two.client.poll(), Some(Event::Rejected(_, said)) if said.reason == reason::INVALID_SERVICE));
-    // As many as there are places, and as one address may have.
+    // The limits are all places, and the share of one address.
     two.server.listen(PortSpace::Reliable.service_of_port(PORT));
     let mut results = Vec::new();
     for from in [1, 1, 1, 3, 4, 5] {
@@ -243,7 +243,8 @@ fn nobody_listens_or_there_is_no_room() {
     assert_eq!(mixed, Err(Refused::Families));
 }
 
-/// Regression: a peer that made connections which end at once, and answered no end, had all places.
+/// Regression: a peer that made connections, ended them at once, and answered no DREQ, had all
+/// places.
 #[test]
 fn connections_that_end_count_as_half_open_until_their_numbers_are_free() {
     let mut two = two();
@@ -337,7 +338,7 @@ fn data_may_come_before_the_message_that_says_so() {
     assert_eq!(two.bring_server(&ready), Err(CmDiscard::Duplicate));
 }
 
-/// From another address, with another number: discarded, and answered by one message at most.
+/// From another address, or with another number: discarded, and answered by one message at most.
 #[test]
 fn a_stranger_changes_nothing() {
     let mut two = two();
@@ -353,7 +354,7 @@ fn a_stranger_changes_nothing() {
         assert_eq!(two.bring_server(&forged), Err(CmDiscard::NoConnection), "{at:?}");
     }
     while two.server.transmit().is_some() {}
-    // However many ask, no more wait to be answered than there is room for.
+    // Whatever the number of requests, no more answers wait than there is room for.
     for _ in 0..100 {
         let _ = two.server.receive(0, 0, address(9), &disconnect.mad);
     }

@@ -1,4 +1,4 @@
-//! Connections of which one end gives up, and what the other hears of it.
+//! Connections that one end gives up, and the messages to the other.
 
 use verbline_roce::cm::{CmDiscard, Event, Rejected, reason};
 
@@ -10,7 +10,7 @@ fn who_gives_up_says_nothing_and_leaves_nothing() {
     let id = two.client.connect(0, 77, &connect(1, 2)).expect("room");
     two.client.forget(id);
     assert_eq!((two.client.transmit(), two.client.deadline_ns(), two.client.len()), (None, None, 0));
-    // A request that is there by then is answered, and the answer is told that nobody knows of it.
+    // A request that arrives by then is answered, and the answer is rejected as unknown.
     let (asking, incoming, _) = two.requested();
     two.server.accept(0, incoming, &accept()).expect("it is there");
     two.client.forget(asking);
@@ -24,8 +24,8 @@ fn who_gives_up_says_nothing_and_leaves_nothing() {
     assert!(two.server.is_empty());
 }
 
-/// Regression: who was ready, and whose word of it was lost each time, was not told that the other
-/// had given up.
+/// Regression: an active side whose RTUs were all lost was not told that the other side had given
+/// up.
 #[test]
 fn who_is_ready_hears_that_the_other_has_given_up() {
     let mut two = two();
@@ -47,8 +47,8 @@ fn who_is_ready_hears_that_the_other_has_given_up() {
     assert!(two.client.is_empty());
 }
 
-/// Regression: who had asked, and whose answer was lost, asked in vain until its retries were over
-/// when the other had ended the connection meanwhile.
+/// Regression: the passive side ended the connection after its reply was lost. The active side
+/// repeated its request in vain until its retries were used up.
 #[test]
 fn who_asks_again_hears_that_the_connection_has_ended() {
     let mut two = two();
@@ -67,8 +67,8 @@ fn who_asks_again_hears_that_the_connection_has_ended() {
     assert!(two.client.is_empty());
 }
 
-/// Regression: one who was accepted, and whose reply was lost, did not answer the end that came
-/// next: the other side waited for it in vain.
+/// Regression: an active side whose reply was lost did not answer the DREQ that came next: the
+/// other side waited for it in vain.
 #[test]
 fn an_end_that_comes_before_the_reply_is_answered_and_changes_nothing() {
     let mut two = two();
@@ -85,7 +85,7 @@ fn an_end_that_comes_before_the_reply_is_answered_and_changes_nothing() {
     assert!(two.client.deadline_ns().is_some(), "{id:?} still asks");
 }
 
-/// Regression: one who asked gave up before a program had decided, though the program had time
+/// Regression: the active side gave up before the program had decided, though the program had time
 /// left.
 #[test]
 fn one_who_asks_is_told_to_wait_while_the_program_has_time() {

@@ -25,15 +25,15 @@ const LIMITS: Limits = Limits {
     time_wait_ns: 3_000_000,
 };
 
-/// What one end has heard of a connection; the key is the client's queue pair, which is drawn anew
-/// for each.
+/// The last event of a connection at one end; the key is the client's queue pair, which is drawn
+/// anew for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Asked,
     Open,
     Closed,
     Rejected,
-    /// Rejected for want of room, which its program doesn't hear of.
+    /// Rejected for want of room; the passive program gets no event.
     NoRoom,
     Lost,
 }
@@ -82,7 +82,7 @@ impl World {
         let name = self.names[at][&id];
         let before = self.heard[at].insert(name, heard);
         let is_next = match heard {
-            // Who is rejected, and doesn't hear of it, asks again.
+            // An active side that misses its rejection asks again.
             Heard::Asked => matches!(before, None | Some(Heard::Rejected)),
             Heard::Open | Heard::Rejected | Heard::NoRoom => before == Some(Heard::Asked),
             Heard::Closed | Heard::Lost => matches!(before, Some(Heard::Asked | Heard::Open)),
@@ -114,7 +114,7 @@ impl World {
             let mut open: Vec<_> = open.map(|(id, _)| *id).collect();
             open.sort_unstable_by_key(|id| id.number());
             if let Some(id) = self.rng.choice(open).filter(|_| self.to_ask == 0 || self.rng.u8(..4) == 0) {
-                // It may be under way already.
+                // The end may be under way already.
                 let _ = self.managers[at].disconnect(self.now_ns, id);
             }
         }
@@ -136,7 +136,7 @@ impl World {
             }
             Event::Replied(id, reply) => {
                 assert_eq!(reply.qpn.number(), self.names[at][&id], "another's reply");
-                // It may have been ended since.
+                // The connection may have been ended since.
                 if self.managers[at].establish(self.now_ns, id).is_ok() {
                     self.hear(at, id, Heard::Open);
                 }
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// False if nothing will happen any more.
+    /// Returns false if nothing will happen any more.
     fn step(&mut self) -> bool {
         self.programs();
         self.transmit();
@@ -186,10 +186,10 @@ fn both_ends_agree_in_the_end_and_no_place_stays_taken() {
         for name in names {
             let agree = match [0, 1].map(|at| world.heard[at].get(&name)) {
                 [Some(one), Some(other)] if one == other => *one != Heard::NoRoom,
-                // There may have been room, and a no of the program, when the request came again.
+                // There may have been room, and a rejection by the program, for a repeated request.
                 [Some(Heard::NoRoom), None | Some(Heard::Rejected)] => true,
                 [None | Some(Heard::Rejected), Some(Heard::NoRoom)] => true,
-                // Everything that was said to it got lost; and what it asked may never have come.
+                // Every message to this end was lost; and its own request may never have arrived.
                 [Some(Heard::Lost), _] | [_, Some(Heard::Lost)] => true,
                 _ => false,
             };
@@ -198,7 +198,7 @@ fn both_ends_agree_in_the_end_and_no_place_stays_taken() {
     });
 }
 
-/// Whatever messages come, in whatever order: nothing panics, nothing grows, and time empties it.
+/// Random messages in random order: nothing panics, nothing grows, and time empties the manager.
 #[test]
 fn any_messages_leave_nothing_behind() {
     for_seeds(300, |seed| {
@@ -231,7 +231,8 @@ fn any_messages_leave_nothing_behind() {
                 _ => {}
             }
             if let Some(mut mad) = rng.choice(&recorded).copied() {
-                // What we said comes back as if the other had: numbers change sides, and the kind.
+                // Our message comes back as if the peer had sent it: the numbers change sides, and
+                // the kind changes.
                 if rng.bool() {
                     let (ours, theirs) = (mad[24..28].to_vec(), mad[28..32].to_vec());
                     mad[24..28].copy_from_slice(&theirs);
@@ -259,7 +260,7 @@ fn any_messages_leave_nothing_behind() {
         }
         assert_eq!(manager.deadline_ns(), None);
         assert!(!manager.has_undecided());
-        // Three may ask again as if none had, and one more may not.
+        // Three can connect as before, and a fourth can't.
         let connect = Connect::new(from, to, 1, Qpn::new(9), Psn::new(1), Mtu::B256, b"").expect("one family");
         for number in 0..half_open as u32 + 1 {
             let request = Request { local_id: 1000 + number, ..connect.request };

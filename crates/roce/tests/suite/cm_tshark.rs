@@ -12,7 +12,7 @@ use crate::wire_tshark::dissected;
 
 const MESSAGES: usize = 40;
 
-/// A field as a number, whatever its base.
+/// Parses a field's number in any base.
 fn number(text: &str) -> u64 {
     match (text, text.strip_prefix("0x")) {
         ("True", _) => 1,
@@ -31,7 +31,7 @@ fn route() -> Route {
     Route::new(addresses(0, 1), 1, 1)
 }
 
-/// The numbers of each message by the names of fields, against what tshark finds.
+/// Compares the numbers of each message, by the names of fields, with tshark's output.
 fn check<T>(
     name: &str,
     values: &[T],
@@ -54,7 +54,7 @@ fn check<T>(
     }
 }
 
-/// All but the flow label and the rate, which tshark looks for in other bits than the kernel.
+/// All fields but the flow label and the rate, for which tshark reads other bits than the kernel.
 #[test]
 fn tshark_finds_the_fields_of_requests() {
     let fields = [

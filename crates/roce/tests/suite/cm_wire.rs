@@ -105,7 +105,8 @@ proptest! {
         prop_assert_eq!(Mad::read(&mad.to_bytes()), Ok(mad));
     }
 
-    /// Bytes of which some are those of a message: it is read, and written it is read as the same.
+    /// Random bytes, some of them those of a message: a message that is read is the same when
+    /// written and read again.
     #[test]
     fn any_bytes_are_a_message_or_an_error(
         mad in mads(), changes in prop::collection::vec((0..MAD_BYTES, any::<u8>()), 0..20), len in 0..300_usize,
@@ -138,7 +139,7 @@ proptest! {
     }
 }
 
-/// Every field where the structures of the kernel's connection manager have it.
+/// Every field is where the structures of the kernel's connection manager have it.
 #[test]
 fn a_request_has_its_fields_where_the_kernel_has_them() {
     let [from, to] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("an address"));

@@ -13,7 +13,7 @@ use verbline_roce::{Owner, Right, Sge};
 
 const LEN: u32 = 256 * 20;
 
-/// An engine with that many queue pairs, and the memory that they send from.
+/// An engine with that many queue pairs, and their memory for sends.
 fn engine(count: u32) -> (Engine, Regions, Sge) {
     let (mut engine, mut memory) = (Engine::new(), Regions::default());
     let (key, addr) = memory.add(7, LEN as usize, &[Right::LocalRead]);
@@ -73,18 +73,18 @@ fn each_deadline_comes_in_its_time() {
         }
     }
     assert_eq!(failed, COUNT);
-    // Each is told of once.
+    // Each is reported once.
     let told: std::collections::HashSet<_> = std::iter::from_fn(|| engine.take_failed()).collect();
     assert_eq!(told.len(), COUNT as usize);
     assert!(told.iter().all(|(_, fault)| fault.is_none()) && engine.take_failed().is_none());
-    // And what went wrong with it.
+    // So are their incidents.
     let noted: std::collections::HashMap<_, _> = std::iter::from_fn(|| engine.take_noted()).collect();
     assert_eq!((noted.len(), engine.incidents().timeouts), (COUNT as usize, COUNT.into()));
     assert!(noted.values().all(|all| all.timeouts == 1 && all.retransmitted == 0), "{noted:?}");
 }
 
-/// Regression: a queue pair whose sends had failed was told of for good, and nobody learned that it
-/// received no longer either.
+/// Regression: a queue pair whose sends had failed counted as reported for good. Nobody learned
+/// that it no longer received either.
 #[test]
 fn one_whose_sends_failed_is_told_of_again_when_it_fails_as_a_whole() {
     let Pair { mut a, mut b } = Pair::uc();
@@ -119,7 +119,7 @@ fn the_first_that_a_queue_pair_takes_in_is_told() {
         let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
         engine.receive(0, arrival, &datagram.bytes, memory)
     };
-    // One that is discarded is not taken in.
+    // A discarded datagram does not count as taken in.
     assert_eq!(take(1), Received::Discarded(Discard::OutOfOrder));
     let told = (0..3).map(take).collect::<Vec<_>>();
     let taken = |is_first| Received::Taken { qpn, is_first };
@@ -146,7 +146,7 @@ fn what_is_for_a_number_of_others_is_told_and_what_is_for_nobody_is_counted() {
     assert_eq!(engine.take_new_incidents().map(|all| all.discarded(Discard::NoQueuePair)), Some(2));
     engine.own_numbers(qpn.number()..qpn.number() + 1);
     assert_eq!(take(&mut engine), Ok(Discard::NoQueuePair));
-    // One that is there is found, whatever its number.
+    // An existing queue pair is found, whatever its number.
     engine.own_numbers(0..1);
     engine.add(b.qp).expect("a free number");
     assert_eq!(take(&mut engine), Ok(Discard::NoReceive));
@@ -170,7 +170,7 @@ fn a_number_is_one_queue_pairs_until_it_is_removed() {
     assert_eq!(engine.transmit(0, &mut memory, &mut out, 0), None, "what it had to send is gone with it");
     assert_eq!((engine.deadline_ns(), engine.poll()), (None, None));
     assert!(engine.queue_pair(Qpn::new(1001)).is_none() && engine.remove(Qpn::new(1001)).is_none());
-    // One that was not told whom to receive from takes nothing.
+    // A queue pair without a peer takes nothing in.
     let mut other = Pair::rc(Retries::default(), RIGHTS).b;
     other.send(1, Operation::Send(SendEnd::Plain), 1);
     let datagram = other.next(0).expect("sent");
@@ -179,7 +179,7 @@ fn a_number_is_one_queue_pairs_until_it_is_removed() {
     assert_eq!(received, Received::Discarded(Discard::NotReady));
 }
 
-/// Each time: nobody else's turn is left over from the time before.
+/// In every round: no turn is left over from the round before.
 #[test]
 fn an_answer_leaves_before_the_acknowledgement_whatever_was_sent_before() {
     let Pair { mut a, b } = Pair::rc(Retries::default(), RIGHTS);

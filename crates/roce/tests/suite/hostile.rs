@@ -1,4 +1,4 @@
-//! Anybody who can send a datagram is a peer: what a hostile datagram costs at most.
+//! Hostile datagrams, which anybody can send: their greatest cost.
 
 use fastrand::Rng;
 use verbline_roce::transport::{Arrival, Discard, Icrc, Incoming, Retries};
@@ -32,7 +32,7 @@ fn whole() -> Rc {
     Rc::Send { first: true, last: Some(SendEnd::Plain) }
 }
 
-/// The datagram is discarded for that reason, nothing is answered, and the connection goes on.
+/// The datagram is discarded for that reason without an answer, and the connection goes on.
 fn costs_nothing(pair: &mut Pair, datagram: &Datagram, why: Discard) {
     let before = pair.b.qp.counters().incidents().discarded(why);
     assert_eq!(pair.b.take(0, datagram), Err(why));
@@ -52,7 +52,7 @@ fn from_another_address() {
     let len = datagram.bytes.len();
     wire::seal(&mut datagram.bytes, len - 4, &datagram.route, 0);
     costs_nothing(&mut pair, &datagram, Discard::Stranger);
-    // Nor to another address of ours.
+    // Nor to another of our addresses.
     datagram.route.addresses = addresses(0, 7);
     wire::seal(&mut datagram.bytes, len - 4, &datagram.route, 0);
     costs_nothing(&mut pair, &datagram, Discard::Stranger);
@@ -111,7 +111,7 @@ fn that_acknowledges_what_was_never_sent() {
     }
 }
 
-/// A refusal with a syndrome that there isn't, or an answer that doesn't fit what was asked.
+/// A NAK with an unknown syndrome, or an answer that doesn't fit the request.
 #[test]
 fn that_answers_what_was_not_asked() {
     let mut pair = pair();
@@ -133,7 +133,7 @@ fn that_answers_what_was_not_asked() {
     assert_eq!(pair.b.completions().len(), 1);
 }
 
-/// A READ or an atomic with the number of one before, which asks for something else.
+/// A READ or an atomic with an old number, and other contents than the request of that number.
 #[test]
 fn that_asks_for_something_else_by_an_old_number() {
     let mut pair = pair();
@@ -159,8 +159,8 @@ fn that_asks_for_something_else_by_an_old_number() {
     assert_eq!(pair.b.all(0).len(), 3);
 }
 
-/// Regression: only what is missing from a packet to the end was answered again. A peer may ask for
-/// any part that begins with a packet of the answer, and gets no more than that.
+/// Regression: a repeated READ was always answered from the missing packet to the end. A peer may
+/// repeat any part that begins with a packet of the answer, and gets no more than that part.
 #[test]
 fn that_asks_for_a_part_of_what_was_read_is_answered_with_it() {
     let mut pair = pair();
@@ -193,8 +193,8 @@ fn that_asks_for_a_part_of_what_was_read_is_answered_with_it() {
     costs_nothing(&mut pair, &forged(PSNS[0].plus(1), Rc::ReadRequest(beyond), b""), Discard::OutsideWindow);
 }
 
-/// Everything that was ever sent, sent again: nothing happens twice, and one datagram is answered
-/// by one, unless it asks for a READ of before.
+/// Every datagram of a conversation is sent again: nothing happens twice, and each datagram causes
+/// at most one answer, unless it repeats a READ.
 #[test]
 fn that_was_sent_before() {
     for_seeds(50, |seed| {
@@ -222,7 +222,7 @@ fn that_was_sent_before() {
             let taken = pair.b.completions().len();
             assert_eq!(taken, usize::from(operation == SEND));
             if taken == 0 {
-                // Its receive is still there; a queue of four holds no more.
+                // Its receive is still posted; a queue of four holds no more.
                 pair.a.send(id, SEND, 1);
                 pair.settle(0);
                 pair.a.completions();
@@ -243,9 +243,9 @@ fn that_was_sent_before() {
     });
 }
 
-/// Datagrams of a real conversation, changed at random and with a right checksum, at both ends at
-/// once: nothing panics, one is answered by one, and nothing is written outside of what was
-/// granted.
+/// Datagrams of a real conversation, changed at random and with a valid checksum, at both ends at
+/// once: nothing panics, each is answered by at most one, and nothing is written outside of the
+/// granted memory.
 #[test]
 fn that_was_changed_on_the_way_by_somebody_who_can() {
     for_seeds(400, |seed| {
@@ -266,7 +266,7 @@ fn that_was_changed_on_the_way_by_somebody_who_can() {
             for datagram in &mut datagrams {
                 for _ in 0..rng.usize(..3) {
                     let len = datagram.bytes.len() - 4;
-                    // Where it goes stays, or it would be nobody's.
+                    // The destination stays, or no queue pair would get the datagram.
                     let at = [0, 1, 8, 9, 10, 11, rng.usize(12..=len)][rng.usize(..7)].min(len - 1);
                     datagram.bytes[at] ^= 1 << rng.u8(..8);
                 }
@@ -279,7 +279,7 @@ fn that_was_changed_on_the_way_by_somebody_who_can() {
                 }
             }
         }
-        // Both can still be ended, and all that was posted comes back.
+        // Both queue pairs can still be ended, and all posted work requests are returned.
         pair.a.qp.fail();
         pair.b.qp.fail();
         let ids = |half: &mut Half| half.completions().iter().map(|completion| completion.id).collect::<Vec<_>>();

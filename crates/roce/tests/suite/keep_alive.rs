@@ -1,4 +1,4 @@
-//! Keep-alives: when a silent peer is asked, what it answers, and what becomes of one that doesn't.
+//! Keep-alives: when a silent peer is asked, its answer, and the failure without one.
 
 use verbline_roce::transport::{PeerFault, Retries};
 use verbline_roce::wire::{Rc, Segment, SendEnd, Syndrome};
@@ -15,7 +15,7 @@ fn pair() -> Pair {
     pair
 }
 
-/// What is sent once it is time.
+/// The datagrams that are sent once it is time.
 fn at(pair: &mut Pair, now_ns: u64) -> Vec<Datagram> {
     assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns));
     pair.a.qp.advance(now_ns - 1);
@@ -24,7 +24,7 @@ fn at(pair: &mut Pair, now_ns: u64) -> Vec<Datagram> {
     pair.a.all(now_ns)
 }
 
-/// Before any message was sent, and behind some: with no number of its own, and without a trace at
+/// Before the first message, and after some: a keep-alive uses no number, and leaves no trace at
 /// the peer.
 #[test]
 fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
@@ -45,7 +45,7 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         pair.a.take(now_ns, &answers[0]).expect("an answer");
         assert_eq!(*pair.b.qp.counters().incidents(), before, "nothing went wrong");
         assert!(pair.a.all(now_ns).is_empty() && pair.a.completions().is_empty());
-        // It was heard: the next time is after a pause.
+        // The peer was heard from: the next keep-alive comes after a pause.
         now_ns += S_NS;
         assert!(at(&mut pair, now_ns).is_empty());
         pair.b.receive(u64::from(sent), 10);
@@ -53,7 +53,7 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         pair.settle(now_ns);
         assert_eq!(statuses(&mut pair.a), [(u64::from(sent), Status::Success)]);
         pair.b.completions();
-        // What came meanwhile counts as well.
+        // Packets that arrived meanwhile count as well.
         now_ns += 10 * S_NS;
         assert!(at(&mut pair, now_ns).is_empty());
     }
@@ -75,7 +75,8 @@ fn a_peer_that_does_not_answer_is_gone() {
     assert_eq!(pair.a.qp.counters().incidents().timeouts, 1);
 }
 
-/// What is under way has time-outs of its own, and one answer among the last ones is enough.
+/// Requests under way have time-outs of their own, and one answer to the last keep-alives is
+/// enough.
 #[test]
 fn who_waits_for_an_answer_asks_for_no_other() {
     let mut pair = Pair::rc(Retries { timeout: 0, ..Retries::default() }, RIGHTS);

@@ -1,5 +1,4 @@
-//! Operations of which nothing travels: when they are carried out, how often, and when they
-//! complete.
+//! Operations that send no packet: when and how often they are carried out, and when they complete.
 
 use verbline_roce::transport::Retries;
 use verbline_roce::wire::SendEnd;
@@ -32,7 +31,7 @@ fn it_is_carried_out_in_its_place_once_and_completes_in_its_turn() {
     let second = pair.a.next(0).expect("another");
     assert_eq!((carried_out(&pair.a), pair.a.next(0)), (vec![2], None));
     assert!(pair.a.completions().is_empty(), "the first is not acknowledged");
-    // Both packets are lost and sent again: it is not carried out again.
+    // Both packets are lost and sent again: the operation is not carried out again.
     let overdue_ns = pair.a.qp.deadline_ns().expect("it waits");
     pair.a.qp.advance(overdue_ns);
     assert_eq!(pair.a.all(overdue_ns), [first.clone(), second.clone()]);
@@ -73,7 +72,7 @@ fn behind_a_fence_it_waits_for_reads() {
     assert_eq!(carried_out(&pair.a), [2]);
 }
 
-/// What is before it is finished, and what is behind it never sent.
+/// The sends before it are finished, and those behind it are never sent.
 #[test]
 fn one_that_is_refused_fails_in_its_turn() {
     let mut pair = pair();
@@ -87,7 +86,7 @@ fn one_that_is_refused_fails_in_its_turn() {
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::LocalRefused), (3, Status::Flushed)]);
     assert!(pair.a.qp.is_failed());
-    // Of an unreliable connection only the sends fail.
+    // On an unreliable connection only the sends fail.
     let mut pair = Pair::uc();
     pair.a.memory.refused = Some(1);
     pair.a.send(1, Operation::Local, 0);

@@ -1,4 +1,4 @@
-//! Reliable connections over a network that is not: every work request completes exactly once, in
+//! Reliable connections over an unreliable network: every work request completes exactly once, in
 //! order, with the right bytes; or in error once the network is gone for longer than the retries.
 
 use fastrand::Rng;
@@ -21,10 +21,11 @@ fn some_retries(rng: &mut Rng) -> Retries {
     }
 }
 
-/// Two to four hosts, one to four connections; what goes wrong is drawn too.
+/// Two to four hosts, one to four connections; the faults are drawn too.
 fn world(seed: u64) -> World {
     let mut rng = Rng::with_seed(seed ^ 0x5EED);
-    // In a thousand. All together leave seven retries in a row that fail to chance of a billionth.
+    // In a thousand. With all of them together, seven retries in a row fail with a chance of a
+    // billionth.
     let mut chance = |most: u32| if rng.bool() { 0 } else { rng.u32(..=most) };
     let faults = Faults { lost: chance(40), doubled: chance(100), changed: chance(20), late: chance(150) };
     let mut world = World::new(seed, rng.usize(2..5), faults);
@@ -35,7 +36,7 @@ fn world(seed: u64) -> World {
     world
 }
 
-/// Nothing is held: nothing is to be sent, waited for, or completed.
+/// Whether nothing is to be sent, waited for, or completed.
 fn is_at_rest(world: &mut World) {
     world.transmit();
     assert_eq!(world.network.next_ns(), None);
@@ -44,7 +45,7 @@ fn is_at_rest(world: &mut World) {
     }
 }
 
-/// What the seeds have come by, so that no test passes for want of trouble.
+/// Incidents over all seeds, so that no test passes without faults.
 #[derive(Default)]
 struct Seen(Incidents, u64);
 
@@ -88,7 +89,7 @@ impl Seen {
 
 const SEEDS: u64 = 400;
 
-/// An engine has counted what its queue pairs did, and what belongs to none.
+/// An engine's incidents are those of its queue pairs, and of datagrams without one.
 fn assert_engines_add_up(world: &World) {
     for (at, host) in world.hosts.iter().enumerate() {
         let mut sum = vec![0; Incidents::VALUES];
@@ -112,8 +113,8 @@ fn every_work_request_completes_once_in_order_with_the_right_bytes() {
     for_seeds(SEEDS, |seed| {
         let mut world = world(seed);
         if seed % 4 == 0 {
-            // Gone for two of the shortest time-outs at most: enough retries are left for the
-            // other faults.
+            // Gone for at most two of the shortest time-outs, so that enough retries are left for
+            // the other faults.
             world.network.cut_ns = 50_000..50_000 + world.rng.u64(..500_000);
         }
         world.run();
@@ -137,7 +138,7 @@ fn a_network_that_is_gone_for_longer_than_the_retries_fails_what_is_under_way() 
         let mut world = world(seed);
         let from_ns = world.rng.u64(..400_000);
         world.network.cut_ns = from_ns..u64::MAX;
-        // What is awaited never comes; what was not posted by then is flushed.
+        // No awaited answer ever comes; work requests posted later are flushed.
         let mut steps = 0;
         world.programs();
         while world.step() {
@@ -154,7 +155,7 @@ fn a_network_that_is_gone_for_longer_than_the_retries_fails_what_is_under_way() 
                 assert!(others.iter().all(|status| *status == Status::Flushed), "{others:?}");
             }
         }
-        // A side that had nothing under way knows of nothing; its program ends it.
+        // A side without requests under way does not notice; its program ends it.
         for at in 0..world.ends.len() {
             let end = &mut world.ends[at];
             end.posts_receives = false;

@@ -1,4 +1,4 @@
-//! The integration tests of `roce`: one program, a module a theme.
+//! The integration tests of `roce`: one program, with a module for each theme.
 
 mod asking;
 mod changes;

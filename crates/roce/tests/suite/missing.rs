@@ -1,4 +1,4 @@
-//! A packet of a reliable connection that is missing: who asks for it when, and what is repeated.
+//! A missing packet of a reliable connection: who asks for it and when, and what is repeated.
 
 use verbline_roce::Status;
 use verbline_roce::transport::Discard;
@@ -29,8 +29,8 @@ fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
-/// The peer sees that what comes is a repetition, without the packet that it asked for: no time-out
-/// is waited for.
+/// The peer recognizes a repetition without the packet that it asked for, and asks again: no
+/// time-out is needed.
 #[test]
 fn a_packet_that_is_lost_twice_is_asked_for_twice() {
     let mut pair = pair();
@@ -44,7 +44,7 @@ fn a_packet_that_is_lost_twice_is_asked_for_twice() {
         pair.a.take(0, &naks[0]).expect("taken");
         assert_eq!(pair.a.all(0), sent, "{time}");
     }
-    // A third time is one too often.
+    // A third NAK is one too many.
     sent[1..].iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram), Err(Discard::OutOfOrder)));
     let nak = pair.b.next(0).expect("it asks");
     pair.a.take(0, &nak).expect("taken");
@@ -55,7 +55,7 @@ fn a_packet_that_is_lost_twice_is_asked_for_twice() {
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
-/// Until all was repeated once, an older asking may still be under way.
+/// Until everything was repeated once, an older NAK may still be under way.
 #[test]
 fn who_asks_for_each_packet_gets_one_repetition_more() {
     let mut pair = pair();
@@ -71,7 +71,7 @@ fn who_asks_for_each_packet_gets_one_repetition_more() {
     assert_eq!(again, [&sent[..], &sent[..]].concat());
 }
 
-/// What asked for a repetition before a time-out may ask for another one after it.
+/// A NAK that began a repetition before a time-out may begin another one after it.
 #[test]
 fn after_a_time_out_a_missing_packet_may_be_asked_for_again() {
     let mut pair = pair();

@@ -1,4 +1,4 @@
-//! Receivers that have no receive for a message, and what that costs its sender.
+//! Receivers without a receive for a message, and the cost to its sender.
 
 use verbline_roce::Status;
 use verbline_roce::transport::{Discard, Retries, ack_timeout_ns, rnr_timer_ns};
@@ -44,8 +44,8 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
     assert_eq!([0, 1, 31].map(rnr_timer_ns), [655_360_000, 10_000, 491_520_000]);
 }
 
-/// Regression: the retries that were left were judged before what the same answer acknowledged, and
-/// the timer of an answer ran on while a receive was waited for.
+/// Regression: the remaining retries were judged before the acknowledgement of the same NAK
+/// counted, and the ACK time-out ran on while the peer lacked a receive.
 #[test]
 fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
     // One receive for two messages: the refusal of the second acknowledges the first.
@@ -65,7 +65,7 @@ fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
 
     let mut pair = Pair::rc(Retries { rnr_retry: 1, ..Retries::default() }, RIGHTS);
     [1, 2].into_iter().for_each(|id| pair.a.send(id, SEND, 10));
-    // None of them has a receive at first.
+    // None of them finds a receive at first.
     pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram));
     pair.b.all(0).iter().for_each(|datagram| pair.a.take(0, datagram).expect("an answer"));
     for id in [1, 2] {

@@ -1,4 +1,4 @@
-//! Two queue pairs with a wire between them that a test holds in its hands.
+//! Two queue pairs with a wire between them that a test controls.
 
 use verbline_roce::transport::{
     Arrival, Capacity, Discard, Icrc, Incoming, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending,
@@ -27,8 +27,8 @@ impl Datagram {
     }
 }
 
-/// One of the two, with memory of its own: a region that it uses itself (4 KiB at `local`), and one
-/// that the other may use in every way (`remote`).
+/// One of the two, with memory of its own: a region for itself (4 KiB at `local`), and one that the
+/// peer may access with all rights (`remote`).
 pub(crate) struct Half {
     pub(crate) qp: QueuePair,
     pub(crate) memory: Regions,
@@ -69,7 +69,7 @@ impl Half {
         self.post(id, operation, len, true);
     }
 
-    /// The same, of which nobody is told unless it fails.
+    /// Like [`Half::send`], unsignaled.
     pub(crate) fn send_unsignaled(&mut self, id: u64, operation: Operation, len: u32) {
         self.post(id, operation, len, false);
     }
@@ -87,7 +87,7 @@ impl Half {
         self.qp.post_receive(id, &[sge]).expect("posted");
     }
 
-    /// The next datagram.
+    /// Takes the next datagram.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Datagram> {
         let mut out = vec![0; MTU.bytes() as usize + HEADERS_MAX_BYTES];
         let sent = self.qp.transmit(now_ns, &mut self.memory, &mut out, 0)?;
@@ -95,7 +95,7 @@ impl Half {
         Some(Datagram { route: sent.route, bytes: out })
     }
 
-    /// All datagrams.
+    /// Takes all datagrams.
     pub(crate) fn all(&mut self, now_ns: u64) -> Vec<Datagram> {
         std::iter::from_fn(|| self.next(now_ns)).collect()
     }
@@ -111,12 +111,12 @@ impl Half {
     }
 }
 
-/// What has completed, by number, and how.
+/// The completions: numbers and statuses.
 pub(crate) fn statuses(half: &mut Half) -> Vec<(u64, Status)> {
     half.completions().iter().map(|completion| (completion.id, completion.status)).collect()
 }
 
-/// The region that the other may use.
+/// The region that the peer may access.
 pub(crate) fn remote(half: &Half) -> Remote {
     Remote { rkey: half.remote.0, addr: half.remote.1 }
 }
@@ -162,7 +162,7 @@ impl Pair {
         Pair { a, b }
     }
 
-    /// Carries everything both ways until there is nothing more.
+    /// Carries datagrams both ways until there are no more.
     pub(crate) fn settle(&mut self, now_ns: u64) {
         loop {
             let (to_b, to_a) = (self.a.all(now_ns), self.b.all(now_ns));

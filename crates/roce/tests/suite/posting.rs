@@ -1,4 +1,4 @@
-//! What is posted, and what is refused.
+//! Work requests that can be posted, and those that are refused.
 
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, Segment, SendEnd, WriteEnd};
 use verbline_roce::{Data, Operation, PostError, Remote, SendRequest};
@@ -11,7 +11,7 @@ fn pair() -> Pair {
     Pair::rc(Default::default(), RIGHTS)
 }
 
-/// Which operation each transport posts: the whole table.
+/// The operations that each transport posts: the whole table.
 #[test]
 fn a_queue_pair_posts_what_its_transport_has() {
     let to = verbline_roce::To { route: Half::peer_of(0).route, qpn: crate::pair::QPNS[1], qkey: 1 };
@@ -68,7 +68,7 @@ fn what_does_not_fit_is_not_posted() {
     }
     assert_eq!(post(&mut pair, &request(Data::Inline(b"ok"))), Err(PostError::Full { depth: DEPTH }));
     assert_eq!(pair.b.qp.post_receive(1, &[]), Err(PostError::Full { depth: DEPTH }));
-    // A place is free when its completion was polled, and not before.
+    // A slot is free when its completion was polled, and not before.
     pair.settle(0);
     assert_eq!(post(&mut pair, &request(Data::Inline(b"ok"))), Err(PostError::Full { depth: DEPTH }));
     assert_eq!(pair.b.qp.post_receive(1, &[]), Err(PostError::Full { depth: DEPTH }));
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_not_posted() {
     pair.b.receive(1, 10);
 }
 
-/// A program's answer leaves before the acknowledgement of what it answers, each time.
+/// A program's answer leaves before the acknowledgement of the message, in every round.
 #[test]
 fn an_answer_leaves_before_the_acknowledgement() {
     let mut pair = pair();

@@ -1,4 +1,4 @@
-//! A reliable connection, packet by packet: what is said when, and what comes of errors.
+//! A reliable connection, packet by packet: its answers, and the consequences of errors.
 
 use verbline_roce::transport::{Discard, PeerFault, Retries, Rights, ack_timeout_ns};
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, ReadPart, Segment, SendEnd, Syndrome, WriteEnd};
@@ -51,7 +51,7 @@ fn a_message_is_cut_at_the_mtu_and_numbers_wrap() {
     assert_eq!(pair.a.qp.deadline_ns(), None);
 }
 
-/// Behind it, since then both may leave in one run.
+/// Behind the message, since then both may leave in one run.
 #[test]
 fn an_acknowledgement_goes_behind_the_message_that_is_to_be_sent() {
     let mut pair = pair();
@@ -62,7 +62,7 @@ fn an_acknowledgement_goes_behind_the_message_that_is_to_be_sent() {
         pair.a.send(turn, SEND, 10);
         pair.a.all(0).iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
         assert!(pair.b.qp.owes_acknowledgement());
-        // An odd number of answers before leaves it no other's turn.
+        // After an odd number of datagrams no turn is left over.
         if turn == 1 {
             let answers = pair.b.all(0);
             assert_eq!(answers.iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::ACK)]);
@@ -120,7 +120,7 @@ fn what_is_not_answered_is_repeated_as_often_as_was_asked_for() {
     assert_eq!(ack_timeout_ns(0), None, "for ever");
 }
 
-/// What is wrong, what the requester is told, what becomes of a receive, and which event there is.
+/// Each fault, with the requester's status, the receive's status, and the event.
 #[test]
 fn a_request_that_is_refused_ends_both_sides() {
     const NONE: Rights = Rights { write: false, read: false, atomic: false };
@@ -207,7 +207,7 @@ fn a_request_that_is_refused_ends_both_sides() {
         assert_eq!((pair.b.qp.take_fault(), pair.b.qp.take_fault()), (Some(fault), None), "{what}");
         assert!(pair.a.qp.is_failed() && pair.b.qp.is_failed());
         assert_eq!(pair.b.qp.counters().incidents().fatal_naks_sent, 1);
-        // What is posted from now on is flushed.
+        // Work requests posted from now on are flushed.
         pair.a.send(3, SEND, 1);
         pair.b.receive(7, 1);
         assert_eq!(statuses(&mut pair.a), [(3, Status::Flushed)]);
@@ -225,7 +225,7 @@ fn a_key_that_is_invalidated_by_a_send_grants_nothing_more() {
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::RemoteAccess)]);
     assert_eq!(pair.b.completions()[0].completed, Completed::Receive(SendEnd::Invalidate(target.rkey)));
-    // One that is none is refused, and the receive says so.
+    // An unknown key is refused, and the receive reports it.
     let mut pair = self::pair();
     pair.b.receive(5, 4);
     pair.a.send(1, Operation::Send(SendEnd::Invalidate(99)), 4);
@@ -256,7 +256,7 @@ fn a_local_key_that_grants_nothing_fails_its_send_after_those_before() {
     pair.b.take(0, &sent[0]).expect("taken");
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::LocalProtection), (3, Status::Flushed)]);
-    // A READ's answer that has no place.
+    // The answer of a READ without a place for it.
     let mut pair = self::pair();
     let bad = [verbline_roce::Sge { key: 99, ..pair.a.sge(4) }];
     let operation = Operation::Read(remote(&pair.b));
@@ -328,11 +328,11 @@ fn a_fence_waits_for_reads_and_reads_for_their_turn() {
     pair.settle(0);
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::Success)]);
     assert!(pair.b.completions()[0].solicited);
-    // As many READs as the peer serves.
+    // The most READs that the peer serves.
     let mut pair = Pair::rc(Retries { reads: 2, ..Retries::default() }, RIGHTS);
     (0..4).for_each(|id| pair.a.send(id, read, 4));
     assert_eq!(pair.a.all(0).len(), 2);
-    // One that asks for more than that breaks the rules.
+    // A requester with more READs under way breaks the rules.
     let mut pair = Pair::rc(Retries { reads: 3, ..Retries::default() }, RIGHTS);
     (0..4).for_each(|id| pair.a.send(id, read, 4));
     let asked = pair.a.all(0);

@@ -1,5 +1,5 @@
-//! A peer that starts again with the numbers that it had: what was under way ends in error, and
-//! nothing is received twice.
+//! A peer that restarts with its old numbers: requests under way end in error, and nothing is
+//! received twice.
 
 use verbline_roce::transport::Retries;
 use verbline_roce::wire::SendEnd;
@@ -13,7 +13,7 @@ fn pair() -> Pair {
     Pair::rc(Retries { timeout: 5, ..Retries::default() }, RIGHTS)
 }
 
-/// Carries everything both ways, and lets time pass, until nobody waits for anything.
+/// Carries datagrams both ways, and lets time pass, until neither side waits.
 fn run(pair: &mut Pair) {
     let mut now_ns = 0;
     for _ in 0..100 {
@@ -27,7 +27,7 @@ fn run(pair: &mut Pair) {
     panic!("it never ends");
 }
 
-/// What was sent, and how often something was received.
+/// The statuses of the sends, and the number of receives.
 fn outcome(pair: &mut Pair) -> [(Vec<(u64, Status)>, usize); 2] {
     [&mut pair.a, &mut pair.b].map(|half| {
         let (received, sent): (Vec<_>, Vec<_>) = half
@@ -39,7 +39,7 @@ fn outcome(pair: &mut Pair) -> [(Vec<(u64, Status)>, usize); 2] {
     })
 }
 
-/// Some messages went each way, and the queue pair at the other end is a new one by then.
+/// A pair after some messages each way, with a new queue pair at the other end.
 fn restarted() -> Pair {
     let mut pair = pair();
     for id in 0..3 {

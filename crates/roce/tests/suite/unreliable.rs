@@ -1,4 +1,4 @@
-//! Unreliable connections and datagrams: what arrives is whole, and nobody is told of the rest.
+//! Unreliable connections and datagrams: messages arrive whole or not at all, without a report.
 
 use fastrand::Rng;
 use verbline_roce::transport::{Discard, Receives, Receiving, Sending};
@@ -17,7 +17,7 @@ fn pattern(id: u64) -> Vec<u8> {
     bytes
 }
 
-/// A message of which a packet is missing is not received, and its receive goes to the next one.
+/// A message with a missing packet is not received, and its receive goes to the next one.
 #[test]
 fn a_connection_receives_whole_messages_or_nothing() {
     for_seeds(300, |seed| {
@@ -26,7 +26,7 @@ fn a_connection_receives_whole_messages_or_nothing() {
         let (mut whole, mut received) = (Vec::new(), Vec::new());
         let mut waits = false;
         for id in 0..20 {
-            // The receive of a message that was lost is still there.
+            // The receive of a lost message is still posted.
             if !std::mem::replace(&mut waits, true) {
                 pair.b.receive(id, LEN);
             }
@@ -120,7 +120,7 @@ fn a_datagram_comes_with_its_header_and_its_sender() {
     assert_eq!((source.qpn, source.addr), (QPNS[0], target.route.addresses.source()));
     let bytes = pair.b.memory.bytes(pair.b.local.0, pair.b.local.1 + (ROOM / 2) as u64, 45);
     assert_eq!((&bytes[40..], bytes[20], &bytes[32..40]), (&b"hello"[..], 0x45, &[10, 0, 0, 1, 10, 0, 0, 2][..]));
-    // Over IPv6 the header is whole.
+    // Over IPv6 the global route header is whole.
     let v6 = Addresses::V6 { source: "fd00::1".parse().expect("one"), destination: "fd00::2".parse().expect("one") };
     let target = To { route: Route { addresses: v6, ..target.route }, ..target };
     pair.b.receive(2, 45);
@@ -149,7 +149,7 @@ fn a_datagram_that_has_no_place_costs_nothing() {
         assert_eq!(pair.a.completions()[0].status, Status::Success);
         assert!(pair.b.all(0).is_empty() && pair.b.completions().is_empty() && !pair.b.qp.is_failed());
     }
-    // The receive that was too short for that one takes the next.
+    // The receive that was too short for that datagram takes the next one.
     pair.a.send(1, Operation::Datagram(target, WriteEnd::Plain), 4);
     pair.settle(0);
     assert_eq!(pair.b.completions()[0].bytes, 44);
@@ -167,7 +167,8 @@ fn a_datagram_that_has_no_place_costs_nothing() {
     assert_eq!(pair.a.qp.post_send(&request), Err(error));
 }
 
-/// Receives of a shared queue: taken when a message comes, and only while its completion has room.
+/// Receives of a shared queue are taken when a message comes, and only while there is room for its
+/// completion.
 #[test]
 fn a_shared_queue_serves_as_many_messages_as_there_is_room_for_completions() {
     let mut pair = Pair::uc();

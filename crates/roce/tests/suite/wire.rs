@@ -1,4 +1,4 @@
-//! Packets against bytes that others wrote.
+//! Packets against bytes from other implementations.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +12,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("two digits")).collect()
 }
 
-/// A notification of congestion as a ConnectX-4 Lx sent it, from the IP header on.
+/// A congestion notification that a ConnectX-4 Lx sent, from the IP header on.
 #[test]
 fn the_icrc_of_a_card_is_right() {
     let frame = bytes(
@@ -25,7 +25,7 @@ fn the_icrc_of_a_card_is_right() {
     assert_eq!(wire::read(frame.datagram), Err(Malformed::Opcode { opcode: 0x81 }));
 }
 
-/// The example by which scapy tests its ICRC, whose UDP checksum is not 0: the ICRC masks it.
+/// The example of scapy's test of the ICRC. Its UDP checksum is not 0: the ICRC masks it.
 #[test]
 fn a_packet_is_written_as_scapy_writes_it() {
     let address = Ipv4Addr::new(192, 168, 0, 7);
@@ -42,7 +42,7 @@ fn a_packet_is_written_as_scapy_writes_it() {
     );
 }
 
-/// Every field of every header in its place, by the tables of the InfiniBand specification.
+/// Every field of every header is in its place, by the tables of the InfiniBand specification.
 #[test]
 fn headers_are_where_the_specification_has_them() {
     let route = Route::new(Addresses::V4 { source: Ipv4Addr::LOCALHOST, destination: Ipv4Addr::LOCALHOST }, 1, 2);
@@ -69,7 +69,8 @@ fn headers_are_where_the_specification_has_them() {
     }
 }
 
-/// Each of the 256 opcodes is read as what is written with it, or refused; this is the whole table.
+/// Each of the 256 opcodes is read as the segment that is written with it, or refused; this is the
+/// whole table.
 #[test]
 fn opcodes_are_those_of_the_specification() {
     let known = |opcode: u8| matches!(opcode, 0..=0x14 | 0x16 | 0x17 | 0x20..=0x2B | 0x64 | 0x65);
@@ -80,7 +81,7 @@ fn opcodes_are_those_of_the_specification() {
             Ok(packet) => assert_eq!((packet.segment.opcode(), known(opcode)), (opcode, true)),
             Err(error) => assert_eq!((error, known(opcode)), (Malformed::Opcode { opcode }, false)),
         }
-        // Without its headers it is none.
+        // Without its headers it is no packet.
         if known(opcode) && wire::read(&datagram[..16]).is_err() {
             assert_eq!(wire::read(&datagram[..16]), Err(Malformed::Short { bytes: 16 }));
         }
@@ -111,7 +112,7 @@ fn numbers_wrap_at_24_bits() {
     assert_eq!(Psn::new(0x80_0000).ahead_of(Psn::new(0)), -0x80_0000);
 }
 
-/// A bit that a router may change leaves the ICRC right, any other one doesn't.
+/// The ICRC stays right if a bit changes that routers may change, and becomes wrong with any other.
 #[test]
 fn the_icrc_covers_what_no_router_changes() {
     let v4 = Addresses::V4 { source: Ipv4Addr::new(10, 0, 0, 1), destination: Ipv4Addr::new(10, 0, 0, 2) };

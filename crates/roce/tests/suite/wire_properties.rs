@@ -1,4 +1,4 @@
-//! Whatever is written is read back, and whatever bytes there are, nothing panics.
+//! Written packets are read back, and no bytes cause a panic.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -102,7 +102,7 @@ proptest! {
         let _ = ip::read(&bytes).map(|frame| frame.is_intact());
     }
 
-    /// The same, of bytes that begin as a packet does.
+    /// Likewise with bytes that begin like a packet.
     #[test]
     fn a_packet_that_is_cut_anywhere_is_a_packet_or_an_error(
         bth in bths(), segment in segments(), route in routes(), cut in any::<prop::sample::Index>(),

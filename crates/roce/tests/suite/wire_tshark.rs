@@ -1,4 +1,4 @@
-//! Wireshark's dissector reads what we write: the operation, the numbers, and nothing malformed.
+//! Wireshark's dissector reads our packets: the operation, the numbers, and nothing malformed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::sim::world::{World, addresses};
 use crate::wire_properties::segments;
 
 const PACKETS: u32 = 200;
-/// What takes our payloads for its own, by a guess.
+/// Dissectors that guess our payloads to be theirs.
 const GUESSERS: [&str; 10] = [
     "infiniband.eoib",
     "rpcordma",
@@ -47,7 +47,7 @@ fn capture(datagrams: &[(Route, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// What tshark says of each datagram: the values of some fields. Nothing, if it is not installed.
+/// Returns tshark's values of some fields of each datagram; nothing if it is not installed.
 pub(crate) fn dissected(name: &str, datagrams: &[(Route, Vec<u8>)], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: tshark is not installed");
@@ -72,7 +72,7 @@ pub(crate) fn dissected(name: &str, datagrams: &[(Route, Vec<u8>)], fields: &[&s
 const FIELDS: [&str; 5] =
     ["frame.protocols", "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "_ws.malformed"];
 
-/// What tshark must say of a packet by [`FIELDS`], behind the protocols.
+/// The expected values of a packet's [`FIELDS`], behind the protocols.
 fn columns(packet: &Packet<'_>) -> [String; 4] {
     let bth = packet.bth;
     let (opcode, destination) = (packet.segment.opcode(), bth.destination.number());
@@ -108,7 +108,7 @@ fn tshark_reads_our_packets_as_infiniband() {
     check("packets", &datagrams);
 }
 
-/// Conversations of all operations, with everything that losses bring about.
+/// Conversations of all operations, with all the effects of losses.
 #[test]
 fn tshark_reads_our_conversations_as_infiniband() {
     let mut datagrams = Vec::new();

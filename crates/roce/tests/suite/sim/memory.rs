@@ -18,16 +18,16 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     pub(crate) regions: Vec<Option<Region>>,
-    /// Shared receives that wait: the number and where each goes.
+    /// Posted receives of the shared queue, with their numbers.
     pub(crate) shared: VecDeque<(u64, verbline_roce::Sge)>,
     /// The local operations that were carried out, by queue pair.
     pub(crate) carried_out: BTreeMap<u32, Vec<u64>>,
-    /// One that is refused.
+    /// A local operation to be refused.
     pub(crate) refused: Option<u64>,
 }
 
 impl Regions {
-    /// A new region; its key and its first address.
+    /// Adds a region; returns its key and its first address.
     pub(crate) fn add(&mut self, domain: u32, len: usize, rights: &[Right]) -> (u32, u64) {
         let key = self.regions.len() as u32;
         let base = 0x1_0000_0000 * (u64::from(key) + 1);

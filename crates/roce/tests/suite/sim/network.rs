@@ -1,4 +1,4 @@
-//! The network: datagrams under way, and what happens to them.
+//! The network: datagrams under way, and their faults.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,31 +6,31 @@ use std::collections::BinaryHeap;
 use fastrand::Rng;
 use verbline_roce::wire::Route;
 
-/// What goes wrong, each with a chance in a thousand.
+/// Faults, each by its chance in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) lost: u32,
     pub(crate) doubled: u32,
     pub(crate) changed: u32,
-    /// Comes much later than others.
+    /// Arrives much later than others.
     pub(crate) late: u32,
 }
 
-/// The shortest time on the way.
+/// The shortest delay.
 const DELAY_NS: u64 = 2_000;
-/// How much longer a datagram may take that is late.
+/// The greatest additional delay of a late datagram.
 const LATE_NS: u64 = 60_000;
 
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) faults: Faults,
-    /// Nothing gets through in this time.
+    /// No datagram gets through in this time.
     pub(crate) cut_ns: std::ops::Range<u64>,
     under_way: BinaryHeap<Reverse<(u64, u64)>>,
     datagrams: Vec<Option<(Route, Vec<u8>)>>,
     free: Vec<usize>,
     count: u64,
-    /// All that was sent, where a test wants it.
+    /// All datagrams sent, if a test wants them.
     pub(crate) kept: Option<Vec<(Route, Vec<u8>)>>,
 }
 
@@ -63,7 +63,7 @@ impl Network {
                 datagram[bit / 8] ^= 1 << (bit % 8);
             }
             let late_ns = if happens(rng, self.faults.late) { rng.u64(..LATE_NS) } else { 0 };
-            // Without faults the order stays.
+            // Without faults the order is kept.
             self.count += 1;
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.datagrams.push(None);

@@ -1,4 +1,4 @@
-//! One end of a connection, and the oracle of what it does: what must complete, what must arrive.
+//! One end of a connection, and its oracle: the expected completions and messages.
 
 use std::collections::VecDeque;
 
@@ -13,28 +13,28 @@ use super::memory::Regions;
 
 pub(crate) const DEPTH: usize = 8;
 pub(crate) const MESSAGE_MAX: usize = 6_000;
-/// More than a packet of the smallest MTU, and no whole number of cache lines.
+/// Longer than a packet of the smallest MTU, and no whole number of cache lines.
 const INLINE_MAX: usize = 600;
 
-/// What a peer may reach at a side.
+/// Memory of a side that its peer may access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reached {
-    /// Places for WRITEs, one a slot.
+    /// Destinations of WRITEs, one a slot.
     pub(crate) written: (u32, u64),
-    /// What READs find.
+    /// The source of READs.
     pub(crate) read: (u32, u64),
     /// Two words for atomics.
     pub(crate) words: (u32, u64),
 }
 
-/// A send that was posted.
+/// A posted send.
 #[derive(Clone)]
 pub(crate) struct Posted {
     pub(crate) id: u64,
     pub(crate) signaled: bool,
     operation: Operation,
     len: usize,
-    /// What it must leave behind: at the peer, of a WRITE; here, of a READ or an atomic.
+    /// The expected bytes: of a WRITE at the peer, of a READ or an atomic here.
     bytes: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Posted {
     }
 }
 
-/// What the peer must receive.
+/// A message that the peer must receive.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arriving {
     pub(crate) completed: Completed,
@@ -57,11 +57,11 @@ pub(crate) struct Arriving {
 pub(crate) struct Side {
     pub(crate) qpn: Qpn,
     pub(crate) domain: u32,
-    /// Local buffers, one a slot: of sends, of receives.
+    /// Local buffers of sends and receives, one a slot.
     local: (u32, u64),
     receiving: (u32, u64),
     pub(crate) reached: Reached,
-    /// The peer's.
+    /// The peer's memory.
     pub(crate) peer: Option<Reached>,
     pub(crate) posted: VecDeque<Posted>,
     next_id: u64,
@@ -119,7 +119,7 @@ impl Side {
         (capacity, Receives::Own(DEPTH))
     }
 
-    /// Posts the receives that are free, or some of them.
+    /// Posts all free receives, or some of them.
     pub(crate) fn post_receives(&mut self, rng: &mut Rng, engine: &mut Engine) {
         while let Some(slot) = self.free_receives.pop() {
             let (key, base) = self.receiving;
@@ -134,7 +134,7 @@ impl Side {
         }
     }
 
-    /// Posts a random send, and says what must arrive of it; nothing if the queue is full.
+    /// Posts a random send, and returns the message that must arrive; nothing if the queue is full.
     pub(crate) fn post_send(
         &mut self,
         rng: &mut Rng,
@@ -219,15 +219,15 @@ impl Side {
         })
     }
 
-    /// If the last one posted is a READ: what it must bring, which nobody changes.
+    /// If the last send posted is a READ, fills in its expected bytes, which nobody changes.
     pub(crate) fn foresee_read(&mut self, peer_memory: &Regions) {
         if let Some(Posted { operation: Operation::Read(remote), len, bytes, .. }) = self.posted.back_mut() {
             *bytes = peer_memory.bytes(remote.rkey, remote.addr, *len).to_vec();
         }
     }
 
-    /// A completion of a send: it must be the next one that is reported. Those before it that were
-    /// not reported have succeeded.
+    /// Checks a completion of a send: it must be the next one reported. Earlier sends without a
+    /// report have succeeded.
     pub(crate) fn sent(&mut self, completion: Completion, memory: &Regions, peer_memory: &Regions) {
         loop {
             let posted = self.posted.pop_front().expect("no more completions than work requests");
@@ -265,7 +265,8 @@ impl Side {
         assert!(found == posted.bytes, "{posted:?}");
     }
 
-    /// What unsignaled sends are left at the end have succeeded, if none has failed.
+    /// Checks the unsignaled sends that are left at the end: they have succeeded, if none has
+    /// failed.
     pub(crate) fn finish(&mut self, memory: &Regions, peer_memory: &Regions) {
         while let Some(posted) = self.posted.pop_front() {
             assert!(!posted.signaled, "{posted:?} has not completed");
@@ -273,7 +274,7 @@ impl Side {
         }
     }
 
-    /// A completion of a receive: what arrived, or nothing if it was flushed.
+    /// Checks a completion of a receive. Returns the message, or nothing if it was flushed.
     pub(crate) fn received(&mut self, completion: Completion, memory: &Regions) -> Option<Arriving> {
         assert!(!self.free_receives.contains(&completion.id), "{completion:?} twice");
         self.free_receives.push(completion.id);

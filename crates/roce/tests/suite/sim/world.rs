@@ -18,7 +18,7 @@ pub(crate) struct Host {
     pub(crate) memory: Regions,
 }
 
-/// One end of a connection, on a host, and what must still arrive there.
+/// One end of a connection, on a host, and the messages that must still arrive there.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
@@ -48,7 +48,7 @@ pub(crate) fn addresses(from: usize, to: usize) -> Addresses {
     Addresses::V4 { source: address(from), destination: address(to) }
 }
 
-/// A pause of the programs, after which they look again.
+/// The pause between two actions of the programs.
 const PAUSE_NS: u64 = 20_000;
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Connects two hosts, which may be one.
+    /// Connects two hosts, or a host with itself.
     pub(crate) fn connect(&mut self, hosts: [usize; 2], mtu: Mtu, retries: Retries, sends: usize) {
         let first = self.ends.len();
         let psns = [Psn::new(self.rng.u32(..)), Psn::new(self.rng.u32(..))];
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// The programs do something: post, poll.
+    /// Lets the programs post and poll.
     pub(crate) fn programs(&mut self) {
         for at in 0..self.ends.len() {
             let other = self.ends[at].other;
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// All hosts send what they have to.
+    /// Lets all hosts send their datagrams.
     pub(crate) fn transmit(&mut self) {
         for at in 0..self.hosts.len() {
             let Host { engine, memory } = &mut self.hosts[at];
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Goes on to the next thing that happens; false if nothing will.
+    /// Goes on to the next event; false if there will be none.
     pub(crate) fn step(&mut self) -> bool {
         self.transmit();
         let deadlines = self.hosts.iter().filter_map(|host| host.engine.deadline_ns());
@@ -179,7 +179,7 @@ impl World {
         assert!(!matches!(received, Received::Management(_)));
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until no event is left.
     pub(crate) fn run(&mut self) {
         let mut steps = 0;
         self.programs();
