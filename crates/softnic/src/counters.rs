@@ -7,13 +7,13 @@ use rdma_sys::ibv_qp;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// From now on counts into `counter` the messages to the queue pair that find no receive posted
-/// (`out_of_buffer`): on UD and UC they are lost, on RC their sender waits, and counts once. False
-/// if they are counted elsewhere already.
+/// Counts into `counter`, from now on, messages to the queue pair that find no receive posted
+/// (`out_of_buffer`). On UD and UC such a message is lost; on RC its sender waits, and it counts
+/// once. Returns false if the queue pair has a counter already.
 ///
 /// # Safety
 /// The queue pair is alive, and was made by this crate.
 pub unsafe fn count_out_of_buffer(qp: *mut ibv_qp, counter: Arc<AtomicU64>) -> bool {
-    // SAFETY: the queue pair is alive, as the caller answers for.
+    // SAFETY: the caller guarantees that the queue pair is alive.
     unsafe { Qp::from_raw(qp) }.out_of_buffer.set(counter).is_ok()
 }

@@ -1,15 +1,15 @@
-//! `errno`, which is how verbs that return a pointer or -1 say why.
+//! `errno`, the error code of verbs that return a pointer or -1.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// Sets `errno` and gives a null pointer.
+/// Sets `errno` and returns a null pointer.
 pub(crate) fn null<T>(code: c_int) -> *mut T {
     set(code);
     null_mut()
 }
 
-/// Sets `errno` and gives -1.
+/// Sets `errno` and returns -1.
 pub(crate) fn minus_one(code: c_int) -> c_int {
     set(code);
     -1

@@ -1,11 +1,11 @@
-//! L_Keys and R_Keys: what each one lets whom do, and where the bytes are.
+//! L_Keys and R_Keys: the rights that each grants, and the host address of its bytes.
 //!
-//! What it guarantees: an access is let through only if the key is current, its protection domain
-//! is the queue pair's, the range is inside and the rights cover it; then the host address is
-//! given. A key is the index of an entry and an 8-bit tag that changes at each use of the entry, so
-//! a stale key is refused. Lookups take no lock (`verbline_sync::seqlock_entry`): an entry's key is
-//! cleared first and set last, and a thread that unregisters memory waits (`guards::quiesce`) until
-//! nobody is using it.
+//! Guarantees: an access is let through only if the key is current, its protection domain is the
+//! queue pair's, the range is inside and the rights cover it; only then the host address is
+//! returned. A key is the index of an entry and an 8-bit tag that changes at each use of the entry,
+//! so a stale key is refused. Lookups take no lock (`verbline_sync::seqlock_entry`): an entry's key
+//! is cleared first and set last, and a thread that unregisters memory waits (`guards::quiesce`)
+//! until nobody is using it.
 
 pub(crate) use verbline_sync::seqlock_entry::Grant;
 
@@ -18,7 +18,7 @@ use verbline_sync::seqlock_entry::KeyEntry;
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNKS: usize = 1 << 10;
-/// Keys that may exist at a time.
+/// The most keys at a time.
 pub(crate) const KEYS_MAX: usize = CHUNK * CHUNKS - 1;
 
 /// Rights, as `ibv_access_flags`.
@@ -29,18 +29,17 @@ pub(crate) const REMOTE_ATOMIC: u32 = flag::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub(crate) const MW_BIND: u32 = flag::IBV_ACCESS_MW_BIND.0;
 /// The key is a memory window's: good for remote access only.
 pub(crate) const WINDOW: u32 = 1 << 31;
-/// The key is an indirect one: it has no bytes of its own, so that nothing here grants any, and
-/// `offset` is where `mkey` has what it stands for.
+/// An indirect key: it has no bytes of its own, so nothing here grants any; `offset` is the address
+/// of its `Mkey`.
 pub(crate) const INDIRECT: u32 = 1 << 30;
 
 static TABLE: [AtomicPtr<[KeyEntry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
 
 #[derive(Debug)]
 struct Allocator {
-    /// Entries never used so far start here; 0 is no entry.
+    /// The first entry never used so far; 0 is no entry.
     fresh: usize,
-    /// Entries to use again, with the tag that each had last. First in, first out, so that tags
-    /// last long.
+    /// Entries to use again, each with its last tag. First in, first out, so that tags last long.
     free: std::collections::VecDeque<(usize, u8)>,
 }
 
@@ -59,8 +58,8 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     if entry.key.load(Ordering::Acquire) != key || key == 0 {
         return Err(Denied);
     }
-    // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard
-    // has left.
+    // Relaxed, all: ordered by the key; a region's entry doesn't change before all guards of that
+    // time were left.
     let (start, size) = (entry.start.load(Ordering::Relaxed), entry.len.load(Ordering::Relaxed));
     let inside = addr.wrapping_sub(start) <= size && len <= size - addr.wrapping_sub(start);
     let rights = entry.access.load(Ordering::Relaxed);
@@ -70,9 +69,9 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     Err(Denied)
 }
 
-/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses
-/// that all name it. Good for as long as the guard that it was made in: until that is left, what a
-/// key granted stays registered. A window's key is denied: what it grants may change at any time.
+/// A region's key, used by its own side or by a peer: looked up once for a run of accesses by the
+/// same key. Good while the guard that it was made in is held: until then its memory stays
+/// registered. A window's key is denied: its grant may change at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionKey {
     pd: u32,
@@ -84,15 +83,15 @@ pub(crate) struct RegionKey {
 }
 
 impl RegionKey {
-    /// None looked up yet; for accesses that need the right `need`, to memory of `pd`.
+    /// Starts without a looked-up key, for accesses to memory of `pd` that need the right `need`.
     #[inline(always)]
     pub(crate) fn new(pd: u32, need: u32) -> RegionKey {
-        // A number that no key has, and that grants nothing.
+        // No key has this number, and it grants nothing.
         RegionKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
     }
 
-    /// What [`check_local`] gives; or [`check_remote`], if `pd` is the peer's and `need` a remote
-    /// right. `len` is not 0.
+    /// Like [`check_local`]; like [`check_remote`] if `pd` is the peer's and `need` a remote right.
+    /// `len` is not 0.
     #[inline(always)]
     pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         debug_assert!(len > 0);
@@ -117,13 +116,14 @@ impl RegionKey {
         self.look_up(key)
     }
 
-    /// Whether it is the key that was looked up last.
+    /// Whether this is the key that was looked up last.
     #[inline(always)]
     pub(crate) fn is(&self, key: u32) -> bool {
         key == self.key
     }
 
-    /// The host address of `len` bytes at `addr`, if the key that was looked up last has them.
+    /// The host address of `len` bytes at `addr`, if they lie inside the key that was looked up
+    /// last.
     #[inline(always)]
     pub(crate) fn inside(&self, addr: u64, len: u64) -> Option<*mut u8> {
         let at = addr.wrapping_sub(self.start);
@@ -137,8 +137,8 @@ impl RegionKey {
         if entry.key.load(Ordering::Acquire) != key || key == 0 {
             return Err(Denied);
         }
-        // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a
-        // guard has left.
+        // Relaxed, all: ordered by the key; a region's entry doesn't change before all guards of
+        // that time were left.
         if entry.access.load(Ordering::Relaxed) & (self.need | WINDOW) != self.need
             || entry.pd.load(Ordering::Relaxed) != self.pd
         {
@@ -153,7 +153,7 @@ impl RegionKey {
 }
 
 /// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of
-/// `pd`; and the key of the region that they are in, which is another than a window's. Needs a
+/// `pd`; and the key of their region, which for a window's R_Key is the region's own. Needs a
 /// guard.
 #[inline]
 pub(crate) fn check_remote(
@@ -172,19 +172,19 @@ pub(crate) fn check_remote(
     if grant.access & WINDOW == 0 {
         return Ok((addr.wrapping_add(grant.offset) as *mut u8, key));
     }
-    // The window may have been bound anew since; what its region covers stays true.
+    // The window may have been bound anew since; its region still covers the bytes.
     check_local(pd, grant.parent, addr, len, 0).map(|at| (at, grant.parent))
 }
 
-/// What `key` stands for now.
+/// The current grant of `key`.
 pub(crate) fn grant(key: u32) -> Option<Grant> {
     entry((key >> 8) as usize)?.read(key)
 }
 
-/// A new key without any grant yet. `None` when there are as many keys as there may be.
+/// A new key without any grant yet. `None` if [`KEYS_MAX`] exist.
 pub(crate) fn reserve() -> Option<u32> {
     let mut allocator = ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    // Many free entries are kept back, so that a key comes back as late as can be.
+    // Keeps many free entries back, so that a key is reused as late as possible.
     let (index, tag) = if allocator.free.len() > CHUNK || allocator.fresh > KEYS_MAX {
         allocator.free.pop_front()?
     } else {
@@ -198,21 +198,21 @@ pub(crate) fn reserve() -> Option<u32> {
     Some((index as u32) << 8 | u32::from(tag.wrapping_add(1)))
 }
 
-/// Gives the entry of `key` back. Nobody uses it any more.
+/// Frees the entry of `key`, which nobody uses any more.
 pub(crate) fn release(key: u32) {
     let mut allocator = ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner);
     allocator.free.push_back(((key >> 8) as usize, key as u8));
 }
 
-/// From now on `key` stands for `grant`. The key is reserved, so it has an entry, and its entry has
-/// no other key.
+/// Makes `key` stand for `grant` from now on. The key is reserved, so it has an entry, and its
+/// entry has no other key.
 pub(crate) fn set(key: u32, grant: &Grant) {
     if let Some(entry) = entry((key >> 8) as usize) {
         entry.set(key, grant);
     }
 }
 
-/// `key` stands for nothing any more. False if it didn't anyway. Data paths may still be using what
+/// Revokes `key`. Returns false if it had no grant. Data paths may still be using the address that
 /// they looked up.
 pub(crate) fn clear(key: u32) -> bool {
     entry((key >> 8) as usize).is_some_and(|entry| entry.clear(key))

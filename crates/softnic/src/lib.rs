@@ -38,48 +38,48 @@
 //! }
 //! ```
 //!
-//! # What it guarantees
-//! - Every access to memory is checked as hardware checks it: key, protection domain, bounds,
-//!   rights. After `ibv_dereg_mr` returns nothing touches the memory any more.
-//! - States, transitions, flushing, notification and errors follow the man pages; what a transition
-//!   needs is in [`qp_table`], which any caller may ask.
+//! # Guarantees
+//! - Every access to memory is checked as in hardware: key, protection domain, bounds, rights.
+//!   After `ibv_dereg_mr` returns nothing touches the memory any more.
+//! - States, transitions, flushing, notification and errors follow the man pages; any caller may
+//!   look up a transition's attributes in [`qp_table`].
 //! - All contexts of the process are on one fabric: any queue pair reaches any other, of either
 //!   device. A device that was given an address ([`wire`]) reaches queue pairs of other processes
 //!   and hosts too.
 //!
 //! # Who does the work
 //! The calling thread: `ibv_post_send` delivers before it returns, `ibv_poll_cq` places small
-//! messages. There is no engine thread. A send that has to wait for a receive is carried out by the
-//! receiver's `ibv_post_recv`. One timer thread is started with the first finite time-out that is
-//! ever waited for, and a thread for each wire.
+//! messages. There is no engine thread. The receiver's `ibv_post_recv` carries out a send that
+//! waits for a receive. One timer thread starts with the first wait that has a finite time-out;
+//! each wire has a thread.
 //!
 //! # Threads
-//! As libibverbs with a thread domain for each queue, not as libibverbs without: one thread at a
+//! Like libibverbs with a thread domain for each queue, unlike libibverbs without: one thread at a
 //! time posts to a send queue, one to a receive queue, one polls, arms or resizes a completion
 //! queue. Different queues, also the two of one queue pair, may be on different threads at the same
-//! time. `ibv_post_srq_recv`, channels and all control verbs may be called by any thread; an object
-//! is destroyed while no other thread uses it.
+//! time. Any thread may call `ibv_post_srq_recv`, use channels and call control verbs. An object is
+//! destroyed while no other thread uses it.
 //!
-//! No data path waits for another: inside a guard a thread waits for nobody but the holder of a
-//! short lock, who waits for nobody (`verbline_sync::lock_order`, checked in debug builds). Work
-//! requests that wait are carried out by one thread at a time; who finds one at it leaves it to
-//! that one. Destroying waits for those transfers only that use what is destroyed.
+//! No data path waits for another: inside a guard a thread waits only for the holder of a short
+//! lock, which waits for nobody (`verbline_sync::lock_order`, checked in debug builds). One thread
+//! at a time carries out waiting work requests; another that wants to leaves them to it. Destroying
+//! an object waits only for the transfers that use it.
 //!
 //! A child of `fork(2)` has none of the other threads, which may have been inside a guard or have
-//! held a lock: as for all programs with threads (fork(2), NOTES), it calls `execve(2)` or
-//! `_exit(2)`, and nothing here. The parent goes on as before.
+//! held a lock. Like the child of any program with threads (fork(2), NOTES), it calls `execve(2)`
+//! or `_exit(2)`, and nothing here. The parent goes on as before.
 //!
 //! # Layers
 //! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes
 //! and destroys queue pairs; `data_path` posts, carries out, completes and polls; `objects` are the
 //! verbs' objects, with the table by which the data path finds a queue pair (`fabric`, the
-//! in-process link); `queues` is what a queue pair's queues keep; `key_table` finds memory;
-//! `signature` is beside them: keys that stand for others, and check blocks. `verbline-sync` is
-//! what threads do to each other (model-checked). [`wire`] stands beside `fabric`: the way to other
-//! processes.
+//! in-process link); `queues` holds the entries of a queue pair's queues; `key_table` finds memory;
+//! `signature` is beside them: keys that stand for others, and check blocks. `verbline-sync` has
+//! all interaction between threads (model-checked). [`wire`] stands beside `fabric`: the path to
+//! other processes.
 
-// A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has
-// its reason beside it.
+// A panic behind a verb would leave an extern "C" function, which aborts: the reason why each
+// cannot happen stands beside it.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::unreachable))]
 
 mod control;

@@ -1,16 +1,16 @@
 //! The provider's verbs, with libibverbs' own C signatures and names.
 //!
-//! What it guarantees: each behaves as its man page says, `errno` and return values included.
-//! Control verbs are plain functions here, and those that libibverbs reaches through `struct
-//! verbs_context` are in that table as well; the data path (post, poll, arm) and the memory-window
-//! calls are reached through `ibv_context.ops`, by rdma-sys's inline functions. Nothing here
-//! accepts objects of another provider, nor does libibverbs accept ours, but for
-//! `ibv_ack_cq_events` and `ibv_ack_async_event`, which work either way.
+//! Guarantees: each behaves as its man page says, `errno` and return values included. Control verbs
+//! are plain functions here. Control verbs that libibverbs reaches through `struct verbs_context`
+//! are in that table as well. The data path (post, poll, arm) and the memory-window calls are
+//! reached through `ibv_context.ops`, by rdma-sys's inline functions. No verb here accepts objects
+//! of another provider, nor does libibverbs accept ours. Only `ibv_ack_cq_events` and
+//! `ibv_ack_async_event` work either way.
 //!
-//! This is where a program's pointers become references: behind it nearly everything is safe code.
+//! A program's pointers become references here: nearly everything below is safe code.
 //!
 //! # Safety
-//! Of all of them: pointers are to live objects of this provider that the caller may use (the
+//! For all verbs: pointers are to live objects of this provider that the caller may use (the
 //! threading rules are in the [crate's documentation](crate)), attribute pointers are readable or
 //! writable as the man page says, memory that is registered stays mapped until it is deregistered,
 //! and work requests lead to valid lists.
@@ -42,7 +42,7 @@ use crate::objects::thread_domain;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Takes an object out of use and frees it; or the `errno` with which that is refused.
+/// Takes an object out of use and frees it; or returns the `errno` of the refusal.
 ///
 /// # Safety
 /// The contract of [`Object::free`], where `retire` succeeds.
@@ -59,7 +59,7 @@ unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>
     }
 }
 
-/// Writes a result, or gives its `errno`.
+/// Writes a result, or returns its `errno`.
 ///
 /// # Safety
 /// `to` can be written.
@@ -89,7 +89,7 @@ fn or_minus_one(code: c_int) -> c_int {
     if code == 0 { 0 } else { errno::minus_one(code) }
 }
 
-/// Enters the verbs that libibverbs and its inline functions reach through the context.
+/// Sets the verbs that libibverbs and its inline functions reach through the context.
 fn fill(verbs: &mut verbs_context) {
     verbs.query_port = Some(query_port_sized);
     verbs.query_device_ex = Some(query_device_sized);
@@ -107,7 +107,7 @@ fn fill(verbs: &mut verbs_context) {
     ops.dealloc_mw = Some(dealloc_mw);
 }
 
-/// The way back to the sender of a received datagram; `grh` is what its buffer begins with.
+/// The path back to the sender of a received datagram; `grh` points to the start of its buffer.
 ///
 /// # Safety
 /// `context` is open; `grh` can be read, at any alignment, if `wc` has `IBV_WC_GRH`.
@@ -123,13 +123,13 @@ unsafe fn ah_from_wc(
     ah::from_wc(context.device, port, wc, grh)
 }
 
-/// Writes as much of `from` as a caller's struct has room for, which may be another version's, and
+/// Writes as much of `from` as fits into the caller's struct, which may be another version's, and
 /// zeros behind it.
 ///
 /// # Safety
 /// `to` has `bytes` writable bytes.
 unsafe fn write_sized<T>(to: *mut T, bytes: usize, from: &T) {
-    // SAFETY: the contract; no more is read than `from` has.
+    // SAFETY: the contract; reads no more bytes than `from` has.
     unsafe {
         to.cast::<u8>().write_bytes(0, bytes);
         std::ptr::copy_nonoverlapping(std::ptr::from_ref(from).cast::<u8>(), to.cast(), bytes.min(size_of::<T>()));
@@ -145,7 +145,7 @@ macro_rules! verbs {
             /// # Safety
             /// See the [module](self).
             $vis unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the module's contract, which its documentation asks of programs.
+                // SAFETY: the module's contract, which its documentation demands of programs.
                 #[allow(unused_unsafe)]
                 unsafe { $body }
             }
@@ -154,8 +154,8 @@ macro_rules! verbs {
 }
 
 verbs! { pub(super),
-    /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be another
-    /// version's.
+    /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be of another
+    /// version.
     fn query_port_sized(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, attr_bytes: usize) -> c_int {
         if port != device::PORT {
             return libc::EINVAL;
@@ -164,7 +164,7 @@ verbs! { pub(super),
         0
     }
     /// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be
-    /// another version's.
+    /// of another version.
     fn query_device_sized(
         context: *mut ibv_context,
         input: *const ibv_query_device_ex_input,
@@ -204,7 +204,7 @@ verbs! { pub,
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char { (&raw const (*device).name).cast() }
     /// `ibv_get_device_guid(3)`, in network order.
     fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 { Device::from_raw(device).guid() }
-    /// `ibv_get_device_index(3)`: -1, the kernel doesn't know it.
+    /// `ibv_get_device_index(3)`: -1, since the kernel doesn't know the device.
     fn ibv_get_device_index(_device: *mut ibv_device) -> c_int { -1 }
     /// `ibv_open_device(3)`.
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
@@ -247,7 +247,7 @@ verbs! { pub,
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { made(present(context).and_then(pd::alloc)) }
     /// `ibv_dealloc_pd(3)`.
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int { freed(pd, pd::retire) }
-    /// `ibv_alloc_td(3)`: posting takes no lock in any case, so that it changes nothing.
+    /// `ibv_alloc_td(3)`: changes nothing, since posting never takes a lock.
     fn ibv_alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
         if (*init_attr).comp_mask != 0 {
             return errno::null(libc::EOPNOTSUPP);
@@ -259,7 +259,7 @@ verbs! { pub,
     /// `ibv_alloc_parent_domain(3)`. Regions registered in it or in its domain serve both.
     fn ibv_alloc_parent_domain(context: *mut ibv_context, attr: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd {
         let attr = &*attr;
-        // No allocators of the caller's.
+        // Allocators of the caller's own are not supported.
         if attr.comp_mask != 0 {
             return errno::null(libc::EOPNOTSUPP);
         }
@@ -269,7 +269,7 @@ verbs! { pub,
         let td = object(attr.td);
         pd::alloc_parent(Context::from_raw(context), Pd::from_raw(attr.pd), td)
     }
-    /// `ibv_reg_mr(3)`. Nothing is pinned; `IBV_ACCESS_ON_DEMAND` is taken as said.
+    /// `ibv_reg_mr(3)`. Nothing is pinned; `IBV_ACCESS_ON_DEMAND` is accepted.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
         made(present_pd(pd).and_then(|pd| mr::register(pd, addr, length, None, access as c_uint)))
     }
@@ -348,7 +348,7 @@ verbs! { pub,
     fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
         made(present_pd(pd).and_then(|pd| srq::create(pd, &mut *srq_init_attr)))
     }
-    /// `ibv_modify_srq(3)`: the limit; not the size.
+    /// `ibv_modify_srq(3)`: the limit only, not the size.
     fn ibv_modify_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr, srq_attr_mask: c_int) -> c_int {
         code(srq::modify(Srq::from_raw(srq), &*srq_attr, srq_attr_mask))
     }
@@ -362,11 +362,11 @@ verbs! { pub,
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
         mlx5dv::mlx5dv_create_qp(pd, qp_init_attr, QpExtras::default())
     }
-    /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::qp_table::check) says.
+    /// `ibv_modify_qp(3)`. [`qp_table::check`](crate::qp_table::check) tells why a mask is refused.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
         code(present((*qp).context).and_then(|_| modify::modify(Qp::from_raw(qp), &*attr, attr_mask)))
     }
-    /// `ibv_query_qp(3)`. Gives every attribute, whatever is asked for.
+    /// `ibv_query_qp(3)`. Returns every attribute, whatever the mask.
     fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
@@ -400,7 +400,7 @@ verbs! { pub,
     }
     /// `ibv_destroy_ah(3)`.
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { freed(ah, ah::retire) }
-    /// `ibv_attach_mcast(3)`. The LID isn't looked at: groups are known by GID.
+    /// `ibv_attach_mcast(3)`. The LID is ignored: groups are known by GID.
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
         code(present((*qp).context).and_then(|_| membership::attach(Qp::from_raw(qp), &(*gid).raw)))
     }
@@ -413,7 +413,7 @@ verbs! { pub,
         match Context::from_raw(context).events.next() {
             Ok((element, kind)) => {
                 (&raw mut (*event).element).write(element);
-                // Written as the integer that it is in C.
+                // Written as an integer, its type in C.
                 (&raw mut (*event).event_type).cast::<c_uint>().write(kind);
                 0
             }
@@ -422,7 +422,7 @@ verbs! { pub,
     }
     /// `ibv_ack_async_event(3)`.
     fn ibv_ack_async_event(event: *mut ibv_async_event) {
-        // Read as an integer: any value is one.
+        // Read as an integer, since every value of that is valid.
         let kind = (&raw const (*event).event_type).cast::<c_uint>().read();
         async_event::acknowledge((&raw const (*event).element).read(), kind)
     }

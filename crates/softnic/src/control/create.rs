@@ -1,4 +1,5 @@
-//! Queue pairs' beginning and end: `ibv_create_qp(3)`, `ibv_query_qp(3)` and `ibv_destroy_qp(3)`.
+//! Creation and destruction of queue pairs: `ibv_create_qp(3)`, `ibv_query_qp(3)` and
+//! `ibv_destroy_qp(3)`.
 
 use crate::control::modify;
 use crate::data_path::flush;
@@ -14,14 +15,14 @@ use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-/// `ibv_create_qp(3)`. `init.cap` is set to what was granted.
+/// `ibv_create_qp(3)`. Sets `init.cap` to the granted capacities.
 pub(crate) fn create(
     parts: Parts<'_>,
     init: &mut ibv_qp_init_attr,
     offload: Option<SignatureOffload>,
 ) -> Result<*mut ibv_qp, c_int> {
     let (transport, cap) = granted(init)?;
-    // Signature offload is RC's.
+    // Only RC has signature offload.
     if offload.is_some() && transport != Transport::Rc {
         return Err(libc::EOPNOTSUPP);
     }
@@ -36,7 +37,7 @@ pub(crate) fn create(
     (base.handle, base.qp_num, base.state, base.qp_type) = (qpn, qpn, State::Reset.raw(), init.qp_type);
     let qp = Qp::new(raw, qpn, transport, cap, init.sq_sig_all != 0, offload.unwrap_or_default(), parts).into_raw();
     init.cap = cap;
-    // SAFETY: it was made just now.
+    // SAFETY: made just above.
     let this = unsafe { Qp::from_raw(qp) };
     this.acks().init();
     guards::register(&this.guards());
@@ -45,7 +46,7 @@ pub(crate) fn create(
     Ok(qp)
 }
 
-/// What is granted of what was asked, or an `errno`.
+/// The granted transport and capacities, or an `errno`.
 fn granted(init: &ibv_qp_init_attr) -> Result<(Transport, ibv_qp_cap), c_int> {
     let transport = Transport::from_raw(init.qp_type).filter(|known| *known != Transport::RawPacket);
     let transport = transport.ok_or(libc::EOPNOTSUPP)?;
@@ -61,7 +62,7 @@ fn granted(init: &ibv_qp_init_attr) -> Result<(Transport, ibv_qp_cap), c_int> {
     Ok((transport, ibv_qp_cap { max_recv_wr, max_recv_sge, ..init.cap }))
 }
 
-/// `ibv_query_qp(3)`. All attributes are given, whatever is asked for.
+/// `ibv_query_qp(3)`. Returns all attributes, whatever the mask.
 pub(crate) fn query(qp: &Qp) -> (ibv_qp_attr, ibv_qp_init_attr) {
     let _control = fabric::control();
     let mut out = qp.attributes().copied();
@@ -85,7 +86,7 @@ pub(crate) fn retire(qp: &Qp) -> Result<(), c_int> {
         modify::stop(qp);
         control.remove(qp.qpn);
         progress::forget(qp);
-        // Nobody who found it before is left after this; nobody finds it any more.
+        // After this no thread that found it before is left; nobody finds it any more.
         guards::quiesce(guards::Taken::Qp(qp.qpn));
         qp.recv_cq().detach(qp.qpn);
     }

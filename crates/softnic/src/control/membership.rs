@@ -1,5 +1,5 @@
-//! `ibv_attach_mcast(3)` and `ibv_detach_mcast(3)`: within this process, and for what others send
-//! to the group where the device has a carrier.
+//! `ibv_attach_mcast(3)` and `ibv_detach_mcast(3)`: within this process, and, if the device has a
+//! carrier, for messages of others to the group.
 
 use crate::data_path::carrier;
 use crate::objects::mcast;
@@ -10,7 +10,7 @@ pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
     let is_first = mcast::attach(qp, gid)?;
     let Some(carrier) = carrier::of_datagrams(qp).filter(|_| is_first) else { return Ok(()) };
     carrier.join(gid).inspect_err(|_| {
-        // It was attached just now.
+        // It was attached just above.
         let _ = mcast::detach(qp, gid);
     })
 }

@@ -1,5 +1,5 @@
-//! Verbs that change a queue pair as a whole, for which they need the data path: to flush it, to
-//! stop it, to start a peer.
+//! Verbs that change a queue pair as a whole. They need the data path to flush it, to stop it, or
+//! to start a peer.
 
 pub(crate) mod create;
 pub(crate) mod membership;

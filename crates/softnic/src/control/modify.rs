@@ -1,9 +1,9 @@
-//! `ibv_modify_qp(3)`: from state to state by the table, and what each transition does.
+//! `ibv_modify_qp(3)`: transitions between states, by the table, and their effects.
 //!
-//! What it guarantees: a modification that is refused changes nothing. One that succeeds is
-//! complete when it returns: after a move to RESET or ERR nothing of the queue pair is under way on
-//! any thread, and (ERR) everything posted was flushed. An error on a data path at the same time
-//! wins: then the move is made from the error state, or refused.
+//! Guarantees: a refused modification changes nothing. A successful one is complete when it
+//! returns: after a move to RESET or ERR no thread works for the queue pair any more, and (ERR)
+//! everything posted was flushed. An error on a data path at the same time wins: then the move is
+//! made from the error state, or refused.
 
 use crate::data_path::carrier;
 use crate::data_path::flush;
@@ -23,12 +23,12 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{FLUSHING, WAITING};
 
-/// `ibv_modify_qp(3)`. `EINVAL` for a transition, mask or value that can't be. A mask of 0 is taken
+/// `ibv_modify_qp(3)`. `EINVAL` for an invalid transition, mask or value. A mask of 0 is accepted
 /// in every state.
 ///
-/// With `IBV_QP_CUR_STATE` the table is asked for the way from the state that the caller assumes,
-/// like mlx5_ib and rdma_rxe ask it. The queue pair itself goes the way from the state that it is
-/// in, which must exist: a card's firmware refuses the rest too.
+/// With `IBV_QP_CUR_STATE` the table is asked for the transition from the state that the caller
+/// assumes, as mlx5_ib and rdma_rxe do. The queue pair itself moves from its actual state, and that
+/// transition must exist, too: a card's firmware refuses the rest as well.
 pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
     let mask = AttrMask(mask as u32);
     if mask.is_empty() {
@@ -54,12 +54,12 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
         // A data path may have moved it to an error state since: then look again.
         if this.leave_for(from, to) {
             let asks_for = |state| mask.contains(AttrMask::PATH_MIG_STATE) && attr.path_mig_state == state;
-            // Of a connection that is not armed nothing happens.
+            // Does nothing for a connection that is not armed.
             if asks_for(ibv_mig_state::IBV_MIG_MIGRATED) {
                 migration::migrate(this, control.pinned());
             }
             if (from, to) == (State::Rts, State::Sqd) {
-                // It is asked for with each move to SQD.
+                // Each move to SQD must request the event anew.
                 this.attributes().0.en_sqd_async_notify = 0;
             }
             store(this, attr, mask);
@@ -76,7 +76,7 @@ pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c
     }
 }
 
-/// Whether the values of the masked attributes can be.
+/// Whether the values of the masked attributes are valid.
 fn is_valid(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
     let device = qp.device();
     let ok = |bit: AttrMask, holds: bool| !mask.contains(bit) || holds;
@@ -111,7 +111,7 @@ fn is_valid_alternate(device: &Device, attr: &ibv_qp_attr) -> bool {
         && is_valid_path(device, &attr.alt_ah_attr)
 }
 
-/// ARMED is the device's to reach, from REARM; REARM needs an alternate path.
+/// Only the device moves it to ARMED, from REARM; REARM needs an alternate path.
 fn is_valid_migration(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
     match attr.path_mig_state {
         ibv_mig_state::IBV_MIG_MIGRATED => true,
@@ -127,14 +127,14 @@ fn is_valid_path(device: &Device, path: &ibv_ah_attr) -> bool {
     path.port_num == device::PORT && (path.is_global == 0 || device.gid(usize::from(path.grh.sgid_index)).is_some())
 }
 
-/// Whether the path begins at the device's address, which the queue pair is older than: nothing
+/// Whether the path begins at the device's address, but the queue pair is older than that: nothing
 /// would come back.
 fn is_unreachable(qp: &Qp, path: &ibv_ah_attr, control: &fabric::Control) -> bool {
     let is_by_address = path.is_global != 0 && usize::from(path.grh.sgid_index) == device::ADDRESS_GID;
     is_by_address && !control.is_of_slice(qp.device().index, qp.qpn)
 }
 
-/// Keeps the masked attributes, and puts them where the data path reads them.
+/// Stores the masked attributes, for queries and for the data path.
 fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
     let mut attributes = qp.attributes();
     let known = &mut attributes.0;
@@ -178,10 +178,10 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
     qp.sq.psn.store(known.sq_psn, Ordering::Relaxed);
 }
 
-/// What the transition does, the state being `to` already.
+/// Carries out the transition's effects; the state is `to` already.
 fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     match (from, to) {
-        // What carries it lets messages in.
+        // The carrier lets messages in.
         (State::Init, State::Rtr) if carrier::connect(qp) => {}
         (_, State::Reset) => reset(qp),
         (_, State::Err) => flush::everything(qp, control.pinned()),
@@ -198,7 +198,8 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
             {
                 let mut pending = qp.sq.pending.lock();
                 pending.draining = false;
-                // Under the lock: a work request that stops the queue closes it under it as well.
+                // Under the lock: a work request that stops the queue closes it under the lock as
+                // well.
                 if qp.state() == State::Rts {
                     qp.sq.open();
                 }
@@ -218,7 +219,7 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     }
 }
 
-/// Into RTR: messages are let in, and a peer that waits for that is started.
+/// Into RTR: lets messages in, and starts a peer that waits for that.
 fn receive(qp: &Qp, control: &mut fabric::Control) {
     let destination = qp.attributes().0.dest_qp_num;
     let accept = if qp.is_datagram() {
@@ -233,25 +234,25 @@ fn receive(qp: &Qp, control: &mut fabric::Control) {
     qp.inbound.accept.store(accept, Ordering::Release);
     if !qp.is_datagram() {
         // A sender that doesn't find us keeps its work request before it looks for the last time
-        // (`progress::begin`): either that look sees `accept`, or we see what it kept.
+        // (`progress::begin`): either that look sees `accept`, or we see the work request.
         verbline_ring::fence::heavy();
         progress::progress_under(control, &[qp.sq.destination()]);
     }
 }
 
-/// Takes another path to the peer into use.
+/// Switches to another path to the peer.
 fn reroute(qp: &Qp) {
     if !qp.is_datagram() {
         qp.sq.reroute(path(qp));
     }
 }
 
-/// What the peer's `Inbound::accept` must be if the path leads to it.
+/// The value that the peer's `Inbound::accept` has if the path leads to it.
 fn path(qp: &Qp) -> u32 {
     migration::expected_by(qp, &qp.attributes().0.ah_attr)
 }
 
-/// RTS to SQD: what was begun is finished, the rest is held.
+/// RTS to SQD: begun work requests are finished, the rest is held.
 fn drain(qp: &Qp) {
     qp.sq.close();
     guards::quiesce(Taken::Qp(qp.qpn));
@@ -263,13 +264,13 @@ fn drain(qp: &Qp) {
         progress::drained(qp, &mut pending);
     }
     drop(pending);
-    // The mark is there before a carrier is asked, for what it says meanwhile.
+    // Marked before the carrier is asked, since it may report the end meanwhile.
     if carrier.is_some_and(|carrier| carrier.hold(qp)) {
         progress::drained(qp, &mut qp.sq.pending.lock());
     }
 }
 
-/// Nothing comes in or goes out any more. The caller holds the control lock and is in no guard.
+/// Lets nothing in or out any more. The caller holds the control lock and is in no guard.
 pub(crate) fn stop(qp: &Qp) {
     carrier::disconnect(qp);
     // Release pairs with the Acquire of senders.
@@ -278,13 +279,14 @@ pub(crate) fn stop(qp: &Qp) {
     guards::quiesce(Taken::Qp(qp.qpn));
 }
 
-/// Into RESET: as new; completions of before aren't given out any more.
+/// Into RESET: as new; earlier completions aren't given out any more.
 fn reset(qp: &Qp) {
     stop(qp);
     progress::forget(qp);
     let old_tag = qp.tag();
     qp.new_tag();
-    // A poll that began with the old tag is over after this: from here on nobody counts what was.
+    // A poll that began with the old tag is over after this: from here on nobody counts the old
+    // completions.
     guards::quiesce(Taken::Qp(qp.qpn));
     if let Some(srq) = qp.srq() {
         flush::give_back(srq, qp, old_tag);

@@ -1,14 +1,13 @@
-//! Ways to copy 65 bytes or more, of which [`crate::copy::tuning`] chooses the one for this CPU.
+//! Methods to copy 65 bytes or more; [`crate::copy::tuning`] chooses the one for this CPU.
 //!
-//! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves
-//! reach a target that lies on a border of their width: stores that straddle lines cost two cycles
-//! (Zen 4, 4 KiB: 117 GB/s instead of 83).
+//! Guarantees, as [`super`]: the last 64 bytes are stored last. The first moves align the target to
+//! their width: stores that straddle lines cost two cycles (Zen 4, 4 KiB: 117 GB/s instead of 83).
 
 use super::x86::{pair, string};
 use std::arch::asm;
 
-/// From here on `rep movsb`, where it is chosen. What is shorter is often in the first cache with
-/// both its ends, where moves are faster.
+/// From here on `rep movsb`, where it is chosen. Shorter copies often have both ends in the first
+/// cache, where moves are faster.
 pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 
 /// Moves of 32 bytes.
@@ -18,8 +17,8 @@ pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has
-    // the instructions by it.
+    // SAFETY: each move lies inside 0..len, the ranges of the contract, which also names the
+    // instructions of this CPU.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 32;
         if at > 0 {
@@ -37,7 +36,7 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
         if at < len {
             two_of_32(to.add(len - 64), from.add(len - 64));
         }
-        // Else what follows, which is made for SSE, may wait for the upper halves.
+        // Without it, SSE code that follows may wait for the upper halves.
         asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C"));
     }
 }
@@ -49,8 +48,8 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has
-    // the instructions by it.
+    // SAFETY: each move lies inside 0..len, the ranges of the contract, which also names the
+    // instructions of this CPU.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 64;
         if at > 0 {
@@ -77,7 +76,7 @@ pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
 /// The contract of [`by_32`].
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the same ranges and the same CPU as the contract names.
+    // SAFETY: the same ranges and CPU as in the contract.
     unsafe { if len < STRING_BYTES_MIN { by_32(to, from, len) } else { by_string(to, from, len) } }
 }
 
@@ -87,7 +86,7 @@ pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize)
 /// The contract of [`by_64`].
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the same ranges and the same CPU as the contract names.
+    // SAFETY: the same ranges and CPU as in the contract.
     unsafe { if len < STRING_BYTES_MIN { by_64(to, from, len) } else { by_string(to, from, len) } }
 }
 
@@ -95,8 +94,7 @@ pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize)
 /// The contract of [`super::copy`]; `len` > 128.
 unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     let at = to.addr().wrapping_neg() % 64;
-    // SAFETY: at < 64, and what follows it is longer than 64: all inside the ranges that the
-    // contract names.
+    // SAFETY: at < 64, and more than 64 bytes follow it: all inside the ranges of the contract.
     unsafe {
         if at > 0 {
             pair(to, from);
@@ -108,16 +106,15 @@ unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is
-/// begun while the stores are on their way, and the end of the loop is foreseen.
+/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that the CPU begins the code
+/// behind it while the stores are in flight, and predicts the end of the loop.
 ///
 /// # Safety
 /// The contract of [`super::copy`], for `blocks` blocks; the CPU has AVX; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: the bytes that are read and written are those of the contract, which names the CPU
-    // too.
+    // SAFETY: reads and writes exactly the bytes of the contract, which also names the CPU.
     unsafe {
         asm!(
             "2:",
@@ -148,16 +145,15 @@ unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
     }
 }
 
-/// The same in moves of 64. Registers from 16 on have no lower half that SSE knows, so nothing has
-/// to be cleared afterwards.
+/// Like [`blocks_by_32`], in moves of 64. SSE does not know the lower halves of registers from 16
+/// on, so nothing has to be cleared afterwards.
 ///
 /// # Safety
 /// The contract of [`super::copy`], for `blocks` blocks; the CPU has AVX-512F; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn blocks_by_64(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: the bytes that are read and written are those of the contract, which names the CPU
-    // too.
+    // SAFETY: reads and writes exactly the bytes of the contract, which also names the CPU.
     unsafe {
         asm!(
             "2:",
@@ -185,7 +181,7 @@ unsafe fn blocks_by_64(to: *mut u8, from: *const u8, blocks: usize) {
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn two_of_32(to: *mut u8, from: *const u8) {
-    // SAFETY: 64 bytes are read and written, which the contract names, as it does the CPU.
+    // SAFETY: reads and writes the 64 bytes of the contract, which also names the CPU.
     unsafe {
         asm!(
             "vmovups {a}, [{from}]",
@@ -203,7 +199,7 @@ unsafe fn two_of_32(to: *mut u8, from: *const u8) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn one_of_64(to: *mut u8, from: *const u8) {
-    // SAFETY: 64 bytes are read and written, which the contract names, as it does the CPU.
+    // SAFETY: reads and writes the 64 bytes of the contract, which also names the CPU.
     unsafe {
         asm!(
             "vmovups zmm16, [{from}]",

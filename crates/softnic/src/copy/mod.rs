@@ -1,10 +1,10 @@
 //! Copies between user buffers, and between a user buffer and a ring.
 //!
-//! What it guarantees: bytes are moved in ascending order as far as a poller can tell (the last 64
-//! are stored last), and no Rust reference to user memory is made, nor any access that the compiler
-//! may assume to be free of races: a peer's program may read or write the same bytes at the same
-//! time, as it may while a device does DMA. On x86-64 the accesses are assembly, elsewhere and
-//! under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
+//! Guarantees: a poller sees the bytes arrive in ascending order (the last 64 are stored last). No
+//! Rust reference to user memory is made, nor any access that the compiler may assume to be free of
+//! races: a peer's program may read or write the same bytes at the same time, as it may while a
+//! device does DMA. On x86-64 the accesses are assembly. Elsewhere, and under a sanitizer (which
+//! must see them), they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 mod long;
@@ -20,17 +20,16 @@ pub(crate) use x86::{copy_8, copy_32, copy_small};
 #[cfg(not(all(target_arch = "x86_64", not(portable_copy))))]
 pub(crate) use portable::{copy, copy as copy_small, copy_8, copy_32};
 
-/// Copies `len` bytes: up to 64 of them here, more by the method that is best on this CPU (see
-/// [`tuning`]). Ranges may overlap, as a WRITE's into its own region do: what is then in `to` is
-/// undefined, and nothing beside it is written.
+/// Copies `len` bytes: up to 64 here, more by the best method for this CPU (see [`tuning`]). Ranges
+/// may overlap, as a WRITE's into its own region do: then the contents of `to` are undefined, and
+/// nothing beside it is written.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes.
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 #[inline(always)]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the ranges are the contract; only a method that this CPU has is ever chosen
-    // (`tuning`).
+    // SAFETY: the ranges are the contract's; `tuning` chooses only methods that this CPU has.
     unsafe {
         if len <= 64 {
             copy_small(to, from, len);
@@ -66,7 +65,7 @@ mod tests {
                 }
 
                 let mut portably = vec![0u8; source.len()];
-                // SAFETY: both buffers have `from + len` and `to + len` bytes, and are two.
+                // SAFETY: both buffers have `from + len` and `to + len` bytes, and are distinct.
                 unsafe { portable::copy(portably.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
                 assert_eq!(portably, target);
             }

@@ -1,34 +1,35 @@
-//! Tuning by CPU: chosen once, when the first device is opened, with the reasons written down here.
+//! Tuning by CPU: chosen once, when the first device is opened, for these reasons.
 //!
-//! - **Copies of 65 bytes to 8 KiB**: moves of 16, 32 or 64 bytes. What the CPU has decides, then a
-//!   measurement: Zen 4 stores 32 bytes a cycle, Zen 5 64 (140 and 217 GB/s at 4 KiB there); Zen 4
-//!   loses three quarters with 64 when the two ends lie unluckily.
+//! - **Copies of 65 bytes to 8 KiB**: moves of 16, 32 or 64 bytes. The CPU's features decide, then
+//!   a measurement: Zen 4 stores 32 bytes a cycle, Zen 5 64 (140 and 217 GB/s at 4 KiB there); Zen
+//!   4 loses three quarters with 64 when the two ends lie unluckily.
 //! - **Copies of 8 KiB and more**: the same, or `rep movsb`, chosen alike. Zen 5: 117 GB/s and not
 //!   87 out of L2, 113 and not 58 where the targets are in turn beyond it; Zen 4: no gain, and 3.5
 //!   GB/s when the ends lie unluckily.
 //!
-//! A measurement, since a list of CPUs is never whole: each candidate copies between buffers that
-//! lie as messages may lie (the same place in a page, and a little before and behind), the least
-//! time of some rounds counts, and the places are summed, so that a method that is bad in one of
-//! them is not chosen. It takes a quarter of a millisecond. A candidate must be a tenth faster than
-//! the one that is known to be good everywhere: what a busy machine does to a measurement then
-//! costs that tenth at most.
+//! It measures, since a list of CPUs is never complete. Each candidate copies between buffers that
+//! lie as messages may lie: at the same place in a page, and a little before and behind. The least
+//! time of some rounds counts. The places are summed, so that a method that is bad in one of them
+//! is not chosen. This takes a quarter of a millisecond. A candidate must be a tenth faster than
+//! the method that is known to be good everywhere: a measurement on a busy machine then costs that
+//! tenth at most.
 //!
-//! What was asked of more than one CPU and found not to depend on it has no choice here: how far
-//! ahead a ring's producer asks for its lines (8 to 32 alike), how much is copied before it is
-//! published (`fast_send_copy`), the width in which a pool's handles are moved (`verbline-mem`, by
-//! AVX2 alone).
+//! Other parameters were measured on more than one CPU, did not depend on it, and are fixed: the
+//! distance at which a ring's producer prefetches its lines (8 to 32 alike), the bytes copied
+//! before they are published (`fast_send_copy`), the width in which a pool's handles are moved
+//! (`verbline-mem`, by AVX2 alone).
 
 #[cfg(all(test, target_arch = "x86_64", not(portable_copy)))]
 pub(crate) use x86::methods;
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 pub(crate) use x86::{choose, long_copy};
 
-/// There is one way.
+/// There is only one method.
 #[cfg(not(all(target_arch = "x86_64", not(portable_copy))))]
 pub(crate) fn choose() {}
 
-/// How this process copies messages of more than 64 bytes. Chooses, if no device was opened yet.
+/// The name of this process's method for messages of more than 64 bytes. Chooses it, if no device
+/// was opened yet.
 #[must_use]
 pub fn copies() -> &'static str {
     #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
@@ -48,7 +49,7 @@ mod x86 {
     /// Copies 65 bytes or more.
     pub(crate) type LongCopy = unsafe fn(*mut u8, *const u8, usize);
 
-    /// A method and what it is called.
+    /// A method and its name.
     type Method = (&'static str, LongCopy);
 
     const NARROW: Method = ("moves of 16 bytes, rep movsb from 512 on", narrow);
@@ -57,19 +58,19 @@ mod x86 {
     const BY_64: Method = ("moves of 64 bytes", long::by_64);
     const BY_64_THEN_STRING: Method = ("moves of 64 bytes, rep movsb from 8 KiB on", long::by_64_then_string);
 
-    /// A [`LongCopy`] that this CPU has; until one is chosen, what every x86-64 has.
+    /// A [`LongCopy`] that this CPU has; until one is chosen, the one for every x86-64.
     static LONG: AtomicPtr<()> = AtomicPtr::new(narrow as LongCopy as *mut ());
 
     /// The method for this CPU.
     #[inline(always)]
     pub(crate) fn long_copy() -> LongCopy {
-        // Relaxed: each value is good at any time, and is all that there is to see.
+        // Relaxed: each value is good at any time, and leads to no other memory.
         let method = LONG.load(Ordering::Relaxed);
         // SAFETY: only a `LongCopy` is ever stored, here and in `choose`.
         unsafe { std::mem::transmute::<*mut (), LongCopy>(method) }
     }
 
-    /// Chooses, once in a process; tells what.
+    /// Chooses, once in a process; returns the method's name.
     pub(crate) fn choose() -> &'static str {
         static CHOSEN: OnceLock<&'static str> = OnceLock::new();
         CHOSEN.get_or_init(|| {
@@ -90,7 +91,7 @@ mod x86 {
         std::is_x86_feature_detected!("avx")
     }
 
-    /// Those that this CPU has.
+    /// The methods that this CPU has.
     #[cfg(test)]
     pub(crate) fn methods() -> impl Iterator<Item = Method> {
         let wide = [BY_32, BY_32_THEN_STRING].into_iter().filter(|_| has_32());
@@ -108,17 +109,17 @@ mod x86 {
         if buffers.is_faster(then_string.1, moves.1, LONG_BYTES) { then_string } else { moves }
     }
 
-    /// A packet of 4 KiB, and what no first cache holds.
+    /// A packet of 4 KiB, and a length beyond every first cache.
     const SHORT_BYTES: usize = 4 << 10;
     const LONG_BYTES: usize = 64 << 10;
-    /// Copied in a sample: long enough for the clock.
+    /// Bytes copied in a sample: long enough for the clock.
     const SAMPLE_BYTES: usize = 128 << 10;
     const ROUNDS: usize = 9;
     const PAGE_BYTES: usize = 4096;
     /// The target's distance from the source, modulo a page.
     const DISTANCES: [usize; 5] = [0, 8, 64, PAGE_BYTES - 8, PAGE_BYTES - 64];
 
-    /// What is copied to and fro.
+    /// The buffers to copy between.
     struct Buffers {
         from: Vec<u8>,
         to: Vec<u8>,
@@ -131,8 +132,8 @@ mod x86 {
             Buffers { from, to }
         }
 
-        /// Whether a method is faster than another by a tenth, in the least times of some rounds in
-        /// which they took turns.
+        /// Whether a method is faster than another by a tenth, in the least times of some
+        /// alternating rounds.
         fn is_faster(&mut self, this: LongCopy, that: LongCopy, bytes: usize) -> bool {
             let mut sums = [Duration::ZERO; 2];
             for distance in DISTANCES {
@@ -172,7 +173,7 @@ mod x86 {
             assert_eq!(choose(), name);
         }
 
-        /// The two are so far apart that no busy machine turns them round.
+        /// The difference is so large that no busy machine inverts it.
         #[test]
         fn a_method_that_is_much_slower_is_not_chosen() {
             /// As slow as Zen 4's `rep movsb` between ends that lie unluckily.

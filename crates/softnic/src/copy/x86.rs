@@ -1,4 +1,4 @@
-//! Moves of x86-64: what every such CPU has.
+//! Moves for every x86-64.
 
 use std::arch::asm;
 
@@ -11,7 +11,7 @@ const STRING_BYTES_MIN: usize = 512;
 /// The contract of [`copy`](crate::copy::copy).
 pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each part lies inside the ranges that the contract names.
+    // SAFETY: each part lies inside the ranges of the contract.
     unsafe {
         if len < STRING_BYTES_MIN {
             blocks(to, from, len - 32);
@@ -31,7 +31,7 @@ pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
 #[inline(always)]
 pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len <= 64);
-    // SAFETY: each move stays inside 0..len, the ranges that the contract names.
+    // SAFETY: each move stays inside 0..len, the ranges of the contract.
     unsafe {
         if len >= 32 {
             pair(to, from);
@@ -56,7 +56,7 @@ pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
 /// The contract of [`copy`](crate::copy::copy), for 32 bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
-    // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
+    // SAFETY: reads and writes the 32 bytes of the contract, and no other memory.
     unsafe { pair(to, from) };
 }
 
@@ -66,7 +66,7 @@ pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
 /// The contract of [`copy`](crate::copy::copy), for 8 bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
-    // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
+    // SAFETY: reads and writes the 8 bytes of the contract, and no other memory.
     unsafe {
         asm!(
             "mov {a}, [{from}]",
@@ -77,7 +77,7 @@ pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
     }
 }
 
-/// `len` bytes rounded up to 32, which the caller has beyond it.
+/// Copies `len` bytes, rounded up to a multiple of 32; the caller has the bytes beyond `len`.
 ///
 /// # Safety
 /// The contract of [`copy`](crate::copy::copy), for `len` rounded up to a multiple of 32.
@@ -95,7 +95,7 @@ unsafe fn blocks(to: *mut u8, from: *const u8, len: usize) {
 /// 32 bytes of each.
 #[inline(always)]
 pub(super) unsafe fn pair(to: *mut u8, from: *const u8) {
-    // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
+    // SAFETY: reads and writes the 32 bytes of the contract, and no other memory.
     unsafe {
         asm!(
             "movups {a}, [{from}]",
@@ -112,8 +112,7 @@ pub(super) unsafe fn pair(to: *mut u8, from: *const u8) {
 /// `second` + 16 bytes of each.
 #[inline(always)]
 unsafe fn two_of_16(to: *mut u8, from: *const u8, second: usize) {
-    // SAFETY: `second` + 16 bytes are read and written, which the contract names, and no other
-    // memory.
+    // SAFETY: reads and writes the `second` + 16 bytes of the contract, and no other memory.
     unsafe {
         asm!(
             "movups {a}, [{from}]",
@@ -130,8 +129,7 @@ unsafe fn two_of_16(to: *mut u8, from: *const u8, second: usize) {
 /// `second` + 8 bytes of each.
 #[inline(always)]
 unsafe fn two_of_8(to: *mut u8, from: *const u8, second: usize) {
-    // SAFETY: `second` + 8 bytes are read and written, which the contract names, and no other
-    // memory.
+    // SAFETY: reads and writes the `second` + 8 bytes of the contract, and no other memory.
     unsafe {
         asm!(
             "mov {a}, [{from}]",
@@ -148,8 +146,7 @@ unsafe fn two_of_8(to: *mut u8, from: *const u8, second: usize) {
 /// `second` + 4 bytes of each.
 #[inline(always)]
 unsafe fn two_of_4(to: *mut u8, from: *const u8, second: usize) {
-    // SAFETY: `second` + 4 bytes are read and written, which the contract names, and no other
-    // memory.
+    // SAFETY: reads and writes the `second` + 4 bytes of the contract, and no other memory.
     unsafe {
         asm!(
             "mov {a:e}, [{from}]",
@@ -167,8 +164,7 @@ unsafe fn two_of_4(to: *mut u8, from: *const u8, second: usize) {
 #[inline]
 unsafe fn up_to_3(to: *mut u8, from: *const u8, len: usize) {
     for at in 0..len {
-        // SAFETY: `len` bytes are read and written, which the contract names, and no other
-        // memory.
+        // SAFETY: reads and writes the `len` bytes of the contract, and no other memory.
         unsafe {
             asm!(
                 "movzx {a:e}, byte ptr [{from}]",
@@ -184,8 +180,8 @@ unsafe fn up_to_3(to: *mut u8, from: *const u8, len: usize) {
 /// `len` bytes of each.
 #[inline(always)]
 pub(super) unsafe fn string(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: `len` bytes are read and written, which the contract names; the direction flag is
-    // clear by the ABI.
+    // SAFETY: reads and writes the `len` bytes of the contract; the direction flag is clear by the
+    // ABI.
     unsafe {
         asm!(
             "rep movsb",

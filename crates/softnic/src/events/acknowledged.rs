@@ -1,17 +1,17 @@
-//! Events that were handed out and not yet acknowledged: why destroying an object may have to wait.
+//! Counts events handed out and not yet acknowledged: destroying an object waits for them.
 //!
-//! What it guarantees: [`wait`] returns only when as many events were acknowledged as were handed
-//! out. The mutex, the condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq`
-//! that libibverbs uses for the same thing, so its own `ibv_ack_cq_events` and
-//! `ibv_ack_async_event` work on our objects (libibverbs/device.c, verbs.c).
+//! Guarantees: [`wait`] returns only when all events that were handed out are acknowledged. The
+//! mutex, the condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that
+//! libibverbs uses for the same thing, so its own `ibv_ack_cq_events` and `ibv_ack_async_event`
+//! work on our objects (libibverbs/device.c, verbs.c).
 
 use rdma_sys::{ibv_cq, ibv_qp, ibv_srq};
 use std::ffi::c_uint;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many of an object's events were handed out. Changed under the lock of the queue that hands
-/// them out.
+/// The number of an object's events that were handed out. Changed under the lock of the queue that
+/// hands them out.
 #[derive(Debug, Default)]
 pub(crate) struct HandedOut(AtomicU32);
 
@@ -40,10 +40,10 @@ macro_rules! fields_of {
             $(#[$doc])*
             ///
             /// # Safety
-            /// The object is alive for `'a`. Nobody but this type and libibverbs uses the fields.
+            /// The object is alive for `'a`. Only this type and libibverbs use the fields.
             pub(crate) unsafe fn $name(raw: *mut $raw) -> Fields<'a> {
-                // SAFETY: addresses of fields of an object that is alive: the contract of each
-                // function of this macro.
+                // SAFETY: addresses of fields of a live object: the contract of each function of
+                // this macro.
                 unsafe { Fields::new(&raw mut (*raw).mutex, &raw mut (*raw).cond, &raw mut (*raw).$completed) }
             }
         )*
@@ -52,13 +52,13 @@ macro_rules! fields_of {
 
 impl<'a> Fields<'a> {
     fields_of! {
-        /// Of a queue pair's asynchronous events.
+        /// The fields for a queue pair's asynchronous events.
         qp: ibv_qp, events_completed;
-        /// Of a shared receive queue's asynchronous events.
+        /// The fields for a shared receive queue's asynchronous events.
         srq: ibv_srq, events_completed;
-        /// Of a completion queue's asynchronous events.
+        /// The fields for a completion queue's asynchronous events.
         cq: ibv_cq, async_events_completed;
-        /// Of a completion queue's notifications.
+        /// The fields for a completion queue's notifications.
         notifications: ibv_cq, comp_events_completed;
     }
 
@@ -69,9 +69,9 @@ impl<'a> Fields<'a> {
         Fields { mutex: mutex.cast(), cond: cond.cast(), completed, object: PhantomData }
     }
 
-    /// Prepares the fields of a new object, which nobody else has yet.
+    /// Initialises the fields of a new object, which nobody else has yet.
     pub(crate) fn init(&self) {
-        // SAFETY: the fields are there for `'a`: the promise with which this value was made.
+        // SAFETY: the fields are valid for `'a`, by the contract of the constructor.
         unsafe {
             libc::pthread_mutex_init(self.mutex, std::ptr::null());
             libc::pthread_cond_init(self.cond, std::ptr::null());
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
 
     /// Counts `events` acknowledgements.
     pub(crate) fn acknowledge(&self, events: c_uint) {
-        // SAFETY: as in `init`; each object's `create` prepares the fields, and the counter is
+        // SAFETY: as in `init`; each object's `create` initialises the fields, and the counter is
         // written under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);

@@ -1,8 +1,7 @@
-//! Asynchronous events: what happened to an object that no work completion can tell.
+//! Asynchronous events of objects, which no work completion can report.
 //!
-//! What it guarantees: events come in order through `ibv_get_async_event(3)`; an object isn't
-//! destroyed before all of its events that were handed out are acknowledged, and no event of a
-//! destroyed object is handed out.
+//! Guarantees: events come in order through `ibv_get_async_event(3)`. An object isn't destroyed
+//! before its handed-out events are acknowledged, and no event of a destroyed object is handed out.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::event_queue::EventQueue;
@@ -26,7 +25,7 @@ pub(crate) enum Kind {
     QpLastWqeReached = 16,
 }
 
-/// An object that events are about.
+/// An object that can have events.
 pub(crate) trait Subject {
     fn handed_out(&self) -> &HandedOut;
     fn acks(&self) -> Fields<'_>;
@@ -40,8 +39,8 @@ struct Event {
     kind: Kind,
 }
 
-// SAFETY: `object` is handed to the user, and here only compared; `handed_out` is followed under
-// the queue's lock, by which `forget` takes an object's events out before the object goes.
+// SAFETY: `object` is handed to the user, and here only compared; `handed_out` is dereferenced
+// under the queue's lock, under which `forget` takes an object's events out before the object goes.
 unsafe impl Send for Event {}
 
 /// A context's events.
@@ -57,7 +56,7 @@ impl AsyncEvents {
         self.0.fd()
     }
 
-    /// Raises an event of an object, which the pointer that programs have of it leads to.
+    /// Raises an event of an object. The event carries the program's pointer to the object.
     pub(crate) fn raise<T: Subject>(&self, subject: &T, kind: Kind) {
         self.0.push(Event { object: std::ptr::from_ref(subject).cast(), handed_out: subject.handed_out(), kind });
     }
@@ -66,8 +65,8 @@ impl AsyncEvents {
         self.0.push(Event { object: std::ptr::null(), handed_out: std::ptr::null(), kind });
     }
 
-    /// Before the object is destroyed: drops its events and waits for acknowledgements. Nothing
-    /// raises more.
+    /// Before the object is destroyed: drops its events and waits for acknowledgements. The caller
+    /// raises no more.
     pub(crate) fn forget<T: Subject>(&self, subject: &T) {
         let object = std::ptr::from_ref(subject).cast::<c_void>();
         let handed_out = self.0.retain(|event| event.object != object, || subject.handed_out().value());
@@ -84,8 +83,8 @@ impl AsyncEvents {
             }
             event
         })?;
-        // Any pointer of the union: they are all in one place, and this is what the object's type
-        // makes of it.
+        // All pointers of the union are in one place, so this one is the pointer of the object's
+        // type.
         Ok((ibv_async_event_element_t { cq: event.object.cast_mut().cast() }, event.kind as c_uint))
     }
 }
@@ -107,8 +106,8 @@ pub(crate) unsafe fn acknowledge(element: ibv_async_event_element_t, kind: c_uin
         Kind::PathMigErr,
         Kind::QpLastWqeReached,
     ];
-    // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for
-    // this call (`forget`).
+    // SAFETY: `raise` gets the object and its kind together, so the kind selects the pointer; the
+    // object waits for this call (`forget`).
     let fields = unsafe {
         match kind {
             CQ_ERR => Fields::cq(element.cq),

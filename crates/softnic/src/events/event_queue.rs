@@ -1,14 +1,13 @@
-//! A queue of events behind a file descriptor: what completion channels and asynchronous events
-//! have in common.
+//! A queue of events behind a file descriptor: the common part of completion channels and
+//! asynchronous events.
 //!
-//! What it guarantees: the descriptor is readable exactly while the queue isn't empty, both under
-//! one lock, so it can be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks
-//! on it, or gives `EAGAIN`.
+//! Guarantees: the descriptor is readable exactly while the queue isn't empty, both under one lock,
+//! so it can be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks on it, or
+//! returns `EAGAIN`.
 //!
-//! The program has the descriptor, and can do to it what can be done to any. So it is an epoll
-//! instance, which nobody can read or write, around an eventfd that nobody else has: a count that a
-//! stranger drained, or filled up to the brim, would leave a sleeper asleep, or a poster blocked
-//! under the lock.
+//! The program has the descriptor, and can apply any system call to it. So it is an epoll instance,
+//! which cannot be read or written, around an eventfd that stays private: if other code drained or
+//! filled the count, a thread would sleep on, or block in a push under the lock.
 
 use crate::errno;
 use std::collections::VecDeque;
@@ -25,12 +24,12 @@ pub(crate) struct EventQueue<T> {
     events: Mutex<VecDeque<T>>,
 }
 
-/// Closed with its owner.
+/// A descriptor, closed with its owner.
 #[derive(Debug)]
 struct Descriptor(c_int);
 
 impl Descriptor {
-    /// What the call gave, or its `errno`.
+    /// Wraps the result of a call, or returns its `errno`.
     fn new(fd: c_int) -> Result<Descriptor, c_int> {
         if fd < 0 { Err(errno::last()) } else { Ok(Descriptor(fd)) }
     }
@@ -38,7 +37,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours and used no more.
+        // SAFETY: the descriptor is ours and is not used again.
         unsafe { libc::close(self.0) };
     }
 }
@@ -48,7 +47,7 @@ impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<Self, c_int> {
         // SAFETY: no pointer is passed.
         let ready = Descriptor::new(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: epoll_create1 takes flags alone and touches no memory.
+        // SAFETY: epoll_create1 takes only flags and touches no memory.
         let shown = Descriptor::new(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: two descriptors of ours, and a local.
@@ -74,8 +73,8 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// The next event; `handed_out` is called on it under the queue's lock. Waits for one unless
-    /// the descriptor is `O_NONBLOCK`. The error is an `errno`.
+    /// Takes the next event, and calls `handed_out` on it under the queue's lock. Waits for one
+    /// unless the descriptor is `O_NONBLOCK`. The error is an `errno`.
     pub(crate) fn next<R>(&self, mut handed_out: impl FnMut(T) -> R) -> Result<R, c_int> {
         loop {
             {
@@ -89,8 +88,8 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes out the events for which `keep` is false, then calls `under_lock` before anybody can
-    /// take another.
+    /// Removes the events for which `keep` is false, then calls `under_lock` before another thread
+    /// can take an event.
     pub(crate) fn retain<R>(&self, keep: impl FnMut(&T) -> bool, under_lock: impl FnOnce() -> R) -> R {
         let mut events = self.lock();
         let before = events.len();
@@ -102,11 +101,11 @@ impl<T> EventQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
-        // Poison is impossible to act on: the queue is whole between any two statements above.
+        // Poison can't be acted upon: the queue is whole between any two statements above.
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queue has just shrunk, under its lock.
+    /// Called under the lock, after the queue has shrunk.
     fn unreadable_if_empty(&self, events: &VecDeque<T>) {
         if events.is_empty() {
             let mut count = 0u64;

@@ -1,4 +1,4 @@
-//! Queues of events, and how many of them a program has acknowledged.
+//! Queues of events, and counts of acknowledged events.
 
 pub(crate) mod acknowledged;
 pub(crate) mod async_event;
