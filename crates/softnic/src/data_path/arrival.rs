@@ -1,9 +1,9 @@
 //! Arrival of a message: finds the receiver, takes a receive, completes it, and tells the sender
 //! the outcome.
 //!
-//! What it guarantees: an error on the receiving side completes its receive with that error and
-//! moves it to ERR; an RC sender then fails with the matching remote error, a UC sender doesn't
-//! learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
+//! Guarantees: an error on the receiving side completes its receive with that error and moves the
+//! receiver to ERR; an RC sender then fails with the matching remote error, a UC sender isn't told
+//! (IB specification, vol. 1, 9.9: responder error behaviour).
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -20,7 +20,7 @@ use rdma_sys::*;
 use std::sync::atomic::Ordering;
 use verbline_sync::ring::Overrun;
 
-/// What a message brings beside its bytes.
+/// A message's properties beside its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     /// `IBV_WC_RECV` or `IBV_WC_RECV_RDMA_WITH_IMM`.
@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
     pub(crate) solicited: bool,
 }
 
-/// What a receive that failed means.
+/// The statuses of a failed receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedReceive {
     /// The receive's status.
@@ -41,15 +41,15 @@ pub(crate) struct FailedReceive {
     pub(crate) remote: u32,
 }
 
-/// The receive's buffers aren't all there.
+/// Some buffer of the receive isn't accessible.
 pub(crate) const PROTECTION: FailedReceive =
     FailedReceive { local: ibv_wc_status::IBV_WC_LOC_PROT_ERR, remote: ibv_wc_status::IBV_WC_REM_OP_ERR };
-/// The receive hasn't room for the message.
+/// The message is longer than the receive.
 pub(crate) const TOO_SHORT: FailedReceive =
     FailedReceive { local: ibv_wc_status::IBV_WC_LOC_LEN_ERR, remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR };
 
-/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the
-/// connection.
+/// The peer, if it exists, accepts our messages and expects the next. The first message establishes
+/// the connection.
 pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
     let peer = fabric::lookup(pinned, qp.sq.destination())?;
     // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
@@ -64,7 +64,8 @@ pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
     Some(peer)
 }
 
-/// Something has come for a queue pair that a carrier has: the first establishes the connection.
+/// Called when something arrived for a carried queue pair: the first arrival establishes the
+/// connection.
 pub(crate) fn establish(qp: &Qp) {
     // Relaxed: `first_message` looks again.
     if qp.inbound.accept.load(Ordering::Relaxed) & NOT_ESTABLISHED != 0 {
@@ -74,19 +75,19 @@ pub(crate) fn establish(qp: &Qp) {
 
 #[cold]
 fn first_message(qp: &Qp) {
-    // AcqRel: of two that see it, one raises the event; pairs with the Acquire in `peer`.
+    // AcqRel: of two threads that see it, one raises the event; pairs with the Acquire in `peer`.
     let before = qp.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
     if before & NOT_ESTABLISHED != 0 {
         qp.context().events.raise(qp, Kind::CommEst);
     }
 }
 
-/// Nobody answers: RC tries again, UC doesn't learn of it.
+/// The outcome if nobody answers: RC tries again, UC isn't told.
 pub(crate) fn unreachable_peer(qp: &Qp) -> WrOutcome {
     if qp.transport == Transport::Rc { WrOutcome::Wait(Why::NoPeer) } else { WrOutcome::Done(0) }
 }
 
-/// No receive is posted: RC waits, UC loses the message.
+/// The outcome if no receive is posted: RC waits, UC loses the message.
 pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> WrOutcome {
     if qp.transport == Transport::Rc {
         // Relaxed: a number that the peer chose before it accepted.
@@ -97,8 +98,8 @@ pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> WrOutcome {
     }
 }
 
-/// Takes a receive of a connected peer, which accepts messages from us only; one thread at a time
-/// carries out ours.
+/// Takes a receive of a connected peer. The peer accepts messages from us only, and one thread at a
+/// time carries out ours.
 pub(crate) fn take(peer: &Qp) -> Option<u64> {
     match peer.srq() {
         None => peer.rq.take(),
@@ -106,12 +107,12 @@ pub(crate) fn take(peer: &Qp) -> Option<u64> {
     }
 }
 
-/// Completes the receive.
+/// Completes the receive with success.
 pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> WrOutcome {
     if complete_receive(peer, index, arrival, completion::SUCCESS, [0, 0]).is_ok() {
         return WrOutcome::Done(arrival.bytes);
     }
-    // The receiver's queue overran: it is lost, and the receiver with it.
+    // The receiver's completion queue overran: the completion is lost, and the receiver fails.
     errors.fail_fatally(peer);
     remote(qp, ibv_wc_status::IBV_WC_REM_OP_ERR)
 }
@@ -127,14 +128,14 @@ pub(crate) fn refuse(
     errors: &mut Errors,
 ) -> WrOutcome {
     let arrival = Arrival { flags: 0, bytes: 0, ..arrival };
-    // If it is lost to an overrun, that queue's event said so.
+    // If an overrun loses the completion, the queue's event has told of it.
     let _ = complete_receive(peer, index, arrival, fault.local, [0, 0]);
     errors.fail(peer);
     remote(qp, fault.remote)
 }
 
-/// The same of a message that invalidates a key which the receiver keeps. The event is raised after
-/// the receiver is in ERR: who gets it and asks for the state sees that.
+/// Like [`refuse`], for a message that invalidates a key which the receiver keeps. Raises the event
+/// after the move to ERR: a handler that queries the state sees ERR.
 #[cold]
 pub(crate) fn refuse_invalidation(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> WrOutcome {
     let fault =
@@ -144,7 +145,7 @@ pub(crate) fn refuse_invalidation(qp: &Qp, peer: &Qp, index: u64, arrival: Arriv
     refused
 }
 
-/// What the sender learns of an error at the receiver.
+/// The sender's outcome of an error at the receiver.
 pub(crate) fn remote(qp: &Qp, status: u32) -> WrOutcome {
     if qp.transport == Transport::Rc { WrOutcome::Failed(status) } else { WrOutcome::Done(0) }
 }
@@ -170,7 +171,7 @@ pub(crate) fn complete_receive(
     completion::push(peer.recv_cq(), peer.tag(), &header, extra, strong)
 }
 
-/// Immediate data or R_Key to invalidate, with the flag that says which.
+/// Immediate data or R_Key to invalidate, with the flag of its kind.
 pub(crate) fn extra(wr: SendWr<'_>) -> (u32, u32) {
     use ibv_wr_opcode::{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV};
     match wr.opcode {

@@ -2,10 +2,10 @@
 //!
 //! Type 1 windows are bound by `ibv_bind_mw(3)` and get a new R_Key each time; type 2 windows (2B)
 //! by a work request, with an R_Key whose low 8 bits the caller chooses, and are tied to that queue
-//! pair. Either way the handle (`ibv_mw.rkey`) says which key the bind replaces: a handle whose key
-//! is not the one in force is stale, and its bind is refused, as devices do that carry both keys in
-//! the work request. So a program that binds by a work request writes the new key into the handle,
-//! and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
+//! pair. Either way the handle (`ibv_mw.rkey`) names the key that the bind replaces. A handle with
+//! another key than the current one is stale, and its bind is refused, as by devices whose work
+//! request carries both keys. So a program that binds by a work request writes the new key into the
+//! handle, and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
 
 use crate::key_table::{self, Grant, INDIRECT, WINDOW};
 use crate::objects::Object;
@@ -20,9 +20,9 @@ use rdma_sys::*;
 
 const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
 
-/// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
+/// Carries out `IBV_WR_BIND_MW`, of both types. Length 0 unbinds a window of type 1.
 pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
-    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which the program kept
+    // SAFETY: a bind's arm of the union. By ibv_bind_mw(3), which the program kept
     // (`SendWr::list`), the window and the region live until the bind has completed.
     let (rkey, info, window) = unsafe {
         let bind = wr.bind_mw_tso_union.bind_mw;
@@ -35,8 +35,8 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
     if window.pd != qp.pd || handle != current || rkey >> 8 != current >> 8 {
         return refused;
     }
-    // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1
-    // window changes over.
+    // A type 2 window can be bound only while unbound, and only invalidating it unbinds it; a type
+    // 1 window changes over.
     if window.is_type_2() && (info.length == 0 || binding.is_bound()) {
         return refused;
     }
@@ -51,8 +51,7 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
     WrOutcome::Done(0)
 }
 
-/// What the window would grant; `None` if the region doesn't cover it or wasn't registered for
-/// binding.
+/// The window's grant; `None` if the region doesn't cover it or wasn't registered for binding.
 fn grant(qp: &Qp, window: &Mw, region: &Mr, info: &ibv_mw_bind_info) -> Option<Grant> {
     let parent = key_table::grant(region.lkey())?;
     let rights = info.mw_access_flags;
@@ -69,7 +68,7 @@ fn grant(qp: &Qp, window: &Mw, region: &Mr, info: &ibv_mw_bind_info) -> Option<G
         access: rights | WINDOW,
         start: info.addr,
         len: info.length,
-        // Where the window is, for `mw::invalidate`: its bytes are reached by the parent's key.
+        // The window's address, for `mw::invalidate`: the parent's key leads to its bytes.
         offset: window.address(),
         qpn: if window.is_type_2() { qp.qpn } else { 0 },
         parent: region.lkey(),
@@ -87,7 +86,7 @@ pub(crate) fn invalidate_locally(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>) ->
 }
 
 /// Invalidates a type 2 window that is bound to `qp`, or an indirect key that peers may invalidate.
-/// False if the key is neither.
+/// Returns false if the key is neither.
 pub(crate) fn invalidate(qp: &Qp, pinned: Pinned<'_>, rkey: u32) -> bool {
     let Some(grant) = key_table::grant(rkey) else { return false };
     if grant.access & INDIRECT != 0 {

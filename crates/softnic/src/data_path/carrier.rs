@@ -1,8 +1,8 @@
-//! The way to queue pairs of other processes, for the floors below it: what carries a device's
-//! packets there (`wire`) stands above the data path, and is reached by this trait.
+//! The trait through which the data path reaches queue pairs of other processes. Its implementation
+//! (`wire`) is in a layer above the data path.
 //!
-//! What it guarantees: a queue pair is a carrier's from the move to RTR until it is reset or
-//! destroyed, and the fast paths are closed to it as long: `Sq::is_carried`.
+//! Guarantees: a queue pair is carried from the move to RTR until it is reset or destroyed, and its
+//! fast paths are closed as long: `Sq::is_carried`.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};
@@ -15,26 +15,27 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// What carries a device's packets to other processes.
+/// Carries a device's packets to other processes.
 pub(crate) trait Carrier: Sync {
-    /// INIT to RTR: false if the queue pair's path doesn't lead there. Before anything is taken in
-    /// for it, it is marked as one that is not established (`arrival::establish`).
+    /// INIT to RTR: returns false if the queue pair's path doesn't lead to another process. Before
+    /// anything is taken in for the queue pair, it is marked as not established
+    /// (`arrival::establish`).
     fn connect(&self, qp: &Qp) -> bool;
 
     /// RTR to RTS.
     fn start(&self, qp: &Qp);
 
-    /// Its attributes were changed.
+    /// The queue pair's attributes were changed.
     fn change(&self, qp: &Qp);
 
-    /// RTS to SQD: what was begun is finished, the rest is held. Whether everything is finished; if
-    /// not, the data path says so later (`progress::drained`).
+    /// RTS to SQD: begun work requests are finished, the rest is held. Returns whether all are
+    /// finished; if not, the carrier reports it later (`progress::drained`).
     fn hold(&self, qp: &Qp) -> bool;
 
     /// SQD or SQE to RTS.
     fn send_again(&self, qp: &Qp);
 
-    /// To ERR: what was posted to the queue pair is flushed, and it takes nothing any more.
+    /// To ERR: flushes the work requests posted to the queue pair, and takes in nothing more.
     fn fail(&self, qp: &Qp);
 
     /// To RESET, or destroyed.
@@ -43,17 +44,18 @@ pub(crate) trait Carrier: Sync {
     /// Posts the list.
     fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>>;
 
-    /// Sends a datagram of UD, whose way may lead elsewhere: at once, or with those that follow
-    /// until [`send_datagrams`](Self::send_datagrams).
+    /// Sends a datagram of UD to another process, if its path may lead there: at once, or with
+    /// later ones at [`send_datagrams`](Self::send_datagrams).
     fn add_datagram(&self, datagram: &Outgoing<'_>);
 
-    /// Sends those that were added.
+    /// Sends the datagrams added since.
     fn send_datagrams(&self);
 
-    /// What others send to a group is to come in, once more; an `errno` if it can't.
+    /// Counts one more member of a group, whose messages from other processes are to come in;
+    /// returns an `errno` if they can't.
     fn join(&self, gid: &[u8; 16]) -> Result<(), c_int>;
 
-    /// Once less.
+    /// Counts one member less.
     fn leave(&self, gid: &[u8; 16]);
 
     /// The owner of a completion queue polls.
@@ -67,13 +69,13 @@ pub(crate) trait Carrier: Sync {
 pub(crate) struct Outgoing<'a> {
     /// The sender's number.
     pub(crate) from: u32,
-    /// The receiver's, or that of all members of a group.
+    /// The receiver's number, or that of all members of a group.
     pub(crate) to: u32,
     pub(crate) qkey: u32,
     /// Host order.
     pub(crate) immediate: Option<u32>,
     pub(crate) solicited: bool,
-    /// Where to, and by which of the device's own GIDs.
+    /// The destination, and which of the device's own GIDs is the source.
     pub(crate) gid: [u8; 16],
     pub(crate) source_gid: [u8; 16],
     pub(crate) traffic_class: u8,
@@ -82,17 +84,17 @@ pub(crate) struct Outgoing<'a> {
 
 static CARRIERS: [OnceLock<&'static dyn Carrier>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
-/// The device has this one from now on; the first stays.
+/// Gives the device its carrier; only the first call counts.
 pub(crate) fn register(device: &Device, carrier: &'static dyn Carrier) {
     let _ = CARRIERS[device.index].set(carrier);
 }
 
-/// The device's, if it has one.
+/// The device's carrier, if it has one.
 fn of(device: &Device) -> Option<&'static dyn Carrier> {
     CARRIERS[device.index].get().copied()
 }
 
-/// The one that the queue pair goes by, if it does.
+/// The queue pair's carrier, if it is carried.
 pub(crate) fn of_qp(qp: &Qp) -> Option<&'static dyn Carrier> {
     if qp.sq.is_carried() { of(qp.device()) } else { None }
 }
@@ -106,12 +108,12 @@ pub(crate) fn connect(qp: &Qp) -> bool {
     is_carried
 }
 
-/// What a queue pair of UD sends may leave by, if its device has one.
+/// The carrier for a UD queue pair's sends, if its device has one.
 pub(crate) fn of_datagrams(qp: &Qp) -> Option<&'static dyn Carrier> {
     of(qp.device())
 }
 
-/// A queue pair of UD, INIT to RTR: what comes for it from elsewhere is looked for by who polls.
+/// A UD queue pair, INIT to RTR: pollers of its queues look for datagrams from other processes.
 pub(crate) fn hear(qp: &Qp) {
     if of(qp.device()).is_some() {
         // Relaxed: changed under the control lock.
@@ -142,14 +144,14 @@ fn count_queues(qp: &Qp, is_carried: bool) {
     qp.recv_cq().stalled.count_carried(is_carried);
 }
 
-/// The owner of a completion queue polls, which has something to attend to.
+/// Called when the owner of a completion queue polls and something needs attention.
 pub(crate) fn poll(cq: &Cq, pinned: Pinned<'_>, errors: &mut Errors) {
     if let Some(carrier) = of_cq(cq) {
         carrier.poll(pinned, errors);
     }
 }
 
-/// The owner of a completion queue has armed it.
+/// Called when the owner of a completion queue has armed it.
 pub(crate) fn owner_armed(cq: &Cq) {
     if cq.stalled.any()
         && let Some(carrier) = of_cq(cq)
@@ -158,7 +160,7 @@ pub(crate) fn owner_armed(cq: &Cq) {
     }
 }
 
-/// The one that queue pairs of the completion queue go by, if some do.
+/// The carrier of the completion queue's queue pairs, if some are carried.
 fn of_cq(cq: &Cq) -> Option<&'static dyn Carrier> {
     if cq.stalled.any_carried() { of(cq.context().device) } else { None }
 }

@@ -1,9 +1,9 @@
-//! A completion as it lies in the ring: three header words, then what the kind of completion adds;
-//! a small message's has two.
+//! The layout of a completion in the ring: three header words, then words of its kind; a small
+//! message has two header words.
 //!
-//! What it guarantees: what [`push`] wrote is what [`Header::read`] gives. For a receive, `word` is
-//! the index of the receive work request (its `wr_id` stays in the receiver's own memory); for a
-//! send it is the `wr_id`, and the first word behind the header says how far the send queue is free
+//! Guarantees: [`Header::read`] returns what [`push`] wrote. For a receive, `word` is the index of
+//! the receive work request (its `wr_id` stays in the receiver's own memory); for a send it is the
+//! `wr_id`, and the first word behind the header tells up to which position the send queue is free
 //! once this is polled. A small message has a [`SmallHeader`], and its bytes behind it.
 
 use crate::events::async_event::Kind;
@@ -12,19 +12,19 @@ use crate::objects::device;
 use rdma_sys::*;
 use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, Overrun, PAYLOAD_BYTES_MAX, Slot};
 
-/// Words of a slot's body that the header takes.
+/// Words of a slot's body that the header occupies.
 pub(crate) const HEADER_WORDS: usize = 3;
-/// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`, and it is given out
+/// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`. It is returned
 /// although the queue pair is gone.
 pub(crate) const LEFT: u32 = 255;
-/// `opcode` of what isn't given out: the key of number `word` found something wrong.
+/// `opcode` of an internal entry, never returned: a check of the key of number `word` failed.
 pub(crate) const KEY_FAULT: u32 = 254;
-/// `opcode` of a work request that configured a key: `IBV_WC_DRIVER1`, whose number is none of a
-/// send's. Behind the header is whose it is.
+/// `opcode` of a work request that configured a key: `IBV_WC_DRIVER1`, a number that no send has.
+/// The owner follows the header.
 pub(crate) const CONFIGURED: u32 = 253;
-/// No queue pair's tag goes with the number 0, which [`KEY_FAULT`] and [`CONFIGURED`] have.
+/// No queue pair's tag goes with the number 0, the one of [`KEY_FAULT`] and [`CONFIGURED`].
 pub(crate) const NO_TAG: u32 = 0;
-/// `opcode` of receives is at least this: `IBV_WC_RECV`.
+/// Receives have this `opcode` or a greater one: `IBV_WC_RECV`.
 pub(crate) const RECV: u32 = ibv_wc_opcode::IBV_WC_RECV;
 pub(crate) const RECV_RDMA_WITH_IMM: u32 = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
 pub(crate) const SUCCESS: u32 = ibv_wc_status::IBV_WC_SUCCESS;
@@ -64,7 +64,7 @@ impl Header {
         slot.body_mut(|body| unsafe { body.cast::<[u64; HEADER_WORDS]>().write(words) });
     }
 
-    /// The `ibv_wc` of it, in words; the source is a datagram's.
+    /// The words of its `ibv_wc`; the source is a datagram's.
     #[inline(always)]
     pub(crate) fn wc_words(&self, wr_id: u64, src_qp: u32, slid: u16) -> [u64; 6] {
         [
@@ -77,7 +77,8 @@ impl Header {
         ]
     }
 
-    /// Reads the header of a completion that the consumer has and didn't yet give back.
+    /// Reads the header of a completion that the consumer holds and has not yet returned to the
+    /// ring.
     #[inline(always)]
     pub(crate) fn read(slot: &Slot) -> Header {
         // SAFETY: published and not taken: the body is the consumer's.
@@ -104,12 +105,12 @@ impl Header {
 ///      1  QPN (24 bits), payload bytes (7), 1 where other completions have 0 (1), immediate data (32)
 /// ```
 ///
-/// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it is equal to no count of
-/// messages sent, which is what a sender looks for (`Sq::mailbox_of`).
+/// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it equals no count of
+/// messages sent, and a sender compares these (`Sq::mailbox_of`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallHeader([u64; SMALL_HEADER_WORDS]);
 
-/// Words of a slot's body that a [`SmallHeader`] takes.
+/// Words of a slot's body that a [`SmallHeader`] occupies.
 pub(crate) const SMALL_HEADER_WORDS: usize = 2;
 /// In word 0.
 const HAS_IMM: u64 = 1 << 16;
@@ -121,19 +122,18 @@ const BYTES_MASK: u64 = 0x7f;
 const QPN_MASK: u64 = 0xff_ffff;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX as u64 <= BYTES_MASK && FIRST_PAYLOAD_BYTES + 8 * SMALL_HEADER_WORDS == 56);
-/// `IBV_WC_WITH_IMM` as it lies in an `ibv_wc`.
+/// `IBV_WC_WITH_IMM` at its place in an `ibv_wc`.
 const WITH_IMM_WORD: u64 = (ibv_wc_flags::IBV_WC_WITH_IMM.0 as u64) << 32;
 const _: () = assert!(FIRST_PAYLOAD_BYTES == HALF_PAYLOAD_BYTES + 8);
-// Receives that are posted at once have an index of their own each.
+// Each of the receives that are posted at a time has an index of its own.
 const _: () = assert!(device::QP_WR_MAX <= 1 << 16);
 
-/// The number of bytes of a payload that lie in the second half of its slot's line: no store
-/// straddles the halves.
+/// Bytes of a payload in the second half of its slot's line: no store straddles the halves.
 pub(crate) const HALF_PAYLOAD_BYTES: usize = 32;
 
-/// Where in the first slot a payload is: the word behind the header, and the half line behind that.
-/// A payload begins in the half; of one that is longer, the word has the last 8 bytes that are in
-/// this slot, of which the half may have some as well.
+/// The payload's places in the first slot: the word behind the header, and the half line behind
+/// that. A payload begins in the half line. If it is longer than that, the word has the last 8 of
+/// its bytes in this slot, some of which the half line may have as well.
 #[inline(always)]
 pub(crate) fn payload_of(body: *mut [u64; 7]) -> [*mut u8; 2] {
     let word = body.cast::<u64>().wrapping_add(SMALL_HEADER_WORDS);
@@ -169,7 +169,8 @@ impl SmallHeader {
     /// The header of a completion if it is that of a small message to this queue pair.
     #[inline(always)]
     pub(crate) fn read_to(slot: &Slot, qpn: u32) -> Option<SmallHeader> {
-        // SAFETY: the slot's body has room for these words, which every bit pattern is a value of.
+        // SAFETY: the slot's body has room for these words, and every bit pattern is valid for
+        // them.
         let words = slot.body(|body| unsafe { body.cast::<[u64; SMALL_HEADER_WORDS]>().read() });
         let wanted = qpn | IS_SMALL as u32;
         (words[1] as u32 & (QPN_MASK | IS_SMALL) as u32 == wanted).then_some(SmallHeader(words))
@@ -193,7 +194,7 @@ impl SmallHeader {
         (self.0[1] >> BYTES_SHIFT & BYTES_MASK) as usize
     }
 
-    /// The `ibv_wc` of it, in words.
+    /// The words of its `ibv_wc`.
     #[inline(always)]
     pub(crate) fn wc_words(&self, wr_id: u64, status: u32) -> [u64; 6] {
         let SmallHeader([first, second]) = *self;
@@ -208,7 +209,7 @@ impl SmallHeader {
     }
 }
 
-// `struct ibv_wc`, of which callers hand over arrays: it can't grow, nor change.
+// `struct ibv_wc`: callers pass arrays of it, so it can neither grow nor change.
 const _: () = {
     use std::mem::offset_of;
     assert!(cfg!(target_endian = "little"), "wc_words puts the field at the lower address into the lower half");
@@ -220,7 +221,7 @@ const _: () = {
     assert!(offset_of!(ibv_wc, pkey_index) == 40 && offset_of!(ibv_wc, slid) == 42);
 };
 
-/// Words after the header: what a kind of completion adds.
+/// Words after the header, which depend on the kind of completion.
 pub(crate) type Extra = [u64; 2];
 
 /// Writes `extra` behind the header of a claimed slot.
@@ -245,7 +246,7 @@ pub(crate) fn push(cq: &Cq, tag: u32, header: &Header, extra: Extra, strong: boo
     let slot = claim.slot(claim.first);
     header.write(slot);
     write_extra(slot, extra);
-    // SAFETY: the one slot of the claim, which was written.
+    // SAFETY: the one slot of the claim, written above.
     unsafe { claim.publish(claim.first, tag, false) };
     notify(cq, strong);
     Ok(())

@@ -1,10 +1,10 @@
 //! Datagrams: UD messages to one queue pair or to a multicast group.
 //!
-//! What it guarantees: a datagram arrives whole, behind 40 bytes of GRH, or not at all, and its
-//! sender doesn't learn which: it is lost where nobody is attached, no receive is posted, or the
-//! Q_Key is another (which the port counts). A receive that is too short or not writable completes
-//! with its error and its queue pair goes to ERR. Every queue pair of a group gets a copy, the
-//! sender's own included.
+//! Guarantees: a datagram arrives whole, behind 40 bytes of GRH, or not at all, and its sender
+//! isn't told which. It is lost if nobody is attached, no receive is posted, or the Q_Key differs
+//! (which the port counts). A receive that is too short or not writable completes with its error
+//! and its queue pair goes to ERR. Every queue pair of a group gets a copy, the sender's own
+//! included.
 
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::carrier::{self, Outgoing};
@@ -35,7 +35,7 @@ const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// Carries out a UD work request.
 pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
-    // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by
+    // SAFETY: a datagram's arm of the union. Validation saw that there is a handle, and by
     // ibv_post_send(3), which the program kept (`SendWr::list`), it lives until the work request
     // has completed.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
@@ -51,7 +51,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
     let (imm, flags) = arrival::extra(wr);
     let solicited = wr.is_solicited();
-    // The address of a device may be another process's as well.
+    // Another process may have the device's address as well.
     let is_within = matches!(ah.route, Route::Device(device) if fabric::is_here(device, ud.remote_qpn));
     if !is_within
         && ah.attr.is_global != 0
@@ -108,15 +108,15 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     WrOutcome::Done(bytes)
 }
 
-/// Whom a datagram from another process is for.
+/// The destination of a datagram from another process.
 pub(crate) enum Receiver {
     /// The queue pair of that number.
     QueuePair(u32),
-    /// Who is in the group.
+    /// The members of a group.
     Group(&'static Group),
 }
 
-/// A datagram that came from another process.
+/// A datagram from another process.
 pub(crate) struct Incoming<'a> {
     pub(crate) to: Receiver,
     /// The sender's number.
@@ -125,14 +125,14 @@ pub(crate) struct Incoming<'a> {
     /// Host order.
     pub(crate) immediate: Option<u32>,
     pub(crate) solicited: bool,
-    /// The address that it came to, or the group, and the sender's.
+    /// The destination address or group, and the sender's address.
     pub(crate) gid: [u8; 16],
     pub(crate) source_gid: [u8; 16],
     pub(crate) payload: &'a [u8],
 }
 
-/// Delivers one that came for a queue pair of the device, or for those that are in a group; false
-/// if there is no such queue pair.
+/// Delivers a datagram to a queue pair of the device, or to the members of a group; returns false
+/// if the queue pair does not exist.
 pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, errors: &mut Errors) -> bool {
     let mut source = Sources::new(pinned);
     source.add_own(came.payload);
@@ -170,23 +170,23 @@ pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, e
     }
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct Datagram<'a> {
     pinned: Pinned<'a>,
     source: &'a Sources<'a>,
     bytes: u64,
     qkey: u32,
-    /// What lies before it. Without a global address that is undefined, and left alone.
+    /// The GRH before it. Without a global address the 40 bytes are undefined, and left alone.
     grh: Option<[u8; GRH_BYTES as usize]>,
     arrival: Arrival,
     /// The sender's number and LID.
     from: u64,
-    /// Anybody may have sent it.
+    /// Whether it came by the network, where anybody may have sent it.
     is_of_network: bool,
 }
 
 impl Datagram<'_> {
-    /// To one queue pair.
+    /// Delivers it to one queue pair.
     fn deliver(&self, target: &Qp, errors: &mut Errors) {
         // Acquire pairs with the Release in `modify`: the target is ready before it accepts.
         if target.inbound.accept.load(Ordering::Acquire) & ACCEPT_DATAGRAMS == 0 {
@@ -197,15 +197,15 @@ impl Datagram<'_> {
             target.device().qkey_violations.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // Several senders at a time: each must get another receive, and receives complete in the
-        // order in which they were posted, so the lock is held until this one has.
+        // Several senders at a time: each must get another receive. Receives complete in the order
+        // in which they were posted, so the lock is held until this one has completed.
         let _lock = target.rq.lock.lock();
-        // One of the network's that is longer than the receive is dropped (IB specification, vol.
-        // 1, 9.9.3: a fault of class D), and the receive waits for the next: it could be a
-        // stranger's.
+        // A datagram from the network that is longer than the receive is dropped (IB specification,
+        // vol. 1, 9.9.3: a fault of class D), since it could be a stranger's. The receive stays for
+        // the next.
         let least = if self.is_of_network { GRH_BYTES + self.bytes } else { 0 };
         let Some(index) = take(target, least) else { return target.count_out_of_buffer() };
-        // SAFETY: it says of nothing that it is held.
+        // SAFETY: `held` returns nothing.
         let placed = unsafe { message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes, || None) };
         let (status, arrival) = match placed {
             Ok(()) => {
@@ -233,7 +233,7 @@ impl Datagram<'_> {
     }
 }
 
-/// What lies before a datagram that goes by an address handle, if that has a global address.
+/// The GRH of a datagram that goes by an address handle, if that has a global address.
 fn grh_of(ah: &Ah, bytes: u64) -> Option<[u8; GRH_BYTES as usize]> {
     let to = &ah.attr.grh;
     let flow = u32::from(to.traffic_class) << 20 | (to.flow_label & 0xf_ffff);
@@ -255,7 +255,7 @@ fn grh(bytes: u64, sgid: [u8; 16], dgid: [u8; 16], flow: u32, hop_limit: u8) -> 
     unsafe { std::mem::transmute::<ibv_grh, [u8; GRH_BYTES as usize]>(grh) }
 }
 
-/// Takes a receive of a datagram queue pair, whose lock is held, if the next one has room for
+/// Takes a receive of a datagram queue pair, whose lock is held, if the next receive has room for
 /// `least` bytes.
 fn take(target: &Qp, least: u64) -> Option<u64> {
     match target.srq() {

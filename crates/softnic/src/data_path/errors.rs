@@ -1,10 +1,10 @@
-//! Queue pairs that failed on a data path: what is done at once, and what only the control path can
-//! do.
+//! Failures of queue pairs on a data path: the part done at once, and the part for the control
+//! path.
 //!
-//! What it guarantees: when the verb in which a queue pair failed returns, the queue pair is in its
-//! error state and everything posted to it was flushed. At once (inside a guard) it stops accepting
-//! and sending; the receive queue, which a sender may be consuming without a lock, is flushed after
-//! everybody has left (`flush`).
+//! Guarantees: when the verb in which a queue pair failed returns, the queue pair is in its error
+//! state and everything posted to it was flushed. At once (inside a guard) it stops accepting and
+//! sending. The receive queue, which a sender may be consuming without a lock, is flushed after all
+//! guards were left (`flush`).
 
 use crate::events::async_event::Kind;
 use crate::objects::fabric;
@@ -13,11 +13,11 @@ use crate::objects::qp::Qp;
 use crate::objects::qp_table::{State, Transport};
 use std::sync::atomic::Ordering;
 
-/// The queue pairs that failed during one verb. Allocates only when one does.
+/// The queue pairs that failed during one verb. Allocates only if one fails.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Errors {
-    /// Number and tag: the queue pair may be reset or gone before we come back to it.
+    /// Number and tag: the queue pair may be reset or gone before its flush.
     failed: Vec<(u32, u32)>,
 }
 
@@ -27,21 +27,21 @@ impl Errors {
         Errors { failed: Vec::new() }
     }
 
-    /// The queue pair goes to ERR.
+    /// Moves the queue pair to ERR.
     #[cold]
     pub(crate) fn fail(&mut self, qp: &Qp) {
         self.move_to_err(qp);
     }
 
-    /// The queue pair goes to ERR, of which the event tells. In this order: who gets the event and
-    /// asks for the state sees ERR.
+    /// Moves the queue pair to ERR, then raises the event: a handler that queries the state sees
+    /// ERR.
     #[cold]
     pub(crate) fn fail_with_event(&mut self, qp: &Qp, kind: Kind) {
         self.move_to_err(qp);
         qp.context().events.raise(qp, kind);
     }
 
-    /// Whether it was not in ERR before: of two that take it there at once, one's answer is yes.
+    /// Returns whether it was not in ERR before; true for only one of two concurrent callers.
     fn move_to_err(&mut self, qp: &Qp) -> bool {
         let is_first = loop {
             let state = qp.state();
@@ -59,18 +59,19 @@ impl Errors {
         is_first
     }
 
-    /// A send failed: RC goes to ERR, the others to SQE, where receiving goes on.
+    /// Handles a failed send: RC goes to ERR, the others to SQE, where receiving goes on.
     #[cold]
     pub(crate) fn fail_sends(&mut self, qp: &Qp) {
         if qp.transport == Transport::Rc {
             return self.fail(qp);
         }
-        // Neither: it is in ERR, or on its way to RESET by another thread.
+        // If neither succeeds, it is in ERR, or another thread is moving it to RESET.
         let _ = qp.leave_for(State::Rts, State::Sqe) || qp.leave_for(State::Sqd, State::Sqe);
         qp.sq.close();
     }
 
-    /// A completion was lost: the queue pair can't go on. One event, however many are lost.
+    /// Handles a lost completion: the queue pair can't go on. Raises one event, however many are
+    /// lost.
     #[cold]
     pub(crate) fn fail_fatally(&mut self, qp: &Qp) {
         if self.move_to_err(qp) {
@@ -78,7 +79,7 @@ impl Errors {
         }
     }
 
-    /// Whether any did.
+    /// Whether no queue pair failed.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.failed.is_empty()

@@ -1,12 +1,11 @@
-//! Carrying out one send work request: which are refused, what each does, how it completes.
+//! Carries out one send work request: validation, effect and completion.
 //!
-//! What it guarantees: a work request that [`validate`] refuses has no effect. One that is carried
-//! out completes as hardware would have it: with success if it is signaled, with an error always;
-//! after an error an RC queue pair is in ERR, a UC or UD one in SQE, and whatever is behind it is
-//! flushed.
+//! Guarantees: a work request that [`validate`] refuses has no effect. One that is carried out
+//! completes as in hardware: a success only if it is signaled, an error always. After an error an
+//! RC queue pair is in ERR, a UC or UD one in SQE, and later work requests are flushed.
 //!
-//! A work request is carried out by one thread at a time: the posting thread while the fast path is
-//! open, else the holder of the lock of the pending ones.
+//! One thread at a time carries out a queue's work requests: the posting thread while the fast path
+//! is open, else the holder of the turn (`progress`).
 
 use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};
@@ -27,7 +26,7 @@ use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;
 
-/// The bytes of its list if the work request can be posted to `qp`, else an `errno`.
+/// The bytes of its list, if the work request can be posted to `qp`; else an `errno`.
 pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
     let few = u32::try_from(wr.num_sge).is_ok_and(|count| count <= qp.cap.max_send_sge);
     if !few || !is_supported(qp.transport, wr.opcode) {
@@ -73,9 +72,9 @@ fn is_supported(transport: Transport, opcode: u32) -> bool {
     }
 }
 
-/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so
-/// `IBV_SEND_FENCE` has nothing to wait for. One thread at a time carries out the work requests of
-/// a queue pair.
+/// Carries out a work request that passed [`validate`]. Reads and atomics are done when this
+/// returns, so `IBV_SEND_FENCE` has nothing to wait for. One thread at a time carries out the work
+/// requests of a queue pair.
 pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     if bytes > MESSAGE_BYTES_MAX {
         return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
@@ -88,11 +87,11 @@ pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, e
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => one_sided::write(qp, pinned, wr, bytes, errors),
         IBV_WR_RDMA_READ => one_sided::read(qp, pinned, wr, bytes, errors),
         IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, pinned, wr, errors),
-        // Nothing of these travels.
+        // These stay on the own side.
         IBV_WR_LOCAL_INV => return bind::invalidate_locally(qp, pinned, wr),
         IBV_WR_BIND_MW => return bind::bind(qp, wr),
         IBV_WR_DRIVER1 => return configure::carry_out(qp, wr),
-        // None passes validation.
+        // No other opcode passes validation.
         _ => WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
     };
     if let WrOutcome::Done(_) = outcome {
@@ -107,21 +106,21 @@ pub(crate) fn is_signaled(qp: &Qp, wr: SendWr<'_>) -> bool {
     qp.sig_all || wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0
 }
 
-/// It was carried out: its completion, if it is signaled.
+/// Completes a work request that was carried out, if it is signaled.
 pub(crate) fn complete(qp: &Qp, wr: SendWr<'_>, position: u64, bytes: u64, errors: &mut Errors) {
     if is_signaled(qp, wr) {
         add(qp, wr, position, bytes as u32, completion::SUCCESS, errors);
     }
 }
 
-/// It failed: its completion, and the queue pair's move to an error state.
+/// Completes a failed work request, and moves the queue pair to an error state.
 #[cold]
 pub(crate) fn fail(qp: &Qp, wr: SendWr<'_>, position: u64, status: u32, errors: &mut Errors) {
     add(qp, wr, position, 0, status, errors);
     errors.fail_sends(qp);
 }
 
-/// It is flushed.
+/// Completes a work request as flushed.
 #[cold]
 pub(crate) fn flush(qp: &Qp, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
     add(qp, wr, position, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, errors);

@@ -1,14 +1,14 @@
-//! The fast path of RDMA WRITEs and READs: what those of a list have in common is looked at once a
-//! run.
+//! The fast path of RDMA WRITEs and READs: checks the common properties of a list's work requests
+//! once per run.
 //!
-//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one
-//! piece, immediate data, a memory window's key, what takes long, anything that isn't granted. It
-//! checks the same before a byte is touched.
+//! Guarantees: the same as `one_sided`, with the same checks before a byte is touched. It leaves
+//! all special cases to that: more than one piece, immediate data, a memory window's key, long
+//! copies, anything that isn't granted.
 //!
-//! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and
-//! copies. So little happens between two copies, and no locked instruction (unless a completion was
-//! asked for), that it is carried out while the stores of the first are on their way: a list of 4
-//! KiB costs what the copies cost.
+//! A run looks up the peer, its access flags and the two keys once, and then checks bounds and
+//! copies. The work between two copies is small, without a locked instruction (unless a completion
+//! is due), so the CPU does it while the stores of the first are in flight: a list of 4 KiB costs
+//! no more than its copies.
 
 use crate::copy::copy;
 use crate::data_path::errors::Errors;
@@ -22,12 +22,11 @@ use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
 
-/// Work requests after which it is looked again whether the peer and the queue pair are as they
-/// were.
+/// Work requests after which the peer and the queue pair are checked again.
 const RUN: u64 = 32;
 
-/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest;
-/// `None` if the first is none that it can. Otherwise like
+/// Carries out WRITEs, or READs, from `first` on until another kind follows, and returns the rest;
+/// `None` if it can't take even the first. Otherwise like
 /// [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
@@ -40,7 +39,7 @@ pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Error
     {
         let Some(piece) = run.check(wr) else { break };
         // SAFETY: both ranges were granted by their keys inside the guard that we are in, or the
-        // one is inline.
+        // source is inline.
         unsafe { copy(piece.to, piece.from, piece.bytes) };
         (position, next) = (position + 1, wr.next());
         if execute::is_signaled(&poster, wr) {
@@ -55,7 +54,7 @@ pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Error
     (position > before).then_some(next)
 }
 
-/// What the work requests of a run have in common, looked up.
+/// The common properties of a run's work requests, looked up.
 struct Run {
     opcode: u32,
     inline_bytes: usize,
@@ -63,8 +62,7 @@ struct Run {
     remote: RegionKey,
 }
 
-/// One copy, checked: the keys grant both ends for as long as the guard is held, or one end is
-/// inline.
+/// One checked copy: the keys grant both ends while the guard is held, or one end is inline.
 struct Piece {
     to: *mut u8,
     from: *const u8,
@@ -72,7 +70,7 @@ struct Piece {
 }
 
 impl Run {
-    /// `None` if the peer isn't there, or doesn't let it in.
+    /// `None` if the peer isn't there, or doesn't let the operation in.
     #[inline(always)]
     fn new(poster: Poster<'_>, opcode: u32) -> Option<Run> {
         let (qp, peer): (&Qp, &Qp) = (&poster, poster.established_peer()?);
@@ -97,7 +95,7 @@ impl Run {
         })
     }
 
-    /// The copy that a work request of one piece asks for, if everything about it is in order.
+    /// The copy for a work request of one piece, if all its checks pass.
     #[inline(always)]
     fn check(&mut self, wr: SendWr<'_>) -> Option<Piece> {
         if wr.opcode != self.opcode {

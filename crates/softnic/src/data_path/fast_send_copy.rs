@@ -1,15 +1,15 @@
-//! The fast path of SENDs that are too long for `fast_send_inline`: what those of a list have in
-//! common is looked at once a run.
+//! The fast path of SENDs that are too long for `fast_send_inline`: checks the common properties of
+//! a list's messages once per run.
 //!
-//! What it guarantees: the same as `message`, which sees whatever is special: more than one piece
-//! on either side, a shared receive queue, keys to invalidate, what takes long, anything that isn't
-//! granted or has no room. It checks the same before a byte is touched.
+//! Guarantees: the same as `message`, with the same checks before a byte is touched. It leaves all
+//! special cases to that: more than one piece on either side, a shared receive queue, keys to
+//! invalidate, long copies, anything that isn't granted or has no room.
 //!
-//! What a long message costs beside its copy is waiting: for the receive's work request, whose line
-//! the receiver's core has, and in a locked instruction for the stores of the copy before it. So
-//! the work requests of a run are read before the first copy, and completions are claimed for
-//! several messages at a time; after their copies, so that the claims of others never wait for a
-//! copy.
+//! Beside its copy, a long message costs waiting: for the receive's work request, whose line is in
+//! the receiver's core, and in a locked instruction for the stores of the copy before it. So the
+//! work requests of a run are read before the first copy, and completions are claimed for several
+//! messages at a time. The claim follows their copies, so that the claims of others never wait for
+//! a copy.
 
 use crate::copy::copy;
 use crate::data_path::arrival;
@@ -27,12 +27,12 @@ use verbline_sync::ring::PAYLOAD_BYTES_MAX;
 
 /// Messages that are checked before the first is copied.
 const RUN: usize = 32;
-/// Bytes after which what was copied is published. Lists of 32 times 4 KiB: 31, 36, 39 and 39 GB/s
-/// with 4, 16, 32 and 128 KiB.
+/// Bytes after which the copied messages are published. Lists of 32 times 4 KiB: 31, 36, 39 and 39
+/// GB/s with 4, 16, 32 and 128 KiB.
 const PUBLISH_BYTES: usize = 32 << 10;
 
-/// A message, checked: the bytes that it reads are inline, or its key grants them for as long as
-/// the guard is held, as the receive's key grants those that it writes.
+/// A checked message. Its source is inline, or granted by its key while the guard is held; its
+/// target is granted by the receive's key.
 #[derive(Clone, Copy)]
 struct Long<'a> {
     from: *const u8,
@@ -41,8 +41,8 @@ struct Long<'a> {
     wr: SendWr<'a>,
 }
 
-/// Posts as many long messages from `wr` on as it can, and gives the rest; `None` if the first
-/// isn't one that it can. Otherwise like [`crate::data_path::fast_send_inline::post`].
+/// Posts as many long messages from `wr` on as it can, and returns the rest; `None` if it can't
+/// take even the first. Otherwise like [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
@@ -79,8 +79,8 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
     rest
 }
 
-/// Checks work requests from `wr` on, and the receives from `index` on that they will consume,
-/// until one is special. As many receives as `memory` is long are posted.
+/// Checks work requests from `wr` on, and the receives from `index` on that they will consume, up
+/// to a special case. At least `memory.len()` receives are posted.
 #[inline(always)]
 fn check<'m, 'a>(
     poster: Poster<'_>,
@@ -112,12 +112,12 @@ fn check<'m, 'a>(
         count += 1;
         next = wr.next();
     }
-    // SAFETY: the loop above has written the first `count`.
+    // SAFETY: the loop above has written the first `count` elements.
     unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), count) }
 }
 
 /// The bytes of a work request, if it is a SEND of one piece, too long for `fast_send_inline`, and
-/// everything about it is in order.
+/// all its checks pass.
 #[inline(always)]
 fn source(wr: SendWr<'_>, inline_bytes: usize, local: &mut RegionKey) -> Option<(*const u8, usize)> {
     if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
@@ -134,22 +134,22 @@ fn source(wr: SendWr<'_>, inline_bytes: usize, local: &mut RegionKey) -> Option<
     Some((local.check(sge.lkey, sge.addr, bytes as u64).ok()?, bytes))
 }
 
-/// Copies the first messages of a run, [`PUBLISH_BYTES`] or somewhat more. Gives how many.
+/// Copies the first messages of a run, [`PUBLISH_BYTES`] or somewhat more. Returns their number.
 #[inline(always)]
 fn copy_some(run: &[Long<'_>]) -> usize {
     let (mut count, mut bytes) = (0, 0);
     while count < run.len() && bytes < PUBLISH_BYTES {
         let Long { from, to, bytes: len, .. } = run[count];
         // SAFETY: both ranges were granted by their keys inside the guard that `post` was called
-        // in, or the one is inline.
+        // in, or the source is inline.
         unsafe { copy(to, from, len) };
         (count, bytes) = (count + 1, bytes + len);
     }
     count
 }
 
-/// Completes the receives of messages that were copied, from `index` on. False, and none is, if
-/// there is no room.
+/// Completes the receives of copied messages, from `index` on. Without room for all it completes
+/// none and returns false.
 #[inline(always)]
 fn publish(peer: &Qp, index: u64, run: &[Long<'_>]) -> bool {
     let cq = peer.recv_cq();

@@ -2,10 +2,11 @@
 //!
 //! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion
 //! queue: into its ring, or into the receiver's mailbox when it is posted alone and the peer is
-//! known to have polled all before it. What that reads and writes of other cores, per message: its
-//! one or two slots (the claim's line stays with one sender, and the mailbox needs no claim), and
-//! one line of capacities in 16 messages. No lock is taken, nothing of the receiver's is waited
-//! for. Each small message says how many of the other direction's its sender has polled.
+//! known to have polled all before it. Lines of other cores that this reads or writes, per message:
+//! its one or two slots (the claim's line stays with one sender, and the mailbox needs no claim),
+//! and one line of capacities in 16 messages. It takes no lock and never waits for the receiver.
+//! Each small message carries the count of messages of the other direction that its sender has
+//! polled.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
@@ -20,11 +21,10 @@ use rdma_sys::*;
 use std::mem::MaybeUninit;
 use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 
-/// Small messages that are claimed for at a time.
+/// The most small messages of one claim.
 const RUN: usize = 32;
 
-/// A small message, checked: its bytes are inline, or its key grants them for as long as the guard
-/// is held.
+/// A checked small message: its bytes are inline, or granted by its key while the guard is held.
 #[derive(Clone, Copy)]
 struct Small<'a> {
     from: *const u8,
@@ -32,15 +32,15 @@ struct Small<'a> {
     wr: SendWr<'a>,
 }
 
-/// Posts as many small messages from `wr` on as it can, and gives the rest; `None` if the first
-/// isn't one that it can. The queue pair is connected, and its fast path open.
+/// Posts as many small messages from `wr` on as it can, and returns the rest; `None` if it can't
+/// take even the first. The queue pair is connected, and its fast path open.
 #[inline(always)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
     if peer.srq().is_some() || poster.cap.max_send_sge == 0 {
         return None;
     }
-    // What is known to be there: more is looked for when that is used up.
+    // Receives known to be posted: the receiver's line is read again once these are used up.
     let known = peer.rq.known();
     let (room, position) = poster.sq.room(poster.cap.max_send_wr);
     let most = room.min(known.end - known.start);
@@ -54,8 +54,8 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
     }
 }
 
-/// Checks work requests: what they need of their queue pair, copied, since what is stored meanwhile
-/// could be any of it as far as the compiler knows.
+/// Checks work requests. It holds copies of the queue pair's properties, since for all the compiler
+/// knows every store in between could change them.
 struct Source {
     inline_bytes: usize,
     key: RegionKey,
@@ -67,8 +67,8 @@ impl Source {
         Source { inline_bytes: qp.cap.max_inline_data as usize, key: RegionKey::new(qp.pd, 0) }
     }
 
-    /// The work request as a small message, if it is one and everything about it is in order. A
-    /// message without bytes is none: it would look like no payload.
+    /// The work request as a small message, if it is one and all its checks pass. A message without
+    /// bytes is none: it would look like no payload.
     #[inline(always)]
     fn small<'a>(&mut self, wr: SendWr<'a>, is_run: bool) -> Option<Small<'a>> {
         if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
@@ -92,8 +92,8 @@ impl Source {
     }
 }
 
-/// Posts the only message of the list, into receive `index`: nothing to collect, so everything
-/// stays in registers. Measured against a list of one: 12 cycles of 50.
+/// Posts the only message of the list, into receive `index`: there is no run to collect, so
+/// everything stays in registers. Measured against a list of one: 12 cycles of 50.
 #[inline(always)]
 fn post_single<'a>(
     poster: Poster<'_>,
@@ -131,8 +131,8 @@ fn post_single<'a>(
     Some(None)
 }
 
-/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them,
-/// which is [`RUN`] at most.
+/// Posts small messages from `wr` on into receives from `index` on, with one claim: at most `most`,
+/// which is at most [`RUN`].
 #[inline(never)]
 fn post_list<'a>(
     poster: Poster<'_>,
@@ -164,11 +164,11 @@ fn post_list<'a>(
     }
     let cq = peer.recv_cq();
     let claim = cq.ring.claim(slots).ok()?;
-    // SAFETY: the loop above has written the first `count`.
+    // SAFETY: the loop above has written the first `count` elements.
     let run = unsafe { std::slice::from_raw_parts(run.as_ptr().cast::<Small<'a>>(), count) };
     let (polled, tag, qpn, mut at) = (poster.rq.polled(), peer.tag(), peer.qpn, claim.first);
     for (index, message) in (index..).zip(run) {
-        // A branch each, so that what depends on the length is known in it: 8 instructions less.
+        // One branch for each, so that all code in it knows the slots: 8 instructions less.
         let two = message.slots() == 2;
         // SAFETY: the slots of all messages were claimed; each is published once, when it is
         // written.
@@ -202,25 +202,25 @@ impl Small<'_> {
         1 + u32::from(self.len > FIRST_PAYLOAD_BYTES)
     }
 
-    /// Writes the message into the slots of a claim from `at` on, which are not published; `index`
-    /// is its receive's.
+    /// Writes the message into the unpublished slots of a claim from `at` on; `index` is its
+    /// receive's.
     ///
     /// # Safety
-    /// They are, and as many as the message has.
+    /// The slots from `at` on are claimed, unpublished, and as many as [`slots`](Self::slots).
     #[inline(always)]
     unsafe fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
         let second = || {
-            // SAFETY: the contract: of two slots, the second is claimed as well.
+            // SAFETY: the contract: a message of two slots has claimed the second as well.
             unsafe { claim.mark_second(at) };
             claim.slot(at + 1)
         };
         self.write(claim.slot(at), second, qpn, index, acked);
     }
 
-    /// Writes the payload, then the header in front of it, into slots that are its sender's and not
-    /// published: claimed, or the mailbox's whose last message was taken. The second slot first,
-    /// then all of the first in one go: the receiver polls both lines all the time, and each return
-    /// to a line may have to fetch it back.
+    /// Writes the payload, then the header in front of it, into unpublished slots of its sender's:
+    /// claimed, or of the mailbox whose last message was taken. The second slot comes first, then
+    /// all of the first in one go: the receiver polls both lines all the time, and each return to a
+    /// line may have to fetch it back.
     #[inline(always)]
     fn write<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot, qpn: u32, index: u64, acked: u64) {
         self.write_payload(first, second);
@@ -229,7 +229,7 @@ impl Small<'_> {
         SmallHeader::new(acked, qpn, index, imm, self.len).write(first);
     }
 
-    /// See [`completion::payload_of`]. What goes into the second slot begins at its body.
+    /// See [`completion::payload_of`]. The second slot's part begins at its body.
     #[inline(always)]
     fn write_payload<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot) {
         let [word, half] = first.body_mut(completion::payload_of);
@@ -276,7 +276,7 @@ fn complete_run(qp: &Qp, run: &[Small<'_>], position: u64, errors: &mut Errors) 
         let slot = claim.slot(at);
         header.write(slot);
         completion::write_extra(slot, [position + offset as u64 + 1, 0]);
-        // SAFETY: a slot was claimed for each that is signaled, and this one was written.
+        // SAFETY: a slot was claimed for each signaled message, and this one was written.
         unsafe { claim.publish(at, qp.tag(), false) };
     }
     completion::notify(cq, false);

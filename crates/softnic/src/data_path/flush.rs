@@ -1,8 +1,8 @@
 //! Flushing a queue pair in ERR: every posted work request completes with `IBV_WC_WR_FLUSH_ERR`.
 //!
-//! What it guarantees: each posted work request completes exactly once, also if others post
-//! meanwhile: a receive that is posted before the flush is seen by it; one posted after sees that
-//! it must flush itself (`credit`).
+//! Guarantees: each posted work request completes exactly once, also if others post meanwhile. The
+//! flush sees each receive posted before it; the post of a later receive sees that it must flush
+//! itself (`credit`).
 
 use crate::data_path::carrier;
 use crate::data_path::completion::{self, Header};
@@ -27,7 +27,7 @@ pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     if let Some(carrier) = carrier::of_qp(qp) {
         carrier.fail(qp);
     }
-    // No sender consumes receives and nobody carries out sends after this.
+    // After this no sender consumes receives and no thread carries out sends.
     guards::quiesce(guards::Taken::Qp(qp.qpn));
     let first = qp.inbound.attention.raise(FLUSHING);
     Attention::settle();
@@ -46,7 +46,7 @@ pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     drop(errors);
 }
 
-/// After leaving the guard: flushes what failed.
+/// Flushes the queue pairs that failed, after leaving the guard.
 #[inline(always)]
 pub(crate) fn finish(errors: Errors) {
     if !errors.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn finish_under(errors: Errors, control: &fabric::Control) {
     errors.in_error(control.pinned()).for_each(|qp| everything(qp, control.pinned()));
 }
 
-/// Flushes the work requests that wait.
+/// Flushes the pending work requests.
 pub(crate) fn pending(qp: &Qp, pending: &mut Pending, errors: &mut Errors) {
     while let Some((wr, position, _)) = pending.first() {
         execute::flush(qp, wr, position, errors);
@@ -73,7 +73,8 @@ pub(crate) fn pending(qp: &Qp, pending: &mut Pending, errors: &mut Errors) {
     pending.draining = false;
 }
 
-/// Nothing is pending any more. Also where nothing was: a flag that a reset left behind is lowered.
+/// Marks that nothing is pending any more. Called also if nothing was: lowers a flag that a reset
+/// left behind.
 pub(crate) fn unstall(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending) {
     pending.disarm(qp.qpn);
     if let Some(peer) = fabric::lookup(pinned, qp.sq.destination())
@@ -90,19 +91,19 @@ pub(crate) fn unstall(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending) {
     qp.sq.set_stalled(false);
 }
 
-/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their
-/// entries are free, and they are completed anew as [`completion::LEFT`] under `tag`, which was the
-/// queue pair's. Control path; no data path is at work for it.
+/// Frees the entries of receives of a shared queue that `qp` took and that were not polled, which
+/// they never will be now. Completes each anew as [`completion::LEFT`] under `tag`, the queue
+/// pair's former one. Control path; no data path is at work for the queue pair.
 pub(crate) fn give_back(srq: &Srq, qp: &Qp, tag: u32) {
     for word in srq.reclaim(qp.qpn) {
         let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
         let header = Header { word, qpn: qp.qpn, status, opcode: completion::LEFT, ..Header::default() };
-        // An overrun loses it: the queue's event said so.
+        // If an overrun loses it, the queue's event has told of it.
         let _ = completion::push(qp.recv_cq(), tag, &header, [0, 0], true);
     }
 }
 
-/// Flushes the receives that are posted. The queue pair is in ERR and no sender is consuming them.
+/// Flushes the posted receives. The queue pair is in ERR and no sender is consuming them.
 pub(crate) fn receives(qp: &Qp) {
     let _lock = qp.rq.lock.lock();
     loop {
@@ -113,7 +114,7 @@ pub(crate) fn receives(qp: &Qp) {
         for word in known.clone() {
             let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
             let header = Header { word, qpn: qp.qpn, status, opcode: completion::RECV, ..Header::default() };
-            // An overrun loses it: the queue's event said so.
+            // If an overrun loses it, the queue's event has told of it.
             let _ = completion::push(qp.recv_cq(), qp.tag(), &header, [0, 0], true);
         }
         qp.rq.consume(known.end);

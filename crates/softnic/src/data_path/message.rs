@@ -1,10 +1,10 @@
 //! Messages to a connected queue pair that consume a receive: SEND in its forms, and the end of
 //! RDMA WRITE with immediate data.
 //!
-//! What it guarantees: the bytes go from the sender's buffers straight into the posted ones, one
-//! copy, and the receive completes after. What is wrong on the receiving side completes its receive
-//! with that error and moves it to ERR; an RC sender then fails with the matching remote error, a
-//! UC sender doesn't learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
+//! Guarantees: the bytes go from the sender's buffers straight into the posted ones, in one copy,
+//! and then the receive completes. An error on the receiving side completes its receive with that
+//! error and moves the receiver to ERR; an RC sender then fails with the matching remote error, a
+//! UC sender isn't told (IB specification, vol. 1, 9.9: responder error behaviour).
 
 use crate::data_path::arrival::{self, Arrival, FailedReceive, PROTECTION, TOO_SHORT};
 use crate::data_path::bind;
@@ -31,7 +31,8 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !bind::invalidate(peer, pinned, imm) {
         return arrival::refuse_invalidation(qp, peer, index, arrival, errors);
     }
-    // SAFETY: both ends, and the keys of both lists, which are regions': others are denied here.
+    // SAFETY: both ends, and the keys of both lists. They are regions' keys: others are denied
+    // here.
     let placed = unsafe {
         place(peer, pinned, index, &source, 0, bytes, || {
             let receive = peer.receive(index);
@@ -46,10 +47,10 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
 }
 
 /// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet,
-/// after their first `skip`.
+/// behind their first `skip` bytes.
 ///
 /// # Safety
-/// `held` gives what `Pinned::hold` demands, where it gives something.
+/// `held` returns `None`, or a value that satisfies `Pinned::hold`.
 pub(crate) unsafe fn place(
     peer: &Qp,
     pinned: Pinned<'_>,
@@ -61,15 +62,15 @@ pub(crate) unsafe fn place(
 ) -> Result<(), FailedReceive> {
     let wqe = peer.receive(index);
     if wqe.bytes() < skip + bytes {
-        // SAFETY: `held` is the caller's, who answers for it.
+        // SAFETY: `held` is the caller's, who guarantees it.
         return unsafe { indirect::place(peer, pinned, index, source, skip, TOO_SHORT, held) };
     }
     let mut target = Targets::new(pinned);
     if target.add_wqe(peer.receives_pd(), wqe, skip, bytes).is_err() {
-        // SAFETY: `held` is the caller's, who answers for it.
+        // SAFETY: `held` is the caller's, who guarantees it.
         return unsafe { indirect::place(peer, pinned, index, source, skip, PROTECTION, held) };
     }
-    // SAFETY: `held` names all that is used, as the caller answers for.
+    // SAFETY: `held` names all objects in use, as the caller guarantees.
     unsafe { move_all(&target, source, bytes, held) };
     Ok(())
 }

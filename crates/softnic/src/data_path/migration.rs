@@ -1,10 +1,10 @@
-//! Automatic path migration (`IBV_DEVICE_AUTO_PATH_MIG`): connections that go by their alternate
+//! Automatic path migration (`IBV_DEVICE_AUTO_PATH_MIG`): connections switch to their alternate
 //! path when the primary one fails.
 //!
-//! What it guarantees: a connection migrates when both of its ends are armed, both ends together,
-//! and once. Then both are in MIGRATED, have no alternate path any more until they are given
-//! another, and have raised `IBV_EVENT_PATH_MIG`. The lock of an end's attributes decides who
-//! migrates it, if several want to.
+//! Guarantees: a connection migrates when both of its ends are armed, both ends together, and once.
+//! Then both are in MIGRATED, have no alternate path until they are given another, and have raised
+//! `IBV_EVENT_PATH_MIG`. If several threads want to migrate an end, the lock of its attributes
+//! decides.
 
 use crate::events::async_event::Kind;
 use crate::objects::device;
@@ -16,12 +16,12 @@ use rdma_sys::ibv_mig_state::{IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM};
 use rdma_sys::{ibv_ah_attr, ibv_qp_attr};
 use std::sync::atomic::Ordering;
 
-/// What the peer's `Inbound::accept` must be if this path leads to it.
+/// The value that the peer's `Inbound::accept` has if this path leads to it.
 pub(crate) fn expected_by(qp: &Qp, path: &ibv_ah_attr) -> u32 {
     // SAFETY: any sixteen bytes are a GID.
     let gid = unsafe { path.grh.dgid.raw };
     let device = if path.is_global != 0 { device::by_gid(&gid) } else { device::by_lid(path.dlid) };
-    // An address that nobody has: no number of a queue pair matches.
+    // For an address that nobody has, a value that matches no queue pair.
     let device = device.map_or(device::DEVICES, |device| device.index);
     accept_from(qp.qpn, device)
 }
@@ -31,7 +31,7 @@ pub(crate) fn has_alternate(attributes: &ibv_qp_attr) -> bool {
     attributes.alt_port_num != 0
 }
 
-/// Control path: the queue pair asks to be armed, and is if its peer asks too.
+/// Control path: the queue pair asks to be armed, and becomes armed if its peer asks too.
 pub(crate) fn arm(qp: &Qp, pinned: Pinned<'_>) {
     let Some(peer) = peer(qp, pinned) else { return };
     let asks = |end: &Qp| end.attributes().0.path_mig_state != IBV_MIG_MIGRATED;
@@ -45,8 +45,8 @@ pub(crate) fn arm(qp: &Qp, pinned: Pinned<'_>) {
     }
 }
 
-/// Both ends go by their alternate paths from now on. False if they are not armed, or the alternate
-/// path leads elsewhere, of which an event tells.
+/// Switches both ends to their alternate paths. Returns false if they are not armed, or if the
+/// alternate path leads elsewhere, which raises an event.
 #[cold]
 pub(crate) fn migrate(qp: &Qp, pinned: Pinned<'_>) -> bool {
     let Some(peer) = peer(qp, pinned) else { return false };
@@ -68,13 +68,13 @@ pub(crate) fn migrate(qp: &Qp, pinned: Pinned<'_>) -> bool {
     is_done
 }
 
-/// The queue pair that this one is connected to, if it is connected to this one.
+/// The queue pair that this one is connected to, if that is connected back.
 fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
     let connected = |peer: &&Qp| peer.transport == qp.transport && peer.sq.destination() == qp.qpn;
     fabric::lookup(pinned, qp.sq.destination()).filter(connected)
 }
 
-/// One end of it. False if it is not armed.
+/// Switches one end. Returns false if it is not armed.
 fn take_alternate(qp: &Qp) -> bool {
     {
         let mut attributes = qp.attributes();
@@ -87,7 +87,7 @@ fn take_alternate(qp: &Qp) -> bool {
         (known.port_num, known.pkey_index, known.timeout) =
             (known.alt_port_num, known.alt_pkey_index, known.alt_timeout);
         (known.alt_port_num, known.alt_pkey_index, known.alt_timeout) = (0, 0, 0);
-        // Relaxed: a number that stands for itself.
+        // Relaxed: a lone number.
         qp.sq.timeout.store(u32::from(known.timeout), Ordering::Relaxed);
         qp.sq.reroute(expected_by(qp, &known.ah_attr));
     }

@@ -1,9 +1,9 @@
 //! The data path: posting, carrying out, completing and polling work requests.
 //!
-//! - Posting: `post_send` tries `fast_send_inline`, `fast_send_copy` and `fast_rdma`, which look
-//!   once a run at what its messages have in common; `post_recv`.
-//! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one
-//!   that has to wait: `progress`.
+//! - Posting: `post_send` tries `fast_send_inline`, `fast_send_copy` and `fast_rdma`, which check
+//!   the common properties of a run's messages once; `post_recv`.
+//! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`;
+//!   waiting work requests: `progress`.
 //! - Keys that stand for others, and block signatures: `signature`.
 //! - Queue pairs whose peer is in another process: `carrier`. Paths that fail: `migration`.
 //! - Completing and polling: `completion`, `poll`.

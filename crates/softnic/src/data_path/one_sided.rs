@@ -1,9 +1,9 @@
 //! RDMA WRITE, READ and atomics: the initiator reaches into the peer's memory itself.
 //!
-//! What it guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's
-//! protection domain, bounds and rights are checked. An operation that the queue pair doesn't let
-//! in is `REM_INV_REQ_ERR`, one that the key doesn't grant `REM_ACCESS_ERR`; either moves an RC
-//! peer to ERR, as the specification has it for a responder's class C errors (IB specification,
+//! Guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's protection
+//! domain, bounds and rights are checked. An operation that the queue pair doesn't let in fails
+//! with `REM_INV_REQ_ERR`, one that the key doesn't grant with `REM_ACCESS_ERR`. Either moves an RC
+//! peer to ERR, as the specification demands for a responder's class C errors (IB specification,
 //! vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
 use crate::data_path::arrival::{self, Arrival};
@@ -69,8 +69,8 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     WrOutcome::Done(bytes)
 }
 
-/// What a WRITE or a READ holds: both ends, the regions of its own keys, and the peer's, which a
-/// window may have led to. The window is not held: it may be bound anew meanwhile.
+/// The objects that a WRITE or a READ holds: both ends, the regions of its own keys, and the peer's
+/// region, which a window may have led to. The window is not held: it may be bound anew meanwhile.
 fn held(qp: &Qp, peer: &Qp, wr: SendWr<'_>, region: u32) -> Held {
     let keys = wr.sges().iter().map(|sge| sge.lkey);
     keys.fold(Held::ends(qp.qpn, peer.qpn).key(region), Held::key)
@@ -95,11 +95,11 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     if !at.cast::<u64>().is_aligned() {
         return qp_access::refuse_request(qp, peer, errors);
     }
-    // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach
-    // them with atomics, or race as they would with a device.
+    // SAFETY: eight aligned bytes that the key granted while we are pinned; others access them with
+    // atomics, or race as they would with a device.
     let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-    // SeqCst, all: atomics on one word by any number of initiators are in one order, which orders
-    // what they guard.
+    // SeqCst, all: atomics on one word by all initiators are in one order, which also orders the
+    // data that they guard.
     let before = if wr.opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
         word.fetch_add(remote.compare_add, Ordering::SeqCst)
     } else {
@@ -114,7 +114,7 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     WrOutcome::Done(8)
 }
 
-/// Adds where a read's or an atomic's answer goes; or the status with which it fails.
+/// Adds the target of a read's or an atomic's answer; or returns the status of its failure.
 fn add_local_target<'p>(target: &mut Targets<'p>, qp: &Qp, wr: SendWr<'p>) -> Result<(), u32> {
     // Relaxed: changed by the control path only.
     if qp.sq.max_rd_atomic.load(Ordering::Relaxed) == 0 {

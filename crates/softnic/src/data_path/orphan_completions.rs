@@ -1,5 +1,4 @@
-//! Completions that belong to no queue pair that is: what was left behind, and what says itself
-//! whose it is.
+//! Completions whose queue pair is gone, and internal entries, which name their owner themselves.
 
 use crate::data_path::completion::{self, Header, SmallHeader};
 use crate::objects::fabric;
@@ -8,8 +7,8 @@ use crate::signature::mkey;
 use rdma_sys::ibv_wc_opcode;
 use verbline_sync::ring::CqEntry;
 
-/// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives
-/// that it left behind. What has no queue pair's number comes here as well.
+/// Of a queue pair that is gone, or was reset since, returns only the shared receives that it left
+/// behind. Also handles entries without a queue pair's number.
 #[cold]
 pub(crate) fn given_out(pinned: Pinned<'_>, entry: &CqEntry<'_>) -> Option<[u64; 6]> {
     if SmallHeader::read(entry.first()).0.is_some() {

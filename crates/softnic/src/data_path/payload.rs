@@ -1,4 +1,4 @@
-//! A small message's bytes, out of the slots that it came in.
+//! Copies a small message's bytes out of its slots.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES};
@@ -12,7 +12,8 @@ use crate::queues::wqe::Wqe;
 use rdma_sys::ibv_wc_status;
 use verbline_sync::ring::{self, CqEntry, FIRST_PAYLOAD_BYTES};
 
-/// Where the buffers' key was denied: it may be an indirect one. Gives the receive's status.
+/// Places a payload whose buffers' key was denied: it may be an indirect one. Returns the receive's
+/// status.
 #[cold]
 pub(crate) fn place_otherwise(
     entry: &CqEntry<'_>,
@@ -23,7 +24,7 @@ pub(crate) fn place_otherwise(
     errors: &mut Errors,
 ) -> u32 {
     let mut gathered = [0u8; ring::PAYLOAD_BYTES_MAX];
-    // SAFETY: into a local, which is as long as any payload.
+    // SAFETY: into a local, as long as the longest payload.
     unsafe { payload(entry, len, gathered.as_mut_ptr()) };
     if indirect::place_small(qp, pinned, wqe, &gathered[..len]).is_ok() {
         return completion::SUCCESS;
@@ -32,7 +33,7 @@ pub(crate) fn place_otherwise(
     ibv_wc_status::IBV_WC_LOC_PROT_ERR
 }
 
-/// Into more than one piece.
+/// Places a payload in more than one piece.
 #[cold]
 pub(crate) fn place_in_pieces(
     entry: &CqEntry<'_>,
@@ -42,7 +43,7 @@ pub(crate) fn place_in_pieces(
     wqe: Wqe<'_>,
 ) -> Result<(), key_table::Denied> {
     let mut gathered = [0u8; ring::PAYLOAD_BYTES_MAX];
-    // SAFETY: into a local, which is as long as any payload.
+    // SAFETY: into a local, as long as the longest payload.
     unsafe { payload(entry, len, gathered.as_mut_ptr()) };
     let (mut to, mut source) = (Targets::new(pinned), Sources::new(pinned));
     to.add_wqe(pd, wqe, 0, len as u64)?;
@@ -54,8 +55,8 @@ pub(crate) fn place_in_pieces(
 /// Copies the `len` bytes of a payload to `to`.
 ///
 /// # Safety
-/// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put
-/// them there.
+/// `to` is writable for `len` bytes; the entry's slots hold as many, written by
+/// `Small::write_payload`.
 #[inline(always)]
 pub(crate) unsafe fn payload(entry: &CqEntry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));

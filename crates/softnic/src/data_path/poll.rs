@@ -1,10 +1,10 @@
-//! Polling a completion queue: what lies in its ring and its mailboxes becomes `ibv_wc`s.
+//! Polls a completion queue: turns the entries of its ring and its mailboxes into `ibv_wc`s.
 //!
-//! What it guarantees: completions come out whole, and those of one queue in the order in which
-//! they were added. A small message lies in the ring, or in a mailbox, until it is polled; polling
-//! copies it into the posted buffer, whose key is checked once more. What belongs to a queue pair
-//! that was reset or destroyed meanwhile isn't given out, but for the shared receives that it had
-//! taken: those come as flushed.
+//! Guarantees: completions come out whole, and those of one queue in the order in which they were
+//! added. A small message lies in the ring, or in a mailbox, until it is polled; polling copies it
+//! into the posted buffer, whose key is checked once more. Completions of a queue pair that was
+//! reset or destroyed meanwhile are dropped, except for the shared receives that it had taken: they
+//! come as flushed.
 
 use crate::data_path::completion::{self, Header, SmallHeader};
 use crate::data_path::errors::Errors;
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mu
     entries - left
 }
 
-/// Room for completions: where the next one goes, and how many more there is room for.
+/// Room for completions: the next place, and the number of free places.
 #[derive(Clone, Copy)]
 struct Room {
     next: *mut ibv_wc,
@@ -83,11 +83,11 @@ impl Room {
 struct Vacant<'r>(&'r mut Room);
 
 impl Vacant<'_> {
-    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`).
+    /// Returns a completion to the caller, as the six words of an `ibv_wc` (`completion`).
     #[inline(always)]
     fn give(self, wc: [u64; 6]) {
-        // SAFETY: there is a place, as `vacant` has seen, of which `Room::new` was told; `ibv_wc`
-        // is as large and aligned as the words.
+        // SAFETY: `vacant` has seen that there is a place, in the room passed to `Room::new`;
+        // `ibv_wc` is as large and aligned as the words.
         unsafe {
             self.0.next.cast::<[u64; 6]>().write(wc);
             self.0.next = self.0.next.add(1);
@@ -96,14 +96,14 @@ impl Vacant<'_> {
     }
 }
 
-/// The mailboxes, and what was seen of each.
+/// The mailboxes, and the reader of each.
 struct Mail<'a> {
     this: &'a Cq,
     readers: &'a mut [Reader; MAILBOXES],
 }
 
 impl Mail<'_> {
-    /// The first with something in it.
+    /// The first mailbox that has a message.
     #[inline(always)]
     fn pending(&self) -> Option<usize> {
         // Relaxed: see `attach`.
@@ -111,8 +111,8 @@ impl Mail<'_> {
         (0..used.min(MAILBOXES)).find(|&index| self.readers[index].is_pending(&self.this.mailboxes[index]))
     }
 
-    /// A poll that finds nothing in the ring, and something in this mailbox at least: all of a
-    /// conversation's.
+    /// Polls if the ring is empty and at least this mailbox has a message: the case of every message
+    /// in a ping-pong exchange.
     #[inline(always)]
     fn poll(&mut self, mut index: usize, mut room: Room) -> c_int {
         let mut errors = Errors::new();
@@ -120,8 +120,8 @@ impl Mail<'_> {
         let inside = self.this.polling.guard.enter();
         while let Some(vacant) = room.vacant() {
             self.take(index, Pinned::inside(&inside), vacant, &mut errors);
-            // All of them, also behind one with nothing in it but what is stale: who was told that
-            // there is none may sleep.
+            // Takes from all of them, also behind a mailbox with only a stale message: a caller
+            // that was told that there is none may sleep.
             match self.pending() {
                 Some(next) => index = next,
                 None => break,
@@ -132,21 +132,19 @@ impl Mail<'_> {
         entries - room.left
     }
 
-    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset
-    /// since.
+    /// Takes the message of a mailbox; drops it if its queue pair is gone, or was reset since.
     #[inline(always)]
     fn take(&mut self, index: usize, pinned: Pinned<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
         let mailbox = &self.this.mailboxes[index];
         let Some(entry) = self.readers[index].take(mailbox) else { return };
         // Relaxed: see `attach`.
         let Some(qp) = fabric::lookup(pinned, self.this.owners[index].load(Ordering::Relaxed)) else { return };
-        // It may be written over if it is stale, so its tag is looked at before anything else of
-        // it.
+        // A stale message may be overwritten, so check the tag before anything else of it.
         if qp.tag() != entry.tag {
             return;
         }
         let (header, _) = SmallHeader::read(entry.first());
-        // What goes by a mailbox is small, and has bytes.
+        // Messages in mailboxes are small, and have bytes.
         let Some(header) = header else { return };
         let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         let received = give_small(&entry, &header, qp, pinned, qp.rq.polled(), &mut key, vacant, errors);
@@ -155,7 +153,7 @@ impl Mail<'_> {
     }
 }
 
-/// One poll that found something.
+/// One poll that found a completion.
 struct Taker<'a> {
     this: &'a Cq,
     consumer: &'a mut Consumer,
@@ -163,15 +161,15 @@ struct Taker<'a> {
     room: Room,
 }
 
-/// What completions that follow each other have in common: their queue pair, and the key of its
-/// receives' buffers.
+/// Common properties of consecutive completions: their queue pair, and the key of its receives'
+/// buffers.
 struct Run<'a> {
     pinned: Pinned<'a>,
     qpn: u32,
     tag: u32,
     qp: Option<&'a Qp>,
     key: RegionKey,
-    /// Receives below are polled, small messages included whose queue pair was not told yet.
+    /// Receives below it are polled, including small messages not yet reported to the queue pair.
     polled: u64,
     acked: u64,
 }
@@ -198,14 +196,14 @@ impl<'a> Run<'a> {
             *self = Run::none(self.pinned);
             return;
         };
-        // Who resets it changes its tag and waits for our guard, and only then touches what is
-        // counted here.
+        // A thread that resets it changes its tag and waits for our guard, and only then touches
+        // the counters that we use here.
         let polled = qp.rq.polled();
         let key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN, ..*self };
     }
 
-    /// Tells the queue pair what was polled: once for all small messages of the run.
+    /// Reports polled receives to the queue pair: once for all small messages of the run.
     #[inline(always)]
     fn tell(&mut self) {
         if self.acked != Sq::UNKNOWN
@@ -219,7 +217,7 @@ impl<'a> Run<'a> {
 }
 
 impl Taker<'_> {
-    /// Takes what there is, and what there is room for.
+    /// Takes the available completions, as far as there is room.
     #[inline(always)]
     fn take(&mut self, first: Option<CqEntry<'_>>, errors: &mut Errors) {
         let inside = self.this.polling.guard.enter();
@@ -244,15 +242,15 @@ impl Taker<'_> {
         self.consumer.publish_head(&self.this.ring);
     }
 
-    /// Takes small messages that follow the one that was given last and are like it, to the same
-    /// queue pair, and into the next receive, of one piece under the same key; the rest is for
-    /// [`give`](Self::give). All of it in locals, since what is stored could be any of what the
-    /// fields lead to as far as the compiler knows: half the instructions.
+    /// Takes small messages that follow the last one taken and are like it: to the same queue pair,
+    /// and into its next receive, of one piece under the same key. The rest is for
+    /// [`give`](Self::give). Works on locals, since for all the compiler knows each store could
+    /// change what the fields lead to: half the instructions.
     #[inline(always)]
     fn stream(&mut self, run: &mut Run<'_>) {
         let Some(qp) = run.qp else { return };
         if run.acked == Sq::UNKNOWN {
-            // What was given last was no small message, and others may be told already.
+            // The last completion was no small message, and others may be reported already.
             return;
         }
         let (wqes, key, qpn, tag) = (qp.rq.wqes.places(), run.key, run.qpn, run.tag);
@@ -293,7 +291,7 @@ impl Taker<'_> {
     }
 }
 
-/// Takes what is in that mailbox before the next of the ring.
+/// Takes the message of that mailbox before the ring's next completion.
 #[inline(never)]
 fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacant<'_>, errors: &mut Errors) {
     run.tell();
@@ -301,7 +299,7 @@ fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacan
     mail.take(index, run.pinned, vacant, errors);
 }
 
-/// Gives out a completion of the ring, unless its queue pair is gone, or was reset since.
+/// Returns a completion of the ring, unless its queue pair is gone, or was reset since.
 #[inline(always)]
 fn give(run: &mut Run<'_>, entry: &CqEntry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
     let (small, qpn) = SmallHeader::read(entry.first());
@@ -317,7 +315,7 @@ fn give(run: &mut Run<'_>, entry: &CqEntry<'_>, vacant: Vacant<'_>, errors: &mut
             run.acked = header.acked();
         }
         None => {
-            // What is told below is not overtaken by what was not told yet.
+            // Reports the pending ones first, before `decode` reports its own.
             run.tell();
             vacant.give(decode(entry, qp));
             run.polled = qp.rq.polled();
@@ -325,10 +323,10 @@ fn give(run: &mut Run<'_>, entry: &CqEntry<'_>, vacant: Vacant<'_>, errors: &mut
     }
 }
 
-/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the
-/// receive's buffers, and its completion is given out. `received` is how many receives came before
-/// it; gives how many there are with it. `key` is of the queue pair's domain, and was looked up
-/// inside the guard.
+/// Takes a small message to `qp`: copies its bytes from the slots, which aren't returned to the
+/// ring yet, to the receive's buffers, and returns its completion to the caller. `received` is the
+/// number of receives before it; returns the number with it. `key` is of the queue pair's domain,
+/// and was looked up inside the guard.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inlined: a struct of them is made and taken apart")]
 fn give_small(
@@ -341,11 +339,11 @@ fn give_small(
     vacant: Vacant<'_>,
     errors: &mut Errors,
 ) -> u64 {
-    // Receives of a connection complete in order, so the index is the next one's; its low bits say
-    // which in any case.
+    // Receives of a connection complete in order, so the index is the next one's; its low bits tell
+    // in any case.
     let index = received + u64::from(header.index().wrapping_sub(received as u16));
-    // A small message is that of a connected queue pair without a shared queue. The entry is free
-    // only after the caller says so.
+    // A small message is always of a connected queue pair without a shared queue. Its entry becomes
+    // free only when the caller reports it.
     let wqe = qp.rq.wqes.wqe(index);
     let mut status = completion::SUCCESS;
     if place(entry, header.bytes(), qp.pd, pinned, key, wqe).is_err() {
@@ -355,7 +353,7 @@ fn give_small(
     index + 1
 }
 
-/// A completion of `qp`'s that is no small message's.
+/// Decodes a completion of `qp` other than a small message.
 #[inline(always)]
 fn decode(entry: &CqEntry<'_>, qp: &Qp) -> [u64; 6] {
     let header = Header::read(entry.first());

@@ -1,7 +1,7 @@
 //! Posting receives, to a queue pair or to a shared queue.
 //!
-//! What it guarantees: a sender that waits for a receive is started by the post that brings one; a
-//! receive that is posted to a queue pair in ERR is flushed.
+//! Guarantees: the post of a receive starts a sender that waits for one. A receive posted to a
+//! queue pair in ERR is flushed.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::flush;
@@ -58,15 +58,14 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     code
 }
 
-/// Posts the list. If it stops before the end, `next` is the one that was refused.
+/// Posts the list. If it stops before the end, `next` is the refused work request.
 #[inline(always)]
 fn post_all(qp: &Qp, next: &mut Option<RecvWr<'_>>, errors: &mut Errors) -> c_int {
     if qp.state() == State::Reset || qp.srq().is_some() {
         return libc::EINVAL;
     }
     let rq = &qp.rq;
-    // Copies, since what is stored below could be any of the queue pair as far as the compiler
-    // knows.
+    // Copies, since for all the compiler knows each store below could change the queue pair.
     let (depth, max_sge) = (qp.cap.max_recv_wr, qp.cap.max_recv_sge);
     let free = rq.room(depth);
     let (mut posted, mut limit) = (free.start, free.end);
@@ -75,7 +74,7 @@ fn post_all(qp: &Qp, next: &mut Option<RecvWr<'_>>, errors: &mut Errors) -> c_in
     let mut rest = *next;
     while let Some(wr) = rest {
         if wr.num_sge as u32 > max_sge {
-            // A negative number is a large one.
+            // As unsigned, a negative number is large.
             code = libc::EINVAL;
             break;
         }
@@ -100,7 +99,7 @@ fn post_all(qp: &Qp, next: &mut Option<RecvWr<'_>>, errors: &mut Errors) -> c_in
     code
 }
 
-/// After posting: a sender waits for it, or it must be flushed.
+/// After posting: a sender waits for the receive, or the receive must be flushed.
 #[cold]
 fn attend(qp: &Qp, attention: u32, errors: &mut Errors) {
     let inside = qp.rq.guard().enter();

@@ -1,11 +1,10 @@
-//! Posting sends. Small messages (`fast_send_inline`), long ones (`fast_send_copy`) and plain RDMA
-//! WRITEs and READs (`fast_rdma`) have a way of their own, which looks at what they have in common
-//! once a run.
+//! Posts sends. Small messages (`fast_send_inline`), long ones (`fast_send_copy`) and plain RDMA
+//! WRITEs and READs (`fast_rdma`) have fast paths, which check their common properties once per
+//! run.
 //!
-//! What it guarantees: work requests are carried out by the posting thread, in order, before
-//! `ibv_post_send(3)` returns, unless one has to wait (`progress`); then it and those behind it are
-//! kept in order. `bad_wr` is the first that was refused, and it and what follows it have no
-//! effect.
+//! Guarantees: the posting thread carries out work requests in order, before `ibv_post_send(3)`
+//! returns, unless one has to wait (`progress`); then it and those behind it are kept in order.
+//! `bad_wr` is the first refused work request; it and its successors have no effect.
 
 use crate::data_path::carrier;
 use crate::data_path::errors::Errors;
@@ -58,8 +57,8 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-/// `ibv_bind_mw(3)`, type 1: carried out as a work request of its own; the handle has the new key
-/// when this returns.
+/// `ibv_bind_mw(3)`, type 1: carried out as a work request; the handle has the new key when this
+/// returns.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: ibv_bind_mw(3): the window is alive, and `bind` can be read.
     let (bind, window) = unsafe { (&*bind, Mw::from_raw(mw)) };
@@ -73,8 +72,8 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     (wr.wr_id, wr.send_flags, wr.opcode) = (bind.wr_id, bind.send_flags, ibv_wr_opcode::IBV_WR_BIND_MW);
     wr.bind_mw_tso_union = bind_mw_tso_union_t { bind_mw: bind_mw_t { mw, rkey: new, bind_info: bind.bind_info } };
     let mut bad = std::ptr::null_mut();
-    // SAFETY: ibv_bind_mw(3) asks of the program what ibv_post_send(3) does; the list is one local,
-    // without elements.
+    // SAFETY: ibv_bind_mw(3) demands of the program the same as ibv_post_send(3); the list is one
+    // local, without elements.
     let code = unsafe { post_send(qp, &raw mut wr, &raw mut bad) };
     if code == 0 {
         window.set_handle_key(new);
@@ -100,8 +99,7 @@ fn post_all<'a>(poster: Poster<'_>, mut next: Option<SendWr<'a>>, errors: &mut E
     Ok(())
 }
 
-/// Posts the front of the list if that is something for which there is a fast path, which is open.
-/// Gives the rest.
+/// Posts the front of the list by a fast path, if one fits and is open. Returns the rest.
 #[inline(always)]
 fn post_run<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     match wr.opcode {
@@ -111,12 +109,12 @@ fn post_run<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Opti
 }
 
 /// Posts one work request of any kind.
-// Not a part of its caller, whose usual way saves fewer registers without it.
+// Not inlined: its caller's usual path saves fewer registers without it.
 #[inline(never)]
 fn post_one(poster: Poster<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Result<(), c_int> {
     let bytes = execute::validate(&poster, wr)?;
     let position = poster.sq.reserve(poster.cap.max_send_wr).ok_or(libc::ENOMEM)?;
-    // The fast path is open: we are the only one to carry out this queue's work requests.
+    // The fast path is open: no other thread carries out this queue's work requests.
     match execute::execute(&poster, poster.pinned, wr, bytes, errors) {
         WrOutcome::Done(bytes) => execute::complete(&poster, wr, position, bytes, errors),
         WrOutcome::Stopped(bytes) => {

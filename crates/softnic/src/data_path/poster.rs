@@ -1,4 +1,4 @@
-//! The poster's queue pair and guard, checked once a call of `ibv_post_send(3)`.
+//! The poster's queue pair and guard, checked once per call of `ibv_post_send(3)`.
 
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
@@ -10,11 +10,11 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use verbline_sync::guard::Inside;
 
-/// Why a post stopped, and the work request that was refused.
+/// The `errno` at which a post stopped, and the refused work request.
 pub(crate) type Refused<'a> = (c_int, SendWr<'a>);
 
-/// Proof that this thread is the one that posts sends to the queue pair, which is alive, and that
-/// it is inside its guard.
+/// Proof that only this thread posts sends to the queue pair, which is alive, and that it is inside
+/// its guard.
 #[derive(Clone, Copy)]
 pub(crate) struct Poster<'p> {
     qp: &'p Qp,
@@ -33,16 +33,14 @@ impl Deref for Poster<'_> {
 
 impl<'p> Poster<'p> {
     /// # Safety
-    /// During `'p` no other thread posts sends to the queue pair, as `ibv_post_send(3)` has it for
-    /// a queue pair of a thread domain of its own (crate's documentation). `inside` is of its send
-    /// queue's guard.
+    /// During `'p` no other thread posts sends to the queue pair, as for a queue pair with a thread
+    /// domain of its own (crate's documentation). `inside` is of its send queue's guard.
     #[inline(always)]
     pub(crate) unsafe fn new(qp: &'p Qp, inside: &'p Inside<'_>) -> Poster<'p> {
         Poster { qp, pinned: Pinned::inside(inside), thread: PhantomData }
     }
 
-    /// The queue pair that it is connected to, if that accepts its messages and nothing is special
-    /// about that.
+    /// The queue pair that it is connected to, if that accepts its messages and is established.
     #[inline(always)]
     pub(crate) fn established_peer(self) -> Option<&'p Qp> {
         let peer = fabric::lookup(self.pinned, self.sq.destination())?;

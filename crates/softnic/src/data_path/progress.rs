@@ -1,12 +1,12 @@
-//! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair
+//! Carries out send work requests that have to wait: for a receive, for a peer, for the queue pair
 //! to leave SQD.
 //!
-//! What it guarantees: they are carried out in order, by the first thread that notices that they
-//! can be: the receiver when it posts, the sender when it posts or polls, the control path when a
-//! peer comes up. So nobody needs to poll for them, and a sender's completion never depends on the
-//! receiver's polling. One that waits too long (`rnr_retry` times the receiver's `min_rnr_timer`,
-//! or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees
-//! to that while everybody sleeps.
+//! Guarantees: they are carried out in order, by the first thread that notices that they can be:
+//! the receiver when it posts, the sender when it posts or polls, the control path when a peer
+//! comes up. So nobody needs to poll for them, and a sender's completion never depends on the
+//! receiver's polling. A work request that waits too long (`rnr_retry` times the receiver's
+//! `min_rnr_timer`, or `retry_cnt` + 1 times the local ACK time-out) fails as in hardware; `timer`
+//! ensures that while all other threads sleep.
 
 use crate::data_path::carrier;
 use crate::data_path::errors::Errors;
@@ -32,10 +32,10 @@ use verbline_sync::credit::{Attention, WAITING};
 use verbline_sync::lock::Held;
 use verbline_sync::turn::Taken;
 
-/// `IBV_QP_RNR_RETRY` that stands for "for ever".
+/// The `IBV_QP_RNR_RETRY` that means "for ever".
 const RNR_FOR_EVER: u32 = 7;
 
-/// Posts from `wr` on while the fast path is closed. Gives the rest: not the end, if it is open
+/// Posts from `wr` on while the fast path is closed. Returns the rest: not the end, if it is open
 /// again.
 #[cold]
 pub(crate) fn post<'a>(
@@ -73,7 +73,7 @@ fn post_while_closed<'a>(poster: Poster<'_>, wr: SendWr<'a>) -> Result<Option<Se
     Ok(None)
 }
 
-/// A work request that was just reserved has to wait: it is the first to be pending.
+/// Keeps a work request that was just reserved and has to wait: it is the first to be pending.
 #[cold]
 pub(crate) fn begin(poster: Poster<'_>, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
     keep(&poster, &mut poster.sq.pending.lock(), wr, position);
@@ -88,8 +88,8 @@ fn keep(qp: &Qp, pending: &mut Pending, wr: SendWr<'_>, position: u64) {
     }
 }
 
-/// Carries out what can be, or leaves it to the thread that is at it: nobody waits for a transfer
-/// of another's. The caller holds no lock but the control lock.
+/// Carries out the work requests that can be, or leaves them to the thread that is at it: nobody
+/// waits for another's transfer. The caller holds no lock but the control lock.
 pub(crate) fn progress(qp: &Qp, pinned: Pinned<'_>, errors: &mut Errors) {
     let mut taken = qp.sq.turn.take();
     while let Some(turn) = taken {
@@ -101,7 +101,7 @@ pub(crate) fn progress(qp: &Qp, pinned: Pinned<'_>, errors: &mut Errors) {
     }
 }
 
-/// True if a flag was raised for the receiver: then look again after it has settled.
+/// Returns true if a flag was raised for the receiver: then look again after it has settled.
 fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool {
     loop {
         let mut pending = qp.sq.pending.lock();
@@ -112,16 +112,17 @@ fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool 
             _ if pending.is_empty() => {}
             _ => return false,
         }
-        // SAFETY: who has the turn advances, and we have it; or who has stopped the queue pair and
-        // waited until all are outside of the guard that we are in (`flush::everything`, `reset`,
-        // and `cancel` behind a move to SQD). The queue pair lives as long as we are in it.
+        // SAFETY: only the holder of the turn advances, and that is us; or a thread that has
+        // stopped the queue pair and waited until all have left the guard that we are in
+        // (`flush::everything`, `reset`, and `cancel` behind a move to SQD). The queue pair lives
+        // while we are in it.
         let Some((wr, position, bytes)) = (unsafe { pending.first_for() }) else {
             flush::unstall(qp, pinned, &mut pending);
             return false;
         };
         drop(pending);
-        // The turn makes us the only one to carry out this queue's: the fast path is closed while
-        // anything is pending. Others add to what is pending meanwhile.
+        // Only the holder of the turn carries out this queue's work requests: the fast path is
+        // closed while anything is pending. Others add pending ones meanwhile.
         let outcome = outcome(qp, pinned, wr, bytes, errors);
         let mut pending = qp.sq.pending.lock();
         match outcome {
@@ -146,7 +147,7 @@ fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool 
                     return look_again;
                 }
                 if why == Why::NoPeer && migration::migrate(qp, pinned) {
-                    // It is waited for as long again by the other path.
+                    // The other path has the whole time-out again.
                     pending.why = None;
                     continue;
                 }
@@ -160,7 +161,7 @@ fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool 
     }
 }
 
-/// The first waits: whether to look again, or `None` if it has waited too long.
+/// Makes the first wait. Returns whether to look again, or `None` if it has waited too long.
 fn wait_for(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending, why: Why) -> Option<bool> {
     if pending.why != Some(why) {
         pending.why = Some(why);
@@ -173,7 +174,7 @@ fn wait_for(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending, why: Why) -> Opt
     (timer::now_ns() < pending.deadline_ns).then(|| wait(qp, pinned, why))
 }
 
-/// Carries one out, or nothing of one that was cancelled.
+/// Carries out a work request; a cancelled one does nothing.
 fn outcome(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> WrOutcome {
     match (wr.is_cancelled(), wr.opcode) {
         (false, _) => execute::execute(qp, pinned, wr, bytes, errors),
@@ -182,7 +183,7 @@ fn outcome(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut
     }
 }
 
-/// The first fails; those behind it are flushed.
+/// Fails the first work request, and flushes those behind it.
 fn fail(qp: &Qp, pending: &mut Held<'_, Pending>, status: u32, errors: &mut Errors) {
     if let Some((wr, position, _)) = pending.first() {
         execute::fail(qp, wr, position, status, errors);
@@ -191,25 +192,26 @@ fn fail(qp: &Qp, pending: &mut Held<'_, Pending>, status: u32, errors: &mut Erro
     flush::pending(qp, pending, errors);
 }
 
-/// In SQD, what was begun is finished now.
+/// Ends the drain of SQD: all begun work requests are finished.
 pub(crate) fn drained(qp: &Qp, pending: &mut Held<'_, Pending>) {
     if std::mem::take(&mut pending.draining) && std::mem::take(&mut pending.notify_drained) {
         qp.context().events.raise(qp, Kind::SqDrained);
     }
 }
 
-/// Makes sure that the receiver's next post starts us. True if that is news to it.
+/// Makes sure that the receiver's next post starts us. Returns true if the receiver had not been
+/// told before, or if a shared queue isn't empty: then look again.
 fn wait(qp: &Qp, pinned: Pinned<'_>, why: Why) -> bool {
     let Why::NoReceive(_) = why else { return false };
     let Some(peer) = fabric::lookup(pinned, qp.sq.destination()) else { return false };
     match peer.srq() {
         None => peer.inbound.attention.raise(WAITING),
-        // Entered in the section in which it is seen to be empty; if it isn't, look again.
+        // Entered in the section that sees it empty; if it isn't empty, look again.
         Some(srq) => !srq.wait(qp.qpn),
     }
 }
 
-/// When to give up on `why`.
+/// The deadline of waiting for `why`.
 fn deadline_ns(qp: &Qp, why: Why) -> u64 {
     // Relaxed, all: changed by the control path only.
     let span_ns = match why {
@@ -219,26 +221,26 @@ fn deadline_ns(qp: &Qp, why: Why) -> u64 {
     span_ns.map_or(FOR_EVER, |span_ns| timer::now_ns().saturating_add(span_ns))
 }
 
-/// How long a receive is waited for: `min_rnr_timer` a retry. `None` is for ever.
+/// The most time to wait for a receive: `min_rnr_timer` per retry. `None` is for ever.
 fn rnr_span_ns(rnr_retry: u32, min_rnr_timer: u32) -> Option<u64> {
     (rnr_retry != RNR_FOR_EVER).then(|| u64::from(rnr_retry) * timer::rnr_ns(min_rnr_timer))
 }
 
-/// How long an acknowledgement is waited for: `timeout` for the first try and for each retry.
+/// The most time to wait for an acknowledgement: `timeout` for the first try and for each retry.
 /// `None` is for ever.
 fn ack_span_ns(retry_cnt: u32, timeout: u32) -> Option<u64> {
     (timeout != 0).then(|| (u64::from(retry_cnt) + 1) * timer::ack_timeout_ns(timeout))
 }
 
-/// The control path, of a queue pair that is reset or destroyed: nobody looks for what is pending
-/// any more.
+/// Control path, for a queue pair that is reset or destroyed: nobody looks for its pending work
+/// requests any more.
 pub(crate) fn forget(qp: &Qp) {
     qp.send_cq().stalled.remove(qp.qpn);
     qp.sq.pending.lock().disarm(qp.qpn);
 }
 
-/// Carries out what can be of queue pairs that are known by their numbers. The caller is in no
-/// guard, and has no lock.
+/// Makes progress with queue pairs known by their numbers. The caller is in no guard, and has no
+/// lock.
 #[cold]
 pub(crate) fn progress_numbers(qpns: &[u32]) {
     let mut control = fabric::control();
@@ -261,8 +263,8 @@ fn progress_all(qpns: &[u32], pinned: Pinned<'_>, errors: &mut Errors) {
     }
 }
 
-/// The poller: takes a turn for the carrier, if queue pairs go by one, and tries what is pending in
-/// its send queues.
+/// For the poller: takes a turn for the carrier, if queue pairs are carried, and tries the pending
+/// work requests of its send queues.
 #[cold]
 pub(crate) fn retry_all(cq: &Cq) {
     let mut errors = Errors::new();
@@ -276,7 +278,7 @@ pub(crate) fn retry_all(cq: &Cq) {
     flush::finish(errors);
 }
 
-/// Apart: a poll that has nothing pending doesn't pay for the room.
+/// Out of line: a poll without pending work requests doesn't pay for the array.
 #[inline(never)]
 fn progress_some(cq: &Cq, pinned: Pinned<'_>, errors: &mut Errors) {
     let mut some = [0; 64];

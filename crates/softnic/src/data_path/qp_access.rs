@@ -1,8 +1,8 @@
-//! Whether a peer lets a remote operation in, and what becomes of one that it doesn't.
+//! Remote operations that a peer lets in, and the failure of the others.
 //!
-//! What it guarantees: an operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one
-//! that the key doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR (IB specification,
-//! vol. 1, 9.7.4.1 and 9.9).
+//! Guarantees: an operation that the queue pair doesn't let in fails with `REM_INV_REQ_ERR`, one
+//! that the key doesn't grant with `REM_ACCESS_ERR`; either moves an RC peer to ERR (IB
+//! specification, vol. 1, 9.7.4.1 and 9.9).
 
 use crate::data_path::arrival;
 use crate::data_path::errors::Errors;
@@ -14,8 +14,8 @@ use crate::queues::outcome::WrOutcome;
 use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
 
-/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the
-/// request.
+/// The peer of a read or an atomic, if it permits the operation and has resources for it; else the
+/// outcome of the request.
 pub(crate) fn reading_peer<'p>(
     qp: &Qp,
     pinned: Pinned<'p>,
@@ -46,7 +46,7 @@ pub(crate) fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> WrOutco
     refuse(qp, peer, Kind::QpReqErr, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, errors)
 }
 
-/// An RC peer goes to ERR with an event, and its initiator fails. UC drops the message.
+/// Moves an RC peer to ERR with an event, and fails its initiator. UC drops the message.
 fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> WrOutcome {
     if peer.transport == Transport::Rc {
         errors.fail_with_event(peer, kind);

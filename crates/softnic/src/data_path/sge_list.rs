@@ -1,8 +1,7 @@
-//! Moving bytes between scatter/gather lists.
+//! Moves bytes between scatter/gather lists.
 //!
-//! What it guarantees: every byte that is read or written lies in a range that its key granted just
-//! before, for as long as the [`Pinned`] that the list was made with; or it is inline data, or a
-//! local.
+//! Guarantees: every byte that is read or written lies in a range that its key granted just before,
+//! for the life of the list's [`Pinned`]; or it is inline data, or a local.
 
 use crate::copy::copy;
 use crate::key_table::{self, Denied};
@@ -13,17 +12,17 @@ use crate::queues::wqe::Wqe;
 use crate::queues::wr::{SendWr, sge_bytes};
 use std::mem::MaybeUninit;
 
-/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it is
-/// half a kilobyte: returned by value it cost 60 ns a message.
+/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it
+/// has half a kilobyte: returned by value it cost 60 ns a message.
 pub(crate) struct Pieces<'p, const WRITABLE: bool> {
     pieces: [MaybeUninit<(*mut u8, usize)>; SGE_MAX as usize],
     count: usize,
     pinned: Pinned<'p>,
 }
 
-/// What is read from.
+/// Ranges to read from.
 pub(crate) type Sources<'p> = Pieces<'p, false>;
-/// What is written to.
+/// Ranges to write to.
 pub(crate) type Targets<'p> = Pieces<'p, true>;
 
 impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
@@ -45,12 +44,11 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
 
     #[inline]
     pub(crate) fn as_slice(&self) -> &[(*mut u8, usize)] {
-        // SAFETY: `push` has written the first `count`.
+        // SAFETY: `push` has written the first `count` elements.
         unsafe { std::slice::from_raw_parts(self.pieces.as_ptr().cast(), self.count) }
     }
 
-    /// Adds the ranges of a work request's list. Of inline data that is read from, addresses are
-    /// taken as they are.
+    /// Adds the ranges of a work request's list. Addresses of inline data to read are not checked.
     #[inline]
     pub(crate) fn add_list(&mut self, pd: u32, wr: SendWr<'p>) -> Result<(), Denied> {
         let inline = !WRITABLE && wr.is_inline();
@@ -67,8 +65,8 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
     }
 
     /// Adds a range of the peer's, if the key allows it. Nothing is checked for an empty one (IB
-    /// specification, vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated). Gives the
-    /// key of the region that the bytes are in.
+    /// specification, vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated). Returns
+    /// the key of the bytes' region.
     pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<u32, Denied> {
         if bytes == 0 {
             return Ok(rkey);
@@ -94,7 +92,7 @@ impl<'p> Targets<'p> {
 }
 
 impl Targets<'_> {
-    /// Adds `len` bytes of a receive's buffers, after the first `skip`. The receive has room for
+    /// Adds `len` bytes of a receive's buffers, behind the first `skip`. The receive has room for
     /// `skip` + `len`.
     #[inline]
     pub(crate) fn add_wqe(&mut self, pd: u32, wqe: Wqe<'_>, mut skip: u64, mut len: u64) -> Result<(), Denied> {
@@ -118,28 +116,29 @@ impl Targets<'_> {
     }
 }
 
-/// A transfer of this many bytes takes long, some 50 µs: it says what it holds meanwhile.
+/// A transfer of this many bytes takes long, some 50 µs: it names the objects that it holds
+/// meanwhile.
 pub(crate) const LONG_BYTES: u64 = 1 << 20;
 
-/// Like [`move_bytes`]; only threads that destroy something which a long transfer holds wait for
-/// it, if that can be said.
+/// Like [`move_bytes`]; if `held` returns something, only threads that destroy objects held by a
+/// long transfer wait for it.
 ///
 /// # Safety
-/// `held` gives what [`Pinned::hold`] demands, where it gives something.
+/// `held` returns `None`, or a value that satisfies [`Pinned::hold`].
 #[inline]
 pub(crate) unsafe fn move_all(to: &Targets<'_>, from: &Sources<'_>, len: u64, held: impl FnOnce() -> Option<Held>) {
     if len < LONG_BYTES {
         return move_bytes(to, from, len);
     }
     match held() {
-        // SAFETY: `held` names all that is used, as the caller answers for.
+        // SAFETY: `held` names all objects in use, as the caller guarantees.
         Some(held) => unsafe { to.pinned.hold(held, || move_bytes(to, from, len)) },
         None => move_bytes(to, from, len),
     }
 }
 
-/// Copies `len` bytes from one list to another; both have at least that many. A list that had not
-/// would be copied as far as it goes. Where ranges overlap, what they hold behind it is undefined.
+/// Copies `len` bytes from one list to another; both have at least that many. A shorter list would
+/// be copied as far as it goes. If ranges overlap, their contents afterwards are undefined.
 #[inline]
 pub(crate) fn move_bytes(to: &Targets<'_>, from: &Sources<'_>, mut len: u64) {
     let (mut to, mut from) = (to.as_slice().iter().copied(), from.as_slice().iter().copied());

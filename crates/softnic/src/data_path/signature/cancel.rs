@@ -1,9 +1,9 @@
-//! Signature pipelining: the stop behind a transfer whose check failed, and cancelling what was
-//! posted behind it (`mlx5dv_qp_cancel_posted_send_wrs(3)`).
+//! Signature pipelining: the stop behind a transfer whose check failed, and cancelling the work
+//! requests posted behind it (`mlx5dv_qp_cancel_posted_send_wrs(3)`).
 //!
-//! What it guarantees: the queue stops behind the very work request, so before every later one.
-//! What has been carried out is not cancelled. The gate opens only in RTS: it is opened and closed
-//! for a stop under the lock of what is pending.
+//! Guarantees: the queue stops right behind that work request, before every later one. A work
+//! request that was carried out is not cancelled. The gate opens only in RTS: it is opened, and
+//! closed for a stop, under the lock of the pending work requests.
 
 use crate::events::async_event::Kind;
 use crate::objects::qp::Qp;
@@ -11,8 +11,8 @@ use crate::objects::qp_table::State;
 use crate::queues::pending::Pending;
 use std::ffi::c_int;
 
-/// The queue pair goes to SQD, behind the work request that was just completed. One that left RTS
-/// meanwhile goes its own way.
+/// Moves the queue pair to SQD, behind the work request that was just completed. A queue pair that
+/// left RTS meanwhile stays in its new state.
 #[cold]
 pub(crate) fn stop(qp: &Qp, pending: &mut Pending) {
     qp.sq.close();
@@ -23,8 +23,9 @@ pub(crate) fn stop(qp: &Qp, pending: &mut Pending) {
     }
 }
 
-/// How many work requests of that `wr_id` do nothing from now on. `EINVAL` unless the queue pair is
-/// in SQD, and drained; `EOPNOTSUPP` where a carrier has them, since it can't take one back.
+/// Makes the pending work requests of that `wr_id` do nothing, and returns their number. `EINVAL`
+/// unless the queue pair is in SQD, and drained; `EOPNOTSUPP` if it is carried, since a carrier
+/// can't take a work request back.
 pub(crate) fn cancel(qp: &Qp, wr_id: u64) -> Result<u32, c_int> {
     let mut pending = qp.sq.pending.lock();
     if qp.state() != State::Sqd || pending.draining {

@@ -15,7 +15,7 @@ use std::ffi::c_int;
 const ACCESS_KNOWN: u32 =
     key_table::LOCAL_WRITE | key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
 
-/// Whether it can be posted: what it says of itself can be, and of the key.
+/// Checks whether the work request can be posted: itself, and against the key.
 #[cold]
 pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
     if !qp.configures_keys {
@@ -23,7 +23,7 @@ pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
     }
     let (new, key) = read(wr)?;
     let fits = new.layout.is_none_or(|layout| {
-        // A layout with gaps has a header of its own.
+        // A layout with gaps has a header entry.
         let entries = layout.len() + usize::from(layout.is_interleaved);
         entries <= key.max_entries && entries <= configuration::entries_max(qp.cap.max_inline_data) as usize
     });
@@ -32,7 +32,7 @@ pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
     if fits && access && signature { Ok(0) } else { Err(libc::EINVAL) }
 }
 
-/// Carries out what passed [`validate`].
+/// Carries out a work request that passed [`validate`].
 #[cold]
 pub(crate) fn carry_out(qp: &Qp, wr: SendWr<'_>) -> WrOutcome {
     match read(wr) {
@@ -55,9 +55,9 @@ fn read(wr: SendWr<'_>) -> Result<(Configuration<'_>, &Mkey), c_int> {
     Ok((new, key))
 }
 
-/// It was carried out: its completion, if it is signaled. Its opcode is above that of receives, by
-/// which completions are told apart: so it goes the way of those that no queue pair claims, and
-/// says itself whose it is.
+/// Completes a configuration, if it is signaled. Its opcode is above the receives', which tells
+/// completions apart, so it is handled like an entry without a queue pair, and names its owner
+/// itself.
 #[cold]
 pub(crate) fn complete(qp: &Qp, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
     if !qp.sig_all && wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 == 0 {

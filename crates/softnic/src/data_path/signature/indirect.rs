@@ -1,13 +1,13 @@
-//! Messages and one-sided work requests through indirect keys: the way that `message` and
-//! `one_sided` go on when a key was denied.
+//! Messages and one-sided work requests through indirect keys: `message` and `one_sided` continue
+//! here when a key was denied.
 //!
-//! What it guarantees: the same checks in the same order. Nothing of it is on a path that knows
-//! regions only: those come here when a key was denied, and go on here only if it is an indirect
-//! key; otherwise the answer is the one that they would have given.
+//! Guarantees: the same checks in the same order. Paths that know only regions call nothing here
+//! until a key was denied, and continue here only if it is an indirect key; otherwise the outcome
+//! is their own.
 //!
-//! A work request whose own key found something wrong has succeeded all the same: what was wrong is
-//! recorded when the queue's completions are polled, and a queue pair for signature pipelining
-//! stops behind it ([`WrOutcome::Stopped`]).
+//! A work request whose own key found a fault succeeds all the same: the fault is recorded when the
+//! queue's completions are polled, and a queue pair for signature pipelining stops behind the work
+//! request ([`WrOutcome::Stopped`]).
 
 use crate::data_path::arrival::{self, Arrival, FailedReceive, PROTECTION, TOO_SHORT};
 use crate::data_path::bind;
@@ -48,7 +48,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
     }
     let mut stops = false;
     let wqe = peer.receive(index);
-    // SAFETY: it is between these two.
+    // SAFETY: the message is between these two queue pairs.
     if let Err(fault) = unsafe { deliver(qp, peer, pinned, wqe, &source, &mut stops) } {
         return arrival::refuse(qp, peer, index, arrival, fault, errors);
     }
@@ -81,7 +81,7 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Er
     }
     let mut stops = false;
     let mut found = |key: &_, of_target| found_by_requester(qp, key, of_target, &mut stops);
-    // SAFETY: both ends are all that was found but what they were looked up by.
+    // SAFETY: beside the two queue pairs, this thread uses only objects that the ends' keys led to.
     if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
         return qp_access::refuse_access(qp, peer, errors);
     }
@@ -111,17 +111,17 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Err
         return qp_access::refuse_access(qp, peer, errors);
     }
     let mut stops = false;
-    // What is written to is the requester's own here.
+    // The written end is the requester's own here.
     let mut found = |key: &_, of_target: bool| found_by_requester(qp, key, !of_target, &mut stops);
-    // SAFETY: both ends are all that was found but what they were looked up by.
+    // SAFETY: beside the two queue pairs, this thread uses only objects that the ends' keys led to.
     if unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, &source, &mut found) }.is_err() {
         return WrOutcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     done(qp, pinned, WrOutcome::Done(bytes), stops)
 }
 
-/// As `message::place`, which was refused with `fault`: it stays so unless an indirect key is the
-/// reason.
+/// Like `message::place`, after that failed with `fault`: returns the fault unless an indirect key
+/// is the reason.
 ///
 /// # Safety
 /// As `message::place`.
@@ -142,12 +142,11 @@ pub(crate) unsafe fn place(
     }
     let mut from = From::new(pinned);
     from.add_pieces(source, held()).map_err(|_| fault)?;
-    // SAFETY: the receiver is one end; the other, if it is known, is in what the pieces are held
-    // by.
+    // SAFETY: the receiver is one end; the other, if it is known, is in the `held` of the pieces.
     unsafe { deliver(peer, peer, pinned, wqe, &from, &mut false) }
 }
 
-/// As `poll::place`, which was denied: `payload` is a small message to `qp`.
+/// Like `poll::place`, after that was denied: `payload` is a small message to `qp`.
 #[cold]
 pub(crate) fn place_small(qp: &Qp, pinned: Pinned<'_>, wqe: Wqe<'_>, payload: &[u8]) -> Result<(), Denied> {
     let mut pieces = Sources::new(pinned);
@@ -155,14 +154,15 @@ pub(crate) fn place_small(qp: &Qp, pinned: Pinned<'_>, wqe: Wqe<'_>, payload: &[
     let (mut source, mut target) = (From::new(pinned), To::new(pinned));
     source.add_pieces(&pieces, None)?;
     add_target(&mut target, qp, wqe, source.wire_bytes()).map_err(|_| Denied)?;
-    // SAFETY: nothing is said to be held, where that of one end is unknown. It is being polled.
+    // SAFETY: holds no list of objects, since that of one end is unknown. The message is being
+    // polled.
     unsafe { transfer(Held::default(), &target, &source, &mut |key, _| key.record()) }
 }
 
-/// Moves a message into the buffers of a receive of `peer`'s that was taken. `qp` has sent it.
+/// Moves a message of `qp` into the buffers of a receive taken from `peer`.
 ///
 /// # Safety
-/// Whatever else this thread has found, and uses later, is in what `source` is held by.
+/// All other objects that this thread has found, and uses later, are in the `held` of `source`.
 unsafe fn deliver(
     qp: &Qp,
     peer: &Qp,
@@ -178,12 +178,12 @@ unsafe fn deliver(
         true => announce(peer.recv_cq(), key),
         false => found_by_requester(qp, key, false, stops),
     };
-    // SAFETY: the two queue pairs, and what the caller answers for.
+    // SAFETY: the two queue pairs, and the objects that the caller guarantees.
     let moved = unsafe { transfer(Held::ends(qp.qpn, peer.qpn), &target, source, &mut found) };
     moved.map_err(|_| PROTECTION)
 }
 
-/// Adds the first `bytes` of the wire of a receive's buffers.
+/// Adds a receive's buffers, as far as the first `bytes` on the wire fill them.
 fn add_target(target: &mut To<'_>, peer: &Qp, wqe: Wqe<'_>, bytes: u64) -> Result<(), FailedReceive> {
     for sge in wqe.sges() {
         let left = bytes - target.wire_bytes();
@@ -195,7 +195,7 @@ fn add_target(target: &mut To<'_>, peer: &Qp, wqe: Wqe<'_>, bytes: u64) -> Resul
     if target.wire_bytes() < bytes { Err(TOO_SHORT) } else { Ok(()) }
 }
 
-/// Adds what a work request sends.
+/// Adds the data that a work request sends.
 fn add_source<'p>(source: &mut From<'p>, qp: &Qp, pinned: Pinned<'p>, wr: SendWr<'p>) -> Result<(), Denied> {
     if wr.is_inline() {
         let mut pieces = Sources::new(pinned);
@@ -205,21 +205,21 @@ fn add_source<'p>(source: &mut From<'p>, qp: &Qp, pinned: Pinned<'p>, wr: SendWr
     wr.sges().iter().try_for_each(|sge| source.add_local(qp.pd, sge, u64::MAX))
 }
 
-/// Something was found wrong with a key: of the peer's side, or of the work request's own.
+/// Reports a fault found by a key: the peer's, or the work request's own.
 fn found_by_requester(qp: &Qp, key: &Mkey, of_peer: bool, stops: &mut bool) {
     if of_peer {
-        // Its owner polls nothing for this access.
+        // The key's owner polls nothing for this access.
         return key.record();
     }
     announce(qp.send_cq(), key);
     *stops |= qp.stops_at_faults;
 }
 
-/// Tells the thread that polls the queue, in front of what completes from now on.
+/// Tells the thread that polls the queue, ahead of all later completions.
 fn announce(cq: &Cq, key: &Mkey) {
     let header = Header { word: key.number().into(), opcode: completion::KEY_FAULT, ..Header::default() };
     if completion::push(cq, completion::NO_TAG, &header, [0, 0], true).is_err() {
-        // The queue is lost, as its event says; the fault is not.
+        // The queue is lost, as its event tells; the fault is not.
         key.record();
     }
 }

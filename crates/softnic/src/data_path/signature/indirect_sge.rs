@@ -1,10 +1,9 @@
-//! The two ends of a transfer some of whose memory is behind indirect keys, and the bytes between
-//! them.
+//! The two ends of a transfer with memory behind indirect keys, and the copy between them.
 //!
-//! What it guarantees: as `sge_list`: every byte that is read or written lies in a range that its
-//! region's key granted just before, for as long as the [`Pinned`]. All of it is looked up before
-//! the first byte moves; what was found then is what a long transfer says that it holds, and it
-//! finds nothing else meanwhile.
+//! Guarantees, like `sge_list`: every byte that is read or written lies in a range that its
+//! region's key granted just before, for the life of the [`Pinned`]. All keys are looked up before
+//! the first byte moves. A long transfer names the objects found then as held, and uses no others
+//! meanwhile.
 
 use crate::copy::copy;
 use crate::data_path::sge_list::{LONG_BYTES, Sources};
@@ -20,20 +19,21 @@ use crate::signature::mkey::{self, InUse, Mkey};
 use rdma_sys::ibv_sge;
 use std::mem::MaybeUninit;
 
-/// One end: what is read from, or written to if `WRITABLE`. Filled in place: it has two kilobytes.
+/// One end: memory to read from, or to write to if `WRITABLE`. Filled in place: it has two
+/// kilobytes.
 pub(crate) struct End<'p, const WRITABLE: bool> {
     spans: [MaybeUninit<Span<'p>>; SGE_MAX as usize],
     count: usize,
     wire_bytes: u64,
-    /// The keys that it was found by, and the regions that they led to; unknown of some pieces that
-    /// others have found.
+    /// The keys of this end, and the regions that they led to; unknown for pieces that others have
+    /// found.
     held: Option<Held>,
     pinned: Pinned<'p>,
 }
 
-/// What is read from.
+/// The end to read from.
 pub(crate) type From<'p> = End<'p, false>;
-/// What is written to.
+/// The end to write to.
 pub(crate) type To<'p> = End<'p, true>;
 
 /// A part of an end.
@@ -45,9 +45,9 @@ enum Span<'p> {
 /// A range of an indirect key.
 struct Through<'p> {
     used: InUse<'p>,
-    /// Where the data starts, counted without protection information.
+    /// The start of the data, counted without protection information.
     data_offset: u64,
-    /// Where its bytes start in the layout, and how many there are.
+    /// The start and the number of its bytes in the layout.
     memory_offset: u64,
     memory_bytes: u64,
     wire_bytes: u64,
@@ -64,11 +64,11 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
     }
 
     fn spans(&self) -> &[Span<'p>] {
-        // SAFETY: `push` has written the first `count`.
+        // SAFETY: `push` has written the first `count` elements.
         unsafe { std::slice::from_raw_parts(self.spans.as_ptr().cast(), self.count) }
     }
 
-    /// It is found by this key.
+    /// Adds a key to those that the end was found by.
     fn hold(&mut self, key: u32) {
         self.held = self.held.map(|held| held.key(key));
     }
@@ -89,7 +89,7 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
         Ok(())
     }
 
-    /// Adds an element of a work request's list, or as much of it as `most` bytes of the wire fill.
+    /// Adds an element of a work request's list, or as much of it as `most` bytes on the wire fill.
     pub(crate) fn add_local(&mut self, pd: u32, sge: &ibv_sge, most: u64) -> Result<(), Denied> {
         let bytes = sge_bytes(sge);
         if let Some(mkey) = mkey::lookup(self.pinned, sge.lkey) {
@@ -106,7 +106,7 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
         self.push(Span::Memory { at, bytes })
     }
 
-    /// Adds a range of the peer's, by addresses of the wire.
+    /// Adds a range of the peer's, by wire addresses.
     pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<(), Denied> {
         if bytes == 0 {
             return Ok(());
@@ -151,14 +151,15 @@ impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
 impl<const WRITABLE: bool> Drop for End<'_, WRITABLE> {
     fn drop(&mut self) {
         for span in &mut self.spans[..self.count] {
-            // SAFETY: `push` has written the first `count`, and nobody uses them behind this.
+            // SAFETY: `push` has written the first `count` elements, and nobody uses them after
+            // this.
             unsafe { span.assume_init_drop() };
         }
     }
 }
 
 impl<'p> From<'p> {
-    /// Adds pieces that were checked already, by keys that `held` has if it is known.
+    /// Adds pieces that were checked already; their keys are in `held`, if it is known.
     pub(crate) fn add_pieces(&mut self, sources: &Sources<'p>, held: Option<Held>) -> Result<(), Denied> {
         self.held = self.held.zip(held).map(|(others, these)| others.and(these));
         sources.as_slice().iter().try_for_each(|&(at, len)| self.push(Span::Memory { at, bytes: len as u64 }))
@@ -212,20 +213,19 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What is to be done where something was found wrong: with which key, and whether that is of the
-/// end that was written to.
+/// Called when a key found a fault: with the key, and whether it is of the written end.
 pub(crate) type Found<'a> = &'a mut dyn FnMut(&Mkey, bool);
 
 /// Moves the bytes of one end to the other, which has room for them. `Denied` if a region went away
-/// meanwhile. While it takes long, only threads that destroy what it uses wait for it.
+/// meanwhile. During a long transfer, only threads that destroy an object in use wait for it.
 ///
 /// # Safety
-/// Whatever else this thread has found, and uses in `found` or later, is in `ends`.
+/// All other objects that this thread has found, and uses in `found` or later, are in `ends`.
 pub(crate) unsafe fn transfer(ends: Held, to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
     match (to.held, from.held) {
         (Some(target), Some(source)) if from.wire_bytes >= LONG_BYTES => {
             let held = ends.and(target).and(source);
-            // SAFETY: the caller answers for `ends`; both ends have every key that they were found
+            // SAFETY: the caller guarantees `ends`; both ends have every key that they were found
             // by, and their walks look up no others.
             unsafe { to.pinned.hold(held, || move_bytes(to, from, found)) }
         }
@@ -245,7 +245,7 @@ fn move_bytes(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Deni
             return Err(Denied);
         }
     }
-    // Of a span whose bytes were all there, the end is looked at when the next begins; of the last,
+    // A complete span is closed, and its fault noted, when the next begins; the last one is closed
     // here.
     writer.close();
     let faulty = writer.faulty;
@@ -264,7 +264,7 @@ impl Through<'_> {
         Walk::new(&self.used.config.layout, self.used.key.pd, need, self.memory_offset, self.memory_bytes)
     }
 
-    /// Gives what is in memory to the writer, as it is on the wire.
+    /// Passes the bytes in memory to the writer, in the form of the wire.
     fn read(&self, stages: &mut Stages, writer: &mut Writer<'_, '_>, found: Found<'_>) -> Result<(), Denied> {
         let mut walk = self.walk(0);
         let Some(signature) = &self.used.config.signature else {
@@ -277,7 +277,7 @@ impl Through<'_> {
         let mut converter = Converter::new(Flow::to_wire(signature), self.data_offset);
         while let Some(Granted { at, bytes, .. }) = walk.next()? {
             let mut sink = |bytes: &[u8]| writer.take(bytes.as_ptr(), bytes.len());
-            // SAFETY: the region's key granted it just now.
+            // SAFETY: the region's key granted the bytes just now.
             unsafe { converter.feed(stages, at, bytes, &mut sink) };
         }
         if let Some((fault, offset)) = converter.fault()
@@ -289,17 +289,17 @@ impl Through<'_> {
     }
 }
 
-/// What comes from the wire, put where the end that is written to has it.
+/// Writes the bytes from the wire to their places at the written end.
 struct Writer<'a, 'p> {
     to: &'a To<'p>,
     stages: &'a mut Stages,
-    /// The span behind the one that is being written.
+    /// The span behind the current one.
     next: usize,
     state: Writing<'a>,
-    /// Bytes of the wire that go there still.
+    /// Bytes on the wire that the current span still takes.
     left: u64,
     denied: bool,
-    /// Spans whose keys found something wrong first: a bit each.
+    /// Spans whose keys found their first fault: a bit each.
     faulty: u64,
 }
 
@@ -321,7 +321,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn take(&mut self, mut from: *const u8, mut bytes: usize) {
         while bytes > 0 && !self.denied {
             if self.left == 0 && !self.open() {
-                // There is room for all: the ends were made so.
+                // There is room for all: the ends were built so.
                 return;
             }
             let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes);
@@ -332,7 +332,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         }
     }
 
-    /// Goes on to the next span. False if there is none.
+    /// Goes on to the next span. Returns false if there is none.
     fn open(&mut self) -> bool {
         self.close();
         let Some(span) = self.to.spans().get(self.next) else { return false };
@@ -354,7 +354,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         true
     }
 
-    /// The span that was written is done with.
+    /// Ends the current span, and notes its fault.
     fn close(&mut self) {
         let Writing::Blocks(_, converter) = &self.state else { return };
         let at = self.next - 1;
@@ -366,12 +366,12 @@ impl<'a, 'p> Writer<'a, 'p> {
         self.state = Writing::Memory(std::ptr::null_mut());
     }
 
-    /// Writes `bytes` at `from` to where the span goes on.
+    /// Writes `bytes` at `from` to the current position of the span.
     fn write(&mut self, from: *const u8, bytes: usize) {
         match &mut self.state {
             Writing::Memory(at) => {
-                // SAFETY: these bytes are granted or our own on the one side, and left in a span
-                // that was granted on the other.
+                // SAFETY: the bytes at `from` are granted or our own, and at least as many are left
+                // in a granted span.
                 unsafe { copy(*at, from, bytes) };
                 *at = at.wrapping_add(bytes);
             }
@@ -379,19 +379,19 @@ impl<'a, 'p> Writer<'a, 'p> {
             Writing::Blocks(walk, converter) => {
                 let denied = &mut self.denied;
                 let mut sink = |block: &[u8]| *denied |= scatter(walk, block.as_ptr(), block.len()).is_err();
-                // SAFETY: the bytes can be read there, as `take` is told.
+                // SAFETY: the bytes can be read, as `take` requires.
                 unsafe { converter.feed(self.stages, from, bytes, &mut sink) };
             }
         }
     }
 }
 
-/// Puts `bytes` at `from`, which can be read, where the walk goes on.
+/// Copies `bytes` at `from`, which can be read, to the current position of the walk.
 fn scatter(walk: &mut Walk<'_>, mut from: *const u8, bytes: usize) -> Result<(), Denied> {
     let mut left = bytes as u64;
     while left > 0 {
         let Some(Granted { at, bytes: step, .. }) = walk.next_of(left)? else { return Err(Denied) };
-        // SAFETY: the region's key granted it just now, for writing; and the bytes can be read.
+        // SAFETY: the region's key granted the target just now, for writing; the bytes can be read.
         unsafe { copy(at, from, step) };
         from = from.wrapping_add(step);
         left -= step as u64;

@@ -1,6 +1,6 @@
-//! Transfers through indirect keys: `indirect` does what `message` and `one_sided` do, between two
-//! scatter/gather lists of `indirect_sge`; `configure` carries configurations out; `cancel` stops
-//! behind a failed check, and cancels what was posted behind it.
+//! Transfers through indirect keys: `indirect` does the work of `message` and `one_sided`, between
+//! two scatter/gather lists of `indirect_sge`; `configure` carries out configurations; `cancel`
+//! stops behind a failed check, and cancels the work requests posted behind it.
 
 pub(crate) mod cancel;
 pub(crate) mod configure;
