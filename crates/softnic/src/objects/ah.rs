@@ -1,7 +1,7 @@
-//! Address handles: where a datagram goes.
+//! Address handles: the destinations of datagrams.
 //!
-//! What it guarantees: the handle names a device of the fabric, a multicast group, or nobody;
-//! resolved once, at creation.
+//! Guarantees: the handle names a device of the fabric, a multicast group, or nobody; resolved
+//! once, at creation.
 
 use crate::objects::Object;
 use crate::objects::device::{self, Device};
@@ -10,14 +10,14 @@ use crate::objects::pd::Pd;
 use rdma_sys::*;
 use std::ffi::c_int;
 
-/// Where it leads.
+/// A handle's destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Route {
-    /// To the queue pairs of that device.
+    /// The queue pairs of that device.
     Device(&'static Device),
-    /// To everybody in the group.
+    /// The members of the group.
     Group(&'static Group),
-    /// To an address that nobody has: datagrams are lost, as on a wire.
+    /// An address that nobody has: datagrams are lost, as on a wire.
     Nowhere,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Route {
 pub(crate) struct Ah {
     raw: ibv_ah,
     pub(crate) route: Route,
-    /// As given, for the receiver's GRH and work completion.
+    /// The attributes of creation, for the receiver's GRH and work completion.
     pub(crate) attr: ibv_ah_attr,
     /// The sender's GID and LID.
     pub(crate) source_gid: [u8; 16],
@@ -52,7 +52,7 @@ pub(crate) fn create(domain: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_i
     Ok(Ah { raw, route, attr: *attr, source_gid, source_lid: source.lid(), pd: domain.id }.into_raw())
 }
 
-/// Where an address leads; `None` if it isn't one. By GID where there is one, else by LID.
+/// The destination of an address; `None` if it is invalid. By GID if there is one, else by LID.
 fn route(attr: &ibv_ah_attr) -> Option<Route> {
     if attr.port_num != device::PORT {
         return None;
@@ -62,7 +62,7 @@ fn route(attr: &ibv_ah_attr) -> Option<Route> {
         let multicast = (0xc000..0xffff).contains(&attr.dlid);
         return (!multicast).then(|| device::by_lid(attr.dlid).map_or(Route::Nowhere, Route::Device));
     }
-    // SAFETY: both arms of the union are sixteen bytes; any are a GID.
+    // SAFETY: both arms of the union are sixteen bytes, and any are a GID.
     let gid = unsafe { attr.grh.dgid.raw };
     if mcast::is_multicast(&gid) {
         return Some(Route::Group(mcast::group(&gid)));
@@ -70,7 +70,7 @@ fn route(attr: &ibv_ah_attr) -> Option<Route> {
     Some(device::by_gid(&gid).map_or(Route::Nowhere, Route::Device))
 }
 
-/// `ibv_init_ah_from_wc(3)`: the way back to the sender of a received datagram. `grh` is the first
+/// `ibv_init_ah_from_wc(3)`: the path back to the sender of a received datagram. `grh` is the first
 /// 40 bytes of its buffer, if the completion has `IBV_WC_GRH`.
 pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_grh>) -> Result<ibv_ah_attr, c_int> {
     // SAFETY: zero is a value of every field.
@@ -83,9 +83,9 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
         // SAFETY: any sixteen bytes are a GID.
         let sender = unsafe { grh.sgid.raw };
         let own = source.gid(device::ADDRESS_GID);
-        // Or of another process that shares the address.
+        // The sender may also be another process at the same address.
         let is_elsewhere = device::by_gid(&sender).is_none() || own == Some(sender);
-        // A multicast datagram is answered from the first GID, or from the one that leads out of
+        // A multicast datagram is answered from the first GID, or from the GID that leads out of
         // the process.
         let first = if is_elsewhere && own.is_some() { device::ADDRESS_GID } else { 0 };
         let index = index.or_else(|| mcast::is_multicast(&local).then_some(first)).ok_or(libc::EINVAL)?;
@@ -102,8 +102,8 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
 
 /// `ibv_destroy_ah(3)`, up to freeing it.
 pub(crate) fn retire(ah: &Ah) -> Result<(), c_int> {
-    // SAFETY: the domain outlives the handle, which it counts: `pd::retire` refuses while there are
-    // any.
+    // SAFETY: the domain counts the handle and outlives it: `pd::retire` refuses while it has
+    // handles.
     unsafe { Pd::from_raw(ah.raw.pd) }.release();
     Ok(())
 }

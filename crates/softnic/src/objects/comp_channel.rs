@@ -1,8 +1,8 @@
 //! Completion channels: the descriptor on which a thread sleeps until an armed queue has a
 //! completion.
 //!
-//! What it guarantees: what [`EventQueue`] does; one event for each notification of a queue, and
-//! none of a destroyed queue.
+//! Guarantees, beside those of [`EventQueue`]: one event for each notification of a queue, and none
+//! of a destroyed queue.
 
 use crate::events::acknowledged::HandedOut;
 use crate::events::event_queue::EventQueue;
@@ -25,15 +25,15 @@ unsafe impl Object for Channel {
     type Raw = ibv_comp_channel;
 }
 
-/// A completion queue that notified, and how many of its notifications were handed out.
+/// A completion queue that notified, and its count of notifications handed out.
 #[derive(Clone, Copy, Debug)]
 struct Ready(*mut ibv_cq, *const HandedOut);
-// SAFETY: followed only under the queue's lock, by which `forget` takes a completion queue's events
-// out before it goes.
+// SAFETY: dereferenced only under the queue's lock, under which `forget` takes a completion queue's
+// events out before it goes.
 unsafe impl Send for Ready {}
 
 impl Channel {
-    /// A completion queue uses it from now on, or no more.
+    /// Counts a completion queue that begins or ends to use the channel.
     pub(crate) fn count_user(&self, more: bool) {
         // Relaxed: a count; `retire` comes after, by contract.
         if more {
@@ -47,13 +47,12 @@ impl Channel {
         (&raw const self.raw).cast_mut()
     }
 
-    /// `cq` notifies.
+    /// Adds a notification of `cq`.
     pub(crate) fn push(&self, cq: *mut ibv_cq, handed_out: &HandedOut) {
         self.queue.push(Ready(cq, handed_out));
     }
 
-    /// Drops the events of `cq`, of which there will be no more; gives how many were ever handed
-    /// out.
+    /// Drops the events of `cq`, which adds no more; returns the number ever handed out.
     pub(crate) fn forget(&self, cq: *mut ibv_cq, handed_out: &HandedOut) -> u32 {
         self.queue.retain(|ready| ready.0 != cq, || handed_out.value())
     }

@@ -1,10 +1,10 @@
-//! An open device: the `ibv_context` that every object points to, with the table through which the
-//! data path runs.
+//! An open device: the `ibv_context` that every object points to, with the data path's table of
+//! operations.
 //!
-//! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so
-//! that libibverbs' and rdma-sys's inline functions find every extension they ask for, or learn
-//! that it isn't there (libibverbs/verbs.h). The table grows at its front, downwards from `sz`, so
-//! that `context` stays where callers of every version look for it.
+//! Guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so that
+//! libibverbs' and rdma-sys's inline functions find every extension they look for, or see that it
+//! isn't there (libibverbs/verbs.h). The table grows at its front, downwards from `sz`, so that
+//! `context` stays where callers of every version look for it.
 
 use crate::copy::tuning;
 use crate::events::async_event::{AsyncEvents, Kind};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately
-// before" it; the table "grows up", so that a field keeps its distance from `context`, by which
+// before" it. The table "grows up": a field keeps its distance from `context`, by which
 // `verbs_get_ctx_op` finds it.
 const _: () = {
     assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
@@ -26,8 +26,8 @@ const _: () = {
     assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, alloc_td) == 192);
     assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, query_port) == 320);
 };
-// `struct ibv_context`, which inline functions that were compiled into callers read: it can't
-// change. The mutex in it is the C library's: 40 bytes on x86-64, 48 on aarch64.
+// `struct ibv_context`: inline functions compiled into callers read it, so it can't change. Its
+// mutex is the C library's: 40 bytes on x86-64, 48 on aarch64.
 const _: () = {
     assert!(offset_of!(ibv_context, device) == 0 && offset_of!(ibv_context, ops) == 8);
     assert!(offset_of!(ibv_context, abi_compat) == 280 + size_of::<libc::pthread_mutex_t>());
@@ -40,9 +40,9 @@ pub(crate) struct Context {
     verbs: verbs_context,
     pub(crate) device: &'static Device,
     pub(crate) events: AsyncEvents,
-    /// Objects that exist in it.
+    /// The number of objects in it.
     pub(crate) objects: AtomicU32,
-    /// Its device was pulled out.
+    /// Whether its device was removed.
     removed: AtomicBool,
 }
 
@@ -56,18 +56,17 @@ struct Listed(*const Context);
 unsafe impl Send for Listed {}
 
 fn all() -> MutexGuard<'static, Vec<Listed>> {
-    // Every change is one push or one removal: a panic leaves nothing half done.
+    // Every change is one push or one removal: a panic leaves the list whole.
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then
-/// tells them. Gives how many there are.
+/// Removes the device of that name from all contexts that have it open, runs `meanwhile`, and then
+/// raises their events. Returns the number of contexts.
 pub(crate) fn remove(name: &str, meanwhile: impl FnOnce()) -> usize {
     let open = all();
-    // SAFETY: what is listed is open, and closing it waits for the lock.
+    // SAFETY: listed contexts are open, and closing one waits for the lock.
     let contexts = open.iter().map(|listed| unsafe { &*listed.0 });
-    // Relaxed: a flag of its own, here and below; what it means for queue pairs is under the
-    // control lock.
+    // Relaxed: a lone flag, here and below; its effect on queue pairs is under the control lock.
     let mine = |context: &&Context| context.device.name() == name && !context.removed.load(Ordering::Relaxed);
     let mine: Vec<_> = contexts.filter(mine).collect();
     mine.iter().for_each(|context| context.removed.store(true, Ordering::Relaxed));
@@ -87,26 +86,26 @@ impl Context {
         (&raw const self.verbs.context).cast_mut()
     }
 
-    /// Whether its device was pulled out.
+    /// Whether its device was removed.
     pub(crate) fn is_removed(&self) -> bool {
         // Relaxed: see `remove`.
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// An object was made in it.
+    /// Counts an object made in it.
     pub(crate) fn adopt(&self) {
         // Relaxed: a count; `retire` is called after, by contract.
         self.objects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An object is gone.
+    /// Counts an object destroyed.
     pub(crate) fn release(&self) {
         // Relaxed: as in `adopt`.
         self.objects.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// `ibv_open_device(3)`. `fill` enters the verbs into the table.
+/// `ibv_open_device(3)`. `fill` sets the verbs in the table.
 pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context)) -> Result<*mut ibv_context, c_int> {
     tuning::choose();
     let events = AsyncEvents::new()?;
@@ -125,7 +124,7 @@ pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context
     // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's
     // (same header).
     unsafe { libc::pthread_mutex_init((&raw mut (*context).mutex).cast(), std::ptr::null()) };
-    // SAFETY: it was made just now.
+    // SAFETY: made just above.
     all().push(Listed(unsafe { Context::from_raw(context) }));
     Ok(context)
 }
@@ -140,7 +139,7 @@ pub(crate) fn retire(context: &Context) -> Result<(), c_int> {
     Ok(())
 }
 
-/// A context whose device is still there; `EIO` otherwise.
+/// The context if its device is still there; `EIO` otherwise.
 ///
 /// # Safety
 /// `context` is open.

@@ -1,7 +1,7 @@
-//! Completion queues: what one consists of, arming, and its life. How it is polled is in `poll`.
+//! Completion queues: their parts, arming, creation and destruction. `poll` polls them.
 //!
-//! What it guarantees: after an overrun the rest can be polled, then polling gives -1. `cqe`
-//! completions always fit; more may.
+//! Guarantees: after an overrun the rest can be polled, then polling returns -1. `cqe` completions
+//! always fit; more may.
 //!
 //! One thread at a time polls, arms or resizes a queue. Any number of threads add to it.
 
@@ -31,20 +31,20 @@ pub(crate) struct Cq {
     raw: UnsafeCell<ibv_cq_ex>,
     channel: Option<NonNull<Channel>>,
     pub(crate) ring: CqRing,
-    /// How many of `mailboxes` are or were somebody's.
+    /// The first mailboxes of `mailboxes` that are or were in use.
     pub(crate) mailboxes_used: AtomicU32,
-    /// The queue pair (its number) whose messages come by the mailbox; 0 for none.
+    /// Each mailbox's queue pair (its number), whose messages come by it; 0 for none.
     pub(crate) owners: [AtomicU32; MAILBOXES],
     pub(crate) polling: CachePadded<Polling>,
     pub(crate) mailboxes: [Mailbox; MAILBOXES],
-    /// Queue pairs of this CQ that its polls do something for.
+    /// Queue pairs of this CQ that need progress from its polls.
     pub(crate) stalled: StalledQps,
     pub(crate) comp_handed_out: HandedOut,
     pub(crate) async_handed_out: HandedOut,
     users: AtomicU32,
 }
 
-/// The polling thread's own.
+/// State of the polling thread only.
 #[repr(C)]
 pub(crate) struct Polling {
     consumer: UnsafeCell<Consumer>,
@@ -52,17 +52,18 @@ pub(crate) struct Polling {
     readers: UnsafeCell<[Reader; MAILBOXES]>,
 }
 
-/// The number of queue pairs that have a mailbox each in a completion queue: its first ones. Every
+/// The number of queue pairs of a completion queue that have a mailbox each: the first ones. Every
 /// poll looks at the mailboxes in use.
 pub(crate) const MAILBOXES: usize = 4;
 
-// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is
-// reached by `Cq::poller`, which is for one thread at a time; mailboxes are written by one sender,
-// which knows that the last message was taken (`Sq::all_polled`); the rest is made for sharing.
+// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex). `polling` is
+// reached by `Cq::poller`, which is for one thread at a time. Each mailbox is written by one
+// sender, after it knows that the last message was taken (`Sq::all_polled`). The rest is made for
+// sharing.
 unsafe impl Sync for Cq {}
 
-// `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: what `ibv_cq` has is
-// first in `ibv_cq_ex`.
+// `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: `ibv_cq_ex` begins with
+// the fields of `ibv_cq`.
 const _: () = {
     assert!(offset_of!(ibv_cq_ex, context) == offset_of!(ibv_cq, context));
     assert!(offset_of!(ibv_cq_ex, channel) == offset_of!(ibv_cq, channel));
@@ -81,7 +82,7 @@ unsafe impl Object for Cq {
     type Raw = ibv_cq;
 }
 
-/// Proof that this thread is the one that polls, arms or resizes the queue, which is alive.
+/// Proof that only this thread polls, arms or resizes the queue, which is alive.
 pub(crate) struct Poller<'a> {
     pub(crate) cq: &'a Cq,
     pub(crate) consumer: &'a mut Consumer,
@@ -101,8 +102,8 @@ impl Subject for Cq {
 
 impl Cq {
     /// # Safety
-    /// During `'a` nobody else polls, arms or resizes it, as `ibv_poll_cq(3)` has it for queues of
-    /// a thread domain (crate's documentation).
+    /// During `'a` no other thread polls, arms or resizes the queue, as for queues of a thread
+    /// domain (crate's documentation).
     #[inline(always)]
     pub(crate) unsafe fn poller(&self) -> Poller<'_> {
         // SAFETY: reached from here only, and only by one thread at a time: the contract.
@@ -120,19 +121,19 @@ impl Cq {
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 
-    /// Of its notifications.
+    /// The fields for its notifications.
     fn notifications(&self) -> Fields<'_> {
         // SAFETY: fields of this object.
         unsafe { Fields::notifications(self.as_ptr()) }
     }
 
     fn channel(&self) -> Option<&Channel> {
-        // SAFETY: the channel outlives the queue, which it counts: `comp_channel::retire` refuses
-        // while there are any.
+        // SAFETY: the channel counts the queue and outlives it: `comp_channel::retire` refuses
+        // while it has queues.
         self.channel.map(|channel| unsafe { channel.as_ref() })
     }
 
-    /// A queue pair uses it from now on, or no more.
+    /// Counts a queue pair that begins or ends to use the queue.
     pub(crate) fn count_user(&self, more: bool) {
         // Relaxed: a count; `retire` comes after, by contract.
         if more {
@@ -144,15 +145,16 @@ impl Cq {
 
     /// Gives a mailbox to a queue pair, if one is left. Under the control lock.
     pub(crate) fn attach(&self, qpn: u32) -> Option<&Mailbox> {
-        // Relaxed, all: under the lock; a poller that sees it late looks late, and before anything
-        // is in it the queue pair is connected.
+        // Relaxed, all: under the lock; a poller that sees it late looks late, and the queue pair
+        // is connected before the mailbox has a message.
         let free = self.owners.iter().position(|owner| owner.load(Ordering::Relaxed) == 0)?;
         self.owners[free].store(qpn, Ordering::Relaxed);
         self.mailboxes_used.fetch_max(free as u32 + 1, Ordering::Relaxed);
         Some(&self.mailboxes[free])
     }
 
-    /// Takes it back. Under the control lock, when no data path can reach the queue pair any more.
+    /// Takes the mailbox back. Under the control lock, when no data path can reach the queue pair
+    /// any more.
     pub(crate) fn detach(&self, qpn: u32) {
         for owner in self.owners.iter().filter(|owner| owner.load(Ordering::Relaxed) == qpn) {
             // Relaxed: as above.
@@ -160,7 +162,7 @@ impl Cq {
         }
     }
 
-    /// Its request for a notification was taken: here it is.
+    /// Notifies, after the request for a notification was taken.
     #[cold]
     pub(crate) fn notify(&self) {
         if let Some(channel) = self.channel() {
@@ -201,7 +203,7 @@ pub(crate) fn create(
         users: AtomicU32::new(0),
     }
     .into_raw();
-    // SAFETY: it was made just now.
+    // SAFETY: made just above.
     let this = unsafe { Cq::from_raw(cq) };
     // Mutex and condition are shared by both counters.
     this.notifications().init();
@@ -213,7 +215,7 @@ pub(crate) fn create(
     Ok(cq)
 }
 
-/// Slots so that `cqe` completions of two slots each fit. `None` if nobody can want that many.
+/// Slots so that `cqe` completions of two slots each fit. `None` beyond all sensible sizes.
 fn slots_for(cqe: c_int) -> Option<usize> {
     let cqe = u32::try_from(cqe).ok().filter(|cqe| (1..=device::CQE_MAX).contains(cqe))?;
     Some((cqe as usize * 2).next_power_of_two().max(8))
@@ -225,11 +227,11 @@ impl Poller<'_> {
         self.consumer.arm(&self.cq.ring, if solicited_only { ring::SOLICITED } else { ring::NEXT });
     }
 
-    /// `ibv_resize_cq(3)`. It grows, or stays; `EINVAL` for a size that can't be.
+    /// `ibv_resize_cq(3)`. The queue grows, or stays; `EINVAL` for an invalid size.
     pub(crate) fn resize(self, cqe: c_int) -> Result<(), c_int> {
         let slots = slots_for(cqe).ok_or(libc::EINVAL)?;
-        // SAFETY: made with it (`create`). Polling keeps no entry between two calls; a producer
-        // uses no claim after publishing it.
+        // SAFETY: made with the ring (`create`). Polling keeps no entry between two calls; a
+        // producer uses no claim after publishing it.
         unsafe { self.consumer.grow(&self.cq.ring, slots) };
         // SAFETY: read by the user only, after this returns.
         unsafe { (*self.cq.raw.get()).cqe = (self.cq.ring.capacity() / 2) as c_int };
@@ -244,7 +246,7 @@ pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
     if cq.users.load(Ordering::Relaxed) != 0 {
         return Err(libc::EBUSY);
     }
-    // Queue pairs that used it are gone; a thread that is still inside a guard with it leaves here.
+    // Queue pairs that used it are gone; a thread that is still inside a guard with it leaves now.
     guards::quiesce(guards::Taken::Other);
     if let Some(channel) = cq.channel() {
         cq.notifications().wait(channel.forget(cq.as_ptr(), &cq.comp_handed_out));

@@ -1,9 +1,7 @@
-//! The devices: soft0 and soft1, always there, with one active port each; their attributes and
-//! their addresses.
+//! The devices, soft0 and soft1, with one active port each; their attributes and addresses.
 //!
-//! What it guarantees: `ibv_device` pointers are valid for ever. The limits that are reported are
-//! the ones that are enforced. Both devices hang on the same in-process fabric, so any queue pair
-//! can reach any other.
+//! Guarantees: `ibv_device` pointers are valid for ever. The reported limits are enforced. Both
+//! devices are on the same in-process fabric, so any queue pair can reach any other.
 
 use crate::objects::Object;
 use crate::queues::wr::MESSAGE_BYTES_MAX;
@@ -12,14 +10,14 @@ use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Queue pairs that may exist at a time.
+/// The most queue pairs at a time.
 pub(crate) const QPS_MAX: usize = 1 << 18;
-/// How many devices there are.
+/// The number of devices.
 pub(crate) const DEVICES: usize = 2;
 const NAMES: [&str; DEVICES] = ["soft0", "soft1"];
 pub(crate) const PORT: u8 = 1;
 const GIDS: usize = 2;
-/// The entry of the GID table that the device's address is, if it was given one.
+/// The entry of the device's address in the GID table, if it was given one.
 pub(crate) const ADDRESS_GID: usize = GIDS;
 /// The default partition, full membership.
 pub(crate) const PKEY: u16 = 0xffff;
@@ -40,7 +38,7 @@ pub(crate) struct Device {
     pub(crate) index: usize,
     /// Messages that arrived with another Q_Key than their queue pair's.
     pub(crate) qkey_violations: AtomicU32,
-    /// The address, as a GID, at which other processes reach it, once it was given one.
+    /// The address, as a GID, by which other processes reach it, once it was given one.
     address: OnceLock<[u8; 16]>,
 }
 
@@ -49,10 +47,10 @@ unsafe impl Object for Device {
     type Raw = ibv_device;
 }
 
-// SAFETY: `raw` is never written after it was made, and has no pointer but optional functions, all
-// absent.
+// SAFETY: `raw` is never written after its creation, and its only pointers are optional functions,
+// all absent.
 unsafe impl Sync for Device {}
-// SAFETY: a thread that has a device alone may read `raw`, which is never written, as well.
+// SAFETY: moving a device to a thread permits only reads of `raw`, which is never written.
 unsafe impl Send for Device {}
 
 /// All devices, made at the first call.
@@ -84,17 +82,17 @@ impl Device {
         NAMES[self.index]
     }
 
-    /// Other processes reach it at this address from now on. The first stays.
+    /// Sets the address by which other processes reach the device. Only the first call counts.
     pub(crate) fn set_address(&self, address: [u8; 16]) {
         let _ = self.address.set(address);
     }
 
-    /// How many entries its port's GID table has.
+    /// The length of its port's GID table.
     pub(crate) fn gids(&self) -> usize {
         GIDS + usize::from(self.address.get().is_some())
     }
 
-    /// Whether connections of it may have an alternate path: not by a wire, which has none.
+    /// Whether its connections may have an alternate path: not on a wire, which has none.
     pub(crate) fn migrates_paths(&self) -> bool {
         self.address.get().is_none()
     }
@@ -183,7 +181,7 @@ impl Device {
     /// `ibv_query_device_ex(3)`.
     pub(crate) fn extended_attributes(&self) -> ibv_device_attr_ex {
         use ibv_odp_transport_cap_bits as op;
-        // SAFETY: integers, for which zero is a value: nothing of that kind.
+        // SAFETY: integers, for which zero is a value: no such capability.
         let mut attributes: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
         attributes.orig_attr = self.attributes();
         attributes.device_cap_flags_ex = attributes.orig_attr.device_cap_flags.into();
@@ -191,8 +189,8 @@ impl Device {
         {
             attributes.phys_port_cnt_ex = PORT.into();
         }
-        // Nothing is pinned: see `mr`. Not the whole address space at once: what is not mapped
-        // would be a fault of the process.
+        // Nothing is pinned: see `mr`. No registration of the whole address space (implicit ODP):
+        // access to an unmapped page would be a fault of the process.
         attributes.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
         let messages = op::IBV_ODP_SUPPORT_SEND | op::IBV_ODP_SUPPORT_RECV | op::IBV_ODP_SUPPORT_SRQ_RECV;
         let writes = messages | op::IBV_ODP_SUPPORT_WRITE;
@@ -204,10 +202,10 @@ impl Device {
         attributes
     }
 
-    /// `ibv_query_port(3)`. An InfiniBand port, 4x at FDR speed as far as anybody asks.
+    /// `ibv_query_port(3)`. An InfiniBand port, nominally 4x at FDR speed.
     pub(crate) fn port_attributes(&self) -> ibv_port_attr {
         // SAFETY: integers, for which zero is a value. Newer headers have more fields, and the page
-        // gives 0 a meaning there: an `active_speed_ex` of 0 refers to `active_speed`.
+        // defines 0 for them: an `active_speed_ex` of 0 refers to `active_speed`.
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         port.state = ibv_port_state::IBV_PORT_ACTIVE;
         (port.max_mtu, port.active_mtu) = (ibv_mtu::IBV_MTU_4096, ibv_mtu::IBV_MTU_4096);
@@ -232,7 +230,7 @@ pub(crate) fn list() -> *mut *mut ibv_device {
 }
 
 /// # Safety
-/// `list` is null, or came from [`list`] and is given once.
+/// `list` is null, or came from [`list`] and is passed only once.
 pub(crate) unsafe fn free_list(list: *mut *mut ibv_device) {
     if !list.is_null() {
         // SAFETY: the box that `list` made, of that length.

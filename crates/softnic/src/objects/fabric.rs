@@ -1,12 +1,12 @@
-//! The in-process fabric: queue-pair numbers, the way from one queue pair to another, and who may
-//! be on that way.
+//! The in-process fabric: queue-pair numbers, the lookup of a queue pair by number, and the
+//! lifetime of the result.
 //!
-//! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again
-//! before tens of thousands of others were. Those of a device with an address are of the slice that
-//! this process has of the address's numbers; slice 0 is of devices without. What [`lookup`] gives
-//! is alive for as long as its [`Pinned`].
+//! Guarantees: queue-pair numbers are unique in the process, and a number is not used again before
+//! tens of thousands of others were. The numbers of a device with an address are in this process's
+//! slice of the address's numbers; slice 0 is for devices without an address. The queue pair
+//! returned by [`lookup`] lives as long as its [`Pinned`].
 //!
-//! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths
+//! Control verbs that change state seen by several objects hold [`control`]'s lock; data paths
 //! never do.
 
 use crate::objects::device::{DEVICES, Device, QPS_MAX};
@@ -23,33 +23,33 @@ pub(crate) const QPN_MASK: u32 = 0xff_ffff;
 /// The destination QPN of a multicast datagram.
 pub(crate) const QPN_MULTICAST: u32 = 0xff_ffff;
 const QPN_FIRST: u32 = 0x100;
-/// Numbers are given out below this one, for as long as at most half of them are in use at a time.
-/// So the table of a process that makes and destroys queue pairs for ever stays at half a megabyte.
+/// Numbers are below this limit while at most half of them are in use. So the table of a process
+/// that makes and destroys queue pairs for ever stays at half a megabyte.
 const QPN_LIMIT_MIN: u32 = 1 << 16;
-/// The high bits of a number are its slice's.
+/// The high bits of a number are its slice.
 pub(crate) const SLICE_BITS: u32 = 5;
 const SLICE_SHIFT: u32 = 24 - SLICE_BITS;
-/// Numbers of a slice are below this one: the last of the last slice is multicast's.
+/// The limit of numbers within a slice: the last of the last slice is multicast's.
 const QPN_LIMIT_MAX: u32 = (1 << SLICE_SHIFT) - 1;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 type Chunk = [AtomicPtr<Qp>; CHUNK];
 
-/// Number to queue pair. Chunks are made on demand and kept, so that an entry's address stays good
-/// for ever.
+/// Number to queue pair. Chunks are made on demand and kept, so an entry's address stays valid for
+/// ever.
 static TABLE: [AtomicPtr<Chunk>; 1 << (24 - CHUNK_BITS)] = [const { AtomicPtr::new(null_mut()) }; _];
 
-/// What the control path keeps under its lock.
+/// The control path's state, under its lock.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Of each device.
+    /// For each device.
     numbers: [Numbers; DEVICES],
     qps: usize,
 }
 
-/// Which queue-pair number of a slice comes next: in a circle, which grows with the queue pairs
-/// that there are.
+/// The next queue-pair number of a slice. Numbers go round in a circle, which grows with the number
+/// of queue pairs.
 #[derive(Debug)]
 struct Numbers {
     slice: u32,
@@ -62,7 +62,7 @@ impl Numbers {
         Numbers { slice: 0, next: QPN_FIRST, limit: QPN_LIMIT_MIN }
     }
 
-    /// A number that is not taken, where `in_use` are.
+    /// A free number; `in_use` are taken.
     fn take(&mut self, in_use: usize, is_taken: impl Fn(u32) -> bool) -> u32 {
         if in_use >= (self.limit / 2) as usize {
             self.limit = (self.limit * 2).min(QPN_LIMIT_MAX);
@@ -78,10 +78,10 @@ impl Numbers {
 }
 
 static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: [const { Numbers::new() }; DEVICES], qps: 0 });
-/// Of each device.
+/// The slice of each device.
 static SLICES: [AtomicU32; DEVICES] = [const { AtomicU32::new(0) }; DEVICES];
 
-/// The slice that has a number.
+/// The slice of a number.
 pub(crate) fn slice_of(qpn: u32) -> u32 {
     (qpn & QPN_MASK) >> SLICE_SHIFT
 }
@@ -91,10 +91,10 @@ pub(crate) fn numbers_of(slice: u32) -> Range<u32> {
     slice << SLICE_SHIFT..(slice + 1) << SLICE_SHIFT
 }
 
-/// Whether the number, at the device's addresses, is one of this process: others may share the
+/// Whether the number, at the device's addresses, belongs to this process: others may share the
 /// address, but none has slice 0.
 pub(crate) fn is_here(device: &Device, qpn: u32) -> bool {
-    // Relaxed: a device's slice is there before a queue pair that is of it.
+    // Relaxed: a device's slice is set before the first queue pair of it exists.
     let slice = slice_of(qpn);
     slice == 0 || slice == SLICES[device.index].load(Ordering::Relaxed)
 }
@@ -107,7 +107,7 @@ pub(crate) fn control() -> MutexGuard<'static, Control> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The entry of `qpn`, if any queue pair ever had a number near it. The address is good for ever.
+/// The entry of `qpn`, if any queue pair ever had a number near it. Valid for ever.
 #[inline]
 pub(crate) fn entry(qpn: u32) -> Option<&'static AtomicPtr<Qp>> {
     let qpn = qpn & QPN_MASK;
@@ -136,7 +136,7 @@ impl Control {
         Pinned::locked(self)
     }
 
-    /// The control path's own guard: its lock makes it one thread's at a time.
+    /// The control path's own guard: the lock gives it to one thread at a time.
     pub(crate) fn guard(&self) -> &'static Guard {
         static GUARD: LazyLock<&'static Guard> = LazyLock::new(|| {
             let guard: &'static Guard = Box::leak(Box::default());
@@ -146,8 +146,7 @@ impl Control {
         &GUARD
     }
 
-    /// The next numbers of a device are those of its slice behind some number, which strangers are
-    /// not to guess.
+    /// Starts the device's numbers in its slice, from a random number that strangers can't guess.
     pub(crate) fn own_slice(&mut self, device: usize, slice: u32, random: u32) {
         let numbers = &mut self.numbers[device];
         (numbers.slice, numbers.next) = (slice, QPN_FIRST + random % (numbers.limit - QPN_FIRST));
@@ -155,14 +154,13 @@ impl Control {
         SLICES[device].store(slice, Ordering::Relaxed);
     }
 
-    /// Whether it is a number of the slice that the device has now: one that was made before the
-    /// device had its address isn't, and nothing that comes for it finds this process.
+    /// Whether the number is of the device's current slice. A queue pair made before the device had
+    /// its address has another one, and no packet for it finds this process.
     pub(crate) fn is_of_slice(&self, device: usize, qpn: u32) -> bool {
         self.numbers[device].slice == slice_of(qpn)
     }
 
-    /// A number for a queue pair of the device, that no other has. `None` when there are as many
-    /// queue pairs as there may be.
+    /// Reserves a number for a queue pair of the device. `None` if [`QPS_MAX`] queue pairs exist.
     pub(crate) fn reserve(&mut self, device: usize) -> Option<u32> {
         if self.qps >= QPS_MAX {
             return None;
@@ -189,7 +187,7 @@ impl Control {
         }
     }
 
-    /// Every queue pair that can be reached.
+    /// Calls `each` for every reachable queue pair.
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Qp)) {
         for first in (0..=QPN_MASK).step_by(CHUNK) {
             if entry(first).is_some() {
@@ -199,9 +197,9 @@ impl Control {
         }
     }
 
-    /// Makes the number lead nowhere. `quiesce` before freeing the queue pair.
+    /// Removes the number. The caller must `quiesce` before freeing the queue pair.
     pub(crate) fn remove(&mut self, qpn: u32) {
-        // Release, as every change of an entry; the ordering that matters is quiesce's.
+        // Release, like every change of an entry; the ordering that matters is quiesce's.
         if let Some(entry) = entry(qpn) {
             entry.store(null_mut(), Ordering::Release);
         }
@@ -215,8 +213,7 @@ mod tests {
     use crate::objects::device;
     use std::collections::{HashSet, VecDeque};
 
-    /// Makes a million queue pairs, of which at most `living` are there at a time; says how far
-    /// their numbers go.
+    /// Makes a million queue pairs, with at most `living` at a time; returns the highest number.
     fn highest_number(living: usize) -> u32 {
         let (mut numbers, mut taken, mut order) = (Numbers::new(), HashSet::new(), VecDeque::new());
         let mut last_used = std::collections::HashMap::new();

@@ -1,24 +1,24 @@
-//! Every guard of this crate: how a thread that destroys an object waits for the data paths that
-//! may be using it.
+//! The registry of this crate's guards: by it, a thread that destroys an object waits for the data
+//! paths that may be using it.
 //!
-//! What it guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under
-//! the control lock. So every object that was reachable when it was made lives as long as it: a
-//! thread that destroys a queue pair, a memory region or a part of one makes the object unreachable
-//! and calls [`quiesce`] before it frees it. A long transfer says which objects it holds
-//! ([`Pinned::hold`]); only threads that destroy one of these wait for it.
+//! Guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under the
+//! control lock. So every object that was reachable when the [`Pinned`] was made lives as long as
+//! it: a thread that destroys a queue pair, a memory region or a part of one makes the object
+//! unreachable and calls [`quiesce`] before it frees it. A long transfer names the objects that it
+//! holds ([`Pinned::hold`]); only threads that destroy one of these wait for it.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use verbline_sync::Backoff;
 use verbline_sync::guard::{self, Guard, Holds, Inside};
 
-/// Every guard that exists, but those of objects that nobody has yet.
+/// Every guard, except those of objects still being created.
 static GUARDS: Mutex<Registry> = Mutex::new(Registry { guards: Vec::new(), removals: 0 });
 
 #[derive(Debug)]
 struct Registry {
     guards: Vec<Registered>,
-    /// How often some were taken out.
+    /// The number of calls of [`unregister`].
     removals: u64,
 }
 
@@ -28,34 +28,34 @@ struct Registered(*const Guard);
 // are freed.
 unsafe impl Send for Registered {}
 
-/// Proof that nothing which is reachable is freed during `'a`.
+/// Proof that no reachable object is freed during `'a`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned<'a> {
-    /// What this thread is inside of; `None` under the lock.
+    /// The guard that this thread is inside of; `None` under the lock.
     guard: Option<&'a Guard>,
     lifetime: PhantomData<&'a ()>,
 }
 
-/// What is taken away from data paths, and so which of those that take long are waited for.
+/// The object taken away from data paths. It decides which long transfers are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The queue pair of that number.
     Qp(u32),
-    /// What a key stands for: a region, or an indirect key.
+    /// The object of a key: a region, or an indirect key.
     Key(u32),
-    /// What no long transfer holds but by a queue pair that it holds, which keeps it: completion
-    /// queues, shared receive queues; or not at all: windows, lists of a group's members.
+    /// Objects that a long transfer holds only through a queue pair, which keeps them: completion
+    /// queues, shared receive queues. Or not at all: windows, lists of a group's members.
     Other,
-    /// Everything of a device.
+    /// All objects of a device.
     Device,
 }
 
-/// What a long transfer holds.
+/// The objects that a long transfer holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held(Holds);
 
-/// Numbers of queue pairs take one half of a set, keys the other: those that were made one after
-/// the other are told apart.
+/// Numbers of queue pairs use one half of a set, keys the other: objects made in sequence stay
+/// distinct.
 const HALF: u64 = Holds::NUMBERS / 2;
 
 fn of_qp(qpn: u32) -> u64 {
@@ -83,13 +83,13 @@ impl Held {
         Held(Holds::default().with(of_qp(qpn)).with(of_qp(peer)))
     }
 
-    /// And what a key stands for, of its own or by its own key.
+    /// Adds the object of a key.
     #[must_use]
     pub(crate) fn key(self, key: u32) -> Held {
         Held(self.0.with(of_key(key)))
     }
 
-    /// And all that another holds.
+    /// Adds the objects of another set.
     #[must_use]
     pub(crate) fn and(self, other: Held) -> Held {
         Held(self.0.and(other.0))
@@ -97,23 +97,24 @@ impl Held {
 }
 
 impl<'a> Pinned<'a> {
-    /// By being inside a guard, which its object's `create` has registered.
+    /// Pins by being inside a guard, which its object's `create` has registered.
     #[inline(always)]
     pub(crate) fn inside(inside: &'a Inside<'_>) -> Pinned<'a> {
         Pinned { guard: Some(inside.guard()), lifetime: PhantomData }
     }
 
-    /// By a lock that a destroying thread holds as well: `fabric`'s control lock.
+    /// Pins by a lock that a destroying thread holds as well: `fabric`'s control lock.
     #[inline(always)]
     pub(super) fn locked<T>(_: &'a T) -> Pinned<'a> {
         Pinned { guard: None, lifetime: PhantomData }
     }
 
-    /// Does what takes `long`, while only those are waited for who take away something of `held`.
+    /// Runs the `long` transfer; meanwhile only threads that take away an object of `held` wait for
+    /// this one.
     ///
     /// # Safety
-    /// `held` has whatever this thread found by this value, or by another of the same guard, and
-    /// uses in `long` or after it. `long` finds nothing else.
+    /// `held` has all objects that this thread found by this value, or by another of the same
+    /// guard, and uses in `long` or after it. `long` finds no others.
     pub(crate) unsafe fn hold<R>(self, held: Held, long: impl FnOnce() -> R) -> R {
         let _narrowed = self.guard.map(|guard| guard.narrow(held.0));
         long()
@@ -121,13 +122,13 @@ impl<'a> Pinned<'a> {
 }
 
 fn all() -> MutexGuard<'static, Registry> {
-    // Every change is one extension or one removal: a panic leaves nothing half done.
+    // Every change is one extension or one removal: a panic leaves the list whole.
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no data path can hold what was made unreachable before the call.
+/// Waits until no data path can hold an object that was made unreachable before the call.
 ///
-/// The registry is locked for moments only: who waits for a transfer keeps nobody else waiting.
+/// The registry is locked for moments only: a thread that waits for a transfer delays no others.
 pub(crate) fn quiesce(taken: Taken) {
     let taken = taken.as_guards_see_it();
     let registry = all();
@@ -143,7 +144,7 @@ pub(crate) fn quiesce(taken: Taken) {
             removals = registry.removals;
             present.retain(|(registered, _)| registry.guards.contains(registered));
         }
-        // SAFETY: it is registered, as was seen above under this lock.
+        // SAFETY: it is registered, as was just checked under this lock.
         present.retain(|(registered, presence)| !presence.is_over(unsafe { &*registered.0 }, taken));
         drop(registry);
         if present.is_empty() {
@@ -153,12 +154,12 @@ pub(crate) fn quiesce(taken: Taken) {
     }
 }
 
-/// From now on `quiesce` waits for them.
+/// Makes `quiesce` wait for the guards from now on.
 pub(crate) fn register(guards: &[&Guard]) {
     all().guards.extend(guards.iter().map(|guard| Registered(*guard)));
 }
 
-/// Before the guards are freed.
+/// Called before the guards are freed.
 pub(crate) fn unregister(guards: &[&Guard]) {
     let mut registry = all();
     registry.removals += 1;

@@ -1,7 +1,7 @@
-//! Multicast groups: which UD queue pairs get a copy of what is sent to a group's GID.
+//! Multicast groups: the UD queue pairs that get a copy of each datagram to a group's GID.
 //!
-//! What it guarantees: a datagram goes to every queue pair that was attached before the send began,
-//! the sender's own included. A sender takes no lock: a group's members are an immutable list that
+//! Guarantees: a datagram goes to every queue pair that was attached before the send began, the
+//! sender's own included. A sender takes no lock: a group's members are an immutable list that
 //! attaching replaces. Groups are kept for the life of the process, as are their addresses.
 
 use crate::objects::device::MCAST_ATTACH_MAX;
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The members at one time.
+/// A list of members, which is replaced and never changed.
 pub(crate) struct Members(Vec<*const Qp>);
 
 /// A group.
@@ -23,42 +23,41 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Who gets a copy.
+    /// The queue pairs that get a copy.
     pub(crate) fn members<'p>(&self, _pinned: Pinned<'p>) -> impl Iterator<Item = &'p Qp> + use<'p> {
         // Acquire pairs with the Release in `replace`: the list is filled.
         let members = self.members.load(Ordering::Acquire);
-        // SAFETY: the list, and who is in it, are freed only after they were taken out and
-        // `quiesce` has waited for `'p` to end (`replace`; a queue pair that is attached isn't
-        // destroyed).
+        // SAFETY: the list and its members are freed only after they were taken out and `quiesce`
+        // has waited for `'p` to end (`replace`; an attached queue pair isn't destroyed).
         unsafe { (*members).0.iter().map(|qp| &**qp) }
     }
 
-    /// Under the control lock: the members as they are.
+    /// Under the control lock: a copy of the current members.
     fn current(&self) -> Vec<*const Qp> {
         // Relaxed: changed only under the control lock.
-        // SAFETY: as in `members`; the lock, which `attach` and `detach` hold, keeps the list as it
-        // is.
+        // SAFETY: as in `members`; `attach` and `detach` hold the lock, so the list stays.
         unsafe { (*self.members.load(Ordering::Relaxed)).0.clone() }
     }
 
-    /// Under the control lock: a new list of members. The old one is freed once nobody reads it.
+    /// Under the control lock: sets a new list of members. The old one is freed once nobody reads
+    /// it.
     fn replace(&self, members: Vec<*const Qp>) {
         // AcqRel: pairs with the Acquire in `members`.
         let old = self.members.swap(Box::into_raw(Box::new(Members(members))), Ordering::AcqRel);
         quiesce(Taken::Other);
-        // SAFETY: unreachable since the swap, and nobody who was inside before is left.
+        // SAFETY: unreachable since the swap, and every thread that was inside before has left.
         drop(unsafe { Box::from_raw(old) });
     }
 }
 
-/// Whether it names a group: ff00::/8, or an IPv4 multicast address mapped (kernel:
+/// Whether a GID names a group: ff00::/8, or an IPv4 multicast address mapped (kernel:
 /// `rdma_is_multicast_addr`).
 pub(crate) fn is_multicast(gid: &[u8; 16]) -> bool {
     let mapped = gid[..10].iter().all(|byte| *byte == 0) && gid[10..12] == [0xff, 0xff];
     gid[0] == 0xff || (mapped && gid[12] & 0xf0 == 0xe0)
 }
 
-/// The group of that GID, made if need be.
+/// The group of that GID, created on demand.
 pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
     static GROUPS: OnceLock<Mutex<HashMap<[u8; 16], &'static Group>>> = OnceLock::new();
     let mut groups = GROUPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,8 +67,8 @@ pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
     })
 }
 
-/// `ibv_attach_mcast(3)`. Attaching twice is attaching once: whether it was the first time.
-/// `EINVAL` unless a UD queue pair and a group's GID.
+/// `ibv_attach_mcast(3)`. Attaching twice is attaching once: returns whether it was the first time.
+/// `EINVAL` unless it is a UD queue pair and a group's GID.
 pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<bool, c_int> {
     let group = group_for(qp, gid)?;
     let _control = fabric::control();

@@ -1,6 +1,6 @@
-//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use.
-//! What is posted to them is carried out by `data_path`; what changes a queue pair needs the data
-//! path, and is in `control`.
+//! The verbs' objects: their parts, creation, modification and retirement. `data_path` carries out
+//! the work requests posted to them; changes of a queue pair need the data path, and are in
+//! `control`.
 
 pub(crate) mod ah;
 pub(crate) mod comp_channel;
@@ -19,7 +19,7 @@ pub(crate) mod srq;
 pub(crate) mod srq_entries;
 pub(crate) mod thread_domain;
 
-/// An object that programs have a pointer to: `Raw` is libibverbs' struct, and lies in `Self`.
+/// An object that programs hold by pointer: `Raw` is libibverbs' struct, and lies in `Self`.
 ///
 /// # Safety
 /// `Raw` lies `RAW_AT_BYTES` behind the beginning of `Self`, which is `repr(C)`.
@@ -27,7 +27,7 @@ pub(crate) unsafe trait Object: Sized {
     type Raw;
     const RAW_AT_BYTES: usize = 0;
 
-    /// Gives the object to the program.
+    /// Hands the object to the program.
     fn into_raw(self) -> *mut Self::Raw {
         Box::into_raw(Box::new(self)).cast::<u8>().wrapping_add(Self::RAW_AT_BYTES).cast()
     }
@@ -35,8 +35,8 @@ pub(crate) unsafe trait Object: Sized {
     /// The object behind a program's pointer.
     ///
     /// # Safety
-    /// `raw` is one that [`into_raw`](Self::into_raw) gave, and [`free`](Self::free) doesn't take
-    /// it back during `'a`.
+    /// `raw` came from [`into_raw`](Self::into_raw), and [`free`](Self::free) doesn't take it back
+    /// during `'a`.
     #[inline(always)]
     unsafe fn from_raw<'a>(raw: *mut Self::Raw) -> &'a Self {
         // SAFETY: the object is alive by the contract, and `Raw` lies where the implementation of
@@ -49,7 +49,7 @@ pub(crate) unsafe trait Object: Sized {
     /// # Safety
     /// The contract of [`from_raw`](Self::from_raw), and nobody uses the object any more.
     unsafe fn free(raw: *mut Self::Raw) {
-        // SAFETY: the box that `into_raw` made: the contract.
+        // SAFETY: by the contract, the box that `into_raw` made.
         drop(unsafe { Box::from_raw(raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>()) });
     }
 }
@@ -59,6 +59,6 @@ pub(crate) unsafe trait Object: Sized {
 /// # Safety
 /// The contract of [`Object::from_raw`], unless `raw` is null.
 pub(crate) unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
-    // SAFETY: not null, so it is as the contract says.
+    // SAFETY: not null, so the contract holds.
     (!raw.is_null()).then(|| unsafe { T::from_raw(raw) })
 }

@@ -1,9 +1,9 @@
-//! Memory regions: memory that work requests and peers may name by a key.
+//! Memory regions: memory that work requests and peers access by a key.
 //!
-//! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the
-//! memory any more, so it may be unmapped. L_Key and R_Key are the same number. Nothing is pinned:
-//! the device reads and writes by the process's own addresses, so that any page faults in when it
-//! is touched. Every region is on demand, asked for or not.
+//! Guarantees: after `ibv_dereg_mr(3)` returns, the device no longer reads or writes the memory, so
+//! it may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: the device uses the
+//! process's own addresses, so pages fault in when touched. Every region is on demand, requested or
+//! not.
 
 use crate::key_table::{self, Grant};
 use crate::objects::Object;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[repr(C)]
 pub(crate) struct Mr {
     raw: ibv_mr,
-    /// Windows bound to it.
+    /// The number of windows bound to it.
     pub(crate) windows: AtomicU32,
 }
 
-/// Access flags that mean something here, and those that are only advice.
+/// Access flags with an effect here, and flags that are only advice.
 const ACCESS_KNOWN: u32 = key_table::LOCAL_WRITE
     | key_table::REMOTE_WRITE
     | key_table::REMOTE_READ
@@ -29,8 +29,8 @@ const ACCESS_KNOWN: u32 = key_table::LOCAL_WRITE
     | key_table::MW_BIND
     | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0
     | ACCESS_OPTIONAL;
-/// `IBV_ACCESS_ON_DEMAND`, as every region is; `IBV_ACCESS_HUGETLB`, and the optional range of
-/// which `IBV_ACCESS_RELAXED_ORDERING` is the first.
+/// `IBV_ACCESS_ON_DEMAND`, which every region is; `IBV_ACCESS_HUGETLB`; and the optional range,
+/// which begins with `IBV_ACCESS_RELAXED_ORDERING`.
 const ACCESS_OPTIONAL: u32 =
     ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 | ibv_access_flags::IBV_ACCESS_HUGETLB.0 | 0x3ff0_0000;
 
@@ -45,14 +45,13 @@ impl Mr {
     }
 
     fn domain(&self) -> &Pd {
-        // SAFETY: the domain outlives the region, which it counts: `pd::retire` refuses while there
-        // are any.
+        // SAFETY: the domain counts the region and outlives it: `pd::retire` refuses while it has
+        // regions.
         unsafe { Pd::from_raw(self.raw.pd) }
     }
 }
 
-/// `ibv_reg_mr(3)`; `iova` is the address by which work requests name the first byte, `None` for
-/// its own.
+/// `ibv_reg_mr(3)`; `iova` is the first byte's address in work requests, `None` for its own.
 ///
 /// # Safety
 /// The memory is readable (writable, if `access` says so) until [`retire`] has succeeded.
@@ -73,8 +72,8 @@ pub(crate) unsafe fn register(
     Ok(mr)
 }
 
-/// What such a region grants, or `None` if it can't be one. Remote write and atomics need local
-/// write (kernel: `ib_check_mr_access`); `ZERO_BASED` names the first byte 0.
+/// The grant of such a region, or `None` if it is invalid. Remote write and atomics need local
+/// write (kernel: `ib_check_mr_access`); with `ZERO_BASED` the first byte has address 0.
 fn grant(pd: u32, addr: *mut c_void, length: usize, iova: Option<u64>, access: c_uint) -> Option<Grant> {
     let remote_changes = access & (key_table::REMOTE_WRITE | key_table::REMOTE_ATOMIC) != 0;
     if access & !ACCESS_KNOWN != 0 || (remote_changes && access & key_table::LOCAL_WRITE == 0) {
@@ -88,7 +87,7 @@ fn grant(pd: u32, addr: *mut c_void, length: usize, iova: Option<u64>, access: c
     Some(Grant { pd, access: access & !ACCESS_OPTIONAL, start, len: length as u64, offset, qpn: 0, parent: 0 })
 }
 
-/// What `ibv_rereg_mr(3)` is to change; `None` stays.
+/// The changes of `ibv_rereg_mr(3)`; `None` keeps the value.
 pub(crate) struct Changes<'a> {
     pub(crate) translation: Option<(*mut c_void, usize)>,
     pub(crate) domain: Option<&'a Pd>,
@@ -98,10 +97,10 @@ pub(crate) struct Changes<'a> {
 /// `ibv_rereg_mr(3)`. On failure the region is as it was.
 ///
 /// # Safety
-/// No work request that uses the region is outstanding; for what changes, the contract of
+/// No work request that uses the region is outstanding; for the changes, the contract of
 /// [`register`].
 pub(crate) unsafe fn reregister(mr: &mut Mr, changes: &Changes<'_>) -> Result<(), c_int> {
-    // Relaxed: bound and unbound by work requests that are, by contract, not outstanding.
+    // Relaxed: bound and unbound by work requests, none of which is outstanding by contract.
     if mr.windows.load(Ordering::Relaxed) != 0 {
         return Err(libc::EBUSY);
     }
@@ -135,15 +134,15 @@ pub(crate) fn retire(mr: &Mr) -> Result<(), c_int> {
     Ok(())
 }
 
-/// The region's key grants nothing any more, neither to who looks it up nor to who did before.
+/// Makes the region's key grant nothing any more, also to threads that looked it up before.
 fn withdraw(mr: &Mr) {
     let key = mr.raw.lkey;
     let grant = key_table::grant(key);
     key_table::clear(key);
-    // Only of such a key a posted receive has a capacity.
+    // Only receives with such a key have a capacity.
     if grant.is_some_and(|grant| grant.access & key_table::LOCAL_WRITE != 0) {
         mr.domain().distrust(key);
     }
-    // A thread that looked the key up before is done with the memory after this.
+    // After this, threads that looked the key up before are done with the memory.
     quiesce(Taken::Key(key));
 }

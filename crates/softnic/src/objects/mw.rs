@@ -1,13 +1,12 @@
-//! Memory windows: an R_Key for a part of a region, given and taken by work requests.
+//! Memory windows: an R_Key for a part of a region, granted and revoked by work requests.
 //!
-//! What it guarantees: a window grants no more than its region; invalidating and deallocating it
-//! take effect on every later access. An access that was let in before may still be under way on
-//! another thread when an invalidation completes: it stays inside the region, which can't be
-//! deregistered while a window is bound to it.
+//! Guarantees: a window grants no more than its region. Invalidating and deallocating it take
+//! effect on every later access. An earlier access may still be in progress on another thread when
+//! an invalidation completes: it stays inside the region, which can't be deregistered while a
+//! window is bound to it.
 //!
-//! Work requests of several queue pairs, and of peers, may bind and invalidate one window at a
-//! time: all that changes what it is bound to is under its lock, and looks there at what it
-//! changes.
+//! Work requests of several queue pairs, and of peers, may bind and invalidate one window at the
+//! same time: every change of its binding is under its lock, and first looks at the binding there.
 
 use crate::key_table::{self, Grant, WINDOW};
 use crate::objects::Object;
@@ -30,10 +29,10 @@ pub(crate) struct Mw {
     binding: SpinLock<Binding>,
 }
 
-/// What a window is bound to. It changes together with the key table's entry.
+/// A window's binding. It changes together with the key table's entry.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// The key in force, or the last one.
+    /// The current key, or the last one.
     key: u32,
     region: Option<NonNull<Mr>>,
 }
@@ -48,25 +47,25 @@ impl Mw {
         self.kind == ibv_mw_type::IBV_MW_TYPE_2
     }
 
-    /// To bind it, or to invalidate it.
+    /// Locks the binding, to bind the window or to invalidate it.
     pub(crate) fn binding(&self) -> Held<'_, Binding> {
         self.binding.lock()
     }
 
-    /// Where its grants say that it is.
+    /// The window's address, for `Grant::offset`.
     pub(crate) fn address(&self) -> u64 {
         std::ptr::from_ref(self) as u64
     }
 
-    /// The key that the program's handle says, which the program may write between two calls
+    /// The key in the program's handle, which the program may write between two calls
     /// (ibv_bind_mw(3)).
     pub(crate) fn handle_key(&self) -> u32 {
-        // SAFETY: by that page the program doesn't write the handle during a call, in which this
-        // one is.
+        // SAFETY: by that page the program doesn't write the handle during a call, and this is in
+        // one.
         unsafe { (*self.raw.get()).rkey }
     }
 
-    /// Tells the program the key.
+    /// Writes the key to the program's handle.
     pub(crate) fn set_handle_key(&self, key: u32) {
         // SAFETY: by ibv_bind_mw(3) the program doesn't write the handle during a call.
         unsafe { (*self.raw.get()).rkey = key };
@@ -74,7 +73,7 @@ impl Mw {
 }
 
 impl Binding {
-    /// The key in force, or the last one.
+    /// The current key, or the last one.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
@@ -83,7 +82,7 @@ impl Binding {
         self.region.is_some()
     }
 
-    /// It is bound: from now on `key` stands for `grant`, which `region` covers.
+    /// Binds the window: `key` stands for `grant` from now on; `region` covers it.
     pub(crate) fn bind(&mut self, region: &Mr, key: u32, grant: &Grant) {
         self.unbind(key);
         // Release pairs with the Acquire in `mr::retire`.
@@ -92,12 +91,12 @@ impl Binding {
         key_table::set(key, grant);
     }
 
-    /// Takes it off its region, if it is on one. Its next key is `key`.
+    /// Unbinds the window from its region, if it is bound. Its next key is `key`.
     pub(crate) fn unbind(&mut self, key: u32) {
         key_table::clear(std::mem::replace(&mut self.key, key));
         if let Some(region) = self.region.take() {
-            // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until
-            // it is counted off here. Release pairs with the Acquire in `mr::retire`.
+            // SAFETY: `mr::retire` refuses while a window is bound to the region, and this one is
+            // counted until here. Release pairs with the Acquire in `mr::retire`.
             unsafe { region.as_ref() }.windows.fetch_sub(1, Ordering::Release);
         }
     }
@@ -122,21 +121,21 @@ pub(crate) fn retire(mw: &Mw) -> Result<(), c_int> {
     let key = binding.key();
     binding.unbind(key);
     drop(binding);
-    // A thread that looked the window up by its key before is done with it after this.
+    // After this, threads that looked the window up by its key are done with it.
     quiesce(Taken::Other);
     key_table::release(key);
-    // SAFETY: the domain outlives the window, which it counts: `pd::retire` refuses while there are
-    // any.
+    // SAFETY: the domain counts the window and outlives it: `pd::retire` refuses while it has
+    // windows.
     unsafe { Pd::from_raw((*mw.raw.get()).pd) }.release();
     Ok(())
 }
 
-/// Takes the window that stands for `grant` by `key` off its region. False if it does no more:
-/// it was invalidated, or bound anew, since that was looked up.
+/// Unbinds the window that has `grant` by `key`. Returns false if it no longer has: it was
+/// invalidated, or bound anew, since the lookup.
 pub(crate) fn invalidate(_pinned: Pinned<'_>, key: u32, grant: &Grant) -> bool {
     debug_assert!(grant.access & WINDOW != 0);
-    // SAFETY: a window's grant says where it is (`bind::grant`); the thread that frees it clears
-    // its key and waits for all who are pinned (`retire`).
+    // SAFETY: a window's grant has its address (`bind::grant`); the thread that frees it clears its
+    // key and waits for all pinned threads (`retire`).
     let window = unsafe { &*(grant.offset as *const Mw) };
     let mut binding = window.binding();
     let stands = key_table::grant(key).as_ref() == Some(grant);

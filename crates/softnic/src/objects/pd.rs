@@ -1,9 +1,8 @@
-//! Protection domains: what may be used together.
+//! Protection domains: sets of objects that may be used together.
 //!
-//! What it guarantees: a domain's number is never used again, so that a key of a deallocated domain
-//! matches nothing. A domain that something still refers to isn't deallocated (`EBUSY`). A parent
-//! domain is its domain under another handle: it has its number, so that what is registered in one
-//! serves both.
+//! Guarantees: a domain's number is never used again, so a key of a deallocated domain matches
+//! nothing. A domain with objects isn't deallocated (`EBUSY`). A parent domain is its domain under
+//! another handle, with the same number, so a region registered in one serves both.
 
 use crate::objects::Object;
 use crate::objects::context::{Context, present};
@@ -20,12 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[repr(C)]
 pub(crate) struct Pd {
     raw: ibv_pd,
-    /// What keys and queue pairs compare.
+    /// The number that keys and queue pairs compare.
     pub(crate) id: u32,
     users: AtomicU32,
-    /// Of a parent domain: what it is made of. The thread domain may be absent.
+    /// The parts of a parent domain. The thread domain may be absent.
     parts: Option<(NonNull<Pd>, Option<NonNull<ThreadDomain>>)>,
-    /// Receive queues whose senders go by a capacity that keys of this domain grant.
+    /// Receive queues whose senders rely on capacities granted by keys of this domain.
     receive_queues: Mutex<BTreeSet<NonNull<Rq>>>,
 }
 
@@ -44,21 +43,21 @@ impl Pd {
         unsafe { Context::from_raw(self.raw.context) }
     }
 
-    /// Something refers to it.
+    /// Counts an object that refers to it.
     pub(crate) fn adopt(&self) {
         // Relaxed: a count; `retire` comes after, by contract.
         self.users.fetch_add(1, Ordering::Relaxed);
         self.context().adopt();
     }
 
-    /// Something that referred to it is gone.
+    /// Counts an object that no longer does.
     pub(crate) fn release(&self) {
         // Relaxed: as in `adopt`.
         self.users.fetch_sub(1, Ordering::Relaxed);
         self.context().release();
     }
 
-    /// From now on [`Pd::distrust`] goes through this queue's receives.
+    /// Makes [`Pd::distrust`] go through this queue's receives from now on.
     ///
     /// # Safety
     /// The queue stays where it is until [`Pd::remove`].
@@ -66,12 +65,13 @@ impl Pd {
         self.receive_queues().insert(NonNull::from(rq));
     }
 
-    /// Before the queue is freed.
+    /// Called before the queue is freed.
     pub(crate) fn remove(&self, rq: &Rq) {
         self.receive_queues().remove(&NonNull::from(rq));
     }
 
-    /// `key` grants nothing any more: senders look closer at posted receives that name it.
+    /// Called when `key` grants nothing any more: senders look closer at posted receives that name
+    /// it.
     pub(crate) fn distrust(&self, key: u32) {
         for rq in &*self.receive_queues() {
             // SAFETY: the contract of `add`; `remove` waits for this lock.
@@ -79,11 +79,11 @@ impl Pd {
         }
     }
 
-    /// The domain's own, under whichever handle.
+    /// The queues of the domain itself, under either handle.
     fn receive_queues(&self) -> MutexGuard<'_, BTreeSet<NonNull<Rq>>> {
-        // SAFETY: a parent domain's domain refuses to go while it refers to it.
+        // SAFETY: the base domain can't be deallocated while a parent domain refers to it.
         let domain = self.parts.map_or(self, |(base, _)| unsafe { base.as_ref() });
-        // Each change is one insertion or removal: a panic leaves nothing half done.
+        // Each change is one insertion or removal: a panic leaves the set whole.
         domain.receive_queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn alloc(context: &Context) -> Result<*mut ibv_pd, c_int> {
     // Relaxed: only uniqueness matters.
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     if id == 0 {
-        // Every number was used once: none can be given that an old key couldn't match.
+        // Every number was used once: an old key could match any number.
         NEXT.store(0, Ordering::Relaxed);
         return Err(libc::ENOMEM);
     }
@@ -103,7 +103,7 @@ pub(crate) fn alloc(context: &Context) -> Result<*mut ibv_pd, c_int> {
     Ok(Pd { raw, id, users: AtomicU32::new(0), parts: None, receive_queues: Mutex::default() }.into_raw())
 }
 
-/// A protection domain whose device is still there; `EIO` otherwise.
+/// The protection domain if its device is still there; `EIO` otherwise.
 ///
 /// # Safety
 /// `pd` is allocated.
@@ -132,8 +132,8 @@ pub(crate) fn retire(pd: &Pd) -> Result<(), c_int> {
     match pd.parts {
         None => pd.context().release(),
         Some((base, td)) => {
-            // SAFETY: both are alive: they refuse to go while the parent domain refers to them,
-            // which it does up to here.
+            // SAFETY: both are alive: they can't be deallocated while the parent domain refers to
+            // them, up to here.
             let (base, td) = unsafe { (base.as_ref(), td.map(|td| td.as_ref())) };
             base.release();
             if let Some(td) = td {

@@ -1,9 +1,9 @@
-//! Queue pairs: what one consists of, and its life. What it does is in `sq`, `rq`, `modify` and
-//! their neighbours.
+//! Queue pairs: their parts, creation and state. Their work is in `sq`, `rq`, `modify` and their
+//! neighbours.
 //!
-//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where
-//! `struct verbs_qp` has its `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is
-//! no extended interface. Fields are grouped by who writes them, each group on lines of its own.
+//! Guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where `struct
+//! verbs_qp` has its `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no
+//! extended interface. Fields are grouped by their writers, each group on lines of its own.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
@@ -38,7 +38,7 @@ unsafe impl Send for Attributes {}
 
 impl Attributes {
     pub(crate) fn copied(&self) -> ibv_qp_attr {
-        // SAFETY: numbers and a union of bytes, of which a copy is as good.
+        // SAFETY: numbers and a union of bytes, which may be copied.
         unsafe { std::ptr::read(&raw const self.0) }
     }
 }
@@ -54,9 +54,9 @@ impl Default for Attributes {
 #[repr(C)]
 pub(crate) struct Qp {
     raw: UnsafeCell<ibv_qp_ex>,
-    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one,
-    /// whose `ibv_qp_ex` has grown (by a function pointer each in rdma-core 44 and 50), it is one
-    /// of the next.
+    /// For a libibverbs of these headers, `verbs_qp::comp_mask` is the first element. For newer
+    /// ones, whose `ibv_qp_ex` has grown (by one function pointer in rdma-core 44 and one in 50),
+    /// it is one of the next.
     comp_mask: [u64; 8],
     pub(crate) transport: Transport,
     pub(crate) qpn: u32,
@@ -64,49 +64,50 @@ pub(crate) struct Qp {
     pub(crate) pd: u32,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
-    /// Its work requests may configure keys.
+    /// Whether its work requests may configure keys.
     pub(crate) configures_keys: bool,
-    /// For signature pipelining.
+    /// Whether it stops at faults, for signature pipelining.
     pub(crate) stops_at_faults: bool,
     send_cq: NonNull<Cq>,
     recv_cq: NonNull<Cq>,
     srq: Option<NonNull<Srq>>,
-    /// Where a message to it may go that is alone on its way; in `recv_cq`.
+    /// The mailbox in `recv_cq` for a message to it that is the only one in flight.
     mailbox: Option<NonNull<Mailbox>>,
-    /// `State`, as a number. Changed by the control path, and to an error state by anybody.
+    /// `State`, as a number. Changed by the control path; any thread may change it to an error
+    /// state.
     state: CachePadded<AtomicU32>,
-    /// What senders read of a receiver.
+    /// The fields of a receiver that senders read.
     pub(crate) inbound: CachePadded<Inbound>,
     pub(crate) sq: Sq,
     pub(crate) rq: Rq,
     async_handed_out: HandedOut,
-    /// Multicast groups that it is attached to. Under the control lock.
+    /// The number of its multicast groups. Under the control lock.
     pub(crate) mcast_groups: AtomicU32,
-    /// Of UD, whether what comes for it from other processes is looked for.
+    /// For UD: whether pollers look for datagrams from other processes.
     pub(crate) hears_carrier: AtomicBool,
-    /// Where messages are counted that found no receive, if anybody wants to know.
+    /// The counter of messages that found no receive, if one was set.
     pub(crate) out_of_buffer: OnceLock<Arc<AtomicU64>>,
     attributes: Mutex<Attributes>,
 }
 
-// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the
-// rest is constant, atomic or under a lock.
+// SAFETY: `raw` is shared as libibverbs shares it; the objects that it uses outlive it (`Parts`);
+// the rest is constant, atomic or under a lock.
 unsafe impl Sync for Qp {}
 
 // `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with
 // `ibv_qp`.
 const _: () = assert!(offset_of!(Qp, comp_mask) == size_of::<ibv_qp_ex>() && offset_of!(ibv_qp_ex, qp_base) == 0);
 
-/// What a sender must know of the queue pair that it sends to: lines that are read by others and
-/// hardly ever written.
+/// The fields that a sender reads of its destination: lines with many readers and hardly any
+/// writes.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Inbound {
-    /// Whom to accept messages from, see `inbound_filter`; 0 for nobody.
+    /// The senders to accept messages from, see `inbound_filter`; 0 for none.
     pub(crate) accept: AtomicU32,
     /// Changes at each reset; marks completions.
     pub(crate) tag: AtomicU32,
-    /// Remote operations that are let in.
+    /// Remote operations that it lets in.
     pub(crate) access: AtomicU32,
     pub(crate) qkey: AtomicU32,
     pub(crate) min_rnr_timer: AtomicU32,
@@ -132,7 +133,7 @@ impl Subject for Qp {
     }
 }
 
-/// What a queue pair stands on, all of which it counts itself a user of, so that none is destroyed
+/// The objects that a queue pair uses. It counts as a user of each, so that none is destroyed
 /// before it.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
@@ -142,19 +143,19 @@ pub(crate) struct Parts<'a> {
     pub(crate) srq: Option<&'a Srq>,
 }
 
-/// What a queue pair has for signature offload.
+/// A queue pair's signature offload.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SignatureOffload {
-    /// It takes work requests that configure indirect keys.
+    /// Whether it takes work requests that configure indirect keys.
     pub(crate) configures_keys: bool,
-    /// Its send queue stops behind a transfer whose check failed.
+    /// Whether its send queue stops behind a transfer whose check failed.
     pub(crate) stops_at_faults: bool,
-    /// The most bytes that such a configuration carries inline.
+    /// The most inline bytes of such a configuration.
     pub(crate) configuration_bytes: usize,
 }
 
 impl Qp {
-    /// Of number `qpn`, in RESET. Under the control lock; nobody can reach it yet.
+    /// A queue pair of number `qpn`, in RESET. Under the control lock; nobody can reach it yet.
     pub(crate) fn new(
         raw: ibv_qp_ex,
         qpn: u32,
@@ -207,16 +208,17 @@ impl Qp {
         qp
     }
 
-    /// It is where it stays: its receives lose their capacity with the keys that they name.
+    /// Called once it is at its final address: from now on its receives lose their capacity
+    /// together with their keys.
     pub(crate) fn join_parts(&self) {
-        // Senders of the others look at the keys themselves.
+        // For the others, senders look at the keys themselves.
         if !self.is_datagram() && self.srq().is_none() {
-            // SAFETY: `leave_parts` removes it, which is called before it is freed.
+            // SAFETY: `leave_parts` removes it, and is called before it is freed.
             unsafe { self.domain().add(&self.rq) };
         }
     }
 
-    /// Takes it out of what it stands on. Nobody can reach it any more.
+    /// Ends its use of the parts. Nobody can reach it any more.
     pub(crate) fn leave_parts(&self) {
         self.count_uses(false);
         self.domain().remove(&self.rq);
@@ -224,8 +226,8 @@ impl Qp {
     }
 
     fn domain(&self) -> &Pd {
-        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses
-        // while there are any.
+        // SAFETY: the domain counts the queue pair (`new`) and outlives it: `pd::retire` refuses
+        // while it has queue pairs.
         unsafe { Pd::from_raw((*self.raw()).pd) }
     }
 
@@ -237,27 +239,27 @@ impl Qp {
         }
     }
 
-    /// For `guards` to wait for.
+    /// The guards that `guards::quiesce` waits for.
     pub(crate) fn guards(&self) -> [&Guard; 2] {
         [&self.sq.guard, self.rq.guard()]
     }
 
-    /// As last modified.
+    /// The attributes as last modified.
     pub(crate) fn attributes(&self) -> MutexGuard<'_, Attributes> {
-        // Each change is whole, or one field of many that stand alone: a panic leaves nothing half
-        // done.
+        // Each change is whole, or one field of many independent ones: a panic leaves a valid
+        // value.
         self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the program the state. Under the control lock.
+    /// Writes the state to the program's struct. Under the control lock.
     pub(crate) fn show(&self, state: State) {
         // SAFETY: `ibv_qp::state` is written here only, under the control lock.
         unsafe { (*self.raw()).state = state.raw() };
     }
 
-    /// `ibv_query_qp(3)`, what it was made with.
+    /// `ibv_query_qp(3)`: the attributes of creation.
     pub(crate) fn init_attr(&self) -> ibv_qp_init_attr {
-        // SAFETY: what is read here is written at creation only.
+        // SAFETY: the fields read here are written at creation only.
         unsafe {
             let raw = self.raw();
             ibv_qp_init_attr {
@@ -288,20 +290,20 @@ impl Qp {
 
     #[inline(always)]
     pub(crate) fn send_cq(&self) -> &Cq {
-        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`):
-        // `cq::retire` refuses while there are any.
+        // SAFETY: the completion queue counts its queue pairs (`new`) and outlives them:
+        // `cq::retire` refuses while it has any.
         unsafe { self.send_cq.as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn recv_cq(&self) -> &Cq {
-        // SAFETY: this queue outlives its queue pairs as well, which it counts (`cq::retire`).
+        // SAFETY: this queue also counts its queue pairs and outlives them (`cq::retire`).
         unsafe { self.recv_cq.as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn srq(&self) -> Option<&Srq> {
-        // SAFETY: the SRQ outlives its queue pairs, which it counts: its destruction is refused.
+        // SAFETY: the SRQ counts its queue pairs and outlives them: its destruction is refused.
         self.srq.map(|srq| unsafe { srq.as_ref() })
     }
 
@@ -317,7 +319,7 @@ impl Qp {
         self.transport == Transport::Ud
     }
 
-    /// The receive of that index, which its messages consume: its own, or the shared queue's.
+    /// The receive of that index for a message to it: its own, or the shared queue's.
     #[inline(always)]
     pub(crate) fn receive(&self, index: u64) -> Wqe<'_> {
         match self.srq() {
@@ -326,22 +328,22 @@ impl Qp {
         }
     }
 
-    /// The number of the domain whose keys the receives name.
+    /// The number of the domain of the receives' keys.
     #[inline(always)]
     pub(crate) fn receives_pd(&self) -> u32 {
         self.srq().map_or(self.pd, Srq::pd)
     }
 
-    /// A message to it found no receive.
+    /// Counts a message that found no receive.
     #[cold]
     pub(crate) fn count_out_of_buffer(&self) {
         if let Some(counter) = self.out_of_buffer.get() {
-            // Relaxed: a statistic, by any number of senders.
+            // Relaxed: a statistic, counted by any number of senders.
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The completion of receive `index` was polled: its slot is free.
+    /// Frees the slot of receive `index`, whose completion was polled.
     #[inline(always)]
     pub(crate) fn receive_polled(&self, index: u64) {
         match self.srq() {
@@ -350,25 +352,25 @@ impl Qp {
         }
     }
 
-    /// The state now.
+    /// The current state.
     #[inline(always)]
     #[expect(clippy::expect_used, reason = "no other number is ever stored")]
     pub(crate) fn state(&self) -> State {
-        // Acquire pairs with the Release in `leave_for`: what came before it is seen.
+        // Acquire pairs with the Release in `leave_for`: earlier writes are seen.
         State::from_raw(self.state.load(Ordering::Acquire)).expect("only states are stored")
     }
 
-    /// Moves from `from` to `to` if it is still there.
+    /// Moves from `from` to `to` if it is still in `from`.
     pub(crate) fn leave_for(&self, from: State, to: State) -> bool {
         // AcqRel: pairs with the Acquire in `state`.
         self.state.compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Completions of before are no longer given out. Control path; no sender is at work. A poll
-    /// that began before may still go by the old tag.
+    /// Invalidates earlier completions. Control path; no sender is at work. A poll that began
+    /// before may still use the old tag.
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        // Relaxed: only that it is new.
+        // Relaxed: it only has to be new.
         let tag = NEXT.fetch_add(1, Ordering::Relaxed) & TAG_MASK;
         // Relaxed: ordered by the quiescence before and by the state or the table's entry after.
         self.inbound.tag.store(tag, Ordering::Relaxed);

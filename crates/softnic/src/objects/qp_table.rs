@@ -1,11 +1,10 @@
-//! The queue-pair state table: which transitions exist and which attributes each one requires or
-//! allows.
+//! The queue-pair state table: all transitions, with the attributes that each requires or allows.
 //!
-//! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok`
-//! accepts for RC, UC, UD and RAW_PACKET queue pairs (`qp_state_table` in Linux
+//! Guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok` accepts
+//! for RC, UC, UD and RAW_PACKET queue pairs (`qp_state_table` in Linux
 //! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`), and in
-//! every state a mask of 0, which modifies nothing. The software RNIC refuses by it, and a caller
-//! can ask it first to learn *which* attribute is missing where a device only answers `EINVAL`.
+//! every state a mask of 0, which modifies nothing. The software RNIC refuses by it. A caller can
+//! ask it first to learn *which* attribute is missing; a device only answers `EINVAL`.
 //!
 //! ```
 //! use verbline_softnic::qp_table::{AttrMask, State, Transport, check};
@@ -68,7 +67,7 @@ attributes! {
     MAX_QP_RD_ATOMIC = IBV_QP_MAX_QP_RD_ATOMIC;
     /// `alt_ah_attr`, `alt_port_num`, `alt_timeout`, `alt_pkey_index`.
     ALT_PATH = IBV_QP_ALT_PATH;
-    /// `min_rnr_timer`: what a peer waits after a receiver-not-ready, coded.
+    /// `min_rnr_timer`: a peer's wait after a receiver-not-ready, coded.
     MIN_RNR_TIMER = IBV_QP_MIN_RNR_TIMER;
     /// `sq_psn`.
     SQ_PSN = IBV_QP_SQ_PSN;
@@ -93,7 +92,7 @@ impl AttrMask {
         AttrMask(self.0 | other.0)
     }
 
-    /// What is in `self` and not in `other`.
+    /// The bits in `self` that are not in `other`.
     pub const fn without(self, other: AttrMask) -> AttrMask {
         AttrMask(self.0 & !other.0)
     }
@@ -157,7 +156,8 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// From `enum ibv_qp_type`; `None` for XRC and driver types, which the table has no rows for.
+    /// Converts from `enum ibv_qp_type`; `None` for XRC and driver types, which the table has no
+    /// rows for.
     pub const fn from_raw(qp_type: raw_type::Type) -> Option<Transport> {
         match qp_type {
             raw_type::IBV_QPT_RC => Some(Transport::Rc),
@@ -214,7 +214,7 @@ impl State {
     /// Every state, in the order of `enum ibv_qp_state`.
     pub const ALL: [State; 7] = [State::Reset, State::Init, State::Rtr, State::Rts, State::Sqd, State::Sqe, State::Err];
 
-    /// From `enum ibv_qp_state`; `None` for anything that isn't one.
+    /// Converts from `enum ibv_qp_state`; `None` for other numbers.
     pub const fn from_raw(state: raw_state::Type) -> Option<State> {
         if (state as usize) < State::ALL.len() { Some(State::ALL[state as usize]) } else { None }
     }
@@ -239,7 +239,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What one transition asks of one transport, beside `IBV_QP_STATE` itself.
+/// The attributes of one transition for one transport, beside `IBV_QP_STATE` itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Must all be given.
@@ -260,25 +260,25 @@ impl Attributes {
     }
 }
 
-/// One row: a transition that exists, and what it asks of each transport.
+/// One row: an existing transition, and its attributes for each transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Transition {
     /// The state before.
     pub from: State,
     /// The state after.
     pub to: State,
-    /// What an RC queue pair gives.
+    /// The attributes of an RC queue pair.
     pub rc: Attributes,
-    /// What a UC queue pair gives.
+    /// The attributes of a UC queue pair.
     pub uc: Attributes,
-    /// What a UD queue pair gives.
+    /// The attributes of a UD queue pair.
     pub ud: Attributes,
-    /// What a RAW_PACKET queue pair gives.
+    /// The attributes of a RAW_PACKET queue pair.
     pub raw_packet: Attributes,
 }
 
 impl Transition {
-    /// What the transition asks of `transport`.
+    /// The attributes of the transition for `transport`.
     pub const fn attributes(&self, transport: Transport) -> Attributes {
         match transport {
             Transport::Rc => self.rc,
@@ -294,8 +294,8 @@ impl Transition {
     }
 }
 
-/// Every transition there is, from the kernel's `qp_state_table`. A pair of states that isn't here
-/// can't be made.
+/// Every transition, from the kernel's `qp_state_table`. A queue pair can't move between other
+/// pairs of states.
 pub const TABLE: &[Transition] = &{
     use AttrMask as A;
     use Attributes as At;
@@ -417,16 +417,16 @@ pub fn transition(from: State, to: State) -> Option<&'static Transition> {
     TABLE.iter().find(|row| row.from == from && row.to == to)
 }
 
-/// Why a modification can't be made. Nothing is changed by a refused one.
+/// The reason why a modification is refused. A refused one changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The queue pair's transport.
     pub transport: Transport,
-    /// The state that it is in.
+    /// The current state.
     pub from: State,
-    /// The state asked for.
+    /// The requested state.
     pub to: State,
-    /// Whether the table has this transition at all. If not, the masks below are empty.
+    /// Whether the table has this transition. If not, the masks below are empty.
     pub exists: bool,
     /// Required attributes that the mask lacks.
     pub missing: AttrMask,
@@ -457,11 +457,11 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether a queue pair of `transport` that is in `from` may be moved to `to` with the attributes
-/// of `mask`. With `IBV_QP_CUR_STATE`, `from` is the state that the caller assumes.
+/// Checks whether a queue pair of `transport` may move from `from` to `to` with the attributes of
+/// `mask`. With `IBV_QP_CUR_STATE`, `from` is the state that the caller assumes.
 ///
 /// `mask` may or may not contain `IBV_QP_STATE`: a modification without it is a transition from a
-/// state to itself. `IBV_QP_CUR_STATE` is taken only in RTR, RTS, SQD and SQE, as in the kernel.
+/// state to itself. `IBV_QP_CUR_STATE` is accepted only in RTR, RTS, SQD and SQE, as in the kernel.
 pub fn check(transport: Transport, from: State, to: State, mask: AttrMask) -> Result<(), Refusal> {
     if mask.is_empty() && from == to {
         return Ok(());

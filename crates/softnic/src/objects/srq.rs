@@ -1,13 +1,13 @@
 //! Shared receive queues: receives that several queue pairs consume.
 //!
-//! What it guarantees: each posted receive goes to one message, and its entry comes back when its
-//! completion is polled, or when the queue pair whose completion it is is reset or destroyed: then
-//! it is completed anew, as flushed, so that its `wr_id` comes back by a poll in any case. All of
-//! it is under one lock, since any number of senders consume at a time and any number of threads
-//! post; a section is some dozen instructions. A sender without a receive is entered as waiting in
-//! the section in which it found none, so a post can't miss it. Senders that wait come first in
-//! turn, so that one with much to send doesn't take what all share. When fewer than `srq_limit`
-//! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
+//! Guarantees: each posted receive goes to one message. Its entry is freed when its completion is
+//! polled, or when the queue pair of the completion is reset or destroyed: then it is completed
+//! anew, as flushed, so that its `wr_id` comes back by a poll in any case. One lock protects all of
+//! it, since any number of senders consume and any number of threads post; a section is some dozen
+//! instructions. A sender without a receive is entered as waiting in the section in which it found
+//! none, so a post can't miss it. Waiting senders take turns to be first, so that one with much to
+//! send doesn't take all shared receives. When fewer than `srq_limit` receives are left, one
+//! `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
@@ -48,7 +48,8 @@ struct Queue {
     max_wr: u32,
     posted: VecDeque<u32>,
     free: Vec<u32>,
-    /// Which queue pair each entry was taken for whose completion isn't polled yet; 0 for none.
+    /// For each entry with an unpolled completion, the queue pair that it was taken for; 0 for
+    /// none.
     taken_for: Vec<u32>,
     limit: u32,
     /// Numbers of queue pairs with a message pending.
@@ -83,7 +84,7 @@ impl Srq {
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 
-    /// A queue pair uses it from now on, or no more.
+    /// Counts a queue pair that begins or ends to use the queue.
     pub(crate) fn count_user(&self, more: bool) {
         // Relaxed: a count; `retire` comes after, by contract.
         if more {
@@ -98,7 +99,7 @@ impl Srq {
         self.take_if(qpn, |_| true)
     }
 
-    /// The same, if the next one is as it has to be.
+    /// Like [`take`](Self::take), if the next receive satisfies `is_fit`.
     pub(crate) fn take_if(&self, qpn: u32, is_fit: impl FnOnce(Wqe<'_>) -> bool) -> Option<u64> {
         let mut queue = self.queue.lock();
         let index = queue.posted.pop_front_if(|index| is_fit(self.wqes.wqe(u64::from(*index))))?;
@@ -114,14 +115,14 @@ impl Srq {
         Some(u64::from(index))
     }
 
-    /// The completion of receive `index` was polled: its entry is free.
+    /// Frees the entry of receive `index`, whose completion was polled.
     pub(crate) fn free(&self, index: u64) {
         let mut queue = self.queue.lock();
         queue.taken_for[index as usize] = 0;
         queue.free.push(index as u32);
     }
 
-    /// Frees what was taken for queue pair `qpn` and isn't polled; gives the `wr_id`s.
+    /// Frees the entries taken for queue pair `qpn` and not polled; returns their `wr_id`s.
     pub(crate) fn reclaim(&self, qpn: u32) -> Vec<u64> {
         let mut queue = self.queue.lock();
         let Queue { taken_for, free, .. } = &mut *queue;
@@ -134,7 +135,8 @@ impl Srq {
         left
     }
 
-    /// Sender `qpn` found no receive. False if there is one by now.
+    /// Enters sender `qpn`, which found no receive, as waiting. Returns false if there is one by
+    /// now.
     pub(crate) fn wait(&self, qpn: u32) -> bool {
         let mut queue = self.queue.lock();
         if !queue.posted.is_empty() {
@@ -146,7 +148,7 @@ impl Srq {
         true
     }
 
-    /// The sender that was started first waits behind the others, if it still waits.
+    /// Moves the sender that was started first behind the others, if it still waits.
     pub(crate) fn pass_turn(&self, first: u32) {
         let waiting = &mut self.queue.lock().waiting;
         if waiting.first() == Some(&first) {
@@ -154,7 +156,8 @@ impl Srq {
         }
     }
 
-    /// Posts the list; gives the senders that wait, and why it stopped before the end, at `next`.
+    /// Posts the list. Returns the waiting senders, and the reason for stopping before the end, at
+    /// `next`.
     pub(crate) fn post(&self, next: &mut Option<RecvWr<'_>>) -> (c_int, Vec<u32>) {
         let mut queue = self.queue.lock();
         let queue = &mut *queue;
@@ -189,8 +192,8 @@ impl Queue {
         }
     }
 
-    /// Takes over what an old one holds, which has fewer entries; the new ones are free. Allocates
-    /// nothing.
+    /// Takes over the contents of an old queue, which has fewer entries; the additional ones are
+    /// free. Allocates nothing.
     fn take_over(&mut self, old: &mut Queue) {
         self.posted.append(&mut old.posted);
         self.free.retain(|index| *index >= old.max_wr);
@@ -201,7 +204,7 @@ impl Queue {
     }
 }
 
-/// `ibv_create_srq(3)`. `attr` is set to what was granted.
+/// `ibv_create_srq(3)`. Sets `attr` to the granted values.
 pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut ibv_srq, c_int> {
     let (max_wr, max_sge) = (init.attr.max_wr, init.attr.max_sge);
     if max_wr == 0 || max_wr > device::QP_WR_MAX || max_sge > device::SGE_MAX {
@@ -220,15 +223,15 @@ pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
         users: AtomicU32::new(0),
     }
     .into_raw();
-    // SAFETY: it was made just now.
+    // SAFETY: made just above.
     unsafe { Srq::from_raw(srq) }.acks().init();
     domain.adopt();
     init.attr.srq_limit = 0;
     Ok(srq)
 }
 
-/// `ibv_modify_srq(3)`: arms the limit, or makes room for more receives. A queue that is asked for
-/// fewer keeps its size, as a completion queue does.
+/// `ibv_modify_srq(3)`: arms the limit, or makes room for more receives. With a smaller size a
+/// queue keeps its own, like a completion queue.
 pub(crate) fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> Result<(), c_int> {
     let asks = |what: ibv_srq_attr_mask| mask as u32 & what.0 != 0;
     let (resizes, arms) = (asks(ibv_srq_attr_mask::IBV_SRQ_MAX_WR), asks(ibv_srq_attr_mask::IBV_SRQ_LIMIT));
@@ -247,7 +250,7 @@ pub(crate) fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> Result<(), 
     Ok(())
 }
 
-/// Whatever allocates does so before the lock is taken, or after: senders may spin for it.
+/// Allocates and frees only outside the lock: senders may spin for it.
 fn grow(srq: &Srq, max_wr: u32) {
     srq.wqes.grow(max_wr);
     let mut new = Queue::new(max_wr);
@@ -257,7 +260,7 @@ fn grow(srq: &Srq, max_wr: u32) {
         std::mem::swap(&mut *queue, &mut new);
     }
     drop(queue);
-    // What is left of the old lists goes with it.
+    // The old lists go with it.
     drop(new);
 }
 
@@ -276,8 +279,8 @@ pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
     }
     quiesce(Taken::Other);
     srq.context().events.forget(srq);
-    // SAFETY: the domain outlives the queue, which it counts: `pd::retire` refuses while there are
-    // any.
+    // SAFETY: the domain counts the queue and outlives it: `pd::retire` refuses while it has
+    // queues.
     unsafe { Pd::from_raw((*srq.raw.get()).pd) }.release();
     Ok(())
 }

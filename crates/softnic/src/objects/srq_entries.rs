@@ -1,14 +1,13 @@
-//! The entries of a shared receive queue, which may grow: those that are there stay where they are.
+//! The entries of a shared receive queue, which may grow without moving entries.
 //!
-//! What it guarantees: a sender reads an entry without a lock while others are added, since no
-//! entry moves. An index that was never added reads some entry of the queue's, as a masked one
-//! does.
+//! Guarantees: a sender reads an entry without a lock while others are added, since no entry moves.
+//! An index that was never added reads some entry of the queue, like a masked one.
 
 use crate::objects::device::QP_WR_MAX;
 use crate::queues::wqe::{Wqe, WqeRing};
 use std::sync::OnceLock;
 
-/// A queue of one entry that grows to the most that a queue has.
+/// Enough for a queue of one entry to grow to the largest size.
 const ADDED_MAX: usize = QP_WR_MAX.ilog2() as usize + 1;
 
 #[derive(Debug)]
@@ -16,20 +15,20 @@ pub(crate) struct Entries {
     first: WqeRing,
     /// A power of two.
     first_count: u64,
-    /// Each has as many as all before it.
+    /// Each has as many entries as all before it.
     added: [OnceLock<WqeRing>; ADDED_MAX],
     max_sge: u32,
 }
 
 impl Entries {
-    /// Room for this many, of up to `max_sge` elements.
+    /// Room for `count` entries, of up to `max_sge` elements.
     pub(crate) fn new(count: u32, max_sge: u32) -> Entries {
         let count = count.next_power_of_two();
         let first = WqeRing::new(count as usize, max_sge);
         Entries { first, first_count: count.into(), added: [const { OnceLock::new() }; ADDED_MAX], max_sge }
     }
 
-    /// Room for this many in all, if there is less. Allocates.
+    /// Grows to `count` entries in all, if there are fewer. Allocates.
     pub(crate) fn grow(&self, count: u32) {
         let mut there = self.first_count;
         for added in &self.added {
@@ -41,8 +40,8 @@ impl Entries {
         }
     }
 
-    /// The ring in which an entry lies. A ring masks what is beyond it: all but the first are as
-    /// long as what lies before them, so that its entries begin at a multiple of its length.
+    /// The ring of an entry. A ring masks greater indices: all rings but the first are as long as
+    /// all before them, so their entries begin at a multiple of their length.
     #[inline(always)]
     pub(crate) fn ring(&self, index: u64) -> &WqeRing {
         if index < self.first_count { &self.first } else { self.ring_beyond(index) }

@@ -1,8 +1,7 @@
-//! Thread domains: a caller's word that what is made in one is used by one thread at a time.
+//! Thread domains: a caller's promise that one thread at a time uses the objects of each.
 //!
-//! What it guarantees: a domain that a parent domain still refers to isn't deallocated (`EBUSY`).
-//! Nothing else follows from one here: posting takes no lock in any case, so that there is none to
-//! leave out.
+//! Guarantees: a domain that a parent domain still refers to isn't deallocated (`EBUSY`). A thread
+//! domain has no other effect: posting never takes a lock, so there is none to omit.
 
 use crate::objects::Object;
 use crate::objects::context::Context;
@@ -23,13 +22,13 @@ unsafe impl Object for ThreadDomain {
 }
 
 impl ThreadDomain {
-    /// A parent domain refers to it.
+    /// Counts a parent domain that refers to it.
     pub(crate) fn adopt(&self) {
         // Relaxed: a count; `retire` comes after, by contract.
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A parent domain that referred to it is gone.
+    /// Counts a parent domain that no longer does.
     pub(crate) fn release(&self) {
         // Relaxed: as in `adopt`.
         self.users.fetch_sub(1, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! The queues' state: what was posted, what may be posted, what waits. Who carries it out is in
-//! `data_path`.
+//! The queues' state: posted, free and waiting work requests. `data_path` carries them out.
 
 pub(crate) mod inbound_filter;
 pub(crate) mod outcome;

@@ -1,6 +1,6 @@
 //! The outcome of carrying out a work request.
 
-/// What came of a work request.
+/// The outcome of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WrOutcome {
     /// Carried out; the number of bytes.
@@ -9,13 +9,13 @@ pub(crate) enum WrOutcome {
     Stopped(u64),
     /// It has configured a key.
     Configured,
-    /// It can't be yet.
+    /// It can't be carried out yet.
     Wait(Why),
     /// It failed, with an `ibv_wc_status`.
     Failed(u32),
 }
 
-/// What a work request waits for.
+/// The condition that a work request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     /// A posted receive; the receiver's `min_rnr_timer`.

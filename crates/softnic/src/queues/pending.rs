@@ -1,8 +1,8 @@
 //! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave
 //! SQD.
 //!
-//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside
-//! at creation. Who carries them out is in `data_path::progress`.
+//! Guarantees: they are kept in order, with their inline data, in memory reserved at creation.
+//! `data_path::progress` carries them out.
 
 use crate::copy;
 use crate::queues::outcome::Why;
@@ -18,28 +18,28 @@ use verbline_sync::lock::SpinLock;
 pub(crate) struct Pending {
     head: u64,
     tail: u64,
-    /// What the first one waits for, and until when.
+    /// The condition that the first one waits for, and its deadline.
     pub(crate) why: Option<Why>,
     pub(crate) deadline_ns: u64,
-    /// `timer` knows of a deadline.
+    /// Whether `timer` has a deadline of this queue.
     pub(crate) is_armed: bool,
-    /// In SQD: the first one was begun before, and is finished.
+    /// In SQD: the first one was begun before, and is to be finished.
     pub(crate) draining: bool,
-    /// Raise `IBV_EVENT_SQ_DRAINED` when it is.
+    /// Whether to raise `IBV_EVENT_SQ_DRAINED` when it is.
     pub(crate) notify_drained: bool,
     wrs: Box<[MaybeUninit<ibv_send_wr>]>,
     sges: Box<[MaybeUninit<ibv_sge>]>,
     inline: Box<[MaybeUninit<u8>]>,
 }
 
-// SAFETY: the pointers in it lead into its own boxes, or to the user's objects that are alive while
+// SAFETY: its pointers lead into its own boxes, or to the user's objects, which are alive while
 // posted.
 unsafe impl Send for Pending {}
 
 /// Never.
 pub(crate) const FOR_EVER: u64 = u64::MAX;
 impl Pending {
-    /// `inline_bytes`: room for what goes inline, a work request.
+    /// `inline_bytes`: room for the inline data of one work request.
     pub(crate) fn new(cap: &ibv_qp_cap, inline_bytes: usize) -> Pending {
         let depth = (cap.max_send_wr as usize).next_power_of_two();
         Pending {
@@ -60,15 +60,15 @@ impl Pending {
         self.head == self.tail
     }
 
-    /// Forgets everything. Control path.
+    /// Drops all work requests. Control path.
     pub(crate) fn clear(&mut self) {
         (self.head, self.tail) = (0, 0);
         (self.why, self.deadline_ns) = (None, FOR_EVER);
         (self.draining, self.notify_drained) = (false, false);
     }
 
-    /// Keeps a copy of a work request that passed validation; `position` was reserved after those
-    /// that are pending.
+    /// Keeps a copy of a work request that passed validation; its `position` was reserved behind
+    /// the pending ones.
     pub(crate) fn keep(&mut self, wr: SendWr<'_>, position: u64) {
         if self.is_empty() {
             (self.head, self.tail) = (position, position);
@@ -83,7 +83,7 @@ impl Pending {
             let mut len = 0;
             for sge in wr.sges() {
                 let part = &mut inline[len..][..sge.length as usize];
-                // SAFETY: inline data can be read, which a `SendWr` stands for; `part` has that
+                // SAFETY: inline data can be read, by the contract of `SendWr`; `part` has that
                 // length.
                 unsafe { copy::copy(part.as_mut_ptr().cast(), sge.addr as *const u8, part.len()) };
                 len += part.len();
@@ -101,33 +101,33 @@ impl Pending {
         self.tail = position + 1;
     }
 
-    /// Keeps a copy of one without elements, of a queue pair that goes by a carrier: the carrier
-    /// carries the others out without this.
+    /// Keeps a copy of one without elements, of a carried queue pair: the carrier carries out the
+    /// others without this.
     pub(crate) fn keep_alone(&mut self, wr: SendWr<'_>, position: u64) {
         let slot = position as usize & (self.wrs.len() - 1);
         self.wrs[slot].write(wr.copied(std::ptr::null_mut(), 0));
     }
 
-    /// What was kept alone at that position.
+    /// The work request kept alone at that position.
     ///
     /// # Safety
-    /// `keep_alone` was given that position, and that work request has not completed; during `'a`
-    /// this value is alive and nothing else is kept at its place, which is free only once it has
-    /// completed.
+    /// `keep_alone` was called with that position, and that work request has not completed. During
+    /// `'a` this value is alive and nothing else is kept at its place, which is free only once it
+    /// has completed.
     pub(crate) unsafe fn kept_alone<'a>(&self, position: u64) -> Option<SendWr<'a>> {
         let slot = position as usize & (self.wrs.len() - 1);
-        // SAFETY: `keep_alone` wrote it, without a list; what it names is alive by ibv_post_send(3)
+        // SAFETY: `keep_alone` wrote it, without a list; by ibv_post_send(3) its objects are alive
         // until it has completed.
         unsafe { SendWr::list(self.wrs[slot].as_ptr()) }
     }
 
-    /// The first, its position, and the bytes of its list.
+    /// The first work request, its position, and the bytes of its list.
     pub(crate) fn first(&self) -> Option<(SendWr<'_>, u64, u64)> {
-        // SAFETY: this value, which is borrowed, stays as it is.
+        // SAFETY: this value is borrowed, so it doesn't change.
         unsafe { self.first_for() }
     }
 
-    /// Like [`first`](Self::first), to be carried out while others add to what is pending.
+    /// Like [`first`](Self::first), to be carried out while others add pending ones.
     ///
     /// # Safety
     /// During `'a` this value is alive, and nobody advances, clears or cancels.
@@ -137,13 +137,14 @@ impl Pending {
         }
         let slot = self.head as usize & (self.wrs.len() - 1);
         // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, and
-        // writes there again only after `advance` or `clear`, by the contract not during `'a`; what
-        // it names is alive by ibv_post_send(3) until it has completed, which is not before that.
+        // writes there again only after `advance` or `clear`, which the contract excludes during
+        // `'a`. By ibv_post_send(3) its objects are alive until it has completed, which is later.
         let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
         Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
     }
 
-    /// Those of that `wr_id` do nothing any more but complete. Gives how many that is news to.
+    /// Makes the work requests of that `wr_id` do nothing but complete. Returns the number of newly
+    /// cancelled ones.
     pub(crate) fn cancel(&mut self, wr_id: u64) -> u32 {
         let mask = self.wrs.len() - 1;
         let mut count = 0;
@@ -158,35 +159,35 @@ impl Pending {
         count
     }
 
-    /// Nothing waits until the deadline that `timer` knows of.
+    /// Removes the deadline from `timer`.
     pub(crate) fn disarm(&mut self, qpn: u32) {
         if std::mem::take(&mut self.is_armed) {
             timer::disarm(qpn);
         }
     }
 
-    /// The first is done with.
+    /// Drops the first work request.
     pub(crate) fn advance(&mut self) {
         self.head += 1;
         (self.why, self.deadline_ns) = (None, FOR_EVER);
     }
 }
 
-/// The queue pairs of one CQ that its polls do something for: those with something pending, of a
-/// send CQ, and those that go by a carrier.
+/// The queue pairs of one CQ that need progress from its polls: those of a send CQ with pending
+/// work requests, and carried ones.
 #[derive(Debug, Default)]
 pub(crate) struct StalledQps {
-    /// How many there are: the lower half counts those with something pending, the upper one those
-    /// that go by a carrier.
+    /// The number of them: the lower half counts those with pending work requests, the upper half
+    /// carried ones.
     counts: AtomicU64,
     list: SpinLock<Attended>,
 }
 
 #[derive(Debug, Default)]
 struct Attended {
-    /// The numbers of those with something pending.
+    /// The numbers of the queue pairs with pending work requests.
     stalled: Vec<u32>,
-    /// How many go by a carrier.
+    /// The number of carried queue pairs.
     carried: u32,
 }
 
@@ -204,13 +205,13 @@ impl StalledQps {
         self.counts.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether some have something pending.
+    /// Whether some have pending work requests.
     pub(crate) fn any_pending(&self) -> bool {
         // Relaxed: see `any`.
         self.counts.load(Ordering::Relaxed) as u32 != 0
     }
 
-    /// Whether some go by a carrier.
+    /// Whether some are carried.
     pub(crate) fn any_carried(&self) -> bool {
         // Relaxed: see `any`.
         self.counts.load(Ordering::Relaxed) >> 32 != 0
@@ -232,7 +233,7 @@ impl StalledQps {
         self.counts.store(list.counts(), Ordering::Relaxed);
     }
 
-    /// One more goes by a carrier, or one less.
+    /// Counts one more carried queue pair, or one less.
     pub(crate) fn count_carried(&self, more: bool) {
         let mut list = self.list.lock();
         list.carried = if more { list.carried + 1 } else { list.carried.saturating_sub(1) };
@@ -240,7 +241,7 @@ impl StalledQps {
         self.counts.store(list.counts(), Ordering::Relaxed);
     }
 
-    /// Some of them, others the next time.
+    /// Fills `out` with some of them; with others the next time.
     pub(crate) fn some(&self, out: &mut [u32]) -> usize {
         let stalled = &mut self.list.lock().stalled;
         let count = stalled.len().min(out.len());
@@ -254,7 +255,7 @@ impl StalledQps {
 mod tests {
     use super::*;
 
-    /// Who comes after one that waited waits from the beginning.
+    /// The successor of a waiting work request waits from the beginning.
     #[test]
     fn a_deadline_is_not_inherited() {
         let cap = ibv_qp_cap { max_send_wr: 4, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 0 };

@@ -1,9 +1,9 @@
-//! The receive queue of one queue pair: what is posted, and what its sender consumes.
+//! The receive queue of one queue pair: posted receives, and their consumption by its sender.
 //!
-//! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's
-//! receives are consumed by its one peer without a lock. A datagram queue pair has any number of
-//! senders at once: they take the queue's lock while they deliver, since each must get another
-//! receive and receives complete in order.
+//! Guarantees: a posted receive is consumed once, in order. The one peer of a connected queue pair
+//! consumes its receives without a lock. A datagram queue pair has any number of senders at once:
+//! they take the queue's lock while they deliver, since each must get another receive and receives
+//! complete in order.
 
 use crate::key_table::RegionKey;
 use crate::queues::wqe::WqeRing;
@@ -20,44 +20,44 @@ use verbline_sync::lock_order::Rank;
 /// See the [module](self).
 #[repr(C)]
 pub(crate) struct Rq {
-    /// Constant, as is the next: senders read them at each message, so nothing on their line is
-    /// ever written.
+    /// Constant, like the next field: senders read them for each message, so nothing on their line
+    /// is ever written.
     pub(crate) wqes: WqeRing,
-    /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages
-    /// reads nothing else of the receiver's. The ring is longer than the queue, so that the receive
-    /// posted last never shares a line with the one consumed next: on a full queue that line would
-    /// change cores at each message.
+    /// The capacity of each receive in bytes: sixteen to a line, so that a sender of small messages
+    /// reads no other line of the receiver's. The ring is longer than the queue, so that the
+    /// receive posted last never shares a line with the one consumed next: on a full queue that
+    /// line would change cores at each message.
     capacity: Box<[AtomicU32]>,
     poster: CachePadded<Poster>,
     posted: CachePadded<Posted>,
-    /// Receives below are free. Written by the thread that polls the receive CQ.
+    /// Receives below it are free. Written by the thread that polls the receive CQ.
     freed: CachePadded<AtomicU64>,
     consumed: CachePadded<Consumed>,
-    /// Datagram senders, and flushing.
+    /// For datagram senders, and for flushing.
     pub(crate) lock: SpinLock<()>,
 }
 
-/// The posting thread's own.
+/// State of the posting thread only.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Poster {
-    /// It is inside while it starts a waiting sender.
+    /// Held while it starts a waiting sender.
     guard: Guard,
     posted: AtomicU64,
     /// A copy of `freed`.
     freed: AtomicU64,
 }
 
-/// The consuming sender's own.
+/// State of the consuming sender only.
 #[derive(Debug, Default)]
 struct Consumed {
     /// The next receive.
     head: AtomicU64,
-    /// Receives below are known to be posted.
+    /// Receives below it are known to be posted.
     credit: AtomicU64,
 }
 
-/// How many bytes each receive takes, of a queue.
+/// A queue's capacities: the bytes that each receive takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Capacities<'a>(&'a [AtomicU32]);
 
@@ -93,25 +93,25 @@ impl Rq {
         }
     }
 
-    /// For `fabric` to wait for.
+    /// The guard that `guards::quiesce` waits for.
     pub(crate) fn guard(&self) -> &Guard {
         &self.poster.guard
     }
 
-    /// How many bytes receive `index` takes; 0 means "look closer".
+    /// The bytes that receive `index` takes; 0 means "look closer".
     #[inline(always)]
     pub(crate) fn capacity(&self, index: u64) -> u32 {
         self.capacities().of(index)
     }
 
-    /// A copy of where the capacities are, to have in registers.
+    /// A copy of the capacities' location, to keep in registers.
     #[inline(always)]
     pub(crate) fn capacities(&self) -> Capacities<'_> {
         Capacities(&self.capacity)
     }
 
-    /// The consumer's: the receives that it knows to be posted. More is looked for when they are
-    /// used up.
+    /// For the consumer: the receives that it knows to be posted. Once they are used up it reads
+    /// the count of posted ones again.
     ///
     /// There is one consumer: the connected peer's sender, or the holder of `lock`.
     #[inline(always)]
@@ -126,14 +126,14 @@ impl Rq {
         head..credit
     }
 
-    /// The consumer's: receives below `index` are consumed.
+    /// For the consumer: receives below `index` are consumed.
     #[inline(always)]
     pub(crate) fn consume(&self, index: u64) {
         // Relaxed: see `known`.
         self.consumed.head.store(index, Ordering::Relaxed);
     }
 
-    /// The consumer's: takes the next receive.
+    /// For the consumer: takes the next receive.
     #[inline]
     pub(crate) fn take(&self) -> Option<u64> {
         let index = self.known().next()?;
@@ -142,7 +142,7 @@ impl Rq {
         Some(index)
     }
 
-    /// The poster's: the next index, and the first for which there is no room.
+    /// For the poster: the next index, and the first without room.
     #[inline(always)]
     pub(crate) fn room(&self, depth: u32) -> Range<u64> {
         // Relaxed, here, in `look_again` and in `publish`: the posting thread's own.
@@ -150,7 +150,7 @@ impl Rq {
         self.poster.posted.load(Ordering::Relaxed)..freed + u64::from(depth)
     }
 
-    /// The poster's: the first index for which there is no room, after a look at what was polled.
+    /// For the poster: the first index without room, read anew from the poller's count.
     #[inline(always)]
     pub(crate) fn look_again(&self, depth: u32) -> u64 {
         let freed = self.polled();
@@ -159,7 +159,7 @@ impl Rq {
         freed + u64::from(depth)
     }
 
-    /// The poster's: writes a receive into its free entry.
+    /// For the poster: writes a receive into its free entry.
     #[inline(always)]
     pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) {
         let capacity = self.wqes.write(index, wr, key);
@@ -167,7 +167,7 @@ impl Rq {
         self.capacities().place(index).store(capacity, Ordering::Relaxed);
     }
 
-    /// The poster's: receives below `posted` are there. Gives what to attend to, like
+    /// For the poster: receives below `posted` are posted. Returns the attention flags, like
     /// [`Posted::publish`].
     #[inline(always)]
     pub(crate) fn publish(&self, posted: u64, attention: &Attention) -> u32 {
@@ -176,29 +176,28 @@ impl Rq {
         self.posted.publish(posted, attention)
     }
 
-    /// The poller's: receives below `index` are free.
+    /// For the poller: receives below `index` are free.
     #[inline(always)]
     pub(crate) fn free_up_to(&self, index: u64) {
         // Release pairs with the Acquire in `polled`: the poller is done with the entry.
         self.freed.store(index, Ordering::Release);
     }
 
-    /// How many receives were polled: all below this index.
+    /// The number of polled receives: all below this index.
     #[inline(always)]
     pub(crate) fn polled(&self) -> u64 {
-        // Acquire pairs with the Release in `free_up_to`: the poller is done with what they
-        // brought.
+        // Acquire pairs with the Release in `free_up_to`: the poller is done with their messages.
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Control path: senders look closer at posted receives that name `key`, which grants nothing
-    /// any more.
+    /// Control path: makes senders look closer at posted receives that name `key`, which grants
+    /// nothing any more.
     ///
     /// The other threads go on meanwhile: a capacity of 0 is right for every receive, also for one
     /// that was posted into its entry since.
     pub(crate) fn distrust(&self, key: u32) {
-        // Relaxed, all: who deregisters a region has ordered that after the posting of receives
-        // that name it, and before the sends that must find it gone.
+        // Relaxed, all: the caller that deregisters a region has ordered that after the posting of
+        // receives that name it, and before the sends that must find it gone.
         let (head, posted) = (self.consumed.head.load(Ordering::Relaxed), self.poster.posted.load(Ordering::Relaxed));
         for index in head..posted {
             let capacity = self.capacities().place(index);
@@ -208,9 +207,9 @@ impl Rq {
         }
     }
 
-    /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a
-    /// sender never takes the end of what it knows of an earlier connection for that of this one
-    /// (`Sq::mailbox_of`).
+    /// Control path, no thread inside a guard: empties the queue. Indices continue, so that a
+    /// sender never takes the last index that it knows of an earlier connection for that of this
+    /// one (`Sq::mailbox_of`).
     pub(crate) fn reset(&self) {
         // Relaxed, all: ordered by the quiescence before.
         let next = self.poster.posted.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The send queue: whether and how much may be posted, and where to.
+//! The send queue: its gate, its free positions and its destination.
 //!
-//! What it guarantees: a slot is free again once the completion of its work request, or of a later
-//! one, was polled.
+//! Guarantees: a slot is free again once the completion of its work request, or of a later one, was
+//! polled.
 
 use crate::queues::inbound_filter::SENDS_FIRST;
 use crate::queues::pending::Pending;
@@ -23,15 +23,15 @@ const CARRIED: u32 = 4;
 /// See the [module](self).
 #[repr(C)]
 pub(crate) struct Sq {
-    /// The posting thread is inside.
+    /// Held while the posting thread is inside.
     pub(crate) guard: Guard,
-    /// 0: the fast path is open. Otherwise see the flags.
+    /// 0 if the fast path is open, else the flags above.
     gate: AtomicU32,
-    /// The connected queue pair's number, and what its `Inbound::accept` must be.
+    /// The connected queue pair's number, and the expected value of its `Inbound::accept`.
     destination: AtomicU32,
     expect: AtomicU32,
     counts: Counts,
-    /// How often, and how long, to try: `IBV_QP_TIMEOUT`, `RETRY_CNT`, `RNR_RETRY`,
+    /// The number and times of retries: `IBV_QP_TIMEOUT`, `RETRY_CNT`, `RNR_RETRY`,
     /// `MAX_QP_RD_ATOMIC`.
     pub(crate) timeout: AtomicU32,
     pub(crate) retry_cnt: AtomicU32,
@@ -41,22 +41,22 @@ pub(crate) struct Sq {
     pub(crate) psn: AtomicU32,
     polled: CachePadded<Polled>,
     pub(crate) pending: CachePadded<SpinLock<Pending>>,
-    /// Who carries out what is pending.
+    /// The right to carry out pending work requests.
     pub(crate) turn: Turn,
 }
 
-/// What the pollers tell the posting thread.
+/// Counts that the pollers report to the posting thread.
 #[derive(Debug)]
 #[repr(C)]
 struct Polled {
-    /// Positions below are free. Written by the thread that polls the send CQ.
+    /// Positions below it are free. Written by the thread that polls the send CQ.
     freed: AtomicU64,
-    /// How many of our messages the peer has polled, as its last small message said;
+    /// The number of our messages that the peer has polled, by its last small message;
     /// [`Sq::UNKNOWN`] before the first. Written by the thread that polls the receive CQ.
     acked: AtomicU64,
 }
 
-/// The posting thread's own.
+/// State of the posting thread only.
 #[derive(Debug, Default)]
 struct Counts {
     posted: AtomicU64,
@@ -65,10 +65,10 @@ struct Counts {
 }
 
 impl Sq {
-    /// As an acknowledged count: nothing is known.
+    /// The acknowledged count while nothing is known.
     pub(crate) const UNKNOWN: u64 = u64::MAX;
 
-    /// `inline_bytes`: room for what goes inline, a work request that waits.
+    /// `inline_bytes`: room for the inline data of one waiting work request.
     pub(crate) fn new(cap: &ibv_qp_cap, inline_bytes: usize) -> Sq {
         Sq {
             guard: Guard::new(),
@@ -87,32 +87,31 @@ impl Sq {
         }
     }
 
-    /// The poller's: positions below `position` are free.
+    /// For the poller: positions below `position` are free.
     #[inline(always)]
     pub(crate) fn free_up_to(&self, position: u64) {
         // Release pairs with the Acquire in `room`. One thread at a time polls, so it only grows.
         self.polled.freed.store(position, Ordering::Release);
     }
 
-    /// The poller's: the number of our messages that the peer has polled.
+    /// For the poller: the number of our messages that the peer has polled.
     #[inline(always)]
     pub(crate) fn acknowledge(&self, messages: u64) {
-        // Release pairs with the Acquire in `all_polled`: what the peer read is read.
+        // Release pairs with the Acquire in `all_polled`: the peer has read these messages.
         self.polled.acked.store(messages, Ordering::Release);
     }
 
     /// Whether the peer is known to have polled all `sent` messages that were sent to it.
     ///
-    /// What is known is of this connection, since a queue pair forgets it when it is reset; and an
-    /// index of the peer's stands for one message only, whatever became of the peer meanwhile
-    /// (`Rq::reset`).
+    /// The count is of this connection, since a reset queue pair forgets it. An index of the peer's
+    /// stands for one message only, even if the peer was reset meanwhile (`Rq::reset`).
     #[inline(always)]
     pub(crate) fn all_polled(&self, sent: u64) -> bool {
-        // Acquire pairs with the Release in `acknowledge`: the mailbox may be written over.
+        // Acquire pairs with the Release in `acknowledge`: the mailbox may be overwritten.
         self.polled.acked.load(Ordering::Acquire) == sent
     }
 
-    /// The posting thread's: free positions of `depth`, and the next position.
+    /// For the posting thread: free positions of `depth`, and the next position.
     #[inline(always)]
     pub(crate) fn room(&self, depth: u32) -> (u64, u64) {
         let depth = u64::from(depth);
@@ -128,21 +127,21 @@ impl Sq {
         (depth - (posted - freed), posted)
     }
 
-    /// The posting thread's: the next position.
+    /// For the posting thread: the next position.
     #[inline(always)]
     pub(crate) fn posted(&self) -> u64 {
         // Relaxed: see `room`.
         self.counts.posted.load(Ordering::Relaxed)
     }
 
-    /// The posting thread's: positions below `position` are taken.
+    /// For the posting thread: positions below `position` are taken.
     #[inline(always)]
     pub(crate) fn advance(&self, position: u64) {
         // Relaxed: see `room`.
         self.counts.posted.store(position, Ordering::Relaxed);
     }
 
-    /// The posting thread's: takes a position, if there is one.
+    /// For the posting thread: takes a position, if there is one.
     pub(crate) fn reserve(&self, depth: u32) -> Option<u64> {
         let (room, position) = self.room(depth);
         (room > 0).then(|| {
@@ -151,21 +150,21 @@ impl Sq {
         })
     }
 
-    /// The fast path is closed: the state is no longer RTS.
+    /// Closes the fast path: the state is no longer RTS.
     pub(crate) fn close(&self) {
         // AcqRel: pairs with the Acquire in `is_open`.
         self.gate.fetch_or(NOT_RTS, Ordering::AcqRel);
     }
 
-    /// The state is RTS.
+    /// Opens it: the state is RTS.
     pub(crate) fn open(&self) {
-        // AcqRel: what the move to RTS wrote is before.
+        // AcqRel: writes of the move to RTS are before.
         self.gate.fetch_and(!NOT_RTS, Ordering::AcqRel);
     }
 
-    /// Work requests are pending, or no longer. Under the lock of `pending`.
+    /// Sets whether work requests are pending. Under the lock of `pending`.
     pub(crate) fn set_stalled(&self, stalled: bool) {
-        // AcqRel: what was done for pending work requests is before the fast path opens; pairs with
+        // AcqRel: the effects of pending work requests are before the fast path opens; pairs with
         // `is_open`.
         if stalled {
             self.gate.fetch_or(STALLED, Ordering::AcqRel);
@@ -174,7 +173,7 @@ impl Sq {
         }
     }
 
-    /// Control path: the queue pair goes by a carrier, or no longer.
+    /// Control path: sets whether the queue pair is carried.
     pub(crate) fn set_carried(&self, is_carried: bool) {
         // AcqRel: the carrier has the queue pair before it is posted to; pairs with `is_carried`.
         if is_carried {
@@ -184,7 +183,7 @@ impl Sq {
         }
     }
 
-    /// Whether the queue pair goes by a carrier.
+    /// Whether the queue pair is carried.
     pub(crate) fn is_carried(&self) -> bool {
         // Acquire pairs with `set_carried`.
         self.gate.load(Ordering::Acquire) & CARRIED != 0
@@ -208,23 +207,23 @@ impl Sq {
         self.pending.lock().draining
     }
 
-    /// Connects: to `destination`, whose `Inbound::accept` is `expect` when it is connected to us.
+    /// Connects to `destination`, whose `Inbound::accept` is `expect` when it is connected to us.
     pub(crate) fn connect(&self, destination: u32, expect: u32) {
         // Relaxed: the state that follows orders it.
         self.destination.store(destination, Ordering::Relaxed);
         self.expect.store(expect, Ordering::Relaxed);
     }
 
-    /// The same connection, by another path.
+    /// Switches the connection to another path.
     pub(crate) fn reroute(&self, expect: u32) {
         // Relaxed: the only other change is `first_was_sent`, whose flag is kept.
         let kept = |now: u32| Some(expect | now & SENDS_FIRST);
         let _ = self.expect.fetch_update(Ordering::Relaxed, Ordering::Relaxed, kept);
     }
 
-    /// The first message of the connection was sent.
+    /// Notes that the first message of the connection was sent.
     pub(crate) fn first_was_sent(&self) {
-        // Relaxed: the next work request is carried out after, by the order of the queue.
+        // Relaxed: the next work request is carried out later, by the order of the queue.
         self.expect.fetch_and(!SENDS_FIRST, Ordering::Relaxed);
     }
 
@@ -235,14 +234,14 @@ impl Sq {
         self.destination.load(Ordering::Relaxed)
     }
 
-    /// What the peer's `Inbound::accept` must be.
+    /// The value that the peer's `Inbound::accept` must have.
     #[inline(always)]
     pub(crate) fn expect(&self) -> u32 {
         // Relaxed: as above.
         self.expect.load(Ordering::Relaxed)
     }
 
-    /// Control path, nobody inside a guard: as new.
+    /// Control path, no thread inside a guard: as new.
     pub(crate) fn reset(&self) {
         self.connect(0, 0);
         // Relaxed, all: ordered by the quiescence before.

@@ -1,10 +1,10 @@
-//! Time: what the coded timers mean, and the thread that watches deadlines while everybody sleeps.
+//! Time: the values of coded timers, and the thread that watches deadlines while all others sleep.
 //!
-//! What it guarantees: a pending work request with a deadline is given up soon after it, even if no
-//! thread posts or polls. The thread is started with the first finite deadline of the process and
-//! sleeps between deadlines; without one (`rnr_retry` 7, `timeout` 0, or nothing ever pending)
-//! there is none. It runs on any CPU of the process, whichever thread met that deadline. Nothing is
-//! kept of one that waits no more.
+//! Guarantees: a pending work request with a deadline is given up soon after it, even if no thread
+//! posts or polls. The thread is started with the first finite deadline of the process and sleeps
+//! between deadlines; without a deadline (`rnr_retry` 7, `timeout` 0, or nothing ever pending)
+//! there is no thread. It may run on any CPU of the process, whichever thread met that deadline. A
+//! queue pair that waits no more leaves nothing here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -12,17 +12,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Nanoseconds of a clock that only goes on. By the clock's own number: every turn of a wire asks,
-/// and an `Instant` takes three times as many instructions.
+/// Nanoseconds of a monotonic clock. A plain number: every turn of a wire asks for it, and an
+/// `Instant` takes three times as many instructions.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a local, which the call writes.
+    // SAFETY: the call writes a local.
     let code = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     debug_assert_eq!(code, 0, "Linux has the clock");
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What `min_rnr_timer` stands for (IB specification, vol. 1, table 45; `ibv_modify_qp(3)`).
+/// The time of a `min_rnr_timer` (IB specification, vol. 1, table 45; `ibv_modify_qp(3)`).
 pub(crate) fn rnr_ns(code: u32) -> u64 {
     /// In units of 10 µs.
     const TIMES: [u32; 32] = [
@@ -32,12 +32,12 @@ pub(crate) fn rnr_ns(code: u32) -> u64 {
     u64::from(TIMES[code as usize % TIMES.len()]) * 10_000
 }
 
-/// What `timeout` stands for: 4.096 µs times 2 to its power.
+/// The time of a `timeout`: 4.096 µs times 2 to its power.
 pub(crate) fn ack_timeout_ns(exponent: u32) -> u64 {
     4096 << (exponent % 32)
 }
 
-/// A deadline of each queue pair that has one: no more than there are queue pairs, however often
+/// One deadline for each queue pair that has one: no more entries than queue pairs, however often
 /// they wait.
 #[derive(Debug)]
 struct Deadlines {
@@ -51,8 +51,8 @@ impl Deadlines {
         Deadlines { by_time: BTreeSet::new(), by_qpn: BTreeMap::new(), started: false }
     }
 
-    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then the
-    /// timer thread must be woken, as it sleeps too long.
+    /// Sets the only deadline of queue pair `qpn`. Returns true if it is the first of all: then the
+    /// timer thread must be woken, since it sleeps too long.
     fn set(&mut self, deadline_ns: u64, qpn: u32) -> bool {
         self.clear(qpn);
         self.by_qpn.insert(qpn, deadline_ns);
@@ -70,7 +70,7 @@ impl Deadlines {
         self.by_time.first().map(|&(at_ns, _)| at_ns)
     }
 
-    /// Takes out the queue pairs whose deadline is `now_ns` or before.
+    /// Takes out the queue pairs whose deadline is `now_ns` or earlier.
     fn due(&mut self, now_ns: u64) -> Vec<u32> {
         let mut due = Vec::new();
         while let Some(&(at_ns, qpn)) = self.by_time.first()
@@ -87,15 +87,15 @@ static DEADLINES: Mutex<Deadlines> = Mutex::new(Deadlines::new());
 static CHANGED: Condvar = Condvar::new();
 
 fn lock() -> MutexGuard<'static, Deadlines> {
-    // Poison is impossible to act on: nothing panics under the lock but for want of memory.
+    // Poison can't be acted upon: the lock's holder panics only if memory runs out.
     DEADLINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is done with queue pairs whose deadline is over.
+/// Called with the queue pairs whose deadline is over.
 pub(crate) type OnDue = fn(qpns: &[u32]);
 
-/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if
-/// there is no deadline, or it is over. `on_due` is the same at every call.
+/// Sets the deadline of queue pair `qpn`, in place of its former one. Returns whether it will be
+/// watched: not if there is no deadline, or it is over. `on_due` is the same at every call.
 pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     if deadline_ns == u64::MAX || deadline_ns <= now_ns() {
         return false;
@@ -104,7 +104,7 @@ pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     let is_first = deadlines.set(deadline_ns, qpn);
     if !deadlines.started {
         let thread = spawn_anywhere("softnic-timer", move || watch(on_due));
-        // Without it deadlines are seen by the next post or poll only; the next arm tries again.
+        // Without the thread only the next post or poll sees deadlines; the next arm tries again.
         deadlines.started = thread.is_ok();
     }
     if is_first {
@@ -113,14 +113,14 @@ pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     true
 }
 
-/// Starts a thread that may run wherever the process may. A thread inherits the CPUs of the one
-/// that starts it, and that may be an lcore, pinned to a CPU which it never leaves.
+/// Starts a thread that may run on all CPUs of the process. A thread inherits the CPUs of its
+/// creator, which may be an lcore pinned to one CPU.
 fn spawn_anywhere<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.into()).spawn(move || {
-        // Where there are more CPUs than the set has room for, the thread stays where it is.
+        // With more CPUs than the set has room for, the thread stays on the creator's.
         if let Some(cpus) = cpus_of(first_thread()) {
             run_on(&cpus);
         }
@@ -128,27 +128,27 @@ fn spawn_anywhere<T: Send + 'static>(
     })
 }
 
-/// The thread that the process began with, whose CPUs are those that the process was given.
+/// The first thread of the process, whose CPUs are the process's.
 fn first_thread() -> libc::pid_t {
     std::process::id().cast_signed()
 }
 
-/// The CPUs that a thread may run on; 0 is the calling one.
+/// The CPUs that a thread may run on; 0 is the calling thread.
 fn cpus_of(thread: libc::pid_t) -> Option<libc::cpu_set_t> {
     let mut cpus = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the kernel writes as many bytes as the set has, at most, and the set is ours.
+    // SAFETY: the kernel writes at most the bytes of the set, and the set is ours.
     let written = unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), cpus.as_mut_ptr()) };
     // SAFETY: a set is an array of integers, all of them zeroed or written.
     (written == 0).then(|| unsafe { cpus.assume_init() })
 }
 
-/// Lets the calling thread run on these CPUs, if it may.
+/// Moves the calling thread to these CPUs, if permitted.
 fn run_on(cpus: &libc::cpu_set_t) {
-    // SAFETY: the kernel reads as many bytes as the set has.
+    // SAFETY: the kernel reads exactly the bytes of the set.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
 }
 
-/// Queue pair `qpn` waits no more.
+/// Removes the deadline of queue pair `qpn`.
 pub(crate) fn disarm(qpn: u32) {
     lock().clear(qpn);
 }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!([1, 14, 31].map(ack_timeout_ns), [8_192, 67_108_864, 8_796_093_022_208]);
     }
 
-    /// However often a queue pair waits, and until whenever: a deadline each, the last one.
+    /// However often and long a queue pair waits: one deadline each, the last one.
     #[test]
     fn a_queue_pair_has_one_deadline_and_keeps_nothing_when_it_waits_no_more() {
         let mut deadlines = Deadlines::new();

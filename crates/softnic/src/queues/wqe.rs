@@ -1,9 +1,9 @@
 //! Receive work requests in their ring.
 //!
-//! What it guarantees: what was written is what is read, if the queue keeps its order: the receiver
+//! Guarantees: a reader sees the entry as written, if the queue keeps its order: the receiver
 //! writes an entry before it publishes its index, a sender reads it after, and an entry is used
-//! again only once its completion was polled. The words are atomics, so that memory is safe where a
-//! program breaks that order by posting on two threads at once.
+//! again only once its completion was polled. The words are atomics, so that memory is safe even if
+//! a program breaks that order by posting on two threads at once.
 
 use crate::key_table::RegionKey;
 use crate::queues::wr::{MESSAGE_BYTES_MAX, RecvWr, sge_bytes};
@@ -28,7 +28,7 @@ struct Head {
     count: AtomicU64,
 }
 
-/// One element. Each field is read by itself, when it is asked for: of most, few are.
+/// One element. Each field is read separately, on demand: most elements need few.
 #[repr(C)]
 pub(crate) struct Element {
     addr: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct Element {
     lkey: AtomicU32,
 }
 
-/// Where the entries are, to have in registers.
+/// The location of the entries, to keep in registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     words: *const AtomicU64,
@@ -56,11 +56,11 @@ const HEAD_WORDS: usize = size_of::<Head>() / 8;
 const ELEMENT_WORDS: usize = size_of::<Element>() / 8;
 
 impl WqeRing {
-    /// Room for `entries` (a power of two) of up to `max_sge` elements.
+    /// Room for `entries` (a power of two) of up to `max_sge` elements each.
     pub(crate) fn new(entries: usize, max_sge: u32) -> WqeRing {
         assert!(entries.is_power_of_two());
         let max_sge = max_sge as usize;
-        // One element at least, so that an entry's first one is always there to be read.
+        // At least one element, so that an entry's first one can always be read.
         let stride = HEAD_WORDS + ELEMENT_WORDS * max_sge.max(1);
         let words = (0..entries * stride).map(|_| AtomicU64::new(0)).collect();
         WqeRing { words, stride, mask: entries as u64 - 1, max_sge }
@@ -72,17 +72,17 @@ impl WqeRing {
         self.places().wqe(index)
     }
 
-    /// A copy, good for as long as the ring.
+    /// A copy, valid as long as the ring.
     #[inline(always)]
     pub(crate) fn places(&self) -> Places<'_> {
         Places { words: self.words.as_ptr(), stride: self.stride, mask: self.mask, ring: PhantomData }
     }
 
-    /// Asks for the entry's line.
+    /// Prefetches the entry's line.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u64) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect but on timing.
+        // SAFETY: a prefetch affects only timing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(
@@ -92,17 +92,17 @@ impl WqeRing {
         let _ = index;
     }
 
-    /// Writes an entry, of as many elements as there is room for; gives how many bytes it can take
-    /// by what `key` grants: 0 if it doesn't, so that a sender looks closer.
+    /// Writes an entry, of at most as many elements as there is room for. Returns the bytes that it
+    /// can take: 0 if `key` doesn't grant them, so that a sender looks closer.
     #[inline(always)]
     pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) -> u32 {
         let wqe = self.wqe(index);
         let sges = wr.sges();
-        // Relaxed, here and in whatever reads it: published by the count of posted receives.
+        // Relaxed, here and in all reads: published by the count of posted receives.
         wqe.head.wr_id.store(wr.wr_id, Relaxed);
         let (mut capacity, mut granted) = (0u64, true);
         if let [sge] = sges {
-            // As below, once: a fifth of the whole call.
+            // As below, for one element: a fifth of the whole call.
             wqe.head.count.store(1, Relaxed);
             capacity = sge_bytes(sge);
             granted = key.check(sge.lkey, sge.addr, capacity).is_ok();
@@ -126,7 +126,7 @@ impl<'a> Places<'a> {
     /// Like [`WqeRing::wqe`].
     #[inline(always)]
     pub(crate) fn wqe(self, index: u64) -> Wqe<'a> {
-        // SAFETY: masked, so inside the ring's words, which are there for `'a`; an entry is a head
+        // SAFETY: masked, so inside the ring's words, which are valid for `'a`; an entry is a head
         // and elements by `new`.
         unsafe {
             let at = self.words.add((index & self.mask) as usize * self.stride);
@@ -171,15 +171,15 @@ impl<'a> Wqe<'a> {
         self.head.count.load(Relaxed) as usize
     }
 
-    /// `index` is 0, or below a count that `WqeRing::write` let through.
+    /// `index` is 0, or below a count that `WqeRing::write` stored.
     #[inline(always)]
     pub(crate) fn element(self, index: usize) -> &'a Element {
-        // SAFETY: an entry has as many elements as its ring's `max_sge`, which no count exceeds
-        // (`WqeRing::write`), and one at least.
+        // SAFETY: an entry has as many elements as its ring's `max_sge`, at least one; no count
+        // exceeds it (`WqeRing::write`).
         unsafe { &*self.elements.add(index) }
     }
 
-    /// The first element; anything, if there is none.
+    /// The first element; arbitrary contents if there is none.
     #[inline(always)]
     pub(crate) fn first(self) -> &'a Element {
         self.element(0)

@@ -1,9 +1,9 @@
 //! Work requests as programs post them: proof that a list can be read.
 //!
-//! What it guarantees: a [`SendWr`] or [`RecvWr`] is readable, with its list of elements, the bytes
-//! of inline data, and all work requests behind it. `ibv_post_send(3)` and `ibv_post_recv(3)` ask
-//! that of programs; the entry points in `provider` and `queues::pending`, which keeps copies, are
-//! the only ones to make these values.
+//! Guarantees: a [`SendWr`] or [`RecvWr`] is readable, with its list of elements, the bytes of
+//! inline data, and all work requests behind it. `ibv_post_send(3)` and `ibv_post_recv(3)` demand
+//! that of programs. Only the entry points in `provider` and `queues::pending`, which keeps copies,
+//! make these values.
 
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -12,12 +12,12 @@ use std::ops::Deref;
 /// The longest message: 2^31 bytes, `ibv_post_send(3)`.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 31;
 
-/// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said
-/// when it was posted. No flag of libibverbs is up there; one who sets it all the same says so of
-/// the key, which is compared and no more.
+/// In `send_flags` of a bind kept for later: `invalidated_rkey` is the handle's key at the post. No
+/// flag of libibverbs uses this bit. If a program sets it all the same, it only chooses a key to
+/// compare.
 const HANDLE_KEPT: u32 = 1 << 31;
-/// In `send_flags` of one that was kept for later: it was cancelled. Of what a program posts the
-/// bit is taken away.
+/// In `send_flags` of a work request kept for later: it was cancelled. The bit is cleared in work
+/// requests that a program posts.
 const CANCELLED: u32 = 1 << 30;
 
 /// A send work request that can be read.
@@ -37,7 +37,7 @@ impl<'a> SendWr<'a> {
     /// The front of a list.
     ///
     /// # Safety
-    /// During `'a` the list is as `ibv_post_send(3)` asks: each work request of it, its elements
+    /// During `'a` the list is as `ibv_post_send(3)` demands: each work request of it, its elements
     /// and its inline data can be read, and the objects that it names are alive.
     #[inline(always)]
     pub(crate) unsafe fn list(wr: *const ibv_send_wr) -> Option<SendWr<'a>> {
@@ -45,14 +45,14 @@ impl<'a> SendWr<'a> {
         unsafe { wr.as_ref() }.map(SendWr)
     }
 
-    /// The next of the list.
+    /// The next work request of the list.
     #[inline(always)]
     pub(crate) fn next(self) -> Option<SendWr<'a>> {
-        // SAFETY: what `list` was promised is of the whole list.
+        // SAFETY: the contract of `list` covers the whole list.
         unsafe { SendWr::list(self.0.next) }
     }
 
-    /// As the C interface has it.
+    /// The C interface's pointer.
     #[inline(always)]
     pub(crate) fn as_ptr(self) -> *mut ibv_send_wr {
         std::ptr::from_ref(self.0).cast_mut()
@@ -61,24 +61,24 @@ impl<'a> SendWr<'a> {
     /// The elements. None if their number is negative.
     #[inline(always)]
     pub(crate) fn sges(self) -> &'a [ibv_sge] {
-        // SAFETY: `num_sge` elements can be read: the promise of `list`.
+        // SAFETY: `num_sge` elements can be read, by the contract of `list`.
         unsafe { elements(self.0.sg_list, self.0.num_sge) }
     }
 
-    /// The element, if there is one and no more.
+    /// The element, if there is exactly one.
     #[inline(always)]
     pub(crate) fn only_sge(self) -> Option<&'a ibv_sge> {
-        // SAFETY: one can be read, so it is somewhere: the promise of `list`.
+        // SAFETY: one element can be read, so the pointer isn't null, by the contract of `list`.
         (self.0.num_sge == 1).then(|| unsafe {
             std::hint::assert_unchecked(!self.0.sg_list.is_null());
             &*self.0.sg_list
         })
     }
 
-    /// The bytes of the element, if there is one and no more.
+    /// The bytes of the element, if there is exactly one.
     pub(crate) fn inline_bytes(self) -> Option<&'a [u8]> {
         let sge = self.only_sge().filter(|_| self.is_inline())?;
-        // SAFETY: inline data can be read: the promise of `list`.
+        // SAFETY: inline data can be read, by the contract of `list`.
         Some(unsafe { std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize) })
     }
 
@@ -92,29 +92,29 @@ impl<'a> SendWr<'a> {
         self.0.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0
     }
 
-    /// Where the bytes of an RDMA WRITE or READ are on the other side.
+    /// The remote address and key of an RDMA WRITE or READ.
     #[inline(always)]
     pub(crate) fn rdma(self) -> rdma_t {
         // SAFETY: integers, in whichever arm they were written.
         unsafe { self.0.wr.rdma }
     }
 
-    /// Immediate data, or the R_Key to invalidate: the opcode says which.
+    /// Immediate data, or the R_Key to invalidate, depending on the opcode.
     #[inline(always)]
     pub(crate) fn imm_or_rkey(self) -> u32 {
         // SAFETY: both arms of the union are a number.
         unsafe { self.0.imm_data_invalidated_rkey_union.imm_data }
     }
 
-    /// A copy for later, of elements at `sg_list`. Of a bind it notes which key the handle has: the
+    /// A copy for later, with its elements at `sg_list`. A bind's copy notes the handle's key: the
     /// program may change the handle as soon as the post has returned.
     pub(crate) fn copied(self, sg_list: *mut ibv_sge, num_sge: c_int) -> ibv_send_wr {
-        // SAFETY: numbers, pointers and unions of them, of which a copy is as good.
+        // SAFETY: numbers, pointers and unions of them, which may be copied.
         let mut copy = unsafe { std::ptr::read(self.0) };
         (copy.next, copy.sg_list, copy.num_sge) = (std::ptr::null_mut(), sg_list, num_sge);
         copy.send_flags &= !CANCELLED;
         if copy.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
-            // SAFETY: a bind's arm of the union; its window is alive: the promise of `list`.
+            // SAFETY: a bind's arm of the union; its window is alive, by the contract of `list`.
             copy.imm_data_invalidated_rkey_union.invalidated_rkey =
                 unsafe { (*copy.bind_mw_tso_union.bind_mw.mw).rkey };
             copy.send_flags |= HANDLE_KEPT;
@@ -127,7 +127,7 @@ impl<'a> SendWr<'a> {
         is_cancelled(self.0)
     }
 
-    /// The key that the handle of a bind had when it was posted, of a copy.
+    /// For the copy of a bind: the handle's key at the post.
     pub(crate) fn kept_handle_key(self) -> Option<u32> {
         (self.0.send_flags & HANDLE_KEPT != 0).then(|| self.imm_or_rkey())
     }
@@ -138,7 +138,7 @@ pub(crate) fn is_cancelled(copy: &ibv_send_wr) -> bool {
     copy.send_flags & CANCELLED != 0
 }
 
-/// From now on a copy does nothing but complete. Nobody reads it meanwhile.
+/// Makes a copy do nothing but complete. Nobody reads it meanwhile.
 pub(crate) fn cancel(copy: &mut ibv_send_wr) {
     copy.send_flags |= CANCELLED;
     copy.num_sge = 0;
@@ -161,7 +161,7 @@ impl<'a> RecvWr<'a> {
     /// The front of a list.
     ///
     /// # Safety
-    /// During `'a` the list is as `ibv_post_recv(3)` asks: each work request of it, and its
+    /// During `'a` the list is as `ibv_post_recv(3)` demands: each work request of it, and its
     /// elements, can be read.
     #[inline(always)]
     pub(crate) unsafe fn list(wr: *const ibv_recv_wr) -> Option<RecvWr<'a>> {
@@ -169,14 +169,14 @@ impl<'a> RecvWr<'a> {
         unsafe { wr.as_ref() }.map(RecvWr)
     }
 
-    /// The next of the list.
+    /// The next work request of the list.
     #[inline(always)]
     pub(crate) fn next(self) -> Option<RecvWr<'a>> {
-        // SAFETY: what `list` was promised is of the whole list.
+        // SAFETY: the contract of `list` covers the whole list.
         unsafe { RecvWr::list(self.0.next) }
     }
 
-    /// As the C interface has it.
+    /// The C interface's pointer.
     #[inline(always)]
     pub(crate) fn as_ptr(self) -> *mut ibv_recv_wr {
         std::ptr::from_ref(self.0).cast_mut()
@@ -185,7 +185,7 @@ impl<'a> RecvWr<'a> {
     /// The elements. None if their number is negative.
     #[inline(always)]
     pub(crate) fn sges(self) -> &'a [ibv_sge] {
-        // SAFETY: `num_sge` elements can be read: the promise of `list`.
+        // SAFETY: `num_sge` elements can be read, by the contract of `list`.
         unsafe { elements(self.0.sg_list, self.0.num_sge) }
     }
 }
