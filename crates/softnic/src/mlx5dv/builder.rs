@@ -1,9 +1,9 @@
 //! The work request that configures a key, as `mlx5dv_wr_mkey_configure(3)` builds it: the builder,
-//! its setters, and what they come to.
+//! its setters, and the result.
 //!
-//! What it guarantees: a builder that was used as the page forbids (a setter twice, fewer or more
-//! of them than announced, two layouts, a value that can't be) posts nothing, and says so when it
-//! is to be posted, as `ibv_wr_complete(3)` does.
+//! Guarantees: a builder used against the page (a setter twice, fewer or more setters than
+//! announced, two layouts, an invalid value) posts nothing, and returns the error at the post, as
+//! `ibv_wr_complete(3)` does.
 
 use crate::signature::configuration::{Fields, LayoutPart, Setters};
 use crate::signature::types::*;
@@ -11,10 +11,10 @@ use rdma_sys::*;
 use std::ffi::c_int;
 
 /// A work request being built: `mlx5dv_wr_mkey_configure()` and the setters that follow it. It may
-/// be used again ([`start`](Self::start)), and allocates nothing then that it has room for.
+/// be used again ([`start`](Self::start)), and then allocates only if it needs more room.
 #[derive(Debug)]
 pub struct MkeyConfigureWr {
-    /// [`Fields`], then [`LayoutPart`]s: what goes inline.
+    /// [`Fields`], then [`LayoutPart`]s: the inline data.
     words: Vec<u64>,
     fields: Fields,
     setters_left: u8,
@@ -72,7 +72,7 @@ impl MkeyConfigureWr {
     /// `mlx5dv_wr_set_mkey_sig_block()`.
     ///
     /// # Safety
-    /// The domains, and what they lead to, can be read.
+    /// The domains, and the data that they point to, can be read.
     pub unsafe fn set_sig_block(&mut self, attr: &mlx5dv_sig_block_attr) {
         if !self.setter(Setters::SIGNATURE, Setters::SIGNATURE) {
             return;
@@ -80,7 +80,7 @@ impl MkeyConfigureWr {
         if attr.comp_mask != 0 || attr.flags & !sig_block_attr_flags::COPY_MASK != 0 {
             self.fail();
         }
-        // SAFETY: domains are null or can be read: the caller's promise.
+        // SAFETY: domains are null or can be read, as the caller guarantees.
         unsafe {
             self.fields.memory = attr.mem.as_ref().map(|domain| self.domain(domain)).unwrap_or_default();
             self.fields.wire = attr.wire.as_ref().map(|domain| self.domain(domain)).unwrap_or_default();
@@ -90,7 +90,7 @@ impl MkeyConfigureWr {
     }
 
     /// # Safety
-    /// What the domain leads to can be read.
+    /// The data that the domain points to can be read.
     unsafe fn domain(&mut self, domain: &mlx5dv_sig_block_domain) -> crate::signature::configuration::DomainFields {
         use crate::signature::configuration::DomainFields;
         if domain.comp_mask != 0 {
@@ -124,7 +124,7 @@ impl MkeyConfigureWr {
         })
     }
 
-    /// What would be posted: the data of an inline `IBV_WR_DRIVER1`, in whole words; or why not.
+    /// The inline data of the `IBV_WR_DRIVER1` to post, in whole words; or the error.
     pub fn complete(&mut self) -> Result<&[u64], c_int> {
         if self.error != 0 || self.setters_left != 0 {
             return Err(if self.error != 0 { self.error } else { libc::EINVAL });
@@ -133,10 +133,10 @@ impl MkeyConfigureWr {
         Ok(&self.words)
     }
 
-    /// `ibv_wr_complete()`, of this work request alone.
+    /// `ibv_wr_complete()`, for this work request alone.
     ///
     /// # Safety
-    /// As `ibv_post_send(3)`; and the key lives until the work request has completed.
+    /// Like `ibv_post_send(3)`; and the key lives until the work request has completed.
     pub unsafe fn post(&mut self, qp: *mut ibv_qp, wr_id: u64, send_flags: u32) -> c_int {
         let words = match self.complete() {
             Ok(words) => words,
@@ -148,11 +148,11 @@ impl MkeyConfigureWr {
         (wr.wr_id, wr.send_flags, wr.opcode) = (wr_id, send_flags, ibv_wr_opcode::IBV_WR_DRIVER1);
         (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the contract; the list is one local, whose element leads to `words`.
+        // SAFETY: the contract; the list is one local, whose element points to `words`.
         unsafe { ibv_post_send(qp, &raw mut wr, &raw mut bad) }
     }
 
-    /// Counts a setter. False if it may not follow.
+    /// Counts a setter. Returns false if it may not follow.
     fn setter(&mut self, which: u32, excludes: u32) -> bool {
         let allowed = self.setters_left > 0 && self.fields.setters & excludes == 0;
         if !allowed {

@@ -1,20 +1,20 @@
 //! Signature offload under mlx5dv's names: indirect keys, block signatures, pipelining
 //! (`mlx5dv_wr_mkey_configure(3)` and its neighbours).
 //!
-//! What it guarantees: each function behaves as its man page says; what the pages leave open is
-//! said here.
+//! Guarantees: each function behaves as its man page says. Where the pages leave it open:
 //!
 //! - `addr` and `length` of an element that names a key with a block signature count data, without
-//!   protection information. What a *peer* reads or writes by the R_Key counts bytes of the wire.
-//!   Either must be whole blocks of both domains.
+//!   protection information. A *peer's* access by the R_Key counts bytes on the wire. Either must
+//!   be whole blocks of both domains.
 //! - The reference tag counts from the key's first block, not from the transfer's.
-//! - A guard alone (CRC) lies lowest byte first, T10-DIF's fields highest first. CRC64_XP10 has the
-//!   polynomial that NVMe has. The final complement is that of the catalogue whatever the seed.
+//! - A guard alone (CRC) lies lowest byte first, T10-DIF's fields highest first. CRC64_XP10 has
+//!   NVMe's polynomial. The final complement is the catalogue's for every seed.
 //! - A block that escapes is not checked at all.
-//! - A faulty block moves as a good one does; the first fault of a transfer is kept.
-//! - What a peer's access finds is recorded at once; what a work request finds, when its completion
-//!   queue is polled, of which it takes one place until then.
-//! - A key whose error was taken by `mlx5dv_mkey_check(3)` is refused until it is configured again.
+//! - A faulty block is moved like a good one; the first fault of a transfer is kept.
+//! - A fault of a peer's access is recorded at once. A fault of a work request is recorded when its
+//!   completion queue is polled; until then it takes one place there.
+//! - Once `mlx5dv_mkey_check(3)` has taken a key's error, the key is refused until it is configured
+//!   again.
 //! - Entries of a layout name regions. Datagrams and atomics don't go through such keys.
 
 #![allow(non_camel_case_types)]
@@ -39,9 +39,9 @@ use std::ffi::c_int;
 /// `mlx5dv_create_mkey(3)`. `max_entries` is granted as asked.
 ///
 /// # Safety
-/// As for the `provider`: the protection domain is live, and `attr` can be read.
+/// Like the `provider`: the protection domain is live, and `attr` can be read.
 pub unsafe fn mlx5dv_create_mkey(attr: *mut mlx5dv_mkey_init_attr) -> *mut mlx5dv_mkey {
-    // SAFETY: attributes that can be read, and a live domain: the program's promise.
+    // SAFETY: attributes that can be read, and a live domain, as the program guarantees.
     let (attr, pd) = unsafe { (&*attr, present_pd((*attr).pd)) };
     let known = mkey_init_attr_flags::INDIRECT
         | mkey_init_attr_flags::BLOCK_SIGNATURE
@@ -72,10 +72,10 @@ pub unsafe fn mlx5dv_destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
 /// # Safety
 /// The key is live, and `err_info` can be written.
 pub unsafe fn mlx5dv_mkey_check(mkey: *mut mlx5dv_mkey, err_info: *mut mlx5dv_mkey_err) -> c_int {
-    // SAFETY: the key is live by the program's promise.
+    // SAFETY: the program guarantees that the key is live.
     match unsafe { Mkey::from_raw(mkey) }.check() {
         Ok(info) => {
-            // SAFETY: it can be written by the program's promise.
+            // SAFETY: the program guarantees that it can be written.
             unsafe { err_info.write(info) };
             0
         }
@@ -84,12 +84,12 @@ pub unsafe fn mlx5dv_mkey_check(mkey: *mut mlx5dv_mkey, err_info: *mut mlx5dv_mk
 }
 
 /// `mlx5dv_create_qp(3)`, with the attributes that matter here. `EOPNOTSUPP` for flags that the
-/// device hasn't, or on a queue pair that isn't RC.
+/// device lacks, or on a queue pair that isn't RC.
 ///
 /// # Safety
-/// As `provider::ibv_create_qp`.
+/// Like `provider::ibv_create_qp`.
 pub unsafe fn mlx5dv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr, extras: QpExtras) -> *mut ibv_qp {
-    // SAFETY: the contract: `init` may be read and written, and leads to live objects, or to none.
+    // SAFETY: the contract: `init` may be read and written, and points to live objects, or to none.
     let (domain, init, send_cq, recv_cq, srq) = unsafe {
         let init = &mut *init;
         let objects = (object(init.send_cq), object(init.recv_cq), object(init.srq));
@@ -103,7 +103,7 @@ pub unsafe fn mlx5dv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr, ext
     made.unwrap_or_else(errno::null)
 }
 
-/// `None` if nothing was asked for; `EOPNOTSUPP` for flags that the device hasn't.
+/// `None` if no offload is requested; `EOPNOTSUPP` for flags that the device lacks.
 fn offload(extras: QpExtras, max_inline_data: u32) -> Result<Option<SignatureOffload>, c_int> {
     if extras == QpExtras::default() {
         return Ok(None);
@@ -120,12 +120,13 @@ fn offload(extras: QpExtras, max_inline_data: u32) -> Result<Option<SignatureOff
     }))
 }
 
-/// `mlx5dv_qp_cancel_posted_send_wrs(3)`: how many were cancelled, or a negative `errno`.
+/// `mlx5dv_qp_cancel_posted_send_wrs(3)`: returns the number of cancelled work requests, or a
+/// negative `errno`.
 ///
 /// # Safety
 /// The queue pair is live.
 pub unsafe fn mlx5dv_qp_cancel_posted_send_wrs(qp: *mut ibv_qp, wr_id: u64) -> c_int {
-    // SAFETY: the queue pair is live by the program's promise.
+    // SAFETY: the program guarantees that the queue pair is live.
     match cancel::cancel(unsafe { Qp::from_raw(qp) }, wr_id) {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
         Err(code) => -code,

@@ -1,7 +1,6 @@
 //! The inline data of a work request that configures a key.
 //!
-//! What it guarantees: whatever bytes are posted, reading them gives a configuration that can be,
-//! or an `errno`.
+//! Guarantees: reading any posted bytes returns a valid configuration, or an `errno`.
 
 use crate::queues::wr::SendWr;
 use crate::signature::domain::{BlockSignature, Domain, Protection, T10, copied};
@@ -21,7 +20,7 @@ impl Setters {
     pub(crate) const SIGNATURE: u32 = 1 << 3;
 }
 
-/// All but the layout's entries, which follow.
+/// All fields but the layout's entries, which follow.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Fields {
@@ -30,7 +29,7 @@ pub(crate) struct Fields {
     pub(crate) conf_flags: u32,
     pub(crate) setters: u32,
     pub(crate) access: u32,
-    /// How often the entries are gone through.
+    /// The number of rounds through the entries.
     pub(crate) repeat: u32,
     pub(crate) entries: u32,
     pub(crate) sig_flags: u32,
@@ -41,7 +40,7 @@ pub(crate) struct Fields {
     pub(crate) reserved: [u8; 6],
 }
 
-/// A domain; of kind 0 there is none.
+/// A domain; kind 0 means none.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct DomainFields {
@@ -67,19 +66,19 @@ pub(crate) struct LayoutPart {
 
 const FIELD_BYTES: usize = size_of::<Fields>();
 pub(crate) const ENTRY_BYTES: usize = size_of::<LayoutPart>();
-/// Entries that fit whatever `max_inline_data` is: a work request's usual size.
+/// Entries that fit with any `max_inline_data`: a work request's usual size.
 const ENTRIES_LEAST: u32 = 4;
-/// Bytes of `max_inline_data` an entry.
+/// Bytes of `max_inline_data` per entry.
 const INLINE_BYTES_AN_ENTRY: u32 = 16;
 
 const _: () = assert!(FIELD_BYTES == 104 && ENTRY_BYTES == 24 && FIELD_BYTES.is_multiple_of(8));
 
-/// Entries that fit into a work request of a queue pair with so much room for inline data.
+/// Entries that fit into a work request of a queue pair with that room for inline data.
 pub(crate) fn entries_max(max_inline_data: u32) -> u32 {
     (max_inline_data / INLINE_BYTES_AN_ENTRY).max(ENTRIES_LEAST)
 }
 
-/// The most bytes that such a work request carries.
+/// The most bytes of such a work request.
 pub(crate) fn bytes_max(max_inline_data: u32) -> usize {
     FIELD_BYTES + entries_max(max_inline_data) as usize * ENTRY_BYTES
 }
@@ -123,7 +122,7 @@ impl DomainFields {
             app_tag: self.app_tag as u16,
             ref_tag: self.ref_tag,
             ref_remap: has(t10dif_flags::REF_REMAP),
-            // With both, a driver takes the narrower one.
+            // If both are set, a driver takes the narrower one.
             app_escape: has(t10dif_flags::APP_ESCAPE) && !app_ref_escape,
             app_ref_escape,
         })
@@ -150,7 +149,7 @@ impl DomainFields {
 }
 
 impl LayoutPart {
-    /// As it goes inline.
+    /// The words of the inline data.
     pub(crate) fn words(self) -> [u64; ENTRY_BYTES / 8] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         [self.addr, pair(self.bytes, self.skip), pair(self.lkey, self.reserved)]
@@ -158,7 +157,7 @@ impl LayoutPart {
 }
 
 impl Fields {
-    /// Writes them to the front of what goes inline, which has room.
+    /// Writes the fields to the front of the inline data, which has room.
     pub(crate) fn write(&self, words: &mut [u64]) {
         // SAFETY: integers without padding (their size is asserted above), so they are these words.
         let fields = unsafe { std::mem::transmute::<Fields, [u64; FIELD_BYTES / 8]>(*self) };
@@ -166,7 +165,7 @@ impl Fields {
     }
 }
 
-/// What a work request says, checked.
+/// The checked contents of a work request.
 pub(crate) struct Configuration<'a> {
     pub(crate) mkey: *mut mlx5dv_mkey,
     /// New rights, if they change.
@@ -184,19 +183,19 @@ pub(crate) struct NewLayout<'a> {
     bytes: &'a [u8],
 }
 
-/// What becomes of the block signature.
+/// The change of the block signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewSignature {
     Kept,
     Reset,
-    /// `None`: set, to none in either domain.
+    /// `None`: no signature in either domain.
     Set(Option<BlockSignature>),
 }
 
 impl NewLayout<'_> {
     pub(crate) fn entries(&self) -> impl Iterator<Item = LayoutPart> {
         let (entries, _) = self.bytes.as_chunks::<ENTRY_BYTES>();
-        // SAFETY: the bytes are there, and are integers, for which any are a value.
+        // SAFETY: the bytes are there, and are integers, for which every bit pattern is valid.
         entries.iter().map(|bytes| unsafe { bytes.as_ptr().cast::<LayoutPart>().read_unaligned() })
     }
 
@@ -205,13 +204,13 @@ impl NewLayout<'_> {
     }
 }
 
-/// Reads what a work request carries.
+/// Reads the inline data of a work request.
 pub(crate) fn read(wr: SendWr<'_>) -> Result<Configuration<'_>, c_int> {
     let (Some(bytes), true) = (wr.inline_bytes(), wr.is_inline()) else { return Err(libc::EINVAL) };
     let (Some(front), Some(rest)) = (bytes.get(..FIELD_BYTES), bytes.get(FIELD_BYTES..)) else {
         return Err(libc::EINVAL);
     };
-    // SAFETY: the bytes are there, and are integers, for which any are a value.
+    // SAFETY: the bytes are there, and are integers, for which every bit pattern is valid.
     let fields = unsafe { front.as_ptr().cast::<Fields>().read_unaligned() };
     let has = |setter| fields.setters & setter != 0;
     let is_interleaved = has(Setters::INTERLEAVED);

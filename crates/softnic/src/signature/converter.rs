@@ -1,14 +1,14 @@
 //! A stream of blocks on its way from one domain to the other.
 //!
-//! What it guarantees: what was checked is what is given on: bytes are copied here first, since the
-//! owner of the memory may write it meanwhile. The first fault of the stream is kept.
+//! Guarantees: exactly the checked bytes are passed on: they are copied here first, since the owner
+//! of the memory may write it meanwhile. The first fault of the stream is kept.
 
 use crate::copy::copy;
 use crate::signature::domain::BLOCK_BYTES_MAX;
 use crate::signature::flow::{BadBlock, Flow};
 use std::mem::MaybeUninit;
 
-/// Where what was converted goes.
+/// Takes the converted bytes.
 pub(crate) trait Sink {
     /// Takes the next bytes.
     fn take(&mut self, bytes: &[u8]);
@@ -23,7 +23,7 @@ impl<F: FnMut(&[u8])> Sink for F {
 /// See the [module](self).
 pub(crate) struct Converter {
     flow: Flow,
-    /// Blocks of the input domain, and of the output domain, before the next.
+    /// The number of the next block in the input domain, and in the output domain.
     input_index: u64,
     output_index: u64,
     /// The first block's number.
@@ -32,11 +32,11 @@ pub(crate) struct Converter {
     fault: Option<(BadBlock, u64)>,
 }
 
-/// Room for blocks that aren't whole yet, lent to one converter after the other: it is too large to
-/// be made or moved for each.
+/// Room for incomplete blocks, lent to one converter after the other: it is too large to be made or
+/// moved for each.
 pub(crate) struct Stages {
     input: Stage,
-    /// Used where the domains' blocks differ in size.
+    /// Used if the domains' blocks differ in size.
     output: Stage,
 }
 
@@ -45,14 +45,14 @@ impl Stages {
         Stages { input: Stage::new(), output: Stage::new() }
     }
 
-    /// For another converter.
+    /// Empties both, for another converter.
     pub(crate) fn clear(&mut self) {
         (self.input.len, self.output.len) = (0, 0);
     }
 }
 
 impl Converter {
-    /// From `data_offset` on, which is at a block's start in both domains.
+    /// Starts at `data_offset`, which is a block's start in both domains.
     pub(crate) fn new(flow: Flow, data_offset: u64) -> Converter {
         let index = |domain: Option<crate::signature::domain::Domain>| {
             domain.map_or(0, |domain| data_offset / domain.block_bytes)
@@ -61,13 +61,13 @@ impl Converter {
         Converter { flow, input_index, output_index, first_index: input_index, fault: None }
     }
 
-    /// What was wrong first.
+    /// The first fault.
     pub(crate) fn fault(&self) -> Option<(BadBlock, u64)> {
         self.fault
     }
 
-    /// Takes `len` bytes of the input domain at `from`, and gives on what they complete. The stages
-    /// are the same each time, and were cleared before the first.
+    /// Takes `len` bytes of the input domain at `from`, and passes on the blocks that they
+    /// complete. The stages are the same each time, and were cleared before the first.
     ///
     /// # Safety
     /// `len` bytes can be read there.
@@ -81,7 +81,7 @@ impl Converter {
         let block_bytes = self.block_bytes();
         while len > 0 {
             let step = len.min(block_bytes - stages.input.len);
-            // SAFETY: `step` is no more than `len`, of which the contract speaks.
+            // SAFETY: `step` is no more than `len`, the bytes of the contract.
             unsafe {
                 stages.input.add(from, step);
                 from = from.add(step);
@@ -94,15 +94,15 @@ impl Converter {
         }
     }
 
-    /// Bytes a block of what comes in: of the other domain, where the input domain has none.
+    /// Bytes per incoming block: of the other domain, if there is no input domain.
     fn block_bytes(&self) -> usize {
         let domain = self.flow.input.map(|domain| domain.total_bytes());
         let other = self.flow.output.map(|domain| domain.block_bytes);
-        // One of the two is there, and no longer than a stage.
+        // One of the two exists, and is no longer than a stage.
         (domain.or(other).unwrap_or(BLOCK_BYTES_MAX as u64) as usize).min(BLOCK_BYTES_MAX)
     }
 
-    /// A block of the input domain is whole.
+    /// Converts a complete block of the input domain.
     fn block(&mut self, stages: &mut Stages, sink: &mut impl Sink) {
         let Stages { input: whole, output: staged } = stages;
         let all = whole.bytes();
@@ -130,7 +130,7 @@ impl Converter {
                 fault
             }
             (input, output) => {
-                // With one domain only, its blocks are what is counted.
+                // With one domain only, its blocks are counted.
                 let index = if input.is_some() { index } else { self.output_index };
                 let (made, fault) = self.flow.block(index, data, field);
                 sink.take(data);
@@ -148,7 +148,7 @@ impl Converter {
     }
 }
 
-/// Bytes of a block that isn't whole yet.
+/// Bytes of an incomplete block.
 struct Stage {
     bytes: [MaybeUninit<u8>; BLOCK_BYTES_MAX],
     len: usize,
@@ -163,13 +163,13 @@ impl Stage {
     /// `len` bytes can be read at `from`.
     unsafe fn add(&mut self, from: *const u8, len: usize) {
         let room = &mut self.bytes[self.len..][..len];
-        // SAFETY: there is room for `len` bytes, which the contract lets be read.
+        // SAFETY: there is room for `len` bytes, which can be read by the contract.
         unsafe { copy(room.as_mut_ptr().cast(), from, len) };
         self.len += len;
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `add` has written the first `len`.
+        // SAFETY: `add` has written the first `len` bytes.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 }

@@ -15,13 +15,14 @@ pub(crate) enum Protection {
 pub(crate) struct T10 {
     pub(crate) guard: Guard,
     pub(crate) app_tag: u16,
-    /// Of the first block of the key.
+    /// The first block's reference tag.
     pub(crate) ref_tag: u32,
-    /// Each block's reference tag is the last one's and 1.
+    /// Whether each block's reference tag is the last one's plus 1.
     pub(crate) ref_remap: bool,
-    /// A block whose application tag is 0xffff isn't checked.
+    /// Whether a block with application tag 0xffff is exempt from checks.
     pub(crate) app_escape: bool,
-    /// A block whose application tag is 0xffff and whose reference tag is 0xffffffff isn't.
+    /// Whether a block with application tag 0xffff and reference tag 0xffffffff is exempt from
+    /// checks.
     pub(crate) app_ref_escape: bool,
 }
 
@@ -29,22 +30,22 @@ pub(crate) struct T10 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     pub(crate) protection: Protection,
-    /// Bytes of data a block.
+    /// Bytes of data per block.
     pub(crate) block_bytes: u64,
 }
 
-/// The bits of `check_mask` and `copy_mask` by which T10-DIF's parts go.
+/// The bits of T10-DIF's parts in `check_mask` and `copy_mask`.
 pub(crate) const GUARD_MASK: u8 = 0xc0;
 pub(crate) const APP_TAG_MASK: u8 = 0x30;
 pub(crate) const REF_TAG_MASK: u8 = 0x0f;
-/// The bits of a guard of four bytes.
+/// The bits of a four-byte guard.
 pub(crate) const CRC32_MASK: u8 = 0xf0;
 
-/// The most bytes that a block has, protection information included.
+/// The most bytes of a block, protection information included.
 pub(crate) const BLOCK_BYTES_MAX: usize = 4160 + 8;
 
 impl Domain {
-    /// Bytes of protection information a block.
+    /// Bytes of protection information per block.
     pub(crate) fn protection_bytes(&self) -> u64 {
         match self.protection {
             Protection::T10(_) => 8,
@@ -53,25 +54,25 @@ impl Domain {
         }
     }
 
-    /// Bytes a block, protection information included.
+    /// Bytes per block, protection information included.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.block_bytes + self.protection_bytes()
     }
 
-    /// The bytes that `data_bytes` of data are in this domain, if they are whole blocks, and not
-    /// more than can be said: a peer chooses the address that this may be asked for.
+    /// The bytes of `data_bytes` of data in this domain; `None` unless they are whole blocks and
+    /// the result fits: a peer chooses the address that this may be called with.
     pub(crate) fn bytes_of(&self, data_bytes: u64) -> Option<u64> {
         let blocks = data_bytes.is_multiple_of(self.block_bytes).then(|| data_bytes / self.block_bytes)?;
         blocks.checked_mul(self.total_bytes())
     }
 
-    /// The data among `bytes` of this domain, if they are whole blocks.
+    /// The data among `bytes` of this domain; `None` unless they are whole blocks.
     pub(crate) fn data_of(&self, bytes: u64) -> Option<u64> {
         bytes.is_multiple_of(self.total_bytes()).then(|| bytes / self.total_bytes() * self.block_bytes)
     }
 
-    /// The protection information behind a block, as a number whose byte `i` is bit `i` of a mask
-    /// that was shifted by [`mask_shift`](Self::mask_shift).
+    /// The protection information behind a block, as a number whose byte `i` belongs to bit `i` of
+    /// a mask shifted by [`mask_shift`](Self::mask_shift).
     pub(crate) fn read(&self, bytes: &[u8]) -> u64 {
         let mut all = [0; 8];
         let len = bytes.len().min(8);
@@ -90,7 +91,7 @@ impl Domain {
         }
     }
 
-    /// A mask's byte for each byte of the number.
+    /// Expands each bit of a mask to a byte of the number.
     pub(crate) fn expand(&self, mask: u8) -> u64 {
         let mask = if self.protection_bytes() == 4 { mask >> 4 } else { mask };
         (0..8).filter(|at| mask >> at & 1 != 0).map(|at| 0xff << (8 * at)).sum()
@@ -103,7 +104,7 @@ impl Domain {
         }
     }
 
-    /// Where the guard's bytes are in the number.
+    /// The guard's bits in the number.
     pub(crate) fn guard_bits(&self) -> u64 {
         match self.protection {
             Protection::T10(_) => self.expand(GUARD_MASK),
@@ -111,7 +112,7 @@ impl Domain {
         }
     }
 
-    /// What the protection information of block `index` must be.
+    /// The correct protection information of block `index`.
     pub(crate) fn expected(&self, index: u64, guard: u64) -> u64 {
         match self.protection {
             Protection::T10(t10) => {
@@ -122,7 +123,7 @@ impl Domain {
         }
     }
 
-    /// Whether a block that carries this isn't checked.
+    /// Whether a block with this field is exempt from checks.
     pub(crate) fn escapes(&self, field: u64) -> bool {
         let Protection::T10(t10) = self.protection else { return false };
         let app = field >> 32 & 0xffff == 0xffff;
@@ -130,18 +131,17 @@ impl Domain {
     }
 }
 
-/// What a key does to the blocks that move through it: at least one of the two is there.
+/// A key's effect on the blocks that move through it: at least one of the two domains is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockSignature {
     pub(crate) memory: Option<Domain>,
     pub(crate) wire: Option<Domain>,
     pub(crate) check_mask: u8,
-    /// In place of what would be copied of itself.
+    /// Replaces the default of [`copied`].
     pub(crate) copy_mask: Option<u8>,
 }
 
-/// What is copied from the one domain to the other of itself; `None` if their blocks differ in size
-/// or kind.
+/// The parts copied between the domains by default; `None` if their blocks differ in size or kind.
 pub(crate) fn copied(one: &Domain, other: &Domain) -> Option<u8> {
     if one.block_bytes != other.block_bytes {
         return None;
@@ -161,7 +161,7 @@ pub(crate) fn copied(one: &Domain, other: &Domain) -> Option<u8> {
 }
 
 impl BlockSignature {
-    /// The bytes that `data_bytes` of data take in memory, if they are whole blocks of both
+    /// The bytes of `data_bytes` of data in memory; `None` unless they are whole blocks of both
     /// domains.
     pub(crate) fn memory_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes_of(self.wire, data_bytes)?;
@@ -174,7 +174,7 @@ impl BlockSignature {
         bytes_of(self.wire, data_bytes)
     }
 
-    /// The bytes of data among `wire_bytes`, if they are whole blocks of both domains.
+    /// The bytes of data among `wire_bytes`; `None` unless they are whole blocks of both domains.
     pub(crate) fn data_bytes(&self, wire_bytes: u64) -> Option<u64> {
         let data_bytes = self.wire.map_or(Some(wire_bytes), |domain| domain.data_of(wire_bytes))?;
         bytes_of(self.memory, data_bytes).map(|_| data_bytes)

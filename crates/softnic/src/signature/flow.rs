@@ -1,12 +1,12 @@
 //! Checks and converts one block on its way from one domain to the other.
 //!
-//! What it guarantees: the first fault of a block is reported in T10's order: guard, application
-//! tag, reference tag. A block that is faulty moves all the same, as devices have it.
+//! Guarantees: the first fault of a block is reported in T10's order: guard, application tag,
+//! reference tag. A faulty block moves all the same, as on devices.
 
 use crate::signature::domain::{APP_TAG_MASK, BlockSignature, Domain, GUARD_MASK, Protection, copied};
 use crate::signature::guard::Guard;
 
-/// Which part of the protection information is wrong.
+/// The faulty part of the protection information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Guard,
@@ -14,23 +14,23 @@ pub(crate) enum Part {
     RefTag,
 }
 
-/// What is wrong with a block.
+/// The fault of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadBlock {
     pub(crate) part: Part,
-    /// What the block carries.
+    /// The value that the block carries.
     pub(crate) expected: u64,
-    /// What its data, or the key's configuration, give.
+    /// The value that its data, or the key's configuration, require.
     pub(crate) actual: u64,
 }
 
-/// From one domain to the other.
+/// A conversion from one domain to the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) input: Option<Domain>,
     pub(crate) output: Option<Domain>,
     check_mask: u8,
-    /// 0 where the domains differ.
+    /// 0 if the domains differ.
     copy_mask: u8,
 }
 
@@ -51,7 +51,7 @@ impl Flow {
         Flow { input, output, check_mask: signature.check_mask, copy_mask }
     }
 
-    /// Checks block `index` against `field`, what it carries, and gives what it is to carry.
+    /// Checks block `index` against `field`, its protection information, and returns the new one.
     pub(crate) fn block(&self, index: u64, data: &[u8], field: &[u8]) -> (u64, Option<BadBlock>) {
         let mut guards = Guards { data, last: None };
         let field = self.input.map_or(0, |input| input.read(field));
@@ -60,12 +60,12 @@ impl Flow {
         (made, fault)
     }
 
-    /// What a block is to carry that took nothing over from others.
+    /// The new protection information of a block, without copied parts.
     pub(crate) fn generate(output: &Domain, index: u64, data: &[u8]) -> u64 {
         output.expected(index, output.guard().of(data))
     }
 
-    /// What is wrong with a block, of what is checked.
+    /// The fault of a block, among the checked parts.
     pub(crate) fn check_alone(&self, input: &Domain, index: u64, data: &[u8], field: u64) -> Option<BadBlock> {
         self.check(input, index, field, &mut Guards { data, last: None })
     }
@@ -105,7 +105,7 @@ impl Flow {
     }
 }
 
-/// The guards of a block, of which the last is kept: both domains may have the same.
+/// Guards of a block; keeps the last one, since both domains may have the same.
 struct Guards<'a> {
     data: &'a [u8],
     last: Option<(Guard, u64)>,

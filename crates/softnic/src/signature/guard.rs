@@ -1,11 +1,10 @@
-//! Guards: what sums the data of a block up.
+//! Guards: checksums of a block's data.
 //!
-//! What it guarantees: [`Guard::of`] is what the bit-by-bit definition gives (tests), for any
-//! number of bytes.
+//! Guarantees: [`Guard::of`] equals the bit-by-bit definition (tests), for any number of bytes.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Which sum.
+/// The kind of sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     /// CRC-16/T10-DIF: polynomial 0x8bb7.
@@ -20,11 +19,11 @@ pub(crate) enum Sum {
     Crc64Xp10,
 }
 
-/// A sum and where it starts.
+/// A sum and its start value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
     pub(crate) sum: Sum,
-    /// It starts from all ones, rather than from 0.
+    /// Starts from all ones instead of 0.
     pub(crate) from_ones: bool,
 }
 
@@ -47,8 +46,8 @@ impl Guard {
     }
 }
 
-/// The complement of the one's complement sum, begun at `seed`. Words are added as they lie in
-/// memory, and the sum is turned round at the end, which is the same (RFC 1071, 2 (B)).
+/// The complement of the one's complement sum, begun at `seed`. Adds words in the byte order of
+/// memory and swaps the sum at the end, with the same result (RFC 1071, 2 (B)).
 fn ip_checksum(seed: u64, data: &[u8]) -> u16 {
     let (words, rest) = data.as_chunks::<4>();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
@@ -69,7 +68,7 @@ pub(crate) mod oracle {
 
     use super::{Guard, Sum};
 
-    /// The same as [`Guard::of`], another way.
+    /// Like [`Guard::of`], by the definition.
     pub(crate) fn guard(guard: Guard, data: &[u8]) -> u64 {
         match guard.sum {
             Sum::T10Crc => plain(16, 0x8bb7, guard.from_ones, data),
@@ -84,7 +83,7 @@ pub(crate) mod oracle {
         u64::MAX >> (64 - width)
     }
 
-    /// Highest bit first, the result as it is.
+    /// Highest bit first, the result uncomplemented.
     fn plain(width: u32, polynomial: u64, from_ones: bool, data: &[u8]) -> u64 {
         let mut register = if from_ones { ones(width) } else { 0 };
         for bit in data.iter().flat_map(|byte| (0..8).rev().map(move |at| u64::from(byte >> at & 1))) {

@@ -1,17 +1,17 @@
-//! The layout of an indirect key: a list of parts, gone through once or, with gaps, several times.
+//! The layout of an indirect key: a list of parts, passed once or, with gaps, several times.
 //!
-//! What it guarantees: a [`Cursor`] gives each byte of a range once, in order, and as few pieces as
-//! there are.
+//! Guarantees: a [`Cursor`] returns each byte of a range once, in order, in as few pieces as
+//! possible.
 
 use crate::signature::configuration::LayoutPart;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Never more than was set aside.
+    /// Never more than its initial capacity.
     entries: Vec<LayoutPart>,
     repeat: u32,
-    /// Bytes that one round has.
+    /// Bytes of one round.
     round_bytes: u64,
 }
 
@@ -23,12 +23,12 @@ pub(crate) struct Piece {
     pub(crate) lkey: u32,
 }
 
-/// A way through a range of a layout.
+/// A position in a layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     round: u64,
     entry: usize,
-    /// Bytes of that entry that are behind.
+    /// Bytes of that entry before the position.
     within: u64,
 }
 
@@ -37,7 +37,7 @@ impl Layout {
         Layout { entries: Vec::with_capacity(entries), repeat: 0, round_bytes: 0 }
     }
 
-    /// Replaces it. No more entries than it has room for.
+    /// Replaces the layout. No more entries than it has room for.
     pub(crate) fn set(&mut self, repeat: u32, entries: impl Iterator<Item = LayoutPart>) {
         let room = self.entries.capacity();
         self.entries.clear();
@@ -46,20 +46,20 @@ impl Layout {
         self.round_bytes = self.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
     }
 
-    /// Replaces it by another, which has no more entries than this has room for.
+    /// Replaces it by a copy of another, which has no more entries than this has room for.
     pub(crate) fn copy_from(&mut self, other: &Layout) {
         self.entries.clone_from(&other.entries);
         (self.repeat, self.round_bytes) = (other.repeat, other.round_bytes);
     }
 
-    /// All of it.
+    /// Its length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        // Below 2^16 entries of less than 2^32 bytes each, and 2^32 rounds: it may be more than 64
-        // bits hold, and then ranges are limited by other things.
+        // Below 2^16 entries of less than 2^32 bytes each, and 2^32 rounds: the product may exceed
+        // 64 bits, and then other things limit ranges.
         self.round_bytes.saturating_mul(u64::from(self.repeat))
     }
 
-    /// At that byte, which is inside or at the end.
+    /// A cursor at that byte, which is inside or at the end.
     pub(crate) fn at(&self, offset: u64) -> Cursor {
         let (round, mut within) = match self.round_bytes {
             0 => (0, 0),
@@ -93,7 +93,7 @@ impl Layout {
             let bytes = left.min(most);
             let stride = u64::from(entry.bytes) + u64::from(entry.skip);
             // Behind the last address there is no memory: rounds that would reach there must not
-            // come out in front of the first, which the layout doesn't have.
+            // wrap to the front of the address space, where the layout has nothing.
             let addr = stride.checked_mul(cursor.round)?.checked_add(cursor.within)?.checked_add(entry.addr)?;
             cursor.within += bytes;
             return Some(Piece { addr, bytes, lkey: entry.lkey });

@@ -1,11 +1,10 @@
-//! Indirect keys: one key for a layout of others, and the place where a block signature is checked.
+//! Indirect keys: one key for a layout of others, where block signatures are checked.
 //!
-//! What it guarantees: the key table knows them as ranges of no bytes, so that every look-up of the
-//! fast paths refuses them, and the slow ones come here. A layout's parts are looked up at each
-//! use: a region that was deregistered is out of reach. A configuration doesn't change while a
-//! transfer uses it; one that comes meanwhile is there for transfers that begin later
-//! (`verbline_sync::versions`). All that configuring may allocate is a place for it, where
-//! transfers hold all that there are.
+//! Guarantees: the key table has them as ranges of no bytes, so every look-up of the fast paths
+//! refuses them, and the slow paths come here. A layout's parts are looked up at each use: a
+//! deregistered region is out of reach. A configuration doesn't change while a transfer uses it; a
+//! new one applies to transfers that begin later (`verbline_sync::versions`). Configuring allocates
+//! only if transfers hold all existing versions: then one more.
 
 use crate::key_table::{self, Grant, INDIRECT};
 use crate::objects::Object;
@@ -38,10 +37,10 @@ unsafe impl Object for Mkey {
     type Raw = mlx5dv_mkey;
 }
 
-/// What it stands for now.
+/// The current configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Counts configurations.
+    /// The number of configurations so far.
     number: u64,
     /// Whether it was configured with a layout, and not invalidated since.
     is_configured: bool,
@@ -51,8 +50,8 @@ pub(crate) struct Config {
     pub(crate) signature: Option<BlockSignature>,
 }
 
-/// The fault of the data that moved through the key, and the number of the configuration by which
-/// it moved.
+/// The fault of the data that moved through the key, and the number of the configuration then in
+/// use.
 #[derive(Debug, Default)]
 struct Judged {
     number: u64,
@@ -63,19 +62,19 @@ struct Judged {
 enum Verdict {
     #[default]
     Clear,
-    /// Not said yet.
+    /// Not recorded yet.
     Found(mlx5dv_mkey_err),
     /// For `mlx5dv_mkey_check(3)`.
     Recorded(mlx5dv_mkey_err),
-    /// It was said: the key must be configured again.
+    /// Reported: the key must be configured again.
     Spent,
 }
 
-/// The key can't be used so.
+/// The key can't be used this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable;
 
-/// A configuration that a transfer uses: it doesn't change meanwhile, and nobody waits for it.
+/// A configuration in use by a transfer: it doesn't change meanwhile, and nobody waits for it.
 pub(crate) struct InUse<'p> {
     pub(crate) key: &'p Mkey,
     pub(crate) config: Version<'p, Config>,
@@ -104,19 +103,17 @@ pub(crate) fn create(domain: &Pd, flags: u32, max_entries: u16) -> Result<*mut m
 /// `mlx5dv_destroy_mkey(3)`, up to freeing it.
 pub(crate) fn retire(mkey: &Mkey) {
     key_table::clear(mkey.raw.lkey);
-    // A thread that looked the key up before is done with it after this.
+    // After this, threads that looked the key up before are done with it.
     quiesce(Taken::Key(mkey.raw.lkey));
     key_table::release(mkey.raw.lkey);
-    // SAFETY: the domain outlives the key, which it counts: `pd::retire` refuses while there are
-    // any.
+    // SAFETY: the domain counts the key and outlives it: `pd::retire` refuses while it has keys.
     unsafe { mkey.domain.as_ref() }.release();
 }
 
 /// The indirect key of that number, if there is one.
 pub(crate) fn lookup(_pinned: Pinned<'_>, key: u32) -> Option<&Mkey> {
     let grant = key_table::grant(key).filter(|grant| grant.access & INDIRECT != 0)?;
-    // SAFETY: before it is freed, `retire` clears the key and waits for all threads that are
-    // pinned.
+    // SAFETY: before it is freed, `retire` clears the key and waits for all pinned threads.
     Some(unsafe { Mkey::from_raw(grant.offset as *mut mlx5dv_mkey) })
 }
 
@@ -128,7 +125,7 @@ impl Config {
 }
 
 impl Judged {
-    /// Whether what is wrong was said, and the key not configured since.
+    /// Whether the fault was reported, and the key not configured since.
     fn is_spent(&self, config: &Config) -> bool {
         self.number == config.number && matches!(self.verdict, Verdict::Spent)
     }
@@ -147,7 +144,7 @@ impl Mkey {
         self.raw.lkey
     }
 
-    /// For a transfer that needs these rights of it.
+    /// Returns the configuration, for a transfer that needs these rights.
     pub(crate) fn in_use(&self, need: u32) -> Result<InUse<'_>, Unusable> {
         let config = self.config.hold();
         let usable = config.is_configured && config.access & need == need;
@@ -157,8 +154,8 @@ impl Mkey {
         Ok(InUse { key: self, config })
     }
 
-    /// Carries a configuration out, whose layout has room here. Transfers that are under way go on
-    /// by what the key stood for when they began.
+    /// Carries out a configuration whose layout has room here. Transfers in progress keep the
+    /// earlier configuration.
     pub(crate) fn configure(&self, new: &Configuration<'_>) {
         self.replace(|before, after| {
             after.access = new.access.unwrap_or(before.access);
@@ -175,8 +172,8 @@ impl Mkey {
         });
     }
 
-    /// It stands for nothing until it is configured again. A transfer that is under way goes on, as
-    /// with a window: it stays inside regions that are registered.
+    /// Makes it stand for nothing until it is configured again. A transfer in progress continues,
+    /// as with a window: it stays inside regions that are registered.
     pub(crate) fn invalidate(&self) {
         self.replace(|_, after| {
             (after.is_configured, after.access, after.signature) = (false, 0, None);
@@ -192,8 +189,8 @@ impl Mkey {
         });
     }
 
-    /// A transfer by `config` found this wrong. True if it is to be [`record`](Self::record)ed:
-    /// nothing was before, and the key was not configured since.
+    /// Notes a fault found by a transfer with `config`. Returns true if it is to be
+    /// [`record`](Self::record)ed: it is the first, and the key was not configured since.
     pub(crate) fn found(&self, config: &Config, fault: BadBlock, offset: u64) -> bool {
         let mut judged = self.judged.lock();
         let first = judged.number < config.number
@@ -210,7 +207,7 @@ impl Mkey {
         first
     }
 
-    /// What was found is there for [`check`](Self::check).
+    /// Makes the fault visible to [`check`](Self::check).
     pub(crate) fn record(&self) {
         let mut judged = self.judged.lock();
         if let Verdict::Found(error) = judged.verdict {

@@ -14,7 +14,7 @@ pub mod mkey_init_attr_flags {
 
 /// `mlx5dv_qp_init_attr.create_flags`.
 pub mod qp_create_flags {
-    /// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`: nothing is scattered there in any case.
+    /// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`: no effect, since nothing is ever scattered there.
     pub const DISABLE_SCATTER_TO_CQE: u32 = 1 << 3;
     /// `MLX5DV_QP_CREATE_SIG_PIPELINING`.
     pub const SIG_PIPELINING: u32 = 1 << 6;
@@ -108,7 +108,7 @@ pub struct mlx5dv_mkey_init_attr {
     pub pd: *mut ibv_pd,
     /// [`mkey_init_attr_flags`].
     pub create_flags: u32,
-    /// Entries that its layouts may have.
+    /// The most entries of its layouts.
     pub max_entries: u16,
 }
 
@@ -128,7 +128,7 @@ pub struct mlx5dv_mkey {
 pub struct mlx5dv_mkey_err {
     /// [`mkey_err_type`].
     pub err_type: u32,
-    /// Which block, and what of it.
+    /// The faulty block, and its faulty part.
     pub sig: mlx5dv_sig_err,
 }
 
@@ -136,11 +136,11 @@ pub struct mlx5dv_mkey_err {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct mlx5dv_sig_err {
-    /// What was calculated.
+    /// The calculated value.
     pub actual_value: u64,
-    /// What the field says.
+    /// The value in the field.
     pub expected_value: u64,
-    /// Where the block starts in the transfer, bytes.
+    /// The block's start in the transfer, in bytes.
     pub offset: u64,
 }
 
@@ -148,13 +148,13 @@ pub struct mlx5dv_sig_err {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct mlx5dv_mr_interleaved {
-    /// Where it starts.
+    /// The start address.
     pub addr: u64,
-    /// Bytes that are used.
+    /// Bytes used per round.
     pub bytes_count: u32,
-    /// Bytes that are not, behind those.
+    /// Bytes skipped behind them.
     pub bytes_skip: u32,
-    /// The region's.
+    /// The region's key.
     pub lkey: u32,
 }
 
@@ -180,7 +180,7 @@ pub struct mlx5dv_sig_t10dif {
 pub struct mlx5dv_sig_crc {
     /// [`crc_type`].
     pub type_: u32,
-    /// 0, or as many ones as the guard has bits.
+    /// 0, or all ones in the width of the guard.
     pub seed: u64,
 }
 
@@ -188,9 +188,9 @@ pub struct mlx5dv_sig_crc {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union mlx5dv_sig {
-    /// Of [`sig_type::T10DIF`].
+    /// For [`sig_type::T10DIF`].
     pub dif: *const mlx5dv_sig_t10dif,
-    /// Of [`sig_type::CRC`].
+    /// For [`sig_type::CRC`].
     pub crc: *const mlx5dv_sig_crc,
 }
 
@@ -200,7 +200,7 @@ pub union mlx5dv_sig {
 pub struct mlx5dv_sig_block_domain {
     /// [`sig_type`].
     pub sig_type: u32,
-    /// By the type.
+    /// Selected by the type.
     pub sig: mlx5dv_sig,
     /// [`block_size`].
     pub block_size: u32,
@@ -218,9 +218,9 @@ pub struct mlx5dv_sig_block_attr {
     pub wire: *const mlx5dv_sig_block_domain,
     /// [`sig_block_attr_flags`].
     pub flags: u32,
-    /// A bit a byte of the field.
+    /// One bit per byte of the field.
     pub check_mask: u8,
-    /// The same, if the flag is set.
+    /// Likewise, if the flag is set.
     pub copy_mask: u8,
     /// 0.
     pub comp_mask: u64,
@@ -236,7 +236,7 @@ pub struct mlx5dv_mkey_conf_attr {
     pub comp_mask: u64,
 }
 
-/// What `mlx5dv_create_qp` is asked for beside `ibv_create_qp(3)`.
+/// Attributes of `mlx5dv_create_qp` beside those of `ibv_create_qp(3)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtras {
     /// [`qp_create_flags`].
@@ -245,7 +245,7 @@ pub struct QpExtras {
     pub send_ops_flags: u64,
 }
 
-// The layouts of mlx5dv.h on 64-bit machines, which verbline-verbs (`mlx5/header.rs`) holds against
+// The layouts of mlx5dv.h on 64-bit machines; verbline-verbs (`mlx5/header.rs`) checks them against
 // the header.
 const _: () = {
     assert!(size_of::<mlx5dv_mkey_init_attr>() == 16 && size_of::<mlx5dv_mkey>() == 8);

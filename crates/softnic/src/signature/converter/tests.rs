@@ -1,4 +1,4 @@
-//! Streams of blocks against the bytes that they must become, made a block at a time with the
+//! Converts streams of blocks, and compares with the expected bytes, made block by block with the
 //! guards' definitions.
 
 use super::*;
@@ -70,7 +70,7 @@ fn any_domain() -> impl Strategy<Value = Domain> {
         .prop_map(|(protection, block_bytes)| Domain { protection, block_bytes })
 }
 
-/// The least data that is whole blocks of both.
+/// The least data that is whole blocks of both domains.
 fn whole(one: Option<Domain>, other: Option<Domain>) -> u64 {
     let (a, b) = (one.map_or(8, |domain| domain.block_bytes), other.map_or(8, |domain| domain.block_bytes));
     let (mut x, mut y) = (a, b);
@@ -91,7 +91,7 @@ proptest! {
         step in 1usize..9000,
         salt in any::<u8>(),
     ) {
-        // With nothing copied; what both have alike comes out the same anyway.
+        // Copies nothing; common fields come out the same anyway.
         let signature = BlockSignature { memory, wire: Some(wire), check_mask: 0xff, copy_mask: Some(0) };
         let flow = if to_wire { Flow::to_wire(&signature) } else { Flow::to_memory(&signature) };
         let unit = whole(memory, Some(wire));
