@@ -1,7 +1,7 @@
-//! What comes to a socket of a link: several runs of datagrams by one system call.
+//! Receives from a socket of a link: several runs of datagrams per system call.
 //!
-//! What it guarantees: nothing blocks, and what is too long to be a packet is not given out. A run
-//! is what the kernel gives out at once: one datagram, or several of one length of one sender, of
+//! Guarantees: nothing blocks, and datagrams too long for a packet are dropped. A run is a unit
+//! that the kernel delivers at once: one datagram, or several of one length and one sender, of
 //! which the last may be shorter (GRO).
 
 use crate::wire::calls;
@@ -10,55 +10,55 @@ use std::mem::{size_of, zeroed};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-/// Runs that are received by one system call, and so in one turn, at most: others may wait for the
-/// wire's lock meanwhile.
+/// The most runs per system call, and so per turn: other threads may wait for the wire's lock
+/// meanwhile.
 const RUNS_MAX: usize = 16;
-/// The most bytes of a run: what the length of a UDP datagram can say.
+/// The most bytes of a run: the limit of a UDP datagram's length field.
 const RUN_BYTES_MAX: usize = 1 << 16;
-/// Datagrams of one call from which on a socket is asked to merge what comes.
+/// Datagrams per call from which on a socket is told to merge.
 const STREAM_MIN: usize = 8;
 
-/// Room for what comes.
+/// Buffers for received runs.
 pub(crate) struct Arrivals {
     bytes: Box<[u8]>,
     names: Box<[Name]>,
     controls: Box<[Control]>,
-    /// Each leads to its part of `bytes`.
+    /// Each points to its part of `bytes`.
     vectors: Box<[libc::iovec]>,
-    /// Each leads to its name, its vector and its control message.
+    /// Each points to its name, its vector and its control message.
     headers: Box<[libc::mmsghdr]>,
 }
 
-/// How a socket is asked.
+/// The state of a socket's receive calls.
 pub(crate) struct Asking {
     /// Runs that the next call asks for.
     runs: usize,
     merging: Merging,
 }
 
-/// Whether a socket gives datagrams out together.
+/// Whether a socket merges datagrams into runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Merging {
     Never,
     OnceManyCome,
-    /// For good: one that was merged before the socket was told otherwise would pass for a single
-    /// datagram.
+    /// For good: a datagram merged before the socket was told otherwise would pass for a single
+    /// one.
     Now,
 }
 
 impl Asking {
-    /// Of a socket that gives each datagram by itself.
+    /// For a socket that never merges datagrams.
     pub(crate) fn one_by_one() -> Asking {
         Asking { runs: 1, merging: Merging::Never }
     }
 
-    /// Of one that does so until many come at a time.
+    /// For a socket that merges once many come at a time.
     pub(crate) fn first() -> Asking {
         Asking { runs: 1, merging: Merging::OnceManyCome }
     }
 }
 
-// SAFETY: the pointers lead to the boxes beside them, which move with them.
+// SAFETY: the pointers point to the boxes beside them, which move with them.
 unsafe impl Send for Arrivals {}
 
 impl Arrivals {
@@ -84,13 +84,12 @@ impl Arrivals {
         Arrivals { bytes, names, controls, vectors, headers }
     }
 
-    /// Takes what has come to a socket of the link, as far as there is room; gives how many runs
-    /// that are.
+    /// Receives from a socket of the link, as far as there is room; returns the number of runs.
     ///
-    /// It asks for twice as many as came the last time: a call that is given fewer than it asked
-    /// for looks once more in vain, which a message that comes alone would pay for. The same one
-    /// would pay for being asked whether it is several, so that a socket merges datagrams once
-    /// many have come.
+    /// It asks for twice as many as came the last time: a call that gets fewer than it asked for
+    /// looks once more in vain, which would slow down a lone message. Asking a lone message whether
+    /// it is several would slow it down, too, so a socket merges datagrams only once many have
+    /// come.
     pub(crate) fn receive(&mut self, link: &Link, socket: BorrowedFd<'_>, asking: &mut Asking) -> usize {
         debug_assert_eq!(self.vectors.len(), RUNS_MAX);
         let count = match (asking.runs, asking.merging) {
@@ -111,19 +110,19 @@ impl Arrivals {
         count
     }
 
-    /// By the call that tells the least: who polls for a message that comes alone mostly finds
-    /// nothing, and finds that sooner.
+    /// Uses the call that reports least: a poller that waits for a lone message mostly finds
+    /// nothing, and this call finds that soonest.
     fn receive_datagram(&mut self, socket: BorrowedFd<'_>) -> usize {
         let header = &mut self.headers[0];
-        // Nothing tells more of it.
+        // The call reports neither of them.
         (header.msg_hdr.msg_controllen, header.msg_hdr.msg_flags) = (0, 0);
         let bytes = &mut self.bytes[..RUN_BYTES_MAX];
-        // SAFETY: a name of this value's, which is borrowed alone, and its length.
+        // SAFETY: a name of this value, which is borrowed mutably, and its length.
         let bytes = unsafe { calls::recvfrom(socket, bytes, (&raw mut self.names[0]).cast(), size_of::<Name>()) };
         took_one(header, bytes)
     }
 
-    /// By the call that asks for one.
+    /// Uses the call for one run.
     fn receive_run(&mut self, socket: BorrowedFd<'_>) -> usize {
         let header = &mut self.asked(1)[0];
         // SAFETY: as in `receive_several`, of the first header.
@@ -133,14 +132,15 @@ impl Arrivals {
 
     fn receive_several(&mut self, socket: BorrowedFd<'_>, runs: usize) -> usize {
         let headers = self.asked(runs);
-        // SAFETY: every header leads to a name, a vector with its bytes, and a control message,
-        // which are this value's: borrowed alone, and as long as the headers say (`new`).
+        // SAFETY: every header points to a name, a vector with its bytes, and a control message.
+        // They are of this value, which is borrowed mutably, and as long as the headers say
+        // (`new`).
         let count = unsafe { calls::recvmmsg(socket, headers) };
-        // As of one.
+        // An error, as in `took_one`.
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The first headers, with all the room that they lead to.
+    /// The first headers, each with all its room.
     fn asked(&mut self, runs: usize) -> &mut [libc::mmsghdr] {
         let headers = &mut self.headers[..runs];
         for header in &mut *headers {
@@ -162,8 +162,8 @@ impl Arrivals {
         told.unwrap_or(RUN_BYTES_MAX)
     }
 
-    /// The datagrams of a run that came by the last call, `None` for one that is too long; and who
-    /// sent them.
+    /// The sender of a run that came by the last call, and its datagrams, `None` for each that is
+    /// too long.
     pub(crate) fn run(&self, index: usize) -> Option<(SocketAddr, impl Iterator<Item = Option<&[u8]>>)> {
         let from = self.names[index].address()?;
         let bytes = &self.bytes[index * RUN_BYTES_MAX..][..self.len(index)];
@@ -174,8 +174,8 @@ impl Arrivals {
     }
 }
 
-/// What a call gave that asks for one run: its bytes. An error is that nothing has come, or that
-/// one of before found nobody.
+/// The number of runs after a call for one, with its bytes. An error means that nothing has come,
+/// or that an earlier datagram found nobody.
 fn took_one(header: &mut libc::mmsghdr, bytes: std::ffi::c_long) -> usize {
     usize::try_from(bytes).map_or(0, |bytes| {
         header.msg_len = bytes as libc::c_uint;
@@ -191,7 +191,7 @@ mod tests {
     use std::net::UdpSocket;
     use verbline_roce::transport::Mtu;
 
-    /// All that has come: whole datagrams, and who sent them.
+    /// All arrived datagrams: each whole, with its sender.
     fn all(arrivals: &mut Arrivals, link: &Link) -> Vec<(SocketAddr, Vec<u8>)> {
         let (mut all, mut asking) = (Vec::new(), Asking::first());
         loop {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(a.interface_mtu(b.own().ip()).expect("loopback"), Mtu::B4096);
     }
 
-    /// By ones, twos and so on; and the longest runs there are.
+    /// By ones, twos and so on; and the longest possible runs.
     #[test]
     fn nothing_that_comes_is_lost_however_much_is_asked_for() {
         let [a, b] = pair([5, 6]);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(a.counters.values().full, 0, "the kernel took it all");
     }
 
-    /// A message that comes alone is taken by the call that tells the least of it.
+    /// A lone message is received by the call that reports least.
     #[test]
     fn a_socket_merges_what_comes_once_many_have_come_at_a_time() {
         let [a, b] = pair([9, 10]);

@@ -1,4 +1,4 @@
-//! Giving a software device an address, and finding those that have one.
+//! Gives a software device an address, and finds devices that have one.
 
 use crate::data_path::carrier;
 use crate::objects::device;
@@ -14,13 +14,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use verbline_roce::wire::ROCE_PORT;
 
-/// Why a device gets no wire.
+/// The reason why a device gets no wire.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// There is no such device.
     #[error("there is no software device {device:?}; there are soft0 and soft1")]
     NoDevice {
-        /// What was asked for.
+        /// The requested device.
         device: String,
     },
     /// It has another address.
@@ -33,7 +33,7 @@ pub enum AttachError {
         device: String,
         /// Its address.
         has: IpAddr,
-        /// What was asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// No peer can send there.
@@ -41,16 +41,16 @@ pub enum AttachError {
         "{address} is no address that a peer can send to; name one of this host, e.g. 127.0.0.1 or what `ip addr` shows"
     )]
     Unusable {
-        /// What was asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// It is not this host's.
     #[error("{address} is no address of this host (in this network namespace); `ip addr` shows which it has")]
     NotLocal {
-        /// What was asked for.
+        /// The requested address.
         address: IpAddr,
     },
-    /// Somebody else has the port.
+    /// Another user's process, or another program, has the port.
     #[error(
         "UDP port {} of {} is taken: by another user's process or another program, or by the kernel's rxe in this \
          network namespace (`ss -ulnp`, `rdma link`); take another address (on one host for instance 127.0.0.2)",
@@ -60,28 +60,28 @@ pub enum AttachError {
         /// The address and the port.
         at: SocketAddr,
     },
-    /// As many processes as can share it have it.
+    /// The most processes that can share the address have it.
     #[error("{address} is shared by 31 processes already, as many as can; take another address")]
     Full {
-        /// What was asked for.
+        /// The requested address.
         address: IpAddr,
     },
-    /// The kernel refused otherwise.
+    /// Another error of the kernel.
     #[error("no socket for RoCE at {at}: {source}")]
     Io {
         /// The address and the port.
         at: SocketAddr,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Of each device that has one.
+/// The wire of each device that has one.
 static WIRES: [OnceLock<&'static Wire>; device::DEVICES] = [const { OnceLock::new() }; device::DEVICES];
 
-/// Gives a software device an address, by which other processes and hosts reach it, for as long as
-/// this process. Once more with the same address changes nothing. Queue pairs that the device has
-/// already don't go by it. One of IPv4 that is written as one of IPv6 is that of IPv4.
+/// Gives a software device an address, by which other processes and hosts reach it for the life of
+/// this process. A repeated call with the same address changes nothing. Existing queue pairs of the
+/// device don't use it. An IPv4 address mapped into IPv6 counts as IPv4.
 pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachError> {
     let address = address.to_canonical();
     let found = device::devices().iter().find(|one| one.name() == device);
@@ -89,7 +89,7 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     if address.is_unspecified() || address.is_multicast() {
         return Err(AttachError::Unusable { address });
     }
-    // One at a time: of two that ask for one address, the second finds it there.
+    // One at a time: of two callers with one address, the second finds the first one's wire.
     static ATTACHING: Mutex<()> = Mutex::new(());
     let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(wire) = of_device(device) {
@@ -99,8 +99,8 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     }
     let at = SocketAddr::new(address, ROCE_PORT);
     let refused = |source| AttachError::Io { at, source };
-    // Before the socket: what the kernel gives to this one may be for others from the start, and
-    // what it gives to others is for this one.
+    // Before the socket: from the start, the kernel may deliver datagrams for others to this
+    // socket, and datagrams for this process to others.
     let slice = neighbours::claim_slice(address, management::random()).map_err(refused)?;
     let slice = slice.ok_or(AttachError::Full { address })?;
     let number = slice.number;
@@ -118,7 +118,7 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     Ok(wire)
 }
 
-/// A number for the first packet of a queue pair that goes by a wire: no stranger can know it.
+/// A number for the first packet of a queue pair that goes by a wire. Strangers can't know it.
 pub fn random_psn() -> u32 {
     management::random() & fabric::QPN_MASK
 }

@@ -1,4 +1,4 @@
-//! What the data path asks of a wire.
+//! The wire's implementation of [`Carrier`], for the data path.
 
 use crate::data_path::carrier::{Carrier, Outgoing};
 use crate::data_path::errors::Errors;
@@ -49,8 +49,7 @@ impl Carrier for Wire {
         let is_finished = inner.queue_pairs.with(qp.qpn, QueuePair::hold).unwrap_or(true);
         drop(inner);
         if !is_finished {
-            // The peer is asked at once whether what was sent has arrived: by who polls, or by the
-            // thread.
+            // A poller, or the thread, asks the peer at once whether the sends have arrived.
             self.doorbell.ring();
         }
         is_finished
@@ -58,7 +57,7 @@ impl Carrier for Wire {
 
     fn send_again(&self, qp: &Qp) {
         self.lock().queue_pairs.with(qp.qpn, QueuePair::send_again);
-        // Who polls sends what was held, and so does the thread, if nobody does.
+        // A poller sends the held work requests, or the thread if nobody polls.
         self.doorbell.ring();
     }
 
@@ -78,29 +77,29 @@ impl Carrier for Wire {
         queue_pair::post(self, poster, list, errors)
     }
 
-    /// Takes the lock for each, and not for a list: within the list local receivers are served too,
-    /// whose queues have locks of their own, and another thread may poll meanwhile. A lock that
-    /// nobody else has costs some 20 ns, and the datagram's share of a system call several times
+    /// Takes the lock for each datagram, not for a list: within the list local receivers are served
+    /// too, whose queues have locks of their own, and another thread may poll meanwhile. An
+    /// uncontended lock costs some 20 ns, and the datagram's share of a system call several times
     /// that.
     fn add_datagram(&self, datagram: &Outgoing<'_>) {
         let own = self.link.own().ip();
-        // One that goes by another GID of the device's leads nowhere here, or into this process. To
-        // one that is older than the address no answer would come.
+        // A datagram by another of the device's GIDs leads nowhere here, or into this process. A
+        // queue pair older than the address would get no answer.
         if datagram.source_gid == gid_of(own)
             && fabric::slice_of(datagram.from) == self.slice
             && let Some(addresses) = Addresses::new(own, address_of(datagram.gid))
         {
             let mut inner = self.lock();
             inner.add_datagram(datagram, addresses);
-            // Relaxed: read by this thread after it, or by none.
+            // Relaxed: read by this thread afterwards, or irrelevant.
             self.has_datagrams.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Once a list, and without the lock if it had nothing for the wire.
+    /// Once per list. Doesn't take the lock if the list had nothing for the wire.
     fn send_datagrams(&self) {
-        // Relaxed: of what this thread has added it sees its own mark, or that of one who has
-        // cleared it since, under the lock, and sends all that was added before.
+        // Relaxed: after adding a datagram, this thread sees its own mark, or that of a thread
+        // which has cleared it since, under the lock, and sends all datagrams added before.
         if self.has_datagrams.load(Ordering::Relaxed) {
             let mut inner = self.lock();
             self.has_datagrams.store(false, Ordering::Relaxed);
@@ -123,7 +122,7 @@ impl Carrier for Wire {
         self.lock().groups.leave(gid);
     }
 
-    /// If another thread is at it, that one does the work.
+    /// If another thread has the lock, that one does the work.
     fn poll(&self, pinned: Pinned<'_>, errors: &mut Errors) {
         let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -131,7 +130,7 @@ impl Carrier for Wire {
             Err(TryLockError::WouldBlock) => return,
         };
         inner.poll(pinned, errors);
-        // This may have been the last poll for a while.
+        // This may be the last poll for a while.
         self.wake_in_time(inner);
     }
 

@@ -1,5 +1,5 @@
-//! Connections by address over a wire, for the owners of their queue pairs: asked for, listened
-//! for, accepted, rejected, ended.
+//! Connections by address over a wire, for the owners of their queue pairs: ask, listen, accept,
+//! reject, end.
 
 use crate::queues::timer;
 use crate::wire::device_wire::Wire;
@@ -15,19 +15,19 @@ pub struct Exchange {
     id: ConnectionId,
 }
 
-/// Somebody asks for a connection. Dropping it leaves it unanswered.
+/// A request for a connection. Dropping it leaves it unanswered.
 #[derive(Debug)]
 pub struct Asked {
     exchange: Exchange,
-    /// Who asks.
+    /// The address of the requester.
     pub peer: SocketAddr,
-    /// The address that it asks.
+    /// The requested address.
     pub called: IpAddr,
-    /// What it says of itself.
+    /// The requester's terms.
     pub terms: Terms,
 }
 
-/// A port that is listened at, until this is dropped.
+/// A listener on a port, until it is dropped.
 #[derive(Debug)]
 pub struct Listening {
     wire: &'static Wire,
@@ -35,8 +35,8 @@ pub struct Listening {
 }
 
 impl Wire {
-    /// Asks for a connection of that kind at an address. `tell` is called as things happen, under a
-    /// lock: it is short, and calls nothing of this module.
+    /// Asks for a connection of that kind at an address. `tell` is called with the connection's
+    /// news, under a lock: it must be short, and call nothing of this module.
     pub fn ask(
         &'static self,
         source_port: u16,
@@ -48,14 +48,14 @@ impl Wire {
         let id = inner.management.connect(timer::now_ns(), source_port, to, terms, Box::new(tell))?;
         inner.say();
         drop(inner);
-        // A new deadline: the thread may sleep for longer.
+        // A new deadline, which the thread may oversleep.
         self.doorbell.ring();
         Ok(Exchange { wire: self, id })
     }
 
-    /// Takes requests to a port: `take` gives back one for which it has no room. It is called under
-    /// a lock: it is short, and calls nothing of this module. `AddrInUse` if the port is taken, by
-    /// this process or another that shares the address.
+    /// Listens on a port: `take` gives back a request that it has no room for. It is called under a
+    /// lock: it must be short, and call nothing of this module. `AddrInUse` if the port is taken,
+    /// by this process or another that shares the address.
     pub fn listen(
         &'static self,
         port: (PortSpace, u16),
@@ -64,7 +64,7 @@ impl Wire {
         let take = move |requested: Requested| {
             let Requested { id, peer, called, terms } = requested;
             let refused = take(Asked { exchange: Exchange { wire: self, id }, peer, called, terms }).err();
-            // The lock is held, and the connection's answer is the caller's.
+            // The lock is held, and the caller sends the answer.
             refused.map(|asked| std::mem::forget(asked.exchange)).is_none()
         };
         let mut inner = self.lock();
@@ -78,7 +78,7 @@ impl Wire {
 }
 
 impl Asked {
-    /// Accepts. `tell` as in [`Wire::ask`]. `None`: the peer that asked is gone.
+    /// Accepts. `tell` is as in [`Wire::ask`]. Returns `None` if the peer that asked is gone.
     pub fn accept(self, terms: &Terms, tell: impl FnMut(News) + Send + 'static) -> Option<Exchange> {
         let Exchange { wire, id } = self.exchange;
         let mut inner = wire.lock();
@@ -89,7 +89,7 @@ impl Asked {
         is_there.then_some(self.exchange)
     }
 
-    /// Rejects, with a reason as the specification numbers it, and as much data as fits.
+    /// Rejects, with a reason by the specification's number, and as much data as fits.
     pub fn reject(self, reason: u16, data: &[u8]) {
         let Exchange { wire, id } = self.exchange;
         let mut inner = wire.lock();
@@ -97,14 +97,15 @@ impl Asked {
         inner.say();
     }
 
-    /// The wire by which it came.
+    /// The wire by which the request came.
     pub fn wire(&self) -> &'static Wire {
         self.exchange.wire
     }
 }
 
 impl Exchange {
-    /// The queue pair is ready for the one that accepted. False: the connection is gone.
+    /// Called when the queue pair is ready for its peer, which has accepted. Returns false if the
+    /// connection is gone.
     pub fn establish(&self) -> bool {
         let mut inner = self.wire.lock();
         let now_ns = timer::now_ns();
@@ -138,7 +139,7 @@ impl Drop for Listening {
         let take = inner.management.stop_listening(self.port);
         inner.neighbours.stop_listening(service_of(self.port));
         drop(inner);
-        // Requests that wait in it end now, which takes the lock.
+        // Ends the requests that wait in it, which takes the lock.
         drop(take);
     }
 }

@@ -1,22 +1,22 @@
-//! What a wire counts, for readers that take no lock.
+//! A wire's counters, for readers that take no lock.
 //!
-//! One thread at a time counts: who holds the wire's lock. So counting is a load and a store of a
-//! cache line that this thread has anyway. Any thread reads.
+//! One thread at a time counts: the holder of the wire's lock. So counting is a load and a store of
+//! a cache line that this thread has anyway. Any thread reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_roce::transport::Incidents;
 
-/// Declares what the link counts, once for those who read and once for the one who counts.
+/// Declares the link's counters twice: for readers, and for the counting thread.
 macro_rules! link_counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the link counts.
+        /// A link's counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LinkCounters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The same, while it is counted.
+        /// [`LinkCounters`] while they are counted.
         #[derive(Debug, Default)]
         pub(super) struct LinkTallies {
             $(pub(super) $name: Tally,)*
@@ -31,41 +31,42 @@ macro_rules! link_counters {
 }
 
 link_counters! {
-    /// Datagrams that the kernel took.
+    /// Datagrams sent, as far as the kernel took them.
     sent,
-    /// Datagrams that came.
+    /// Datagrams received.
     received,
-    /// Datagrams that came and were too long.
+    /// Datagrams received that were too long.
     truncated,
     /// System calls that sent.
     send_calls,
-    /// System calls that brought something.
+    /// System calls that received something.
     receive_calls,
-    /// Datagrams that were lost because a queue was full (EAGAIN, ENOBUFS).
+    /// Datagrams lost because a queue was full (EAGAIN, ENOBUFS).
     full,
-    /// Datagrams that were lost because the interface's MTU is smaller (EMSGSIZE).
+    /// Datagrams lost because the interface's MTU is smaller (EMSGSIZE).
     too_long,
     /// Datagrams that a firewall refused (EPERM).
     refused,
-    /// Datagrams that were lost for another reason.
+    /// Datagrams lost for another reason.
     failed,
-    /// Datagrams that came and were passed on: another process of the address has them.
+    /// Datagrams received and passed on to another process of the address.
     passed_on,
     /// Datagrams that another process of the address passed on to this one.
     taken_over,
-    /// Datagrams that were not passed on, since the other process lags behind.
+    /// Datagrams not passed on, since the other process lags behind.
     neighbour_full,
-    /// Processes of other users that wanted to pass something on, and were refused.
+    /// Refused processes of other users, which wanted to pass something on.
     foreign,
 }
 
-/// One count: written by one thread at a time.
+/// One counter: written by one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Tally(AtomicU64);
 
 impl Tally {
     pub(super) fn add(&self, more: u64) {
-        // Relaxed, both: the wire's lock orders those who count; a reader wants this value alone.
+        // Relaxed, both: the wire's lock orders the counting threads; a reader wants this value
+        // alone.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
@@ -80,19 +81,19 @@ impl Tally {
     }
 }
 
-/// What goes wrong with one queue pair of a wire, for readers that take no lock. It keeps what it
-/// had when the queue pair ended.
+/// Incidents of one queue pair of a wire, for readers that take no lock. It keeps its last values
+/// when the queue pair ends.
 #[derive(Clone, Debug)]
 pub struct QpIncidents(pub(super) Arc<Published>);
 
 impl QpIncidents {
-    /// All of it so far.
+    /// All values so far.
     pub fn values(&self) -> Incidents {
         self.0.values()
     }
 }
 
-/// What went wrong with queue pairs, as it was published last.
+/// Incidents of queue pairs, as last published.
 #[derive(Debug)]
 pub(super) struct Published([Tally; Incidents::VALUES]);
 

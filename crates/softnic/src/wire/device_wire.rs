@@ -1,4 +1,4 @@
-//! A device's wire: its socket, and what one thread at a time works with.
+//! A device's wire: its socket, and the state that one thread at a time works with.
 
 use crate::objects::device::{self, Device};
 use crate::objects::fabric;
@@ -21,13 +21,13 @@ pub struct Wire {
     pub(super) slice: u32,
     pub(super) inner: Mutex<Inner>,
     pub(super) doorbell: Doorbell,
-    /// Wakes the thread because something is due sooner than it knows. Who rings it may be awake,
-    /// unlike who rings the doorbell.
+    /// Wakes the thread because something is due sooner than it knows. The ringing thread may be
+    /// awake, unlike one that rings the doorbell.
     pub(super) alarm: Doorbell,
     /// Whether queue pairs of this device reach each other by it, too.
     carries_own: AtomicBool,
-    /// Datagrams of UD were added that may not have been sent. Set under the lock of `inner` once
-    /// one was added, and cleared under it before all are sent.
+    /// Whether datagrams of UD were added and may not have been sent. Set under the lock of `inner`
+    /// after one was added, and cleared under it before all are sent.
     pub(super) has_datagrams: AtomicBool,
 }
 
@@ -56,64 +56,63 @@ impl Wire {
         self.device.name()
     }
 
-    /// The entry of the device's GID table that the address is.
+    /// The address's entry in the device's GID table.
     pub fn gid_index(&self) -> usize {
         device::ADDRESS_GID
     }
 
     /// The largest MTU, as verbs number it, of the path to an address, as far as the kernel knows
-    /// it: a router's word on it holds for ten minutes.
+    /// it: it remembers a router's report for ten minutes.
     pub fn path_mtu(&self, to: IpAddr) -> io::Result<u8> {
         self.link.path_mtu(to).map(|mtu| mtu.code())
     }
 
     /// The largest MTU, as verbs number it, whose packets leave by the interface towards an
-    /// address, whatever the kernel has heard of the path behind it.
+    /// address, regardless of the path behind it.
     pub fn interface_mtu(&self, to: IpAddr) -> io::Result<u8> {
         self.link.interface_mtu(to).map(|mtu| mtu.code())
     }
 
-    /// Queue pairs of this device that are connected from now on to its address go by the wire as
-    /// well: through the socket, as a kernel's software RDMA does it. Within a process nobody wants
-    /// that but who tests the wire.
+    /// Makes queue pairs of this device that connect to its own address from now on go by the wire
+    /// as well: through the socket, like a kernel's software RDMA. Useful only to test the wire
+    /// within a process.
     pub fn carry_own(&self) {
-        // Relaxed: alone, and read by the control path.
+        // Relaxed: a lone flag, read by the control path.
         self.carries_own.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it leads to a queue pair of this process, which needs no wire.
+    /// Whether the address and number are of a queue pair of this process, which needs no wire.
     pub(super) fn is_within(&self, gid: &[u8; 16], qpn: u32) -> bool {
         // Relaxed: as in `carry_own`.
         let carries_own = self.carries_own.load(Ordering::Relaxed);
         let found = device::by_gid(gid).filter(|found| !carries_own || found.index != self.device.index);
-        // The address may be another process's as well.
+        // Another process may have the address as well.
         found.is_some_and(|found| fabric::is_here(found, qpn))
     }
 
-    /// What its socket counted. Takes no lock.
+    /// The counters of its socket. Takes no lock.
     pub fn link_counters(&self) -> LinkCounters {
         self.link.counters.values()
     }
 
-    /// What went otherwise than on a network that loses nothing: with all queue pairs that there
-    /// are or were, and with the datagrams of none. Takes no lock.
+    /// Deviations from a network that loses nothing: of all queue pairs, past ones included, and of
+    /// datagrams that belong to none. Takes no lock.
     pub fn incidents(&self) -> Incidents {
         self.link.incidents.values()
     }
 
-    /// What a queue pair's transport counted; `None` if its packets don't go by this wire.
+    /// The transport's counters of a queue pair; `None` if its packets don't go by this wire.
     pub fn counters(&self, qpn: u32) -> Option<Counters> {
         self.lock().queue_pairs.counters(qpn)
     }
 
-    /// What goes wrong with a queue pair, to be read at any time without a lock; `None` if its
-    /// packets don't go by this wire.
+    /// The incidents of a queue pair, to be read at any time without a lock; `None` if its packets
+    /// don't go by this wire.
     pub fn qp_incidents(&self, qpn: u32) -> Option<QpIncidents> {
         self.lock().queue_pairs.incidents(qpn)
     }
 
-    /// Something was posted, or taken in by a poll, and is due at a time that the thread may not
-    /// know of.
+    /// Wakes the thread if a post, or a poll's intake, is due at a time that it doesn't know of.
     #[inline]
     pub(super) fn wake_in_time(&self, mut inner: MutexGuard<'_, Inner>) {
         let oversleeps = inner.oversleeps();
@@ -123,9 +122,9 @@ impl Wire {
         }
     }
 
-    /// Its holder waits for nobody, and is done after one turn.
+    /// The holder waits for nobody, and is done after one turn.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic leaves state that the peers' retries mend, or their time-outs end.
+        // The peers' retries or time-outs repair the state that a panic leaves.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What wakes the wire's thread.
+//! The doorbell that wakes the wire's thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,7 +14,7 @@ impl Doorbell {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was made just now, and nobody else has it.
+        // SAFETY: made just above, and nobody else has it.
         Ok(Doorbell(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -24,7 +24,7 @@ impl Doorbell {
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Whether it was rung since the last time.
+    /// Whether it was rung since the last call.
     pub(super) fn was_rung(&self) -> bool {
         let mut count = 0u64;
         // SAFETY: eight bytes of a local.

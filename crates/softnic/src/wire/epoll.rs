@@ -1,13 +1,14 @@
-//! A set of descriptors, of which those that are readable are found by one call.
+//! A set of descriptors: one call finds the readable ones.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Readable itself when one of them is. One that is closed leaves it.
+/// An epoll instance, readable itself when one of its descriptors is. A closed descriptor leaves
+/// it.
 #[derive(Debug)]
 pub(super) struct Epoll(OwnedFd);
 
-/// Descriptors that one call finds at most.
+/// The most descriptors that one call finds.
 const FOUND_MAX: usize = 16;
 
 impl Epoll {
@@ -17,7 +18,7 @@ impl Epoll {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was made just now, and nobody else has it.
+        // SAFETY: made just above, and nobody else has it.
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -29,10 +30,10 @@ impl Epoll {
         if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Those that are readable, up to a bound. Waits for none.
+    /// The readable descriptors, up to a bound. Doesn't wait.
     pub(super) fn readable(&self) -> impl Iterator<Item = RawFd> + use<> {
         let mut found = [libc::epoll_event { events: 0, u64: 0 }; FOUND_MAX];
-        // SAFETY: as many events as it says, of a local.
+        // SAFETY: a local, and its number of events.
         let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), found.as_mut_ptr(), FOUND_MAX as libc::c_int, 0) };
         found.into_iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64 as RawFd)
     }

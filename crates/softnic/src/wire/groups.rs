@@ -1,8 +1,8 @@
-//! The multicast groups of a wire: a socket each, since one that is bound to an address of its own
-//! gets nothing that is sent to a group.
+//! The multicast groups of a wire: each has a socket, since a socket bound to its own address gets
+//! no datagrams to a group.
 //!
-//! What it guarantees: a group's socket is there as long as a queue pair of the device is in the
-//! group. Several processes of a host may be in one group: each gets every datagram.
+//! Guarantees: a group's socket exists as long as a queue pair of the device is in the group.
+//! Several processes of a host may be in one group: each gets every datagram.
 
 use crate::objects::mcast::{self, Group};
 use crate::wire::arrivals::Asking;
@@ -11,22 +11,22 @@ use crate::wire::socket::GroupSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
-/// A group that queue pairs of the device are in.
+/// A group with members among the device's queue pairs.
 pub(super) struct Joined {
     pub(super) gid: [u8; 16],
     pub(super) group: &'static Group,
     pub(super) address: Ipv4Addr,
     pub(super) socket: GroupSocket,
     pub(super) asking: Asking,
-    /// By how many queue pairs.
+    /// The number of these queue pairs.
     members: usize,
 }
 
-/// Those of a wire.
+/// The groups of a wire.
 #[derive(Default)]
 pub(super) struct Groups(Vec<Joined>);
 
-/// The address of a group's GID: that of IPv4, mapped. Others stay within the process.
+/// The IPv4 address mapped into a group's GID. Other groups stay within the process.
 pub(super) fn address_of_group(gid: &[u8; 16]) -> Option<Ipv4Addr> {
     let IpAddr::V4(address) = address_of(*gid) else { return None };
     address.is_multicast().then_some(address)
@@ -41,8 +41,8 @@ impl Groups {
         self.0.len()
     }
 
-    /// One more queue pair is in it; `own` is the address of the interface that hears it. Gives the
-    /// new group, if it is one.
+    /// Counts one more queue pair in a group; `own` is the address of the interface that receives
+    /// it. Returns the group if it is new.
     pub(super) fn join(&mut self, address: Ipv4Addr, own: Ipv4Addr, port: u16) -> io::Result<Option<&Joined>> {
         let gid = gid_of(address.into());
         if let Some(joined) = self.0.iter_mut().find(|joined| joined.gid == gid) {
@@ -61,12 +61,13 @@ impl Groups {
         Ok(self.0.last())
     }
 
-    /// One less.
+    /// Counts one queue pair less.
     pub(super) fn leave(&mut self, gid: &[u8; 16]) {
         let Some(at) = self.0.iter().position(|joined| joined.gid == *gid) else { return };
         self.0[at].members -= 1;
         if self.0[at].members == 0 {
-            // Closing the socket leaves the group, and takes it from what the thread waits for.
+            // Closing the socket leaves the group, and removes it from the descriptors that the
+            // thread waits for.
             self.0.swap_remove(at);
         }
     }

@@ -1,7 +1,7 @@
-//! What becomes of a datagram that has come: a queue pair takes it, connection management, or
-//! another process of the address.
+//! Delivers a received datagram to a queue pair, to connection management, or to another process of
+//! the address.
 //!
-//! What it guarantees: one that another process passed on is not passed on again.
+//! Guarantees: a datagram that another process passed on is not passed on again.
 
 use crate::data_path::arrival;
 use crate::data_path::datagram::{self, Incoming, Receiver};
@@ -19,7 +19,7 @@ use verbline_roce::transport::{Arrival, Icrc};
 use verbline_roce::wire::{Addresses, Qpn, Route};
 use verbline_roce::{Datagram, Received};
 
-/// Takes in what has come to a wire's own address.
+/// Takes in datagrams to a wire's own address.
 pub(super) struct Intake<'a> {
     pub(super) device: &'static Device,
     pub(super) own: IpAddr,
@@ -30,8 +30,8 @@ pub(super) struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Takes in a datagram. What is for other processes of the address goes to them, unless it came
-    /// from one of them.
+    /// Takes in a datagram. Datagrams for other processes of the address are passed on, unless one
+    /// of them passed this one on.
     pub(super) fn take(
         &mut self,
         from: SocketAddr,
@@ -60,7 +60,7 @@ impl Intake<'_> {
                 let of_nobody = others.map_or(1, |others| others.add(self.now_ns, slice_of(qpn.number()), from, bytes));
                 self.discard(of_nobody);
             }
-            // Those to groups come by the groups' sockets.
+            // Datagrams to groups come by the groups' sockets.
             Received::Datagram(came) if came.to != Qpn::MULTICAST => {
                 let to = Receiver::QueuePair(came.to.number());
                 let came = incoming(to, gid_of(self.own), from, &came);
@@ -70,20 +70,20 @@ impl Intake<'_> {
             }
             Received::Taken { .. } | Received::Datagram(_) | Received::Discarded(_) => {}
         }
-        // At once: the transport has room for few, and takes no message without.
+        // At once: the transport has room for few completions, and takes no message without room.
         self.queue_pairs.complete(self.pinned, errors);
     }
 
-    /// Datagrams are for nobody.
+    /// Counts datagrams that are for nobody.
     pub(super) fn discard(&mut self, datagrams: u64) {
         (0..datagrams).for_each(|_| self.queue_pairs.engine.discard_of_nobody());
     }
 }
 
-/// How a datagram from there has arrived at `to`; `None` if its sender is of another family.
+/// The arrival of a datagram from `from` at `to`; `None` if its sender is of another family.
 pub(super) fn arrived(from: SocketAddr, to: IpAddr) -> Option<Arrival> {
     let route = Route { addresses: Addresses::new(from.ip(), to)?, source_port: from.port(), traffic_class: 0 };
-    // Of IPv4 a socket doesn't tell the identification, which the checksum covers.
+    // For IPv4 a socket doesn't report the identification, which the checksum covers.
     Some(Arrival { route, icrc: if to.is_ipv6() { Icrc::IpId(0) } else { Icrc::Unknown } })
 }
 

@@ -1,9 +1,8 @@
-//! Connections over a wire: what the connection manager does, told to those who own the
-//! connections.
+//! Connections over a wire: reports the connection manager's events to the connections' owners.
 //!
-//! What it guarantees: each owner is told what happens to its connection, in order, by a function
-//! that it gave. The functions are called under the wire's lock, by whichever thread took the
-//! message in: they are short, and call nothing of a wire.
+//! Guarantees: each owner gets the events of its connection, in order, by its own function. The
+//! thread that took the message in calls the functions under the wire's lock: they must be short,
+//! and call nothing of a wire.
 
 use crate::objects::fabric::SLICE_BITS;
 use std::collections::HashMap;
@@ -18,42 +17,43 @@ use verbline_roce::cm::{
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{Addresses, Psn, Qpn, Route};
 
-/// Connections of one wire at a time, those in time-wait included.
+/// The most connections of a wire at a time, including time-wait.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// One end of a connection, as the other end is told of it.
+/// The terms of one end of a connection, as sent to the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The queue pair's number.
     pub qpn: u32,
-    /// The number of the first packet that it is to be sent.
+    /// The number of the first packet to be sent to it.
     pub psn: u32,
-    /// The path MTU, as verbs number it; of an acceptance, the one that was asked for.
+    /// The path MTU, as verbs number it. Only a request carries it; 0 in [`News::Accepted`].
     pub mtu: u8,
-    /// READs and atomics that it serves at once.
+    /// READs and atomics that it serves at a time.
     pub responder_resources: u8,
-    /// READs and atomics that it has under way at once.
+    /// READs and atomics that it has in flight at a time.
     pub initiator_depth: u8,
-    /// How often packets are sent again.
+    /// The number of retransmissions.
     pub retry_count: u8,
-    /// How often a receive is waited for.
+    /// The number of retries while no receive is posted.
     pub rnr_retry: u8,
-    /// The traffic class of its packets; of a request, which the answer's may go by.
+    /// The traffic class of its packets, which the answer's packets may use as well. Only a request
+    /// carries it.
     pub traffic_class: u8,
-    /// It receives from a shared queue.
+    /// Whether it receives from a shared queue.
     pub srq: bool,
     /// Private data; may arrive followed by zeros.
     pub private_data: Vec<u8>,
 }
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// It was accepted, and can be established.
     Accepted(Terms),
     /// It was rejected, and is gone.
     Rejected {
-        /// The reason, as the specification numbers it.
+        /// The reason, by the specification's number.
         reason: u16,
         /// Private data, followed by zeros.
         private_data: Vec<u8>,
@@ -66,7 +66,7 @@ pub enum News {
     Disconnected,
 }
 
-/// Somebody asks for a connection.
+/// A request for a connection.
 #[derive(Debug)]
 pub(crate) struct Requested {
     pub(crate) id: ConnectionId,
@@ -75,19 +75,19 @@ pub(crate) struct Requested {
     pub(crate) terms: Terms,
 }
 
-/// Takes a request, or says that there is no room.
+/// Takes a request; returns false if there is no room.
 pub(crate) type Take = Box<dyn FnMut(Requested) -> bool + Send>;
-/// Tells what happens to a connection.
+/// Reports an event of a connection.
 pub(crate) type Tell = Box<dyn FnMut(News) + Send>;
 
-/// Whose a connection is.
+/// The owner of a connection.
 struct Owner {
     /// Its queue pair.
     qpn: u32,
     tell: Tell,
 }
 
-/// Whose a message is: this process's, or, if there is one, another's.
+/// The addressee of a message: this process, or perhaps another of the address.
 pub(super) enum Whose {
     Own,
     Slice(u32),
@@ -97,13 +97,14 @@ pub(super) enum Whose {
 pub(crate) struct Management {
     own: SocketAddr,
     slice: u32,
-    /// Names the device to peers. A kernel takes queue pairs and connections of two devices with
-    /// one name for those of one, and ends the older of two with one number.
+    /// Names the device to peers. If two devices had one name, a kernel would take their queue
+    /// pairs and connections for those of one device, and end the older of two with the same
+    /// number.
     guid: u64,
     manager: Manager,
     listeners: HashMap<(PortSpace, u16), Take>,
     owners: HashMap<ConnectionId, Owner>,
-    /// Queue pairs whose connections were established since they were asked for.
+    /// Queue pairs whose connections were established and not yet returned by `next_established`.
     established: Vec<u32>,
     /// The number of queue pair 1's next packet.
     psn: Psn,
@@ -115,7 +116,7 @@ impl fmt::Debug for Management {
     }
 }
 
-/// A number that a stranger can't know.
+/// A number that strangers can't know.
 pub(crate) fn random() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
@@ -138,7 +139,7 @@ impl Management {
         }
     }
 
-    /// Requests to that port go to `take`; false if they go to another already.
+    /// Sends requests to that port to `take`; returns false if the port has a listener.
     pub(super) fn listen(&mut self, (space, port): (PortSpace, u16), take: Take) -> bool {
         if self.listeners.contains_key(&(space, port)) {
             return false;
@@ -148,7 +149,7 @@ impl Management {
         true
     }
 
-    /// Gives back what took the requests, to be dropped outside the lock.
+    /// Returns the listener, to be dropped outside the lock.
     pub(super) fn stop_listening(&mut self, (space, port): (PortSpace, u16)) -> Option<Take> {
         self.manager.stop_listening(space.service_of_port(port));
         self.listeners.remove(&(space, port))
@@ -194,11 +195,12 @@ impl Management {
 
     /// Rejects a request.
     pub(super) fn reject(&mut self, now_ns: u64, id: ConnectionId, reason: u16, data: &[u8]) {
-        // One that is gone needs no answer.
+        // A request that is gone needs no answer.
         let _ = self.manager.reject(now_ns, id, reason, data);
     }
 
-    /// Tells the other end that this one is ready; false if the connection is gone.
+    /// Sends the other end the word that this one is ready; returns false if the connection is
+    /// gone.
     pub(super) fn establish(&mut self, now_ns: u64, id: ConnectionId) -> bool {
         let is_there = self.manager.establish(now_ns, id).is_ok();
         if is_there {
@@ -216,7 +218,7 @@ impl Management {
         self.established.pop()
     }
 
-    /// The owner is gone: the connection ends, in whatever state it is.
+    /// Ends a connection without an owner, in whatever state it is.
     pub(super) fn end(&mut self, now_ns: u64, id: ConnectionId) {
         self.owners.remove(&id);
         if self.manager.disconnect(now_ns, id).is_err() {
@@ -224,7 +226,7 @@ impl Management {
         }
     }
 
-    /// Whose a message is, of the processes that share the address.
+    /// The addressee of a message, among the processes that share the address.
     pub(super) fn whose(&self, message: &verbline_roce::Management<'_>) -> Whose {
         let addressee = Mad::read(message.payload).ok().filter(|_| message.qkey == MANAGEMENT_QKEY);
         match addressee.map(|mad| mad.message.addressee()) {
@@ -245,7 +247,7 @@ impl Management {
     /// Takes in a message.
     pub(super) fn receive(&mut self, now_ns: u64, from: IpAddr, message: &verbline_roce::Management<'_>) {
         if message.qkey == MANAGEMENT_QKEY {
-            // What is discarded concerns nobody.
+            // A discarded message concerns nobody.
             let _ = self.manager.receive(now_ns, random(), from, message.payload);
             self.tell(now_ns, Some(from));
         }
@@ -262,12 +264,12 @@ impl Management {
         }
     }
 
-    /// Whether messages are to be sent.
+    /// Whether messages wait to be sent.
     pub(super) fn has_messages(&self) -> bool {
         self.manager.has_messages()
     }
 
-    /// Writes the next message that is to be sent.
+    /// Writes the next message to be sent.
     pub(super) fn transmit(&mut self, out: &mut [u8], ip_id: u16) -> Option<(Route, usize)> {
         loop {
             let outgoing = self.manager.transmit()?;
@@ -279,7 +281,7 @@ impl Management {
         }
     }
 
-    /// Tells everybody what has happened: by a message of `from`, or by time.
+    /// Reports all events to their owners: caused by a message of `from`, or by time.
     fn tell(&mut self, now_ns: u64, from: Option<IpAddr>) {
         while let Some(event) = self.manager.poll() {
             let (id, news, is_last) = match event {
@@ -322,8 +324,8 @@ impl Management {
     }
 
     fn requested(&mut self, now_ns: u64, from: Option<IpAddr>, id: ConnectionId, request: &Request) {
-        // What is sent to the queue pair goes to the address that the message says: that of others,
-        // it may not name.
+        // The queue pair's packets go to the address in the message, so a sender may not name
+        // another's.
         let said = request.ip().map(ends).filter(|(peer, _)| from.is_none_or(|from| from == peer.ip()));
         let Some((peer, called)) = said else {
             return self.reject(now_ns, id, reason::UNSUPPORTED, b"another sender's address");
@@ -351,7 +353,7 @@ impl Management {
     }
 }
 
-/// Who asks, and which address was asked.
+/// The requester's address, and the requested one.
 fn ends(header: IpHeader) -> (SocketAddr, IpAddr) {
     match header {
         IpHeader::V4 { source_port, source, destination } => ((source, source_port).into(), destination.into()),

@@ -1,7 +1,7 @@
-//! Memory as the transport reaches it: by the keys of this device, checked as for any other access.
+//! The transport's access to memory: by the keys of this device, checked as for any other access.
 //!
-//! What it guarantees: each access is checked when it is made, and made inside a guard, so that no
-//! memory is touched after it was deregistered.
+//! Guarantees: each access is checked when it is made, and made inside a guard, so no memory is
+//! touched after it was deregistered.
 
 use crate::copy::copy;
 use crate::data_path::arrival;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_roce::wire::AtomicOp;
 use verbline_roce::{Denied, Memory, Owner, Place, Receive, Right, Sge};
 
-/// The memory of this process, for as long as the guard.
+/// The memory of this process, while the guard is held.
 pub(crate) struct Keys<'p>(pub(crate) Pinned<'p>);
 
-/// Where the bytes are, if the key grants them.
+/// The host address of the bytes, if the key grants them.
 fn granted(place: Place, len: u64) -> Result<*mut u8, Denied> {
     let Place { owner, key, right, addr } = place;
     let (pd, qpn) = (owner.domain, owner.qpn.number());
@@ -39,14 +39,14 @@ impl Memory for Keys<'_> {
     fn read(&mut self, from: Place, out: &mut [u8]) -> Result<(), Denied> {
         let at = granted(from, out.len() as u64)?;
         // SAFETY: the key granted these bytes, inside the guard of this value; the other range is a
-        // packet's, which no program reaches.
+        // packet's, which no program can reach.
         unsafe { copy(out.as_mut_ptr(), at, out.len()) };
         Ok(())
     }
 
     fn write(&mut self, to: Place, bytes: &[u8]) -> Result<(), Denied> {
         let at = granted(to, bytes.len() as u64)?;
-        // SAFETY: as in `read`; the right to write was asked for.
+        // SAFETY: as in `read`; the key granted writing.
         unsafe { copy(at, bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -63,8 +63,8 @@ impl Memory for Keys<'_> {
         // SAFETY: eight aligned bytes that the key granted, inside the guard of this value; others
         // reach them with atomics, or race as they would with a device.
         let word = unsafe { AtomicU64::from_ptr(word) };
-        // SeqCst, both: atomics on one word by any number of initiators are in one order, which
-        // orders what they guard; they pair with one another, and with those of this process.
+        // SeqCst, both: atomics on one word by all initiators are in one order, which also orders
+        // the data that they guard; they pair with one another, and with those of this process.
         Ok(match op {
             AtomicOp::FetchAdd(add) => word.fetch_add(add, Ordering::SeqCst),
             AtomicOp::CompareSwap { compare, swap } => {
@@ -82,9 +82,9 @@ impl Memory for Keys<'_> {
 
     fn carry_out(&mut self, owner: Owner, id: u64) -> Result<(), Denied> {
         let qp = fabric::lookup(self.0, owner.qpn.number()).ok_or(Denied)?;
-        // SAFETY: `queue_pair::post` kept it at that position, which is the transport's number for
-        // it, and the transport asks once, before it has completed. The queue pair lives as long as
-        // the guard of this value.
+        // SAFETY: `queue_pair::post` kept it at that position, which is the transport's id for it,
+        // and the transport asks once, before it has completed. The queue pair lives while the
+        // guard of this value is held.
         let wr = unsafe { qp.sq.pending.lock().kept_alone(id) }.ok_or(Denied)?;
         let outcome = match wr.opcode {
             IBV_WR_BIND_MW => bind::bind(qp, wr),
@@ -94,7 +94,7 @@ impl Memory for Keys<'_> {
         if let WrOutcome::Done(_) = outcome { Ok(()) } else { Err(Denied) }
     }
 
-    /// The receives stay where the device has them: `queue` is the queue pair's number.
+    /// The device keeps the receives: `queue` is the queue pair's number.
     fn take_shared_receive(&mut self, queue: u32, receive: &mut Receive) -> bool {
         let Some(qp) = fabric::lookup(self.0, queue) else { return false };
         let Some(index) = arrival::take(qp) else {

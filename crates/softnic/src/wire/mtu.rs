@@ -1,5 +1,5 @@
-//! Which MTU the packets to an address may have: by what the kernel knows of the path, or by the
-//! interface alone.
+//! The MTU for packets to an address: by the kernel's knowledge of the path, or by the interface
+//! alone.
 
 use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, get, never_cut};
 use std::io;
@@ -12,8 +12,8 @@ const UDP_HEADER_BYTES: libc::c_int = 8;
 
 impl Link {
     /// The largest MTU for the path to an address, as far as the kernel knows it: by the interface,
-    /// by what a route says, and by what a router or this host itself has said of a packet that was
-    /// too long. That the kernel keeps for ten minutes (`ip_rt_mtu_expires`), though the interface
+    /// by a route, and by reports of a router or this host itself about packets that were too long.
+    /// The kernel keeps such a report for ten minutes (`ip_rt_mtu_expires`), though the interface
     /// may take longer packets again.
     pub(crate) fn path_mtu(&self, to: IpAddr) -> io::Result<Mtu> {
         let (level, name, ip) = match to {
@@ -24,15 +24,16 @@ impl Link {
         largest(|datagram_bytes| Ok(datagram_bytes as libc::c_int <= room))
     }
 
-    /// The largest MTU whose packets leave by the interface towards an address, whatever the kernel
-    /// has heard of the path: the link's datagrams leave without regard to that.
+    /// The largest MTU whose packets leave by the interface towards an address. Reports about the
+    /// path don't count: the link's datagrams leave regardless of them.
     pub(crate) fn interface_mtu(&self, to: IpAddr) -> io::Result<Mtu> {
         let probe = self.probe(to)?;
         never_cut(&probe, to)?;
         largest(|datagram_bytes| takes(&probe, datagram_bytes))
     }
 
-    /// A socket that leads to an address, from which nothing is sent: the link's own has no path.
+    /// A socket connected to an address, which sends nothing: the link's own is unconnected and has
+    /// no path.
     fn probe(&self, to: IpAddr) -> io::Result<UdpSocket> {
         let probe = UdpSocket::bind((self.own().ip(), 0))?;
         probe.connect((to, self.own().port()))?;
@@ -40,7 +41,7 @@ impl Link {
     }
 }
 
-/// The largest MTU whose longest datagram fits; the smallest of all is not asked of.
+/// The largest MTU whose longest datagram fits; the smallest of all is not tried.
 fn largest(mut fits: impl FnMut(usize) -> io::Result<bool>) -> io::Result<Mtu> {
     for mtu in [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512] {
         if fits(mtu.bytes() as usize + HEADERS_MAX_BYTES)? {
@@ -50,8 +51,8 @@ fn largest(mut fits: impl FnMut(usize) -> io::Result<bool>) -> io::Result<Mtu> {
     Ok(Mtu::B256)
 }
 
-/// Whether the interface takes a datagram of that length. It is begun and never ended: the socket
-/// drops it when it is closed, or asked again.
+/// Whether the interface takes a datagram of that length. The datagram is begun and never ended:
+/// the socket drops it when it is closed, or tried again.
 fn takes(probe: &UdpSocket, bytes: usize) -> io::Result<bool> {
     let datagram = [0u8; DATAGRAM_BYTES_MAX];
     let (start, flags) = (datagram[..bytes].as_ptr(), libc::MSG_MORE | libc::MSG_DONTWAIT);

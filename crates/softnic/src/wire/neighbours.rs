@@ -1,13 +1,13 @@
-//! The other processes of a user that share a wire's address: what comes here and is theirs is
-//! passed on to them, and what they pass on is taken in.
+//! The other processes of a user that share a wire's address. Their datagrams that arrive here are
+//! passed on to them, and datagrams that they pass on are taken in.
 //!
-//! Each has a slice of the numbers of queue pairs and of connections, and of services those that it
-//! listens for: slices and services are names that one process has at a time (`seat`). The kernel
-//! gives what comes to the address to any of them.
+//! Each process has a slice of the numbers of queue pairs and of connections, and the services that
+//! it listens for. Slices and services are names that one process has at a time (`seat`). The
+//! kernel delivers a datagram to the address to any of the processes.
 //!
-//! What it guarantees: nothing blocks, and a turn is bounded. A datagram that came by the network
-//! is passed on to one process at most, and one that was passed on to none. A process of another
-//! user neither gets nor gives anything.
+//! Guarantees: nothing blocks, and a turn is bounded. A datagram from the network is passed on to
+//! at most one process, and a passed-on datagram to none. A process of another user neither gets
+//! nor gives datagrams.
 
 use crate::objects::fabric::SLICE_BITS;
 use crate::wire::counters::LinkTallies;
@@ -22,21 +22,21 @@ use std::sync::Arc;
 
 /// Slices of an address; the first belongs to nobody.
 const SLICES: u32 = 1 << SLICE_BITS;
-/// Channels from others at a time: of each process, and some that bring one request each.
+/// The most channels from others: one per process, and some that bring one request each.
 const CHANNELS_MAX: usize = 2 * SLICES as usize;
-/// Turns without a channel before it is looked whether one has come: a system call.
+/// Turns without a channel between two looks for a new one, each a system call.
 const TURNS: u32 = 64;
-/// Channels that one turn takes in at most, of each name.
+/// The most channels accepted per turn, for each name.
 const ACCEPTED_MAX: usize = 8;
-/// Messages that one turn takes at most, each with a run of datagrams.
+/// The most messages taken per turn, each with a run of datagrams.
 const MESSAGES_MAX: usize = 16;
-/// Requests that one turn offers at most to who may listen elsewhere: a few system calls each.
+/// The most requests per turn offered to a listener elsewhere: a few system calls each.
 const OFFERS_MAX: usize = 8;
-/// How long it is remembered that nobody has a slice.
+/// How long the absence of a slice's process is remembered.
 const ABSENT_NS: u64 = 10_000_000;
 
-/// Before the datagrams of a message: the sender's address and port, and the length of all
-/// datagrams but the last, which may be shorter.
+/// The header of a message: the sender's address and port, and the length of all datagrams but the
+/// last, which may be shorter.
 const HEADER_BYTES: usize = 20;
 /// The most bytes of a message's datagrams.
 const RUN_BYTES_MAX: usize = 1 << 16;
@@ -44,16 +44,16 @@ const RUN_BYTES_MAX: usize = 1 << 16;
 /// See the [module](self).
 pub(super) struct Neighbours {
     link: Arc<Link>,
-    /// Of the slice, and of each service that is listened for.
+    /// The seats of the slice, and of each service that has a listener here.
     seats: Vec<(Option<u64>, Seat)>,
-    /// Of services that are listened for no longer, while a request for one may come once more.
+    /// Seats of former listeners' services, kept while a request for one may come once more.
     leaving: Vec<(Option<u64>, Seat)>,
     /// All seats and all channels from others.
     any: Epoll,
-    /// Given up for a moment when the process has no other left.
+    /// Closed for a moment when the process has no other descriptor left.
     spare: Option<OwnedFd>,
     from: Vec<Channel>,
-    /// Those of `from` that may have something, in this turn.
+    /// The channels of `from` that may have something, in this turn.
     ready: Vec<RawFd>,
     messages_left: usize,
     offers_left: usize,
@@ -63,33 +63,33 @@ pub(super) struct Neighbours {
     came: Box<[u8]>,
 }
 
-/// The way to who has a slice.
+/// The channel to the process of a slice.
 #[derive(Default)]
 struct Towards {
     channel: Option<Channel>,
-    /// Nobody had it before.
+    /// No earlier attempt to connect: the last one found nobody.
     not_before_ns: u64,
 }
 
-/// Datagrams that are about to be passed on together.
+/// Datagrams to be passed on together.
 struct Pending {
     slice: u32,
     from: Option<SocketAddr>,
     datagrams: u64,
     segment_bytes: usize,
-    /// The last was shorter: no more.
+    /// The last datagram was shorter: no more fit.
     is_closed: bool,
     bytes: Box<[u8]>,
     used: usize,
 }
 
-/// Datagrams that another process passed on, and who sent them.
+/// Datagrams that another process passed on, and their sender.
 pub(super) struct PassedOn<'a> {
     pub(super) from: SocketAddr,
     pub(super) datagrams: std::slice::Chunks<'a, u8>,
 }
 
-/// A slice of an address that this process has.
+/// This process's slice of an address.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) number: u32,
@@ -104,7 +104,8 @@ fn name_of_service(address: IpAddr, service: u64) -> String {
     format!("verbline-roce-1/{address}/service/{service:x}")
 }
 
-/// Takes a slice that no other process has, of those behind some number; `None` if all are taken.
+/// Takes a slice that no other process has, beginning the search at a random number; `None` if all
+/// are taken.
 pub(super) fn claim_slice(address: IpAddr, random: u32) -> io::Result<Option<Slice>> {
     for index in 0..SLICES - 1 {
         let number = 1 + (random % SLICES + index) % (SLICES - 1);
@@ -150,8 +151,8 @@ impl Neighbours {
         &self.link.counters
     }
 
-    /// Requests for a service that come to others come here from now on; `AddrInUse` if one of them
-    /// listens for it.
+    /// Makes requests for a service that arrive at other processes come here; `AddrInUse` if one of
+    /// them listens for it.
     pub(super) fn listen(&mut self, service: u64) -> io::Result<()> {
         let left = self.leaving.iter().position(|(left, _)| *left == Some(service));
         let seat = match left {
@@ -166,7 +167,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// No longer, once a request that is not decided can't come again.
+    /// Gives the service up, once an undecided request can't come again.
     pub(super) fn stop_listening(&mut self, service: u64) {
         if let Some(at) = self.seats.iter().position(|(listened, _)| *listened == Some(service)) {
             self.leaving.push(self.seats.swap_remove(at));
@@ -177,13 +178,13 @@ impl Neighbours {
         !self.leaving.is_empty()
     }
 
-    /// All requests are decided.
+    /// Called when all requests are decided: gives up the services of former listeners.
     pub(super) fn leave(&mut self) {
         self.leaving.clear();
     }
 
-    /// Begins a turn: takes in who has connected, and notes from whom something has come. Without a
-    /// channel it looks now and then, unless it is to look.
+    /// Begins a turn: accepts connections, and notes the channels that have something. Without a
+    /// channel it looks only now and then, unless `always`.
     pub(super) fn look(&mut self, always: bool) {
         (self.messages_left, self.offers_left) = (MESSAGES_MAX, OFFERS_MAX);
         self.ready.clear();
@@ -202,10 +203,11 @@ impl Neighbours {
                     Ok(channel) if self.from.len() < CHANNELS_MAX && self.any.add(&channel).is_ok() => {
                         self.from.push(channel);
                     }
-                    // What it brings is lost, and comes again.
+                    // Its datagrams are lost, and come again.
                     Ok(_) => {}
                     Err(Unaccepted::Foreign) => self.link.counters.foreign.add(1),
-                    // One that waited would keep its seat readable, and the wire's thread awake.
+                    // A waiting connection would keep its seat readable, and the wire's thread
+                    // awake.
                     Err(Unaccepted::NoDescriptor) => {
                         drop(self.spare.take());
                         let turned_away = seat.accept().map(drop);
@@ -219,7 +221,7 @@ impl Neighbours {
         }
     }
 
-    /// The next that another process passes on, as long as the turn lasts.
+    /// The next datagrams that another process passed on, up to the turn's bound.
     pub(super) fn next(&mut self) -> Option<PassedOn<'_>> {
         let (len, from, segment_bytes) = self.receive()?;
         let datagrams = self.came[HEADER_BYTES..len].chunks(segment_bytes);
@@ -227,7 +229,7 @@ impl Neighbours {
         Some(PassedOn { from, datagrams })
     }
 
-    /// A message's length, and what its header says.
+    /// A message's length, its sender, and its datagrams' length.
     fn receive(&mut self) -> Option<(usize, SocketAddr, usize)> {
         while self.messages_left > 0 {
             let fd = *self.ready.last()?;
@@ -235,16 +237,16 @@ impl Neighbours {
             match at.map(|at| (at, self.from[at].receive(&mut self.came))) {
                 Some((_, Ok(len))) if len > 0 => {
                     self.messages_left -= 1;
-                    // The next is of another, if one has something.
+                    // The next message is of another channel, if one has something.
                     self.ready.rotate_right(1);
-                    // Without a header it is of no process of ours.
+                    // A message without a header is of no process of ours.
                     if let Some((from, segment_bytes)) = read_header(&self.came[..len]) {
                         return Some((len, from, segment_bytes));
                     }
                     continue;
                 }
                 Some((_, Err(error))) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The other process is gone, or has no more to say.
+                // The other process is gone, or has closed the channel.
                 Some((at, _)) => drop(self.from.swap_remove(at)),
                 None => {}
             }
@@ -253,15 +255,15 @@ impl Neighbours {
         None
     }
 
-    /// Adds a datagram to what is passed on next, to who has the slice. Gives how many of before
-    /// are for nobody.
+    /// Adds a datagram for the process of a slice to the next message. Returns the number of
+    /// earlier datagrams that are for nobody.
     pub(super) fn add(&mut self, now_ns: u64, slice: u32, from: SocketAddr, datagram: &[u8]) -> u64 {
         let of_nobody = if self.pending.takes(slice, from, datagram.len()) { 0 } else { self.flush(now_ns) };
         self.pending.add(slice, from, datagram);
         of_nobody
     }
 
-    /// Passes on what was added; gives how many datagrams of it are for nobody.
+    /// Passes on the added datagrams; returns the number of those that are for nobody.
     pub(super) fn flush(&mut self, now_ns: u64) -> u64 {
         let datagrams = std::mem::take(&mut self.pending.datagrams);
         if datagrams == 0 {
@@ -272,15 +274,15 @@ impl Neighbours {
         if self.count(sent, datagrams) { 0 } else { datagrams }
     }
 
-    /// Passes one datagram on at once, to who has the slice; false if nobody has.
+    /// Passes one datagram on at once, to the process of a slice; returns false if there is none.
     pub(super) fn pass(&mut self, now_ns: u64, slice: u32, from: SocketAddr, datagram: &[u8]) -> bool {
         let towards = &mut self.to[slice as usize];
         let sent = towards.send(now_ns, &self.link, slice, |channel| send_one(channel, from, datagram));
         self.count(sent, 1)
     }
 
-    /// Passes a request on to who listens for its service; false if nobody does. If there were too
-    /// many in this turn it is lost, and comes again.
+    /// Passes a request on to the process that listens for its service; returns false if none does.
+    /// Beyond the turn's bound it is lost, and comes again.
     pub(super) fn offer(&mut self, service: u64, from: SocketAddr, datagram: &[u8]) -> bool {
         if self.offers_left == 0 {
             self.counters().neighbour_full.add(1);
@@ -291,7 +293,8 @@ impl Neighbours {
         self.count(channel.and_then(|channel| send_one(&channel, from, datagram)), 1)
     }
 
-    /// Counts datagrams that were passed on, or could not be; false if there was nobody.
+    /// Counts datagrams that were passed on, or could not be; returns false if there was no
+    /// receiver.
     fn count(&self, sent: io::Result<()>, datagrams: u64) -> bool {
         match sent {
             Ok(()) => self.counters().passed_on.add(datagrams),
@@ -303,7 +306,7 @@ impl Neighbours {
 }
 
 impl Towards {
-    /// Sends to who has the slice; an error but `WouldBlock` if nobody has.
+    /// Sends to the process of a slice; an error other than `WouldBlock` if there is none.
     fn send(
         &mut self,
         now_ns: u64,
@@ -336,7 +339,7 @@ fn write_header(message: &mut [u8], from: SocketAddr, segment_bytes: usize) {
     message[18..HEADER_BYTES].copy_from_slice(&(segment_bytes as u16).to_be_bytes());
 }
 
-/// Who sent the datagrams of a message, and how long they are.
+/// The sender of a message's datagrams, and their length.
 fn read_header(message: &[u8]) -> Option<(SocketAddr, usize)> {
     let (gid, rest) = message.split_first_chunk::<16>()?;
     let (&[port_high, port_low, bytes_high, bytes_low], _) = rest.split_first_chunk::<4>()?;
@@ -366,7 +369,7 @@ impl Pending {
 }
 
 impl AsFd for Neighbours {
-    /// Readable when somebody has connected, or something was passed on.
+    /// Readable when a process has connected, or something was passed on.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.any.as_fd()
     }

@@ -1,16 +1,16 @@
-//! What is about to leave: datagrams, put together to runs that leave by one system call each.
+//! Datagrams to be sent, combined into runs that leave by one system call each.
 //!
-//! What it guarantees: datagrams to one address stay in their order. Those of a run have one
-//! traffic class, which the kernel is told a run at a time. Each has the checksum that goes with
-//! its place in its run, since the kernel gives the segments of a run the IPv4 identifications 0,
-//! 1, 2 and so on, which the checksum covers.
+//! Guarantees: datagrams to one address stay in their order. All datagrams of a run have one
+//! traffic class, which the kernel is told per run. Each has the checksum for its place in its run,
+//! since the kernel gives the segments of a run the IPv4 identifications 0, 1, 2 and so on, which
+//! the checksum covers.
 
 use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link, Run};
 use std::net::SocketAddr;
 use verbline_roce::wire::icrc::ICRC_BYTES;
 use verbline_roce::wire::{Route, seal};
 
-/// Bytes that wait at most before they are sent.
+/// The most bytes that wait before they are sent.
 const BYTES: usize = 1 << 18;
 
 pub(crate) struct Outbox {
@@ -20,7 +20,7 @@ pub(crate) struct Outbox {
     port: u16,
 }
 
-/// A run: from where on, and what of.
+/// A run: its destination, and its place in the bytes.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     to: SocketAddr,
@@ -28,7 +28,7 @@ struct Pending {
     first: usize,
     segments: usize,
     segment_bytes: usize,
-    /// Its last segment is shorter: it takes no more.
+    /// Whether its last segment is shorter: it takes no more.
     is_closed: bool,
 }
 
@@ -37,8 +37,8 @@ impl Outbox {
         Outbox { bytes: vec![0; BYTES].into(), used: 0, runs: Vec::with_capacity(BYTES / 64), port }
     }
 
-    /// Room for a datagram, and the identification that it has if it goes on with the last run, or
-    /// if that takes no more.
+    /// Room for a datagram, and its identification as the next of the last run, or 0 if that takes
+    /// no more.
     pub(crate) fn room(&mut self) -> Option<(&mut [u8], u16)> {
         let ip_id = self.runs.last().filter(|run| run.goes_on(self.used)).map_or(0, |run| run.segments as u16);
         let is_full = self.runs.len() == self.runs.capacity();
@@ -46,7 +46,7 @@ impl Outbox {
         Some((room, ip_id))
     }
 
-    /// The same, where what waits is sent if it leaves none.
+    /// Like [`room`](Self::room), but sends the waiting datagrams if there is none.
     pub(crate) fn made_room(&mut self, link: &Link) -> Option<(&mut [u8], u16)> {
         if self.room().is_none() {
             self.flush(link);
@@ -54,7 +54,7 @@ impl Outbox {
         self.room()
     }
 
-    /// A datagram of `len` bytes was written to the room.
+    /// Adds the datagram of `len` bytes that was written to the room.
     pub(crate) fn add(&mut self, route: &Route, len: usize) {
         let (first, to) = (self.used, SocketAddr::new(route.addresses.destination(), self.port));
         self.used += len;
@@ -66,20 +66,20 @@ impl Outbox {
             return;
         }
         if self.runs.last().is_some_and(|run| run.goes_on(first)) {
-            // It was sealed as one of the last run.
+            // It was sealed as the next of the last run.
             seal(&mut self.bytes[first..], len - ICRC_BYTES, route, 0);
         }
         let traffic_class = route.traffic_class;
         self.runs.push(Pending { to, traffic_class, first, segments: 1, segment_bytes: len, is_closed: false });
     }
 
-    /// Whether the last run takes no more. Sent now, it is on its way while the next is written, to
-    /// places that the caches still have.
+    /// Whether the last run takes no more. Sent now, it leaves while the next is written, to memory
+    /// that is still in the caches.
     pub(crate) fn has_whole_run(&self) -> bool {
         self.runs.last().is_some_and(|run| !run.goes_on(self.used))
     }
 
-    /// Sends all of it.
+    /// Sends all datagrams.
     pub(crate) fn flush(&mut self, link: &Link) {
         for (at, run) in self.runs.iter().enumerate() {
             let end = self.runs.get(at + 1).map_or(self.used, |next| next.first);
@@ -93,7 +93,7 @@ impl Outbox {
 }
 
 impl Pending {
-    /// Whether it takes one more of its length; `used`: where it ends.
+    /// Whether it takes one more of its length; `used` is its end.
     fn goes_on(&self, used: usize) -> bool {
         !self.is_closed && Link::may_add(self.segments, used - self.first, self.segment_bytes)
     }

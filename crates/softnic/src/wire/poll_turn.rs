@@ -1,8 +1,8 @@
-//! What one thread at a time does for a wire: takes in what has come, lets time pass, sends, and
+//! A wire's turn, taken by one thread at a time: takes in datagrams, handles time-outs, sends, and
 //! completes.
 //!
-//! What it guarantees: a turn is bounded, whatever comes and whatever is to be sent. It waits for
-//! nobody, and nothing is allocated in it but by connection management.
+//! Guarantees: a turn is bounded for any load. It waits for nobody, and only connection management
+//! allocates in it.
 
 use crate::data_path::carrier::Outgoing;
 use crate::data_path::datagram::{self, Receiver};
@@ -29,7 +29,7 @@ use verbline_roce::Received;
 use verbline_roce::transport::Arrival;
 use verbline_roce::wire::{Addresses, Bth, Deth, Packet, Psn, Qpn, Route, Segment};
 
-/// Datagrams that one turn sends at most.
+/// The most datagrams that one turn sends.
 const SENT_MAX: usize = 64;
 
 /// See the [module](self).
@@ -40,19 +40,19 @@ pub(crate) struct Inner {
     pub(super) management: Management,
     pub(super) neighbours: Neighbours,
     arrivals: Arrivals,
-    /// The device's own socket.
+    /// The receive calls of the device's own socket.
     asking: Asking,
     pub(super) groups: Groups,
     outbox: Outbox,
     /// The number of the next datagram of UD.
     datagram_psn: Psn,
-    /// Turns that the owners of queue pairs took.
+    /// Turns taken by pollers.
     pub(super) polls: u64,
-    /// The last turn kept its answers back.
+    /// Whether the last turn kept its answers back.
     has_kept_back: bool,
-    /// The last turn did not send all.
+    /// Whether the last turn left something to send.
     has_more: bool,
-    /// Until when the wire's own thread sleeps, if nothing wakes it; 0 while it doesn't.
+    /// The time until which the wire's own thread sleeps, if nothing wakes it; 0 while it doesn't.
     thread_until_ns: u64,
 }
 
@@ -81,12 +81,12 @@ impl Inner {
         })
     }
 
-    /// The turn of a thread that polls.
+    /// The turn of a polling thread.
     pub(super) fn poll(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
         self.polls += 1;
         let now_ns = timer::now_ns();
         self.take_in(now_ns, pinned, errors, false);
-        // A program that is given a message mostly answers it: an acknowledgement leaves behind the
+        // A program that gets a message mostly answers it: an acknowledgement leaves behind the
         // answer, or at the next poll. A refusal that ends a connection leaves before the queue
         // pair goes to ERR.
         self.has_kept_back = errors.is_empty() && !self.has_kept_back && self.queue_pairs.engine.owes_acknowledgement();
@@ -100,13 +100,14 @@ impl Inner {
         self.thread_until_ns = 0;
         let now_ns = timer::now_ns();
         self.take_in(now_ns, pinned, errors, true);
-        // What a poll kept back leaves now: otherwise it would be due at once, again and again.
+        // Answers that a poll kept back leave now: otherwise they would be due at once, again and
+        // again.
         self.has_kept_back = false;
         self.send_at(now_ns, pinned, errors);
     }
 
-    /// When to take the next turn at the latest, by the clock of `timer`; at once, if there is more
-    /// to send.
+    /// The latest time of the next turn, by the clock of `timer`; at once, if there is more to
+    /// send.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         if self.has_more || self.has_kept_back {
             return Some(0);
@@ -115,8 +116,8 @@ impl Inner {
         both.into_iter().flatten().min()
     }
 
-    /// The wire's own thread is about to sleep until then, or for ever. False: there is something
-    /// to do sooner by now.
+    /// Notes that the wire's own thread is about to sleep until then, or for ever. Returns false if
+    /// something is due sooner by now.
     pub(super) fn may_sleep(&mut self, until_ns: Option<u64>) -> bool {
         let until_ns = until_ns.unwrap_or(u64::MAX);
         let may_sleep = self.deadline_ns().is_none_or(|due_ns| due_ns >= until_ns);
@@ -126,8 +127,8 @@ impl Inner {
         may_sleep
     }
 
-    /// Whether the wire's own thread sleeps for too long now, for the first time since it fell
-    /// asleep. While somebody polls it doesn't sleep until a deadline, and this is a comparison.
+    /// Whether the wire's own thread now sleeps for too long, for the first time since it fell
+    /// asleep. While others poll it doesn't sleep until a deadline, and this is just a comparison.
     #[inline]
     pub(super) fn oversleeps(&mut self) -> bool {
         let until_ns = self.thread_until_ns;
@@ -138,7 +139,7 @@ impl Inner {
         oversleeps
     }
 
-    /// What has come, and what time does.
+    /// Takes in datagrams, and handles time-outs.
     fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors, is_own_thread: bool) {
         let Inner { device, link, queue_pairs, management, neighbours, arrivals, asking, .. } = self;
         let own = link.own().ip();
@@ -163,15 +164,14 @@ impl Inner {
         self.queue_pairs.complete(pinned, errors);
     }
 
-    /// From now on the queue pairs of connections that were established notice a peer that falls
-    /// silent.
+    /// Makes the queue pairs of newly established connections notice a silent peer from now on.
     pub(super) fn keep_alive(&mut self, now_ns: u64) {
         while let Some(qpn) = self.management.next_established() {
             self.queue_pairs.with(qpn, |made| made.keep_alive(now_ns));
         }
     }
 
-    /// What has come to a group. What devices of this process have sent is delivered already.
+    /// Takes in datagrams to a group. Those of this process's devices were delivered already.
     fn take_in_of_group(&mut self, index: usize, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
         let Inner { device, link, queue_pairs, arrivals, groups, .. } = self;
         let Some(Joined { gid, group, address, socket, asking, .. }) = groups.get(index) else { return };
@@ -192,8 +192,8 @@ impl Inner {
         }
     }
 
-    /// Sends the acknowledgement that was kept back of a queue pair that is about to go: its peer
-    /// learns that what it sent has arrived.
+    /// Sends the acknowledgement that a queue pair kept back before it goes, so that its peer
+    /// learns that its messages have arrived.
     pub(super) fn acknowledge(&mut self, qpn: u32) {
         let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
         let sent = self.queue_pairs.with(qpn, |made| made.transmit_acknowledgement(room, ip_id)).flatten();
@@ -203,7 +203,7 @@ impl Inner {
         }
     }
 
-    /// Adds a datagram of UD to what is sent next.
+    /// Adds a datagram of UD to the next ones to be sent.
     pub(super) fn add_datagram(&mut self, datagram: &Outgoing<'_>, addresses: Addresses) {
         let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
         let route = Route { addresses, source_port: self.link.own().port(), traffic_class: datagram.traffic_class };
@@ -219,7 +219,7 @@ impl Inner {
         self.outbox.flush(&self.link);
     }
 
-    /// Sends what is to be sent, up to a bound.
+    /// Sends waiting packets, up to a bound.
     pub(super) fn send(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
         self.has_kept_back = false;
         self.send_at(timer::now_ns(), pinned, errors);
@@ -233,7 +233,7 @@ impl Inner {
             self.send_packets(now_ns, pinned);
         }
         self.queue_pairs.publish(&self.link.incidents);
-        // Unreliable sends complete by being sent, and some fail; what is posted after a failure is
+        // Unreliable sends complete by being sent, and some fail; later work requests are then
         // flushed.
         self.queue_pairs.complete(pinned, errors);
     }
@@ -269,8 +269,8 @@ impl Inner {
     }
 }
 
-/// A run that has come to `to`: who sent it, how it arrived, and its datagrams but those that are
-/// too long, which are counted. `None` if its sender is of another family.
+/// A run received at `to`: its sender, its arrival, and its datagrams except those that are too
+/// long, which are counted. `None` if its sender is of another family.
 fn came<'a>(
     arrivals: &'a Arrivals,
     link: &'a Link,

@@ -1,5 +1,5 @@
-//! A queue pair whose peer is elsewhere: what the transport is told of it, and its work requests in
-//! the transport's words.
+//! A queue pair whose peer is elsewhere: translates its attributes and its work requests for the
+//! transport.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
@@ -23,15 +23,15 @@ use verbline_roce::transport::{
 use verbline_roce::wire::{Addresses, AtomicExtension, AtomicOp, Psn, Qpn, Route, SendEnd, WriteEnd};
 use verbline_roce::{Data, Operation, Owner, PostError, Remote, SendRequest, Sge};
 
-/// Bytes that are under way at once from one queue pair: what the buffer of a socket holds that has
-/// no more than Linux gives it.
+/// The most bytes in flight from one queue pair: as much as a socket's buffer of Linux's default
+/// size holds.
 const WINDOW_BYTES: u32 = 128 << 10;
-/// The transport's completions of receives, which are taken after each datagram.
+/// Room for the transport's completions of receives, which are taken after each datagram.
 const COMPLETIONS: usize = 16;
-/// READs and atomics under way at once, at most.
+/// The most READs and atomics in flight.
 const READS_MAX: u8 = 16;
 
-/// Where the queue pair's path leads, if over the wire of its device.
+/// The addresses of the queue pair's path, if it goes over the wire of its device.
 pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
     let known = qp.attributes().copied();
     let path = known.ah_attr;
@@ -46,7 +46,7 @@ pub(super) fn leads_to(qp: &Qp, wire: &Wire) -> Option<Addresses> {
     Addresses::new(wire.address().ip(), address_of(gid))
 }
 
-/// The transport's queue pair, which receives from its peer.
+/// Makes the transport's queue pair, which receives from its peer.
 pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<QueuePair> {
     let known = qp.attributes().copied();
     let capacity = Capacity {
@@ -69,18 +69,17 @@ pub(super) fn open(qp: &Qp, addresses: Addresses, source_port: u16) -> Option<Qu
     Some(made)
 }
 
-/// It sends from now on.
+/// Makes it send from now on.
 pub(super) fn start(qp: &Qp, made: &mut QueuePair) {
     let known = qp.attributes().copied();
     let psn = Psn::new(known.sq_psn);
     let sending = if qp.transport == Transport::Rc { Sending::Rc(psn, retries(&known)) } else { Sending::Uc(psn) };
-    // It receives by the same transport, and sends for the first time; or it has failed meanwhile,
-    // and flushes what is posted.
+    // It receives by the same transport, and sends for the first time. So an error only means that it
+    // has failed meanwhile, and flushes its work requests.
     let _ = made.start_sending(sending);
 }
 
-/// Its attributes were changed while it was open. A path that the wire doesn't lead along changes
-/// nothing of the way.
+/// Applies changed attributes. A path that isn't over the wire keeps the old route.
 pub(super) fn change(qp: &Qp, addresses: Option<Addresses>, source_port: u16, made: &mut QueuePair) {
     let known = qp.attributes().copied();
     let route = addresses.map(|addresses| route(&known, addresses, source_port));
@@ -130,7 +129,7 @@ pub(super) fn post<'a>(
     while let Some(wr) = next {
         let taken = post_one(poster, wr, |request, opcode| {
             match inner.queue_pairs.post(qp.qpn, request, wr.wr_id, opcode) {
-                // It failed before it sent for the first time.
+                // It failed before it was ever able to send.
                 Err(PostError::NotReady) if qp.state() == State::Err => {
                     execute::flush(qp, wr, request.id, errors);
                     Ok(())
@@ -157,8 +156,8 @@ fn post_one(
     let qp: &Qp = &poster;
     execute::validate(qp, wr)?;
     let operation = operation(qp, wr)?;
-    // Of both as much is written as is used: most messages are far shorter, and a list of them pays
-    // for each.
+    // Only the used part of both is written: most messages are far shorter, and a list pays for
+    // each.
     let mut inline = [const { MaybeUninit::<u8>::uninit() }; INLINE_BYTES_MAX as usize];
     let mut sges = [const { MaybeUninit::<Sge>::uninit() }; SGE_MAX as usize];
     let data = if wr.is_inline() {
@@ -199,25 +198,25 @@ fn post_one(
     Ok(())
 }
 
-/// The bytes, all of them zero.
+/// Writes zeros to all bytes.
 fn zeroed(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     bytes.fill(MaybeUninit::new(0));
-    // SAFETY: each was written just now.
+    // SAFETY: each was written just above.
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
 }
 
-/// The first places, with these values, of which there are no more than places.
+/// Writes these values to the first places. There must be enough places.
 fn written(places: &mut [MaybeUninit<Sge>], values: impl Iterator<Item = Sge>) -> &[Sge] {
     let count = places.iter_mut().zip(values).map(|(place, value)| _ = place.write(value)).count();
-    // SAFETY: as many were written just now.
+    // SAFETY: `count` of them were written just above.
     unsafe { std::slice::from_raw_parts(places.as_ptr().cast(), count) }
 }
 
-/// What it does, or an `errno`.
+/// The operation of a work request, or an `errno`.
 fn operation(qp: &Qp, wr: SendWr<'_>) -> Result<Operation, c_int> {
     let rdma = wr.rdma();
     let remote = Remote { addr: rdma.remote_addr, rkey: rdma.rkey };
-    // In network order, as the program has it.
+    // The program has it in network order.
     let immediate = || u32::from_be(wr.imm_or_rkey());
     let reads = || {
         // Relaxed: changed by the control path only.
@@ -245,7 +244,7 @@ fn operation(qp: &Qp, wr: SendWr<'_>) -> Result<Operation, c_int> {
             Operation::Atomic(AtomicExtension { addr: atomic.remote_addr, rkey: atomic.rkey, op })
         }
         IBV_WR_BIND_MW | IBV_WR_LOCAL_INV => Operation::Local,
-        // Keys that sign are read where the transport has no place for them yet.
+        // The transport has no place yet for reading keys that sign.
         _ => return Err(libc::EOPNOTSUPP),
     })
 }

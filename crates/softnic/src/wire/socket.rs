@@ -1,11 +1,11 @@
-//! The link: a UDP socket of one address, and sending by it in batches.
+//! The link: a UDP socket of one address, and batched sending by it.
 //!
-//! What it guarantees: nothing blocks. What the kernel doesn't take is counted and lost, as on a
+//! Guarantees: nothing blocks. A datagram that the kernel doesn't take is counted and lost, as on a
 //! network: the transport sends it again. Datagrams of one length to one address leave by one
-//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on. What came by
-//! one such call, or was put together by the network interface, is given out together (GRO).
+//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on. Datagrams
+//! sent by one such call, or combined by the network interface, are delivered together (GRO).
 //!
-//! Written upon libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
+//! Uses libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
 use crate::wire::calls;
@@ -20,8 +20,8 @@ use verbline_roce::wire::HEADERS_MAX_BYTES;
 
 /// The longest datagram: a packet of the largest MTU.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = Mtu::B4096.bytes() as usize + HEADERS_MAX_BYTES;
-/// The room that the kernel is asked for, for what comes and for what leaves. It gives what
-/// `net.core.rmem_max` and `wmem_max` allow.
+/// The requested buffer sizes, for receiving and for sending. The kernel grants at most
+/// `net.core.rmem_max` and `wmem_max`.
 pub(super) const BUFFER_BYTES: libc::c_int = 4 << 20;
 
 /// The socket.
@@ -29,25 +29,25 @@ pub(super) const BUFFER_BYTES: libc::c_int = 4 << 20;
 pub(crate) struct Link {
     socket: UdpSocket,
     own: SocketAddr,
-    /// Readable when another socket is that belongs to it: a group's, or a neighbour's. Its own is
-    /// not among them: each datagram that comes to a socket of a set tells the set, at the cost of
-    /// its sender, though nobody waits.
+    /// Readable when another socket of the link is: a group's, or a neighbour's. Its own is not in
+    /// the set: each datagram to a socket of a set notifies the set, at the sender's cost, though
+    /// nobody waits.
     others: Epoll,
     pub(super) counters: LinkTallies,
-    /// Of the queue pairs that send and receive by it.
+    /// The incidents of all its queue pairs.
     pub(super) incidents: Published,
 }
 
 impl Link {
-    /// Opens it, beside those that other processes of this user have of the address. Datagrams that
-    /// leave are never cut, and their IPv4 identification is known.
+    /// Opens it, beside the sockets that other processes of this user have at the address. Its
+    /// datagrams are never fragmented, and their IPv4 identification is known.
     pub(crate) fn open(own: SocketAddr) -> io::Result<Link> {
         let socket = bound(own, libc::SO_REUSEPORT)?;
         never_cut(&socket, own.ip())?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_BYTES)?;
         if let IpAddr::V4(own) = own.ip() {
-            // To a group from here, and not from where a route to it leads.
+            // Send to groups from this address, not from the one that a route would choose.
             let own = libc::in_addr { s_addr: u32::from_ne_bytes(own.octets()) };
             set_to(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &own)?;
         }
@@ -55,17 +55,17 @@ impl Link {
         Ok(Link { socket, own, others: Epoll::new()?, counters, incidents })
     }
 
-    /// Who waits for the link waits for this too, until it is closed.
+    /// Adds a descriptor to those that a waiting thread waits for, until it is closed.
     pub(super) fn watch(&self, fd: &impl AsFd) -> io::Result<()> {
         self.others.add(fd)
     }
 
-    /// What comes to its own address.
+    /// The socket of its own address.
     pub(super) fn own_socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Both are to be waited for: what comes to its own address, and what comes otherwise.
+    /// The descriptors to wait for: the socket of its own address, and the set of all others.
     pub(super) fn waits_for(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.as_fd(), self.others.as_fd()]
     }
@@ -76,7 +76,7 @@ impl Link {
     }
 }
 
-/// What leaves by the socket is never cut on its way, and its length judged by the interface alone.
+/// Makes the socket's datagrams never be fragmented; only the interface limits their length.
 pub(super) fn never_cut(socket: &UdpSocket, own: IpAddr) -> io::Result<()> {
     let (level, name, value) = match own {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
@@ -85,8 +85,8 @@ pub(super) fn never_cut(socket: &UdpSocket, own: IpAddr) -> io::Result<()> {
     set(socket, level, name, value)
 }
 
-/// What comes to the socket from now on is given out together, where it is of one length and from
-/// one sender. A kernel that doesn't know it goes on giving it one by one.
+/// Makes the kernel deliver datagrams of one length and one sender together (GRO). A kernel without
+/// that goes on delivering them one by one.
 pub(super) fn merge(socket: BorrowedFd<'_>) {
     let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
 }
@@ -95,11 +95,12 @@ pub(super) fn merge(socket: BorrowedFd<'_>) {
 pub(super) struct GroupSocket(UdpSocket);
 
 impl GroupSocket {
-    /// Of a group that is heard by the interface with that address. Others may have the same one.
+    /// Opens the socket of a group on the interface with that address. Others may have the same
+    /// one.
     pub(super) fn open(group: SocketAddrV4, interface: Ipv4Addr) -> io::Result<GroupSocket> {
         let socket = bound(group.into(), libc::SO_REUSEADDR)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES)?;
-        // Only what comes by an interface where it was joined (ip(7)).
+        // Receive only by the interface where the group was joined (ip(7)).
         set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
         socket.join_multicast_v4(group.ip(), &interface)?;
         Ok(GroupSocket(socket))
@@ -112,7 +113,7 @@ impl AsFd for GroupSocket {
     }
 }
 
-/// A socket of that address, which doesn't block; `shared` says with whom it may be shared.
+/// A non-blocking socket of that address; `shared` is the option that permits sharing it.
 fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
     let family = if own.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: no pointer is passed.
@@ -120,11 +121,11 @@ fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was made just now, and nobody else has it.
+    // SAFETY: made just above, and nobody else has it.
     let socket = unsafe { UdpSocket::from_raw_fd(fd) };
     set(&socket, libc::SOL_SOCKET, shared, 1)?;
     let (name, name_bytes) = Name::new(own);
-    // SAFETY: a socket's address of a local, and its length.
+    // SAFETY: a local's socket address, and its length.
     let ret = unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), name_bytes) };
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
@@ -135,7 +136,7 @@ fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc
 
 fn set_to<T: Copy>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let (value, bytes) = (std::ptr::from_ref(value), size_of::<T>() as libc::socklen_t);
-    // SAFETY: the option's bytes are those of a borrowed value; the kernel judges their length.
+    // SAFETY: the option's bytes are a borrowed value's; the kernel checks their length.
     let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes) };
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -184,7 +185,7 @@ impl Name {
 
     /// The address, if a socket wrote one.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        // SAFETY: integers, of which any bytes are a value; the family is first in both.
+        // SAFETY: integers, valid for all bytes; the family is first in both.
         let (v4, v6) = unsafe { (self.v4, self.v6) };
         match libc::c_int::from(v4.sin_family) {
             libc::AF_INET => {
@@ -200,11 +201,11 @@ impl Name {
     }
 }
 
-/// The most bytes of one system call's segments, and how many there may be (`UDP_MAX_SEGMENTS`).
+/// The most bytes of one system call's segments, and their most number (`UDP_MAX_SEGMENTS`).
 const RUN_BYTES_MAX: usize = 65_000;
 const RUN_SEGMENTS_MAX: usize = 64;
 
-/// One system call's segments: all of one length, but the last, which may be shorter.
+/// One system call's segments: all of one length but the last, which may be shorter.
 pub(crate) struct Run<'a> {
     pub(crate) to: SocketAddr,
     /// DSCP and ECN, for the IP header.
@@ -213,7 +214,7 @@ pub(crate) struct Run<'a> {
     pub(crate) segment_bytes: usize,
 }
 
-/// A control message, and what it says, filled up to the alignment of the next.
+/// A control message and its value, padded to the alignment of the next.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Control {
@@ -231,19 +232,19 @@ impl Control {
         Control { header: libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind }, value }
     }
 
-    /// The length of segments that are given out together, if it says that.
+    /// The length of merged segments, if that is the message's kind.
     pub(super) fn segment_bytes(&self) -> Option<usize> {
         let is_told = self.header.cmsg_level == libc::SOL_UDP && self.header.cmsg_type == libc::UDP_GRO;
         let bytes = libc::c_int::from_ne_bytes([self.value[0], self.value[1], self.value[2], self.value[3]]);
         usize::try_from(bytes).ok().filter(|bytes| is_told && *bytes > 0)
     }
 
-    /// The length of the segments.
+    /// A message with the length of the segments.
     pub(super) fn segments(bytes: usize) -> Control {
         Control::new(libc::SOL_UDP, libc::UDP_SEGMENT, (bytes as u16).to_ne_bytes())
     }
 
-    /// What the IP header is to have (ip(7), ipv6(7)).
+    /// A message with the traffic class for the IP header (ip(7), ipv6(7)).
     fn traffic_class(class: u8, to: SocketAddr) -> Control {
         let (level, kind) = match to {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
@@ -254,12 +255,12 @@ impl Control {
 }
 
 impl Link {
-    /// Whether a run with `segments`, of `bytes`, may have one more of `more`.
+    /// Whether a run of `segments` segments in `bytes` bytes may have another one of `more` bytes.
     pub(crate) fn may_add(segments: usize, bytes: usize, more: usize) -> bool {
         segments < RUN_SEGMENTS_MAX && bytes + more <= RUN_BYTES_MAX
     }
 
-    /// Sends one.
+    /// Sends one run.
     pub(crate) fn send(&self, run: &Run<'_>) {
         let segments = run.bytes.len().div_ceil(run.segment_bytes.max(1));
         let (mut name, name_bytes) = Name::new(run.to);
@@ -273,7 +274,7 @@ impl Link {
         self.counters.send_calls.add(1);
         let socket = self.socket.as_fd();
         let sent = if count == 0 {
-            // A call that says less is over sooner.
+            // A call with fewer arguments is faster.
             // SAFETY: a local, with its length.
             unsafe { calls::sendto(socket, run.bytes, (&raw const name).cast(), name_bytes) }
         } else {
@@ -282,8 +283,7 @@ impl Link {
             (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
             (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
             (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
-            // SAFETY: the header leads to locals, and to bytes that are borrowed; the call reads
-            // them.
+            // SAFETY: the header points to locals, and to borrowed bytes; the call reads them.
             unsafe { calls::sendmsg(socket, &raw const header) }
         };
         let count = if sent >= 0 { &self.counters.sent } else { self.counters.of_error(&io::Error::last_os_error()) };
@@ -306,13 +306,13 @@ impl LinkTallies {
 pub(super) mod tests {
     use super::*;
 
-    /// Two ends, with addresses of this process alone: its number is in them, and what the test
-    /// says.
+    /// Two ends, with addresses for this process alone: they contain its number, and a byte of the
+    /// test's choice.
     pub(in crate::wire) fn pair(lasts: [u8; 2]) -> [Link; 2] {
         lasts.map(|last| Link::open(address(last)).expect("a free port"))
     }
 
-    /// One of them.
+    /// The address of one end.
     pub(in crate::wire) fn address(last: u8) -> SocketAddr {
         let pid = std::process::id();
         (Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last), 4791).into()
@@ -326,12 +326,12 @@ pub(super) mod tests {
         let mut header: libc::msghdr = unsafe { zeroed() };
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
         (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), size_of_val(&controls));
-        // SAFETY: the header leads to locals, which the call may write.
+        // SAFETY: the header points to locals, which the call may write.
         let got = unsafe { libc::recvmsg(link.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
         let len = usize::try_from(got).expect("a datagram has come");
         assert!(header.msg_controllen >= size_of::<libc::cmsghdr>(), "the class is told");
         let told = controls[0];
-        // IPv4 tells one byte, IPv6 an integer.
+        // IPv4 reports one byte, IPv6 an integer.
         let class = match told.header.cmsg_len - size_of::<libc::cmsghdr>() {
             1 => told.value[0].into(),
             _ => libc::c_int::from_ne_bytes([told.value[0], told.value[1], told.value[2], told.value[3]]),
@@ -366,14 +366,15 @@ pub(super) mod tests {
         let send = |to: SocketAddr, bytes: &[u8]| {
             a.send(&Run { to, traffic_class: 0, bytes, segment_bytes: bytes.len() });
         };
-        // Longer than IPv4 has it; to everybody, for which one asks first; of another family.
+        // Longer than IPv4 permits; to the broadcast address, which needs permission; of another
+        // family.
         send(b.own(), &[7; 65_600]);
         send((Ipv4Addr::new(127, 255, 255, 255), 4791).into(), &[7; 30]);
         send((Ipv6Addr::LOCALHOST, 4791).into(), &[7; 30]);
         send(b.own(), &[7; 30]);
         let counted = a.counters.values();
         assert_eq!((counted.too_long, counted.refused, counted.failed, counted.sent), (1, 1, 1, 1), "{counted:?}");
-        // A queue that is full, which no test can fill at will.
+        // A full queue, which no test can cause at will.
         for (code, of) in [(libc::EAGAIN, 0), (libc::ENOBUFS, 0), (libc::EPERM, 1), (libc::EMSGSIZE, 2)] {
             let tally = [&a.counters.full, &a.counters.refused, &a.counters.too_long][of];
             assert!(std::ptr::eq(a.counters.of_error(&io::Error::from_raw_os_error(code)), tally), "errno {code}");

@@ -1,13 +1,13 @@
 //! The wire's own thread: takes turns while nobody polls, so that peers are answered, lost packets
 //! are sent again and sleepers are woken.
 //!
-//! [`Standby`] says when it serves. While it does, it sleeps until a datagram comes, a deadline
+//! [`Standby`] decides when it serves. While it does, it sleeps until a datagram comes, a deadline
 //! passes, or the doorbell or the alarm rings; while it stands by, it looks now and then whether
 //! anybody polls.
 //!
-//! Guarantees: who works is decided by the wire's lock alone, so that both at once is slower and
-//! never wrong. Nothing is lost between them: what has come lies in the socket, which this thread
-//! finds readable whenever it begins to serve, and that is at most a tick after the last poll.
+//! Guarantees: the wire's lock alone decides who works, so both at once are slower and never wrong.
+//! Nothing is lost between them: arrived datagrams lie in the socket, which this thread finds
+//! readable when it begins to serve, at most a tick after the last poll.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::flush;
@@ -20,9 +20,9 @@ use std::time::Duration;
 use verbline_sync::guard::Guard;
 use verbline_sync::standby::{Standby, Work};
 
-/// How often it looks whether anybody polls, while somebody does.
+/// Between its looks for a polling thread, while there is one.
 const TICK: Duration = Duration::from_millis(4);
-/// Polls in a row by which an owner is known to be awake: more than the one that follows arming.
+/// Polls in a row that show an owner awake: more than the one that follows arming.
 const POLLS: u64 = 32;
 
 /// Starts the thread, which ends with the process.
@@ -63,7 +63,7 @@ impl Work for WireWork<'_> {
     }
 
     fn wait_for_work(&mut self, due_ns: Option<u64>) {
-        // From here on who posts or takes in something that is due sooner rings the alarm.
+        // From here on, a thread that posts or takes in something due sooner rings the alarm.
         if !self.wire.lock().may_sleep(due_ns) {
             return;
         }
@@ -89,6 +89,6 @@ fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
     let timeout = timeout
         .map(|left| libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() });
     let limit = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: as many pollfds as it says, and a limit or none, all of them locals.
+    // SAFETY: all locals: the pollfds with their number, and a limit or none.
     unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit, std::ptr::null()) };
 }

@@ -1,7 +1,6 @@
-//! The queue pairs of a wire: their transports, what those don't keep of them, and where their
-//! completions go.
+//! The queue pairs of a wire: their transports, the state beside these, and their completions.
 //!
-//! What it guarantees: nothing is allocated but when a queue pair is added.
+//! Guarantees: allocates only when a queue pair is added.
 
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion::{self, Header};
@@ -26,9 +25,9 @@ pub(super) struct Transports {
     carried: ByNumber<Carried>,
 }
 
-/// What the transport doesn't keep of a queue pair.
+/// The state of a queue pair that its transport doesn't keep.
 struct Carried {
-    /// Of its sends, `wr_id` and opcode: by position, in a ring as long as a power of two.
+    /// The `wr_id` and opcode of its sends: by position, in a ring whose length is a power of two.
     sends: Box<[(u64, u32)]>,
     incidents: QpIncidents,
 }
@@ -38,7 +37,7 @@ impl Transports {
         Transports { engine: Engine::new(), carried: ByNumber::default() }
     }
 
-    /// Takes over a queue pair; false if its number can't be.
+    /// Takes over a queue pair; returns false if its number is reserved or taken.
     pub(super) fn add(&mut self, qp: &Qp, made: QueuePair) -> bool {
         let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).next_power_of_two()];
         let incidents = QpIncidents(Arc::new(Published::new()));
@@ -46,7 +45,7 @@ impl Transports {
         self.engine.add(made).is_ok()
     }
 
-    /// Gives a queue pair up, with all that is posted.
+    /// Removes a queue pair, with all its work requests.
     pub(super) fn remove(&mut self, qpn: u32) {
         let removed = self.engine.remove(Qpn::new(qpn));
         if let (Some(carried), Some(removed)) = (self.carried.remove(&qpn), removed) {
@@ -54,33 +53,34 @@ impl Transports {
         }
     }
 
-    /// Tells a queue pair something.
+    /// Applies `tell` to a queue pair.
     pub(super) fn with<R>(&mut self, qpn: u32, tell: impl FnOnce(&mut QueuePair) -> R) -> Option<R> {
         self.engine.with(Qpn::new(qpn), tell)
     }
 
-    /// A queue pair takes nothing any more. What was posted is flushed to where programs poll it.
+    /// Makes a queue pair take nothing any more. Its work requests are flushed to its completion
+    /// queues.
     pub(super) fn fail(&mut self, qp: &Qp) {
         let carried = &self.carried;
         self.engine.with(Qpn::new(qp.qpn), |made| {
-            // A reliable one that failed by itself has flushed all, and may still have to tell its
-            // peer why.
+            // A reliable queue pair that failed by itself has flushed all, and may still have to
+            // tell its peer the reason.
             if qp.transport != Transport::Rc || !made.is_failed() {
                 made.fail();
             }
             while let Some(completion) = made.poll() {
-                // If it is lost to an overrun, that queue's event said so.
+                // If an overrun loses it, the queue's event has told of it.
                 let _ = give(qp, &completion, carried);
             }
         });
     }
 
-    /// What a queue pair counted.
+    /// A queue pair's counters.
     pub(super) fn counters(&self, qpn: u32) -> Option<transport::Counters> {
         self.engine.queue_pair(Qpn::new(qpn)).map(|found| *found.counters())
     }
 
-    /// What goes wrong with it, to be read later.
+    /// A queue pair's incidents, to be read later.
     pub(super) fn incidents(&self, qpn: u32) -> Option<QpIncidents> {
         self.carried.get(&qpn).map(|carried| carried.incidents.clone())
     }
@@ -101,7 +101,7 @@ impl Transports {
         Ok(())
     }
 
-    /// Lets others read what went wrong since the last turn, mostly nothing.
+    /// Publishes incidents since the last turn, mostly none.
     pub(super) fn publish(&mut self, of_all: &Published) {
         let Some(all) = self.engine.take_new_incidents() else { return };
         of_all.publish(all);
@@ -112,7 +112,7 @@ impl Transports {
         }
     }
 
-    /// Puts what has completed where programs poll it, mostly nothing.
+    /// Moves completions to the programs' completion queues, mostly none.
     #[inline]
     pub(super) fn complete(&mut self, pinned: Pinned<'_>, errors: &mut Errors) {
         if self.engine.has_news() {
@@ -132,9 +132,10 @@ impl Transports {
             match fault {
                 Some(PeerFault::Access) => errors.fail_with_event(qp, Kind::QpAccessErr),
                 Some(PeerFault::Request) => errors.fail_with_event(qp, Kind::QpReqErr),
-                // Who receives from a shared queue and sends nothing has no completion of it.
+                // A queue pair that receives from a shared queue and sends nothing has no
+                // completion for it.
                 Some(PeerFault::Silence) => errors.fail_fatally(qp),
-                // An unreliable queue pair goes on receiving when a send has failed.
+                // An unreliable queue pair goes on receiving after a failed send.
                 None => errors.fail_sends(qp),
             }
         }
@@ -145,7 +146,7 @@ impl Transports {
     }
 }
 
-/// Puts a completion where the program polls it.
+/// Adds a completion to the program's completion queue.
 fn give(qp: &Qp, completion: &Completion, carried: &ByNumber<Carried>) -> Result<(), Overrun> {
     match completion.completed {
         Completed::Receive(_) | Completed::ReceiveWrite { .. } => received(qp, completion),
@@ -181,7 +182,7 @@ fn sent(qp: &Qp, completion: &Completion, carried: &ByNumber<Carried>) -> Result
     completion::push(qp.send_cq(), qp.tag(), &header, [position + 1, 0], strong)
 }
 
-/// In verbs' words.
+/// The status in terms of verbs.
 fn status(status: Status) -> u32 {
     match status {
         Status::Success => ibv_wc_status::IBV_WC_SUCCESS,

@@ -1,4 +1,4 @@
-//! A wire whose thread sleeps, as far as the wire knows.
+//! A wire whose thread is asleep, as far as the wire knows.
 
 use super::*;
 use crate::data_path::carrier::Carrier;
@@ -11,8 +11,8 @@ use crate::wire::socket::tests::address;
 use verbline_roce::cm::PortSpace;
 use verbline_sync::guard::Guard;
 
-/// Regression: what a poll took in was due by then, and the thread slept on: a program that did not
-/// poll again had its peer wait.
+/// Regression: packets taken in by a poll made something due, and the thread slept on: a program
+/// that did not poll again kept its peer waiting.
 #[test]
 fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
     let (own, peer) = (address(41), address(42));
@@ -22,7 +22,7 @@ fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
     assert!(wire.lock().management.listen((PortSpace::Reliable, 4420), Box::new(|_| true)));
     let asker = Link::open(peer).expect("a free port");
     let guard = Guard::default();
-    // A request that nobody decides is given up at some time.
+    // An undecided request is given up at some time.
     let poll = || {
         let bytes = asking(peer, (own.ip(), 4420));
         asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });

@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! A device's name, as sent to its peers.
 
 use super::*;
 use verbline_roce::cm::{MAD_BYTES, Message};
@@ -17,7 +17,7 @@ const TERMS: Terms = Terms {
     private_data: Vec::new(),
 };
 
-/// The message that is sent next.
+/// The next message to be sent.
 fn said(by: &mut Management) -> Message {
     let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
     let (_, len) = by.transmit(&mut room, 0).expect("a message");
@@ -34,8 +34,8 @@ pub(in crate::wire) fn asking(own: SocketAddr, to: (IpAddr, u16)) -> Vec<u8> {
     room[..len].to_vec()
 }
 
-/// Regression: all were device 0, so that a kernel took the queue pairs of two hosts for those
-/// of one, and ended a connection when another had one of the same number.
+/// Regression: every device was device 0, so a kernel took the queue pairs of two hosts for those
+/// of one, and ended a connection when another had the same number.
 #[test]
 fn each_device_has_a_name_of_its_own_which_it_gives_up_by() {
     let (own, to) = (([10, 0, 0, 1], 4791).into(), ([10, 0, 0, 2], 4420).into());

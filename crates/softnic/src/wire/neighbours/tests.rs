@@ -5,7 +5,7 @@ use crate::wire::counters::LinkCounters;
 use crate::wire::socket::tests::address;
 use std::net::SocketAddr;
 
-/// A neighbour that nobody else of the test's is, and the number of its slice.
+/// A neighbour with an address of its own, and the number of its slice.
 fn neighbour(last: u8) -> (Neighbours, u32) {
     let own = address(last);
     let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
@@ -14,10 +14,10 @@ fn neighbour(last: u8) -> (Neighbours, u32) {
     (Neighbours::new(&link, slice).expect("descriptors"), number)
 }
 
-/// All that others have passed on: who sent it, and how long it is.
+/// All datagrams that others have passed on: sender and length.
 fn all(neighbours: &mut Neighbours) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut all = Vec::new();
-    // The first look takes in who has connected.
+    // The first look accepts the connections.
     for _ in 0..4 {
         neighbours.look(true);
         while let Some(PassedOn { from, datagrams }) = neighbours.next() {
@@ -56,12 +56,12 @@ fn what_is_for_nobody_is_told_and_who_comes_later_has_the_slice() {
     assert!(!a.pass(now_ns, 0, sender(1), &[1]), "the first slice is nobody's");
     let (mut b, again) = neighbour(22);
     assert_eq!(again, slice, "its name is free");
-    // It is not looked for at each datagram.
+    // A missing process is not looked for at each datagram.
     assert_eq!(a.add(now_ns + 1, slice, sender(1), &[3]) + a.flush(now_ns + 1), 1);
     assert!(a.pass(2 * now_ns, slice, sender(1), &[4]));
     assert_eq!(all(&mut b), [(sender(1), vec![4])]);
     drop(b);
-    // The way leads to one that has ended.
+    // The channel leads to a process that has ended.
     assert!(!a.pass(2 * now_ns + 1, slice, sender(1), &[5]));
     let (mut b, _) = neighbour(22);
     assert!(a.pass(3 * now_ns + 1, slice, sender(1), &[6]));
@@ -75,14 +75,14 @@ fn one_that_lags_behind_costs_what_is_for_it_and_is_counted() {
     assert!((0..sent).all(|_| a.pass(0, slice, sender(1), &[7; 4096])));
     let LinkCounters { passed_on, neighbour_full, .. } = a.counters().values();
     assert!(neighbour_full > 0 && passed_on + neighbour_full == sent, "{passed_on} + {neighbour_full}");
-    // A turn takes as many as it may, and the rest waits.
+    // A turn takes its maximum, and the rest waits.
     b.look(true);
     b.look(true);
     assert_eq!(std::iter::from_fn(|| b.next().map(drop)).count(), MESSAGES_MAX);
 }
 
-/// Regression: one that always had more to pass on than a turn takes kept what others passed on
-/// waiting, as long as it did.
+/// Regression: a process that always had more to pass on than a turn takes kept others' datagrams
+/// waiting all the time.
 #[test]
 fn one_that_passes_on_much_keeps_no_other_waiting() {
     let ((mut a, _), (mut b, slice), (mut c, _)) = (neighbour(28), neighbour(28), neighbour(28));
@@ -113,7 +113,7 @@ fn a_request_goes_to_who_listens_and_only_one_does() {
     assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     assert!(request(&mut a) && request(&mut a));
     assert_eq!(all(&mut b), vec![(sender(1), b"request".to_vec()); 2]);
-    // What isn't decided may come once more.
+    // An undecided request may come once more.
     b.stop_listening(0x0106_1234);
     assert!(b.has_leaving() && request(&mut a));
     assert_eq!(all(&mut b).len(), 1);
@@ -145,7 +145,7 @@ fn what_is_no_message_of_a_neighbour_changes_nothing() {
     assert_eq!(all(&mut b), [], "no datagrams are none");
 }
 
-/// Of this thread alone, which ends after it: libc's own would change all.
+/// For this thread alone, which ends after it: libc's own function would change all threads.
 fn become_another_user() {
     // SAFETY: numbers alone.
     let ret = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
@@ -162,10 +162,10 @@ fn a_process_of_another_user_neither_gets_nor_gives_anything() {
     let at_slice = name_of_slice(own.ip(), slice);
     let strange = std::thread::spawn(move || {
         become_another_user();
-        // It can't have the address, nor pass anything on.
+        // The other user can't have the address, nor pass anything on.
         let shared = Link::open(own).expect_err("another user's").kind();
         let passed = Channel::to(&at_slice).expect_err("another user's").kind();
-        // A slice that it has gets nothing.
+        // A slice of the other user's gets nothing.
         let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
         (shared, passed, slice)
     });
@@ -174,19 +174,19 @@ fn a_process_of_another_user_neither_gets_nor_gives_anything() {
     assert!(!b.pass(0, theirs.number, sender(1), b"secret"));
     let seen = theirs.seat.accept().map(|accepted| accepted.map(drop));
     assert!(matches!(seen, Some(Ok(()))), "the connection is there, and empty: {seen:?}");
-    // It connects all the same, without looking whom it reaches.
+    // It connects all the same, without checking whom it reaches.
     assert_eq!(all(&mut b), []);
     assert_eq!(b.counters().values().foreign, 1);
 }
 
-/// Tells this test that it is the process without descriptors.
+/// Set in the process without descriptors, for this test.
 const ALONE: &str = "VERBLINE_TEST_WITHOUT_DESCRIPTORS";
 
-/// Regression: one that connected while the process had no descriptors left kept the wire's thread
-/// awake, which never slept until there were some.
+/// Regression: a process that connected while this one had no descriptors left kept the wire's
+/// thread awake until there were some.
 #[test]
 fn who_connects_while_there_are_no_descriptors_is_turned_away() {
-    // The limit is a whole process's.
+    // The limit is for the whole process.
     if std::env::var_os(ALONE).is_none() {
         let name = "wire::neighbours::tests::who_connects_while_there_are_no_descriptors_is_turned_away";
         let mut alone = std::process::Command::new(std::env::current_exe().expect("a path"));
@@ -202,20 +202,20 @@ fn who_connects_while_there_are_no_descriptors_is_turned_away() {
     let ((mut a, _), (mut b, slice)) = (neighbour(29), neighbour(29));
     assert!(a.pass(0, slice, sender(1), &[1]));
     let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
-    // SAFETY: setrlimit(2) reads the local while it is called, and keeps nothing of it.
+    // SAFETY: setrlimit(2) reads the local only during the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
     let mut taken: Vec<_> = std::iter::from_fn(|| b.any.as_fd().try_clone_to_owned().ok()).collect();
     let mut others = Vec::new();
     for _ in 0..2 {
         b.look(true);
         assert_eq!((b.any.readable().count(), b.from.len()), (0, 0), "nobody waits any longer");
-        // Another connects, by the last descriptor that there is.
+        // Another process connects, by the last descriptor.
         taken.pop();
         others.push(Channel::to(&name_of_slice(address(29).ip(), slice)).expect("a name that is taken"));
     }
     b.look(true);
     drop(taken);
-    // Who was turned away comes again.
+    // The process that was turned away comes again.
     assert!(!a.pass(1, slice, sender(1), &[2]) && a.pass(ABSENT_NS, slice, sender(1), &[3]));
     assert_eq!(all(&mut b), [(sender(1), vec![3])]);
 }
