@@ -106,7 +106,7 @@ impl Header {
 /// ```
 ///
 /// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it equals no count of
-/// messages sent, and a sender compares these (`Sq::mailbox_of`).
+/// messages sent, and a sender compares these (`Sq::all_polled`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallHeader([u64; SMALL_HEADER_WORDS]);
 

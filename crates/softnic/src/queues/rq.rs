@@ -209,7 +209,7 @@ impl Rq {
 
     /// Control path, no thread inside a guard: empties the queue. Indices continue, so that a
     /// sender never takes the last index that it knows of an earlier connection for that of this
-    /// one (`Sq::mailbox_of`).
+    /// one (`Sq::all_polled`).
     pub(crate) fn reset(&self) {
         // Relaxed, all: ordered by the quiescence before.
         let next = self.poster.posted.load(Ordering::Relaxed);

@@ -71,8 +71,8 @@ impl Domain {
         bytes.is_multiple_of(self.total_bytes()).then(|| bytes / self.total_bytes() * self.block_bytes)
     }
 
-    /// The protection information behind a block, as a number whose byte `i` belongs to bit `i` of
-    /// a mask shifted by [`mask_shift`](Self::mask_shift).
+    /// The protection information behind a block, as a number whose bytes match those of a mask
+    /// expanded by [`expand`](Self::expand).
     pub(crate) fn read(&self, bytes: &[u8]) -> u64 {
         let mut all = [0; 8];
         let len = bytes.len().min(8);

@@ -1,5 +1,5 @@
-//! Conversations: one message at a time on its way, which then goes by the receiver's mailbox. What
-//! a user sees is the same as by the ring: order, completions, notification, and what a reset does.
+//! Conversations: one message at a time in flight, which then goes by the receiver's mailbox. Users
+//! see the same as by the ring: order, completions, notification, and the effects of a reset.
 use crate::harness::*;
 use proptest::prelude::*;
 use rdma_sys::*;
@@ -20,7 +20,7 @@ fn recv(qp: &Qp, mem: &Memory, id: u64) {
     assert_eq!(qp.recv(id, &[mem.sge(4096 + 128 * (id as usize % 64), 128)]), 0);
 }
 
-/// Says so much back and forth that whatever is alone on its way from now on goes by a mailbox.
+/// Exchanges enough messages that each lone message goes by a mailbox from now on.
 fn talk(pair: &Pair) {
     for id in 0..4 {
         recv(&pair.a, &pair.a_mem, id);
@@ -69,7 +69,7 @@ fn a_reset_takes_what_is_in_the_mailbox_along() {
 
 #[test]
 fn a_receiver_that_alone_was_reset_gets_its_messages_in_order() {
-    // An RC sender would find that it doesn't expect what comes next: see `psns.rs`.
+    // An RC sender would find that the peer doesn't expect its next message: see `psns.rs`.
     let pair = Pair::connected(ibv_qp_type::IBV_QPT_UC);
     talk(&pair);
     assert_eq!(pair.b.to(ibv_qp_state::IBV_QPS_RESET), 0);
@@ -137,7 +137,7 @@ fn an_armed_queue_is_woken_by_the_mailbox() {
     }
 }
 
-/// More queue pairs on one completion queue than have mailboxes, made anew meanwhile.
+/// More queue pairs on one completion queue than it has mailboxes, recreated meanwhile.
 #[test]
 fn queue_pairs_come_and_go_on_one_completion_queue() {
     let nic = Nic::open(0);
@@ -194,7 +194,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever is sent and polled when, each side gets what the other sent, in order.
+    /// For any sequence of sends and polls, each side gets the other's messages, in order.
     #[test]
     fn messages_stay_in_order(steps in steps()) {
         let pair = Pair::rc();

@@ -38,7 +38,7 @@ fn by_gid(nic: &Nic, raw: [u8; 16], sgid_index: u8) -> Option<Ah> {
     })
 }
 
-/// A UD queue pair in RTS with its CQ, in the order in which they must go.
+/// A UD queue pair in RTS with its CQ, in their order of destruction.
 fn endpoint(nic: &Nic) -> (Qp, Cq) {
     let cq = nic.cq(64);
     let qp = nic.qp(IBV_QPT_UD, &cq, &cq);
@@ -78,8 +78,6 @@ fn a_datagram_arrives_behind_its_header() {
     }
 }
 
-/// An address so high that the data behind the header's room would be beyond the last one: not at
-/// the first ones either, where the key's region is.
 /// The header may end within a piece, and at its end.
 #[test]
 fn a_datagram_fills_the_pieces_of_its_receive_in_order() {
@@ -268,7 +266,7 @@ fn everybody_in_the_group_gets_a_copy() {
             assert!(cq.poll().is_none(), "one copy each");
         }
         assert!(outsider.1.poll().is_none());
-        // Another Q_Key, and then another group's member only.
+        // Another Q_Key, and then a member of another group only.
         members[0].0.post(&mut [Wr::send(7, 0, &[]).to(ah.0, 0xff_ffff, 1)]).unwrap();
         assert!(members.iter().all(|(_, cq)| cq.poll().is_none()));
         assert_eq!(unsafe { soft::ibv_destroy_qp(members[2].0.0) }, libc::EBUSY);
@@ -311,7 +309,7 @@ fn sends_that_wait_in_sqd_keep_their_address() {
     assert_eq!((b_cq.poll().unwrap().status, a_cq.poll().unwrap().status), (SUCCESS, SUCCESS));
 }
 
-/// What finds no receive is counted, once a message; nothing else is.
+/// Messages that find no receive are counted, once each; nothing else is.
 #[test]
 fn what_finds_no_receive_is_counted_by_its_queue_pair() {
     use std::sync::Arc;
@@ -344,7 +342,7 @@ fn what_finds_no_receive_is_counted_by_its_queue_pair() {
         let of_b = counted(&pair.b);
         for _ in 0..2 {
             pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, 8)])]).unwrap();
-            // On RC the second waits behind the first, and has not looked yet.
+            // On RC the second waits behind the first, and has not looked for a receive yet.
             pair.a_send.poll_all();
         }
         assert_eq!(of_b(), if waits { 1 } else { 2 }, "{qp_type}");

@@ -89,14 +89,14 @@ fn solicited_only_wakes_for_solicited_and_for_errors() {
         assert!(rig.fired());
         rig.recv.arm(true);
     }
-    // A list wakes if one of it is solicited.
+    // A list wakes if one of its messages is solicited.
     for (flags, fires) in [([0, 0, 0], false), ([0, SOLICITED, 0], true)] {
         let mut list = flags.map(|flags| Wr::send(1, flags, &[rig.mem.sge(0, 8)]));
         rig.a.post(&mut list).unwrap();
         assert_eq!(rig.fired(), fires);
     }
     rig.recv.arm(true);
-    // Next takes precedence, whichever came first.
+    // `NEXT` takes precedence, in either order of arming.
     rig.recv.arm(false);
     rig.send(0, 8);
     assert!(rig.fired());

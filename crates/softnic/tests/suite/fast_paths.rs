@@ -1,5 +1,5 @@
-//! What work requests owe that take a fast path: each check there, on a connection whose first
-//! message is over.
+//! Rules for work requests on the fast paths: each check there, on a connection past its first
+//! message.
 use crate::harness::*;
 use crate::refusals::poll_at_once;
 use rdma_sys::ibv_qp_state::IBV_QPS_ERR;
@@ -12,7 +12,7 @@ use rdma_sys::*;
 const PATHS: [(u32, usize); 5] =
     [(IBV_WR_SEND, 8), (IBV_WR_SEND, 96), (IBV_WR_SEND, 600), (IBV_WR_RDMA_WRITE, 600), (IBV_WR_RDMA_READ, 600)];
 
-/// The first message goes, which has no bytes.
+/// Sends the first message, which has no bytes.
 fn warm(pair: Pair) -> Pair {
     assert_eq!(pair.b.recv(0, &[]), 0);
     pair.a.post(&mut [Wr::send(0, SIGNALED, &[])]).unwrap();
@@ -24,7 +24,7 @@ fn warm_with(init: impl Fn(&mut ibv_qp_init_attr)) -> Pair {
     warm(Pair::connected_with(IBV_QPT_RC, init, |_| {}))
 }
 
-/// `count` of them, of which the flags are told; and a receive for each.
+/// A list of `count` work requests with these flags, and a receive for each.
 fn list(pair: &Pair, (opcode, len): (u32, usize), count: usize, flags: impl Fn(usize) -> u32) -> Vec<Wr> {
     let wr = |at| {
         pair.b.recv(at as u64, &[pair.b_mem.sge(0, 1000)]);
@@ -143,7 +143,7 @@ fn a_read_needs_rc_and_room_on_both_sides_and_is_not_inline() {
     assert_eq!(pair.a_send.wait().status, IBV_WC_REM_INV_REQ_ERR);
 }
 
-/// A lost completion is the end of its queue pair, whichever path lost it.
+/// A lost completion ends its queue pair, on every path.
 #[test]
 fn an_overrun_is_never_silent() {
     for path in PATHS {

@@ -1,4 +1,4 @@
-//! Numbers that come back: more queue pairs and keys than may exist at a time, one after another.
+//! Numbers are used again: more queue pairs and keys, one after another, than may exist at a time.
 use crate::harness::*;
 use rdma_sys::*;
 use verbline_softnic::provider as soft;

@@ -1,4 +1,4 @@
-//! Nobody waits for a long transfer but who takes away what it uses.
+//! Only threads that take away an object of a long transfer wait for it.
 use crate::harness::*;
 use crate::signature::rig as signature;
 use crate::windows::{bind_wr, info};
@@ -12,10 +12,10 @@ use verbline_softnic::mlx5dv::mkey_init_attr_flags;
 /// Some 150 ms at first, and 3 ms and more once the pages are there (Zen 5). Under a sanitizer,
 /// which sees every byte that is copied, fewer bytes take as long.
 const BYTES: usize = if cfg!(portable_copy) { 32 << 20 } else { 256 << 20 };
-/// After which a transfer has begun, and is far from its end.
+/// Time after which a transfer has begun, and is far from its end.
 const MOMENT: Duration = Duration::from_micros(200);
-/// A thread may lose its CPU for as long as a transfer takes: so it is tried again. That it ends
-/// while the transfer lasts happens by no accident.
+/// A thread may lose its CPU for as long as a transfer takes, so the test tries again. It never
+/// ends during the transfer by accident.
 const TRIES: usize = 20;
 
 #[derive(Clone, Copy)]
@@ -27,8 +27,8 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// Does `long` on another thread, and `meanwhile` when that has been at it for a moment, until it
-/// has happened that `meanwhile` ended first.
+/// Runs `long` on another thread, and `meanwhile` a moment after that has begun. Repeats this until
+/// `meanwhile` ended first.
 fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
     let long = Shared(&long);
     (0..TRIES).any(|_| {
@@ -36,7 +36,7 @@ fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
         std::thread::scope(|scope| {
             let (phase, run) = (&phase, long);
             scope.spawn(move || {
-                // Release and Acquire, all: only the order is looked at.
+                // Release and Acquire, all: only the order matters.
                 phase.store(1, Ordering::Release);
                 run.get()();
                 phase.store(2, Ordering::Release);
@@ -51,25 +51,25 @@ fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
     })
 }
 
-/// A pair with as much memory on either side.
+/// A pair with that much memory on either side.
 fn pair() -> Pair {
     let mut pair = signature::pair(signature::CONFIGURING);
     (pair.a_mem, pair.b_mem) = (pair.nic.memory(BYTES), pair.other.memory(BYTES));
     pair
 }
 
-/// By what the bytes are named.
+/// The keys that name the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Through {
     Regions,
-    /// Of the peer's side.
+    /// A window at the peer.
     Window,
-    /// An indirect key of the side that posts, or of its peer's.
+    /// An indirect key of the posting side, or of its peer.
     OurKey,
     TheirKey,
 }
 
-/// What a long transfer uses.
+/// The objects of a long transfer.
 struct Rig {
     window: Option<Mw>,
     key: Option<signature::Mkey>,
@@ -99,7 +99,7 @@ impl Rig {
         Rig { window, key, through, pair }
     }
 
-    /// Of the side that posts.
+    /// The list of the posting side.
     fn ours(&self, pieces: usize) -> Vec<ibv_sge> {
         match &self.key {
             Some(key) if self.through == Through::OurKey => vec![key.sge(0, BYTES)],
@@ -143,13 +143,13 @@ impl Rig {
     }
 }
 
-/// All of it, in `pieces` pieces.
+/// All of a memory, in `pieces` pieces.
 fn sges(mem: &Memory, pieces: usize) -> Vec<ibv_sge> {
     let piece = BYTES / pieces;
     (0..pieces).map(|at| mem.sge(at * piece, piece)).collect()
 }
 
-/// Every opcode through everything that it can go through.
+/// Every opcode through every kind of key that it can use.
 fn ways() -> impl Iterator<Item = (u32, usize, Through)> {
     let opcodes = [(IBV_WR_RDMA_WRITE, 1), (IBV_WR_RDMA_READ, 4), (IBV_WR_SEND, 2)];
     opcodes.into_iter().flat_map(|(opcode, pieces)| {
@@ -177,7 +177,7 @@ fn two_lcores_destroy_what_a_long_transfer_does_not_use_while_it_lasts() {
     }
 }
 
-/// The regions that it uses are there until it ends: a thread that deregisters one waits.
+/// The regions of a transfer exist until it ends: a thread that deregisters one waits.
 #[test]
 fn two_lcores_memory_of_a_long_transfer_is_deregistered_when_it_has_ended() {
     let regions = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND]
@@ -194,7 +194,7 @@ fn two_lcores_memory_of_a_long_transfer_is_deregistered_when_it_has_ended() {
     }
 }
 
-/// False if the transfer had not begun, or was over.
+/// Returns false if the transfer had not begun, or was over.
 fn deregister_meanwhile(opcode: u32, through: Through, ours: bool) -> bool {
     let rig = Rig::new(through);
     let pair = &rig.pair;
@@ -207,7 +207,7 @@ fn deregister_meanwhile(opcode: u32, through: Through, ours: bool) -> bool {
         let posting = scope.spawn(move || {
             let rig = shared.get();
             rig.receive(1);
-            // Release and Acquire, all: only the order is looked at.
+            // Release and Acquire, all: only the order matters.
             phase.store(1, Ordering::Release);
             rig.post(opcode, 1);
             phase.store(2, Ordering::Release);
@@ -218,13 +218,13 @@ fn deregister_meanwhile(opcode: u32, through: Through, ours: bool) -> bool {
         }
         std::thread::sleep(Duration::from_millis(2));
         if let Some(window) = &rig.window {
-            // Or its region is not let go of.
+            // Otherwise its region can't be deregistered.
             pair.b.post(&mut [Wr::new(1, IBV_WR_LOCAL_INV, SIGNALED, &[]).imm(window.rkey())]).unwrap();
             assert_eq!(pair.b_send.wait().status, SUCCESS);
         }
         let lasts = phase.load(Ordering::Acquire) == 1;
         let code = unsafe { verbline_softnic::provider::ibv_dereg_mr(taken.mr) };
-        // Nothing of it is written any more, so all of it was.
+        // None of it is written any more, so all of it was.
         let samples: Vec<u8> = (0..BYTES).step_by(1 << 16).flat_map(|at| target.read(at, 1)).collect();
         let whole = samples.iter().all(|byte| *byte == 1);
         let succeeded = posting.join().unwrap();
@@ -258,7 +258,7 @@ fn two_lcores_a_sender_polls_while_another_thread_carries_out_its_send() {
         let phase = &phase;
         let first = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Release and Acquire, all: only the order is looked at.
+                // Release and Acquire, all: only the order matters.
                 phase.store(1, Ordering::Release);
                 receive();
                 phase.store(2, Ordering::Release);
@@ -268,7 +268,7 @@ fn two_lcores_a_sender_polls_while_another_thread_carries_out_its_send() {
             }
             std::thread::sleep(Duration::from_millis(2));
             let polled = pair.a_send.poll();
-            // And posts, behind what is under way.
+            // It also posts, behind the send in progress.
             pair.a.post(&mut [Wr::send(posted, 0, &[pair.a_mem.sge(0, 8)])]).unwrap();
             phase.load(Ordering::Acquire) == 1 && polled.is_none()
         });

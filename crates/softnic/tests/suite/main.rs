@@ -1,4 +1,4 @@
-//! The integration tests of `softnic`: one program, a module a theme.
+//! The integration tests of `softnic`: one program, one module per theme.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "test code calls the verbs as C does")]
 
 mod conversation;

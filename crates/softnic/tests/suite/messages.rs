@@ -1,4 +1,4 @@
-//! Messages between connected queue pairs: what arrives, what completes, what is refused.
+//! Messages between connected queue pairs: arrival, completion and refusal.
 use crate::harness::*;
 use rdma_sys::ibv_qp_type::{IBV_QPT_RC, IBV_QPT_UC};
 use rdma_sys::ibv_wr_opcode::*;
@@ -88,7 +88,7 @@ fn immediate_data_keeps_its_byte_order() {
     }
 }
 
-/// A small message says which receive it takes in 16 bits.
+/// A small message names its receive in 16 bits.
 #[test]
 fn receives_keep_their_order_past_65536_of_them() {
     const LIST: u64 = 32;
@@ -213,7 +213,7 @@ fn a_full_receive_queue_refuses_until_a_completion_is_polled() {
     assert_eq!([post(), post()], [0, libc::ENOMEM]);
 }
 
-/// What one broken work request does to both sides of an RC connection.
+/// Checks the effect of one faulty work request on both sides of an RC connection.
 fn rc_failure(name: &str, recv: impl Fn(&Pair), wr: impl Fn(&Pair) -> Wr, sender: u32, receiver: Option<u32>) {
     let pair = Pair::rc();
     recv(&pair);
@@ -332,14 +332,15 @@ fn without_a_receive_rc_waits_and_the_post_delivers() {
     assert_eq!(pair.b_recv.poll().unwrap().wr_id, 60);
 }
 
-/// Long messages of one list: `count` of them, the last signaled, and what the receiver then has.
+/// Sends `count` long messages in one list, the last one signaled, and checks the receiver's
+/// memory.
 fn long_list(pair: &Pair, count: usize) {
     let lens: Vec<usize> = (0..count).map(|index| 97 + 900 * index).collect();
     let mut list: Vec<Wr> = (lens.iter().enumerate())
         .map(|(index, len)| {
             let sge = [pair.a_mem.sge(index, *len)];
             let flags = if index + 1 == count { SIGNALED } else { 0 };
-            // Some bring immediate data, one of them is inline.
+            // Some carry immediate data, one is inline.
             match index % 3 {
                 0 if *len <= 128 => Wr::send(index as u64, flags | INLINE, &sge),
                 1 => Wr::new(index as u64, IBV_WR_SEND_WITH_IMM, flags, &sge).imm(7 + index as u32),
@@ -425,7 +426,7 @@ fn rnr_retries_run_out() {
         if polls {
             assert_eq!(armed.wait().status, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
         } else {
-            // Everybody sleeps: the timer sees to it.
+            // All threads sleep: the timer takes care of it.
             assert!(channel.readable_within(20_000));
             assert_eq!(channel.event(), armed.0);
             assert_eq!(armed.poll().unwrap().status, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
@@ -510,7 +511,7 @@ fn uc_loses_what_finds_no_receive_and_says_nothing() {
     assert!(pair.b_recv.poll().is_none());
     pair.a.post(&mut [Wr::send(2, SIGNALED, &[pair.a_mem.sge(0, 8)])]).unwrap();
     assert_eq!(pair.b_recv.poll().unwrap().status, SUCCESS);
-    // Too long for the receive: that one fails, the sender doesn't learn of it.
+    // Too long for the receive: the receive fails, the sender isn't told.
     pair.b.recv(2, &[pair.b_mem.sge(0, 64)]);
     pair.a.post(&mut [Wr::send(3, SIGNALED, &[pair.a_mem.sge(0, 65)])]).unwrap();
     assert_eq!(pair.b_recv.poll().unwrap().status, ibv_wc_status::IBV_WC_LOC_LEN_ERR);
@@ -528,7 +529,7 @@ fn a_queue_pair_can_be_its_own_peer() {
     qp.to_rtr(qp.num(), 2);
     qp.to_rts();
     mem.fill(0, b"to myself");
-    // Sent before the receive is posted: the post finds itself waiting.
+    // Sent before the receive is posted: the post of the receive finds its own queue pair waiting.
     qp.post(&mut [Wr::send(1, SIGNALED, &[mem.sge(0, 9)])]).unwrap();
     assert_eq!(qp.recv(2, &[mem.sge(100, 64)]), 0);
     assert_eq!(cq.poll_all().iter().map(|wc| (wc.wr_id, wc.status)).collect::<Vec<_>>(), [(2, SUCCESS), (1, SUCCESS)]);
@@ -559,7 +560,7 @@ fn an_overrun_is_an_event_and_no_silence() {
     assert_eq!(async_event(&other), Some(IBV_EVENT_CQ_ERR as u32));
     assert_eq!(async_event(&other), Some(IBV_EVENT_QP_FATAL as u32));
     assert_eq!(b.state(), ibv_qp_state::IBV_QPS_ERR);
-    // What is in the queue can be polled; then it says that it is broken.
+    // The completions in the queue can be polled; then polling reports the overrun.
     let mut wc: [ibv_wc; 32] = unsafe { std::mem::zeroed() };
     assert_eq!(unsafe { ibv_poll_cq(small.0, 32, wc.as_mut_ptr()) }, delivered - 1);
     assert_eq!(unsafe { ibv_poll_cq(small.0, 32, wc.as_mut_ptr()) }, -1);
@@ -567,7 +568,7 @@ fn an_overrun_is_an_event_and_no_silence() {
 
 #[test]
 fn a_lost_wait_is_bounded() {
-    // A stalled sender with an endless retry doesn't keep its queue pair from being destroyed.
+    // A stalled sender with endless retries doesn't keep its queue pair from being destroyed.
     let begin = Instant::now();
     let pair = Pair::rc();
     pair.a.post(&mut [Wr::send(1, 0, &[])]).unwrap();

@@ -1,9 +1,9 @@
-//! Generated sequences of posts, polls, modifications, destruction and creation, held against a
+//! Generated sequences of posts, polls, modifications, destruction and creation, compared with a
 //! small oracle.
 //!
-//! One thread, so that everything is decided: `rnr_retry` 7 and no ACK time-out, so that nothing
-//! depends on time. Four ends on two devices, for each transport, with receive queues of their own
-//! and with shared ones.
+//! One thread, so that results are deterministic: `rnr_retry` 7 and no ACK time-out, so that
+//! nothing depends on time. Four ends on two devices, for each transport, with receive queues of
+//! their own and with shared ones.
 mod apply;
 mod oracle;
 mod real;
@@ -24,7 +24,7 @@ fn run(transport: Transport, shared: bool, steps: &[Step]) -> Result<(), TestCas
     for step in steps {
         apply(&mut oracle, &mut real, step)?;
     }
-    // Everything that is due, and nothing else, is there in the end.
+    // In the end all due completions are there, and no others.
     for end in 0..ENDS {
         apply(&mut oracle, &mut real, &Step::PollSend { end, count: 200 })?;
         apply(&mut oracle, &mut real, &Step::PollRecv { end, count: 200 })?;
@@ -67,8 +67,8 @@ proptest! {
     }
 }
 
-/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has
-/// no room lets it try again.
+/// Found by the sequences: the key of a WRITE that waits for a receive is void when a refused post,
+/// for lack of room, makes it try again.
 #[test]
 fn a_post_without_room_lets_what_waits_try_again() {
     let post = |end, works: &[Work]| {
@@ -87,7 +87,7 @@ fn a_post_without_room_lets_what_waits_try_again() {
     run(Transport::Rc, false, &steps).unwrap();
 }
 
-/// Found by the sequences, too: the same, when it is a poll that lets it try again.
+/// Found by the sequences, too: the same, when a poll makes it try again.
 #[test]
 fn a_poll_lets_what_waits_try_again() {
     let post =

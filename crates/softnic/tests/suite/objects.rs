@@ -1,4 +1,4 @@
-//! Devices, their attributes, and what refers to what.
+//! Devices, their attributes, and references between objects.
 use crate::harness::*;
 use rdma_sys::*;
 use std::ffi::CStr;
@@ -166,8 +166,8 @@ fn the_extended_query_says_more_of_the_same() {
         assert_eq!((of.rc_odp_caps, of.uc_odp_caps, of.ud_odp_caps), (0b11_1111, 0b10_0111, 0b10_0011));
         assert_eq!(attr.packet_pacing_caps.qp_rate_limit_max, 0);
 
-        // For a caller of another version: no more than it has room for, and nothing that it might
-        // have left there.
+        // For a caller of another version: no more than it has room for, and zeros over its old
+        // contents.
         let query = table(&nic).query_device_ex.unwrap();
         let mut newer = [0xffu8; size_of::<ibv_device_attr_ex>() + 8];
         assert_eq!(query(nic.context, std::ptr::null(), newer.as_mut_ptr().cast(), newer.len()), 0);
@@ -198,7 +198,7 @@ fn a_parent_domain_holds_what_it_is_made_of() {
         assert_eq!(soft::ibv_dealloc_pd(parent), 0);
         assert_eq!(soft::ibv_dealloc_td(td), 0);
 
-        // A thread domain is not obligatory, a domain is; allocators of one's own there are not.
+        // A thread domain is optional, a domain isn't; allocators of one's own are not supported.
         init.td = null_mut();
         let parent = soft::ibv_alloc_parent_domain(nic.context, &mut init);
         assert_eq!((soft::ibv_dealloc_pd(parent), soft::ibv_dealloc_pd(init.pd)), (0, 0));

@@ -106,7 +106,7 @@ fn an_atomic_is_of_eight_bytes() {
     );
 }
 
-/// What becomes of one request, and of the peer.
+/// The outcome of one request, and of the peer.
 fn outcome(pair: &Pair, wr: Wr) -> (u32, u32) {
     pair.a.post(&mut [wr]).unwrap();
     let status = pair.a_send.wait().status;
@@ -122,7 +122,7 @@ fn remote_access_is_checked_as_hardware_checks_it() {
             let wr = Wr::new(1, opcode, SIGNALED, &[pair.a_mem.sge(0, 8)]);
             if opcode == IBV_WR_ATOMIC_FETCH_AND_ADD { wr.atomic(addr, key, 1, 0) } else { wr.remote(addr, key) }
         };
-        // For its first message, or for one behind another, which the fast path takes.
+        // For its first message, or for a later one, which the fast path takes.
         let ready = |is_later: bool| {
             let pair = Pair::rc();
             if is_later {
@@ -172,7 +172,7 @@ fn remote_access_is_checked_as_hardware_checks_it() {
             assert_eq!(async_event(&pair.other), Some(ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32));
         }
     }
-    // Nothing was written by any of them but the good ones; and UC says nothing.
+    // Only the good ones wrote anything; on UC the sender isn't told.
     let pair = Pair::connected(IBV_QPT_UC);
     let wr = Wr::new(1, IBV_WR_RDMA_WRITE, SIGNALED, &[pair.a_mem.sge(0, 8)]).remote(pair.b_mem.addr(), 1);
     assert_eq!(outcome(&pair, wr), (SUCCESS, IBV_QPS_RTS));
@@ -234,7 +234,7 @@ fn regions_can_have_addresses_of_their_own() {
 
 #[test]
 fn the_fence_orders_nothing_less_than_everything() {
-    // Reads are done when they are posted, so what is behind a fence sees their bytes.
+    // Reads are done when they are posted, so work requests behind a fence see their bytes.
     let pair = Pair::rc();
     pair.b_mem.fill(0, b"read");
     pair.b.recv(1, &[pair.b_mem.sge(64, 64)]);
@@ -278,8 +278,8 @@ fn re_registering_changes_what_a_key_stands_for() {
     assert_eq!(unsafe { soft::ibv_dealloc_pd(other_pd) }, 0);
 }
 
-/// WRITEs, then READs, of parts of `a_mem` to and from parts of `b_mem`, more than a run has, in
-/// one list.
+/// WRITEs, then READs, of parts of `a_mem` to and from parts of `b_mem`, more than fit into a run,
+/// in one list.
 #[test]
 fn a_list_moves_what_one_by_one_would() {
     let more = |init: &mut ibv_qp_init_attr| (init.cap.max_send_wr, init.cap.max_inline_data) = (200, 64);
@@ -320,7 +320,7 @@ fn a_list_moves_what_one_by_one_would() {
     }
 }
 
-/// What isn't granted fails at its place: the work requests before it are done, those behind it
+/// An access that isn't granted fails at its place: earlier work requests are done, later ones
 /// flushed.
 #[test]
 fn a_list_ends_where_an_access_is_not_granted() {

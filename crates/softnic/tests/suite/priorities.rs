@@ -1,5 +1,5 @@
-//! A thread of a real-time priority lets the one that it waits for run, whatever that one's
-//! priority.
+//! A thread of a real-time priority lets a thread that it waits for run, whatever the priority of
+//! that.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use verbline_sync::lock::SpinLock;
@@ -11,7 +11,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// This thread runs on the CPU on which it is.
+/// Pins this thread to its current CPU.
 fn stay_here() -> usize {
     let cpu = unsafe { libc::sched_getcpu() } as usize;
     stay_on(cpu);
@@ -26,14 +26,14 @@ fn stay_on(cpu: usize) {
     }
 }
 
-/// SCHED_FIFO for this thread. False if that isn't allowed here.
+/// Gives this thread SCHED_FIFO. Returns false if that isn't permitted.
 fn become_real_time() -> bool {
     let param = libc::sched_param { sched_priority: 1 };
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) == 0 }
 }
 
-/// The holder is kept from its CPU by the one that waits: which must not burn that CPU until the
-/// kernel throttles it (after 950 ms of a second), or for ever where the kernel doesn't.
+/// The waiting thread keeps the holder from its CPU: it must not burn that CPU until the kernel
+/// throttles it (after 950 ms of a second), or for ever if the kernel doesn't.
 #[test]
 fn who_waits_for_a_preempted_holder_of_a_lower_priority_sleeps() {
     let (lock, held) = (SpinLock::new(()), AtomicBool::new(false));

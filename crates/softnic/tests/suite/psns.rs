@@ -1,4 +1,4 @@
-//! Packet sequence numbers: a message gets through only where its sender's number is what the
+//! Packet sequence numbers: a message gets through only if its sender's number is the one that the
 //! receiver expects.
 use crate::harness::*;
 use rdma_sys::ibv_event_type::IBV_EVENT_COMM_EST;
@@ -8,7 +8,7 @@ use rdma_sys::*;
 
 const RETRY_EXC: u32 = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
 
-/// `a` will send from `sent` on, `b` expects `expected`; the other direction agrees.
+/// A pair where `a` sends from `sent` on and `b` expects `expected`; the other direction agrees.
 fn numbered(qp_type: u32, sent: u32, expected: u32) -> Pair {
     let pair = Pair::unconnected(qp_type, |_| {});
     connect_numbered(&pair, sent, expected);
@@ -92,7 +92,7 @@ fn one_side_alone_does_not_start_anew() {
     }
 }
 
-/// What found no receive was not taken: its number is still what comes next.
+/// A message that found no receive was not taken: its number is still the next one.
 #[test]
 fn a_receiver_that_took_nothing_may_start_anew() {
     let pair = numbered(IBV_QPT_RC, 5, 5);
@@ -105,8 +105,8 @@ fn a_receiver_that_took_nothing_may_start_anew() {
     assert_eq!(pair.a_send.wait().status, SUCCESS);
 }
 
-/// A sender that waits for its peer goes on when that comes with the right number, and not with a
-/// wrong one.
+/// A sender that waits for its peer continues when the peer comes with the right number, and not
+/// with a wrong one.
 #[test]
 fn a_peer_that_comes_later_is_compared_too() {
     for (expected, status) in [(5, SUCCESS), (6, RETRY_EXC)] {
@@ -123,7 +123,7 @@ fn a_peer_that_comes_later_is_compared_too() {
     }
 }
 
-/// Another path changes nothing about the numbers.
+/// Another path doesn't affect the numbers.
 #[test]
 fn a_path_that_changes_before_the_first_message_keeps_the_comparison() {
     use ibv_qp_attr_mask as m;

@@ -1,6 +1,6 @@
-//! What a connection refuses, row by row: on a pair that has just been connected, whose first
-//! messages take the general way, and on those that are warm, where every kind of work request
-//! takes its fast path. All owe the same answers.
+//! Refusals of a connection, row by row: on a newly connected pair, whose first messages take the
+//! general path, and on warm ones, where every kind of work request takes its fast path. All must
+//! give the same answers.
 use crate::harness::*;
 use rdma_sys::ibv_qp_type::{IBV_QPT_RC, IBV_QPT_UC};
 use rdma_sys::ibv_wc_status::*;
@@ -8,13 +8,13 @@ use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use verbline_softnic::provider as soft;
 
-/// What the harness's queue pairs take inline.
+/// The most inline bytes of the harness's queue pairs.
 const INLINE_BYTES: usize = 128;
-/// Where nothing of a row lies.
+/// An offset where no row has data.
 const WARM_UP: usize = 60_000;
 
-/// What has gone before: nothing; all kinds of work requests, the last of which told nothing of
-/// what was polled, so that small messages go by the ring; or a conversation, in which they go by
+/// The traffic before the row. None; all kinds of work requests, the last of which reported no
+/// polled messages, so that small messages go by the ring; or a conversation, in which they go by
 /// the mailbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
@@ -25,8 +25,8 @@ enum Before {
 
 const BEFORE: [Before; 3] = [Before::Nothing, Before::All, Before::Conversation];
 
-/// SENDs, WRITEs and READs of each length that has a path of its own, both ways: nothing about the
-/// connection is new any more.
+/// Sends SENDs, WRITEs and READs of each length that has its own path, both ways, so that nothing
+/// about the connection is new any more.
 fn warm_up(pair: &Pair, before: Before) {
     let is_rc = unsafe { (*pair.a.0).qp_type } == IBV_QPT_RC;
     let lens: &[usize] = match before {
@@ -57,8 +57,8 @@ fn warm_up(pair: &Pair, before: Before) {
     }
 }
 
-/// Runs a row on a fresh pair and on a warm one, of each transport. Of what the peer finds a UC
-/// sender hears nothing.
+/// Runs a row on a fresh pair and on warm ones, of each transport. A UC sender isn't told of the
+/// peer's faults.
 fn on_fresh_and_warm(transports: &[u32], row: impl Fn(&Pair, &str)) {
     for &transport in transports {
         for before in BEFORE {
@@ -78,7 +78,7 @@ fn read_only(nic: &Nic) -> Memory {
     nic.memory_with(4096, REMOTE_READ)
 }
 
-/// Takes its rights away, or changes them.
+/// Revokes its rights, or changes them.
 fn set_access(memory: &Memory, access: u32) {
     let flags = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as i32;
     let code = unsafe { soft::ibv_rereg_mr(memory.mr, flags, null_pd(), std::ptr::null_mut(), 0, access as i32) };
@@ -89,7 +89,7 @@ fn null_pd() -> *mut ibv_pd {
     std::ptr::null_mut()
 }
 
-/// One that waits at the peer's for a receive whose memory has a pattern around it.
+/// Posts a receive at the peer, whose memory has a pattern around it.
 fn post_receive(pair: &Pair, room: usize) {
     pair.b_mem.fill(0, &[0xee; 2048]);
     assert_eq!(pair.b.recv(7, &[pair.b_mem.sge(0, room)]), 0);
@@ -110,7 +110,7 @@ fn a_message_a_byte_longer_than_its_receive_is_refused_and_writes_nothing_behind
     }
 }
 
-/// Up to eight by one call.
+/// Polls up to eight by one call.
 pub(crate) fn poll_at_once(cq: &Cq) -> Vec<Wc> {
     let mut wcs = unsafe { std::mem::zeroed::<[ibv_wc; 8]>() };
     let count = unsafe { ibv_poll_cq(cq.0, 8, wcs.as_mut_ptr()) };
@@ -118,7 +118,7 @@ pub(crate) fn poll_at_once(cq: &Cq) -> Vec<Wc> {
 }
 
 /// Messages that are polled together take a path of their own from the second on, while each is
-/// like the one before it.
+/// like its predecessor.
 #[test]
 fn of_several_that_are_polled_at_once_each_is_held_to_its_own_receive() {
     for len in [8, 40, 64, 96] {
@@ -196,13 +196,13 @@ fn a_receive_into_memory_that_may_not_be_written_is_an_error_on_both_sides() {
     }
 }
 
-/// Between the post of a receive and the message; and, where the bytes lie in the completion until
-/// it is polled, until then.
+/// Rights are revoked between the post of a receive and the message; or, if the bytes lie in the
+/// completion until it is polled, before the poll.
 #[test]
 fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
     for (len, sent_before) in [(8, false), (64, false), (600, false), (8, true), (64, true)] {
         on_fresh_and_warm(&BOTH, |pair, place| {
-            // On a fresh pair a message goes the general way, whose bytes are placed at once.
+            // On a fresh pair a message takes the general path, and its bytes are placed at once.
             if sent_before && place.ends_with("Nothing") {
                 return;
             }
@@ -220,7 +220,7 @@ fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
             let got = pair.b_recv.wait();
             assert_eq!((got.wr_id, got.status), (7, IBV_WC_LOC_PROT_ERR), "{len} B, {place}, {sent_before}");
             assert_eq!(memory.read(0, len), vec![0; len], "{len} B, {place}, {sent_before}");
-            // Of what was over by then its sender hears nothing, as UC's never does.
+            // The sender isn't told if its message was complete by then; on UC it never is.
             let heard = pair.a_send.poll().map(|wc| wc.status);
             let fails = !sent_before && place.starts_with("RC");
             assert_eq!(heard, fails.then_some(IBV_WC_REM_OP_ERR), "{len} B, {place}, {sent_before}");
@@ -228,7 +228,7 @@ fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
     }
 }
 
-/// By whichever handle of its domain it was registered.
+/// By either handle of its domain.
 #[test]
 fn a_region_that_goes_after_the_post_is_an_error_on_both_sides() {
     for (len, pieces, by_parent) in [(8, 1, false), (96, 2, false), (8, 1, true), (600, 1, true)] {
@@ -241,7 +241,7 @@ fn a_region_that_goes_after_the_post_is_an_error_on_both_sides() {
             let mr = unsafe { soft::ibv_reg_mr(pd, gone.as_mut_ptr().cast(), 800, LOCAL_WRITE as i32) };
             let sge = ibv_sge { addr: gone.as_ptr() as u64, length: 800, lkey: unsafe { (*mr).lkey } };
             let rooms = [pair.b_mem.sge(0, 4), sge];
-            // One that stays is not lost with it.
+            // A receive whose region stays is not lost with it.
             assert_eq!(pair.b.recv(7, &[pair.b_mem.sge(0, 1000)]), 0);
             assert_eq!(pair.b.recv(8, &rooms[2 - pieces..]), 0);
             assert_eq!(unsafe { [soft::ibv_dereg_mr(mr), soft::ibv_dealloc_pd(parent)] }, [0, 0]);
@@ -306,7 +306,7 @@ fn inline_data_up_to_the_limit_goes_and_a_byte_more_is_refused_by_the_post() {
                 assert_eq!(refused, Err((libc::EINVAL, 0)), "{opcode}, {place}");
                 assert!(pair.a_send.poll().is_none() && pair.b_recv.poll().is_none(), "{opcode}, {place}");
                 if inline_bytes > 0 {
-                    // Alone, and in a list in front of one that is refused.
+                    // Alone, and in a list in front of a refused one.
                     pair.a.post(&mut [inline(opcode, inline_bytes)]).unwrap();
                     assert_eq!(pair.b.recv(7, &[pair.b_mem.sge(0, 1000)]), 0);
                     let list = pair.a.post(&mut [inline(opcode, inline_bytes), inline(opcode, inline_bytes + 1)]);

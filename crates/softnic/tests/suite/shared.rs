@@ -77,7 +77,7 @@ fn each_receive_goes_to_one_message_of_any_queue_pair() {
         assert_eq!((got.wr_id, got.qp_num, got.byte_len), (index as u64, rig.receivers[index % 3].num(), len as u32));
         assert_eq!(rig.mem.read(index * 1000, len), pattern(len, index as u8));
     }
-    // More than the queue's length goes through it.
+    // More receives than the queue's length pass through it.
     for round in 0..100u64 {
         assert_eq!(rig.srq.post(round, rig.mem.sge(0, 100)), 0);
         rig.senders[0].post(&mut [Wr::send(1, SIGNALED, &[rig.mem.sge(0, 8)])]).unwrap();
@@ -118,7 +118,7 @@ fn senders_that_wait_are_served_in_turn() {
             sender.post(&mut [Wr::send(wr_id, SIGNALED, &[rig.mem.sge(0, 8)])]).unwrap();
         }
     }
-    // One that has more to send than the others can't take it all.
+    // A sender with more to send than the others can't take all receives.
     let mut served = [0; 3];
     for _ in 0..9 {
         assert_eq!(rig.srq.post(1, rig.mem.sge(0, 64)), 0);
@@ -183,7 +183,7 @@ fn datagrams_use_it_too() {
     drop(qp);
 }
 
-/// What completed for a queue pair that is gone, or was reset, before it was polled: each `wr_id`
+/// Completions of a queue pair that is gone, or was reset, before they were polled: each `wr_id`
 /// comes back once, by the next poll.
 #[test]
 fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
@@ -197,7 +197,7 @@ fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
         for sender in [0, 1, 1, 1] {
             rig.senders[sender].post(&mut [Wr::send(1, 0, &[rig.mem.sge(0, 8)])]).unwrap();
         }
-        // The other one's completion is still there.
+        // The other queue pair's completion is still there.
         if round % 2 == 0 {
             assert_eq!(rig.receivers[1].to(ibv_qp_state::IBV_QPS_RESET), 0);
             assert_eq!(rig.senders[1].to(ibv_qp_state::IBV_QPS_RESET), 0);
@@ -216,7 +216,7 @@ fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
     }
 }
 
-/// Its receives are of its own protection domain, whichever its queue pairs are of.
+/// Its receives are in its own protection domain, whatever those of its queue pairs.
 #[test]
 fn receives_are_checked_against_the_domain_of_the_shared_queue() {
     for len in [8, 64, 600] {

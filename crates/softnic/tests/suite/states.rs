@@ -1,4 +1,4 @@
-//! Queue-pair states: the table, the transitions, and what posting does in each state.
+//! Queue-pair states: the table, the transitions, and the effect of posts in each state.
 use crate::harness::*;
 use proptest::prelude::*;
 use rdma_sys::ibv_qp_attr_mask as m;
@@ -55,7 +55,7 @@ fn ah(nic: &Nic, lid: u16) -> *mut ibv_ah {
     ah
 }
 
-/// Every attribute with a value that can be.
+/// A valid value for every attribute.
 fn valid_attr(to: u32, from: u32, qp: &Qp, lid: u16) -> ibv_qp_attr {
     let mut attr = attr(to);
     attr.cur_qp_state = from;
@@ -116,13 +116,13 @@ fn refusals_name_the_attributes() {
     assert!(check(Transport::Uc, State::Sqe, State::Rts, AttrMask::CUR_STATE | AttrMask::ACCESS_FLAGS).is_ok());
     assert!(check(Transport::RawPacket, State::Rtr, State::Rts, AttrMask::RATE_LIMIT).is_ok());
     assert!(check(Transport::RawPacket, State::Reset, State::Init, AttrMask::NONE).is_err());
-    // A modification that names no state stays in it.
+    // A modification without a state stays in the current one.
     assert!(check(Transport::Rc, State::Rts, State::Rts, AttrMask::MIN_RNR_TIMER).is_ok());
     assert!(check(Transport::Rc, State::Init, State::Init, AttrMask::CUR_STATE).is_err());
 }
 
 proptest! {
-    /// A mask is taken exactly if it has all that is required and nothing else.
+    /// A mask is accepted exactly if it has all required attributes and no unknown ones.
     #[test]
     fn the_table_takes_required_and_optional_only(
         bits in any::<u32>(), from in 0u32..7, to in 0u32..7, t in 0usize..4,
@@ -142,7 +142,7 @@ proptest! {
                         prop_assert!(mask.contains(row.required) && mask.without(known).is_empty());
                     }
                     Err(refusal) => {
-                        // What it names, and nothing else, is what is wrong.
+                        // The attributes that it names are the whole fault.
                         let mended = (mask | refusal.missing).without(refusal.not_allowed);
                         prop_assert!(check(transport, from, to, mended).is_ok());
                     }
@@ -188,7 +188,7 @@ fn wrong_values_are_refused() {
     refused(&|attr| attr.max_dest_rd_atomic = 255);
     refused(&|attr| (attr.ah_attr.is_global, attr.ah_attr.grh.sgid_index) = (1, 9));
     assert_eq!(qp.state(), IBV_QPS_INIT);
-    // A wrong idea of the current state.
+    // A wrong assumption of the current state.
     qp.to_rtr(qp.num(), 1);
     qp.to_rts();
     let mut wrong = attr(IBV_QPS_RTS);
@@ -240,7 +240,7 @@ fn err_flushes_everything_once_in_order() {
     assert_eq!(recv, [(0, SUCCESS), (1, FLUSHED), (2, FLUSHED), (3, FLUSHED), (4, FLUSHED)]);
     let send: Vec<(u64, u32)> = pair.a_send.poll_all().iter().map(|wc| (wc.wr_id, wc.status)).collect();
     assert_eq!(send, [(10, FLUSHED), (11, FLUSHED), (12, FLUSHED)]);
-    // And what is posted from then on, at once.
+    // And later posts, at once.
     assert_eq!(pair.a.recv(6, &[]), 0);
     assert_eq!(pair.a_recv.poll().unwrap().status, FLUSHED);
     assert_eq!(pair.a.to(IBV_QPS_ERR), 0, "ERR to ERR is a transition");
@@ -271,7 +271,7 @@ fn one_that_waits_for_a_receive_forgets_it_at_a_reset() {
     for through_err in [false, true] {
         let pair = Pair::rc();
         for round in 0..3u64 {
-            // No receive: it waits, and is looked at whenever its queue is polled.
+            // No receive: it waits, and is tried again whenever its queue is polled.
             pair.a.post(&mut [Wr::send(round, SIGNALED, &[pair.a_mem.sge(0, 64)])]).unwrap();
             assert!(pair.a_send.poll().is_none());
             if through_err {
@@ -325,7 +325,7 @@ fn sqd_holds_sends_and_says_when_it_is_drained() {
     assert_eq!(pair.a.query().timeout, 9);
 }
 
-/// Nobody asked, or asked the time before.
+/// No event without a request, nor by the request of the time before.
 #[test]
 fn a_drained_queue_says_so_to_whoever_asked() {
     let pair = Pair::rc();
@@ -340,13 +340,13 @@ fn a_drained_queue_says_so_to_whoever_asked() {
     assert_eq!(pair.a.to(IBV_QPS_SQD), 0);
     assert_eq!((async_event(&pair.nic), pair.a.to(IBV_QPS_RTS)), (None, 0));
     assert_eq!([drain(0), drain(1), drain(0)], [None, Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32), None]);
-    // Who asked once has not asked for the next time.
+    // A request counts for one drain only.
     assert!(drain(1).is_some());
     assert_eq!(pair.a.to(IBV_QPS_SQD), 0);
     assert_eq!(async_event(&pair.nic), None);
 }
 
-/// It says so to the program that asked, and to no other.
+/// Only the requesting program gets the event.
 #[test]
 fn sqd_finishes_what_was_begun() {
     let pair = Pair::rc();

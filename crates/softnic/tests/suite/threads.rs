@@ -1,5 +1,5 @@
 //! Both sides on threads of their own: content and order under load, sleeping and waking, and
-//! objects that go away while a peer is at work.
+//! destruction of objects while a peer is at work.
 use crate::harness::*;
 use rdma_sys::ibv_qp_type::*;
 use rdma_sys::*;
@@ -14,9 +14,9 @@ fn two_lcores_keep_content_and_order_both_ways() {
     both_ways(20_000, |_| ());
 }
 
-/// fork(2) copies locks and guards as they are, but not the threads that hold them. The children
-/// here call no verb, and the parent's traffic goes on: no page moves away from under a device, and
-/// no thread waits for one that isn't there.
+/// fork(2) copies locks and guards, but not the threads that hold them. The children here call no
+/// verb, and the parent's traffic goes on: no page moves away from under a device, and no thread
+/// waits for one that doesn't exist.
 #[test]
 fn two_lcores_go_on_while_the_process_forks() {
     let mut forks = 0;
@@ -213,8 +213,8 @@ fn datagram_senders_meet_in_one_receive_queue() {
 
 #[test]
 fn objects_go_away_while_a_peer_sends() {
-    // The sender never stops; the receiver's region, queue pair and queue go under it. Memory that
-    // was deregistered is unmapped at once: a late access would be a fault.
+    // The sender never stops; the receiver's region, queue pair and queue are destroyed under it.
+    // Deregistered memory is unmapped at once: a late access would be a fault.
     const ROUNDS: usize = 60;
     let (nic, other) = (Nic::open(0), Nic::open(1));
     for round in 0..ROUNDS {
@@ -288,7 +288,7 @@ fn objects_go_away_while_a_peer_sends() {
                 }
             }
         });
-        // The sender has failed for want of a peer, or of access.
+        // The sender has failed, without a peer or access.
         assert!(matches!(a.state(), ibv_qp_state::IBV_QPS_ERR | ibv_qp_state::IBV_QPS_RTS));
         drop(a);
     }

@@ -24,7 +24,7 @@ fn bind(pair: &Pair, mw: &Mw, rkey: u32, info: ibv_mw_bind_info) -> u32 {
     status
 }
 
-/// The same, and the handle says what it said before.
+/// Like [`bind`], but leaves the old key in the handle.
 fn bind_with_stale_handle(pair: &Pair, mw: &Mw, rkey: u32, info: ibv_mw_bind_info) -> u32 {
     pair.b.post(&mut [bind_wr(mw, rkey, info)]).unwrap();
     let done = pair.b_send.wait();
@@ -60,7 +60,7 @@ fn a_type_1_window_grants_its_part_under_a_new_key_each_time() {
     drop(mw);
 }
 
-/// What may only be read by its own side may be lent for reading, and for nothing else.
+/// Memory that its own side may only read can be lent for reading, and for nothing else.
 #[test]
 fn a_window_for_reading_needs_no_right_to_write() {
     for (access, status) in
@@ -143,7 +143,7 @@ fn a_type_2_window_is_its_queue_pairs_and_is_invalidated() {
     assert_eq!(write(&pair, 0, key + 1), IBV_WC_REM_ACCESS_ERR);
     drop(mw);
 
-    // Another queue pair's.
+    // Another queue pair's key.
     let pair = Pair::rc();
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
     let owner = Pair::rc();
@@ -168,14 +168,14 @@ fn a_bind_whose_handle_is_stale_is_refused() {
     assert_eq!(local_inv(&pair, second).1, SUCCESS);
     assert_eq!(bind_with_stale_handle(&pair, &mw, first + 2, to(&pair)), IBV_WC_MW_BIND_ERR);
     assert_eq!(pair.b.state(), ibv_qp_state::IBV_QPS_ERR);
-    // With its key put right the window is as good as before.
+    // With its key restored the window works as before.
     restart(&pair);
     mw.set_rkey(second);
     assert_eq!(bind(&pair, &mw, first, to(&pair)), SUCCESS, "a key may come back");
     assert_eq!(write(&pair, 0, first), SUCCESS);
     drop(mw);
 
-    // Type 1: a bind that fails leaves the handle with a key that was never in force.
+    // Type 1: a bind that fails leaves the handle with a key that was never current.
     let pair = Pair::rc();
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_1);
     let good = mw.rkey();
@@ -201,7 +201,7 @@ fn binds_that_wait_go_by_what_their_handles_said_when_they_were_posted() {
     let pair = Pair::rc();
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_1);
     let mut seen = vec![mw.rkey()];
-    // The peer has no receive, so that what is behind the message waits.
+    // The peer has no receive, so the work requests behind the message wait.
     pair.b.post(&mut [Wr::send(9, SIGNALED, &[pair.b_mem.sge(0, 8)])]).unwrap();
     for offset in [0, 64, 128] {
         let mut bind =
@@ -219,7 +219,7 @@ fn binds_that_wait_go_by_what_their_handles_said_when_they_were_posted() {
     drop(mw);
 }
 
-/// Both queue pairs through RESET to RTS again.
+/// Moves both queue pairs through RESET to RTS again.
 fn restart(pair: &Pair) {
     for qp in [&pair.a, &pair.b] {
         assert_eq!(qp.to(ibv_qp_state::IBV_QPS_RESET), 0);
@@ -265,7 +265,7 @@ fn an_unbound_window_lets_its_region_go() {
     assert_eq!(write(&pair, 0, mw.rkey()), IBV_WC_REM_ACCESS_ERR);
     drop(mw);
 
-    // Type 2 is unbound by invalidating it, and not by a bind to nothing.
+    // Type 2 is unbound by invalidating it, and not by a bind of length 0.
     let pair = Pair::rc();
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
     assert_eq!(bind(&pair, &mw, mw.rkey(), info(&pair.b_mem, 0, 64, REMOTE_WRITE)), SUCCESS);
@@ -279,8 +279,8 @@ fn an_unbound_window_lets_its_region_go() {
     drop(mw);
 }
 
-/// Both sides invalidate a window's key at once, and its owner binds it anew at once: what names
-/// the old key takes nothing from the new one.
+/// Both sides invalidate a window's key at once, and its owner binds it anew at once: an
+/// invalidation of the old key leaves the new one.
 #[test]
 fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
     const ROUNDS: u64 = 2_000;
@@ -293,8 +293,8 @@ fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
         assert_eq!(bind(&pair, &mw, old, info(&memory, 0, 64, REMOTE_WRITE)), SUCCESS);
         assert_eq!(pair.b.recv(1, &[]), 0);
         let there = AtomicU32::new(0);
-        // Each side is late in every second round, by more from one to the next: whatever a
-        // machine does, some rounds go to either.
+        // Each side is late in every second round, by an increasing time: on any machine, each wins
+        // some rounds.
         let late_turns = (round % 64) * 32;
         let [late_peer, late_owner] = if round % 2 == 0 { [late_turns, 0] } else { [0, late_turns] };
         let (peer, owner) = std::thread::scope(|scope| {
@@ -324,8 +324,8 @@ fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
     assert!(owner_first < ROUNDS, "the peer was never first");
 }
 
-/// Two threads go on at one time, as far as can be without sleeping, one of them `late_turns`
-/// later.
+/// Lets two threads continue at the same time, as far as possible without sleeping, one of them
+/// `late_turns` later.
 fn meet(there: &AtomicU32, late_turns: u64) {
     // The other thread may need this one's CPU.
     let wait = |turn| if turn % 500 == 499 { std::thread::yield_now() } else { std::hint::spin_loop() };
@@ -334,8 +334,8 @@ fn meet(there: &AtomicU32, late_turns: u64) {
     (0..late_turns).for_each(wait);
 }
 
-/// A window is bound by two queue pairs at once, to a region each: one of them is first, and the
-/// other one's handle is stale then. What it is bound to stays registered, and nothing else.
+/// Two queue pairs bind a window at once, to a region each: one of them is first, and the other
+/// one's handle is stale then. Only the region that it is bound to stays registered.
 #[test]
 fn two_lcores_that_bind_one_window_at_once_bind_it_one_after_the_other() {
     for round in 0..3_000 {

@@ -1,5 +1,5 @@
-//! What the tests build on: objects of the provider with their life tied to a value, work requests
-//! in one call.
+//! The base of the tests: objects of the provider with their life tied to a value, work requests in
+//! one call.
 //!
 //! Everything goes through the C signatures, and through rdma-sys's inline functions for the data
 //! path.
@@ -169,7 +169,7 @@ impl Cq {
         }
     }
 
-    /// Polls until there is one.
+    /// Polls until there is a completion.
     pub fn wait(&self) -> Wc {
         let start = Instant::now();
         loop {
@@ -284,7 +284,7 @@ pub struct Qp(pub *mut ibv_qp);
 unsafe impl Send for Qp {}
 unsafe impl Sync for Qp {}
 
-/// What a refused post says: `errno`, and how many work requests came before `bad_wr`.
+/// A refused post: `errno`, and the number of work requests before `bad_wr`.
 pub type Refused = (c_int, usize);
 
 impl Qp {
@@ -458,7 +458,7 @@ impl Wr {
     }
 }
 
-/// Brings two queue pairs to RTS, connected to each other. Each beside the LID of its device.
+/// Connects two queue pairs and brings them to RTS. Each comes with the LID of its device.
 pub fn connect((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16)) {
     connect_with((a, a_lid), (b, b_lid), |_| {});
 }
@@ -473,7 +473,7 @@ pub fn connect_with((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16), rts: impl Fn
     b.to_rts_with(&rts);
 }
 
-/// Two connected queue pairs, each with queues of its own, and memory on either side.
+/// Two connected queue pairs, each with its own queues, and memory on either side.
 pub struct Pair {
     pub a: Qp,
     pub b: Qp,
@@ -517,7 +517,7 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|index| (index as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
-/// The event of the context, if there is one; acknowledged at once.
+/// The context's next event, if there is one; acknowledged at once.
 pub fn async_event(nic: &Nic) -> Option<u32> {
     unsafe {
         if !readable((*nic.context).async_fd, 0) {

@@ -1,4 +1,4 @@
-//! One step on both the oracle and the queue pairs, and what must be the same afterwards.
+//! Carries out one step on the oracle and on the queue pairs, and compares them.
 
 use crate::harness::*;
 use crate::model::oracle::{GRH_BYTES, Oracle, State};
@@ -9,7 +9,7 @@ use rdma_sys::*;
 
 type Outcome = Result<(), TestCaseError>;
 
-/// Carries out the step; steps that make no sense for what is there are none.
+/// Carries out the step; steps that are impossible in the current state do nothing.
 pub(crate) fn apply(oracle: &mut Oracle, real: &mut Real, step: &Step) -> Outcome {
     match step {
         Step::Post(post) if real.qp(post.end).is_some() => {
@@ -133,7 +133,7 @@ fn poll_recv(oracle: &mut Oracle, real: &Real, end: usize, count: usize) -> Outc
     Ok(())
 }
 
-/// States, and all memory that is reached from afar.
+/// Compares the states, and all memory that peers can reach.
 fn same(oracle: &Oracle, real: &Real) -> Outcome {
     use ibv_qp_state::*;
     for (end, expected) in oracle.ends.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests
-//! are carried out is in `carry_out`.
+//! The expected behaviour of the software RNIC: queues of numbers, and each one's completion.
+//! `carry_out` carries out the work requests.
 //!
-//! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out
-//! is carried out at once; what can't stays the first of its queue. Nothing depends on time:
+//! The oracle has no rings, credits, slots, mailboxes, tags or paths. A work request is carried out
+//! at once if possible; otherwise it stays the first of its queue. Nothing depends on time:
 //! `rnr_retry` is 7 and there is no time-out.
 
 mod carry_out;
@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 
 /// Slots of each queue.
 pub(crate) const DEPTH: usize = 6;
-/// Where the n-th of something has its bytes, modulo this.
+/// The bytes of the n-th message or receive lie at its place, modulo this number.
 pub(crate) const BUFFERS: u64 = 64;
-/// What lies before a datagram.
+/// Bytes before a datagram.
 pub(crate) const GRH_BYTES: usize = 40;
-/// Places for what READs and atomics bring, modulo.
+/// Places for the results of READs and atomics, modulo.
 pub(crate) const FETCHES: u64 = 16;
 
-/// Which queue pair: the end, and the how-manieth there.
+/// A queue pair: its end, and its number among those of the end.
 pub(crate) type Name = (usize, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum State {
     Err,
 }
 
-/// The key of an end's window: of which window there, and after how many binds.
+/// The key of an end's window: the window's number at the end, and its number of binds.
 pub(crate) type Key = (u32, u32);
 
 /// A window on an end's memory.
@@ -46,12 +46,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether it is open by this key to who comes through that queue pair.
+    /// Whether this key opens it to the peer of that queue pair.
     fn is_open(&self, key: Key, name: Name) -> bool {
         self.key == key && self.bound == Some(name)
     }
 
-    /// Closes it, if it is open.
+    /// Closes it, if this key opens it.
     fn invalidate(&mut self, key: Key, name: Name) -> bool {
         let open = self.is_open(key, name);
         if open {
@@ -61,18 +61,18 @@ impl Window {
     }
 }
 
-/// A send that was posted.
+/// A posted send.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
-    /// Names its bytes and its `wr_id`.
+    /// The number of its bytes and its `wr_id`.
     number: u64,
-    /// In its queue: what its completion frees.
+    /// Its position in the queue, which its completion frees.
     position: u64,
     work: Work,
     flaw: Flaw,
     signaled: bool,
     to: Name,
-    /// The window that it is about: whose, and its key when this was posted.
+    /// Its window: the end, and the key at the post.
     window: (usize, Key),
 }
 
@@ -83,13 +83,14 @@ pub(crate) struct Message {
     pub(crate) number: u64,
     pub(crate) len: usize,
     pub(crate) imm: bool,
-    /// The key that it voided.
+    /// The key that it invalidated.
     pub(crate) voided: Option<(usize, Key)>,
-    /// Its bytes went elsewhere than into the receive.
+    /// Whether its bytes were written elsewhere than into the receive.
     pub(crate) written: bool,
 }
 
-/// The completion of a send: `wr_id`, status, what it was, and up to where it frees the queue.
+/// The completion of a send: `wr_id`, status, kind of work, and the position up to which it frees
+/// the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendDue {
     pub(crate) number: u64,
@@ -103,7 +104,8 @@ pub(crate) struct RecvDue {
     pub(crate) number: u64,
     pub(crate) status: u32,
     pub(crate) message: Option<Message>,
-    /// A shared receive that this queue pair (its number) had taken when it was reset or destroyed.
+    /// The number of the queue pair that had taken this shared receive when it was reset or
+    /// destroyed.
     pub(crate) left_by: Option<u32>,
 }
 
@@ -117,19 +119,19 @@ impl RecvDue {
 pub(crate) struct End {
     pub(crate) name: Name,
     pub(crate) state: State,
-    /// Whom it is connected to.
+    /// The connected peer.
     peer: Option<Name>,
     pending: VecDeque<Sent>,
-    /// In SQD: the first of them was begun before.
+    /// In SQD: the first pending one was begun before.
     draining: bool,
-    /// RC counts messages: whether its peer and it are at the start of what each sends.
+    /// RC counts messages: whether this end has sent, and got, the first one.
     sent_any: bool,
     got_any: bool,
     posted: u64,
     freed: u64,
     pub(crate) send_due: VecDeque<SendDue>,
     pub(crate) recv_due: VecDeque<RecvDue>,
-    /// Ever, whatever is reset: names buffers.
+    /// Counts across resets: numbers the buffers.
     pub(crate) sends_ever: u64,
 }
 
@@ -155,7 +157,7 @@ impl End {
         matches!(self.state, State::Rtr | State::Rts | State::Sqd | State::Sqe)
     }
 
-    /// Its sends that can't be any more.
+    /// Flushes its pending sends.
     fn flush_sends(&mut self) {
         self.draining = false;
         for sent in std::mem::take(&mut self.pending) {
@@ -171,14 +173,14 @@ impl End {
     }
 }
 
-/// A queue of receives: an end's own, or one that two ends share.
+/// A queue of receives: an end's own, or shared by two ends.
 #[derive(Debug, Default)]
 pub(crate) struct Receives {
     posted: VecDeque<(u64, usize)>,
-    /// Posted, and their completions not polled.
+    /// Posted receives, and those with unpolled completions.
     outstanding: usize,
     pub(crate) ever: u64,
-    /// Shared: senders that found none, in the order in which they are served.
+    /// If shared: senders that found no receive, in the order of service.
     waiting: Vec<Name>,
 }
 
@@ -188,10 +190,10 @@ pub(crate) struct Oracle {
     pub(crate) ends: [End; ENDS],
     pub(crate) receives: [Receives; ENDS],
     pub(crate) windows: [Window; ENDS],
-    /// What each end's peers reach, and what its READs and atomics brought.
+    /// For each end, the memory that peers reach, and the results of its READs and atomics.
     pub(crate) exposed: [Vec<u8>; ENDS],
     pub(crate) fetched: [Vec<u8>; ENDS],
-    /// Queue pairs that the work request just carried out broke.
+    /// Queue pairs broken by the work request just carried out.
     broken: Vec<usize>,
 }
 
@@ -209,18 +211,18 @@ impl Oracle {
         }
     }
 
-    /// Which queue of receives an end consumes.
+    /// The queue of receives that an end consumes.
     pub(crate) fn queue_of(&self, end: usize) -> usize {
         if self.shared { end % 2 } else { end }
     }
 
-    /// What a list should be answered: an `errno` and how many were taken.
+    /// The expected answer to a list: an `errno` and the number of accepted work requests.
     pub(crate) fn post_send(&mut self, post: &Post) -> Result<(), (i32, usize)> {
         let end = post.end;
         if matches!(self.ends[end].state, State::Reset | State::Init | State::Rtr) {
             return Err((libc::EINVAL, 0));
         }
-        // What waits is tried again, also when there is no room for more.
+        // A post tries the waiting one again, also when there is no room for more.
         self.carry_out(end);
         let to = self.ends[post.to].name;
         let keys = self.windows.map(|window| window.key);
@@ -266,7 +268,7 @@ impl Oracle {
             if self.shared { std::mem::take(&mut receives.waiting) } else { self.ends[end].peer.into_iter().collect() };
         let first = served.first().copied();
         served.into_iter().for_each(|name| self.start(name));
-        // Who was served first waits behind the others.
+        // The sender that was served first waits behind the others.
         let waiting = &mut self.receives[queue].waiting;
         if self.shared && first.is_some() && waiting.first().copied() == first {
             waiting.rotate_left(1);
@@ -275,15 +277,15 @@ impl Oracle {
     }
 
     pub(crate) fn poll_send(&mut self, end: usize) -> Option<SendDue> {
-        // A poll tries again what waits. A window may be void by now, with no receive posted.
+        // A poll tries the waiting one again. A window may be void by now, with no receive posted.
         self.carry_out(end);
         let due = self.ends[end].send_due.pop_front()?;
         self.ends[end].freed = due.frees;
         Some(due)
     }
 
-    /// The next; of those that were left behind at once, which come in no order, the one of that
-    /// number.
+    /// The next completion. Receives left behind at the same time come in no order: of these, the
+    /// one of that number.
     pub(crate) fn poll_recv(&mut self, end: usize, number: u64) -> Option<RecvDue> {
         let due = &mut self.ends[end].recv_due;
         if due.front()?.left_by.is_some() {
@@ -330,7 +332,7 @@ impl Oracle {
         true
     }
 
-    /// Everything posted is flushed.
+    /// Flushes everything posted.
     pub(crate) fn fail(&mut self, end: usize) {
         let this = &mut self.ends[end];
         this.state = State::Err;
@@ -342,8 +344,8 @@ impl Oracle {
         }
     }
 
-    /// As new. What a shared queue lent it and nobody polled goes back there, and comes flushed by
-    /// the next poll.
+    /// Resets the end. Shared receives that it took and that nobody polled return to the queue, and
+    /// the next poll reports them as flushed.
     pub(crate) fn reset(&mut self, end: usize, state: State, qp_num: u32) {
         let queue = self.queue_of(end);
         let this = &mut self.ends[end];

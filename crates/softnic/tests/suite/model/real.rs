@@ -1,4 +1,4 @@
-//! The same ends as queue pairs of the provider, with the memory that they work on.
+//! The same ends as queue pairs of the provider, with their memory.
 
 use crate::harness::*;
 use crate::model::oracle::{BUFFERS, DEPTH, FETCHES, GRH_BYTES, Key};
@@ -7,7 +7,7 @@ use rdma_sys::*;
 use std::ptr::null_mut;
 use verbline_softnic::provider as soft;
 
-/// Enough for what is never polled, also of queue pairs that are gone.
+/// Enough for all unpolled completions, also of queue pairs that are gone.
 const CQ_ENTRIES: i32 = 1024;
 
 pub(crate) struct Real {
@@ -16,10 +16,11 @@ pub(crate) struct Real {
     pub(crate) send_cqs: [Cq; ENDS],
     pub(crate) recv_cqs: [Cq; ENDS],
     srqs: Vec<Srq>,
-    /// On what is exposed; and the first key of each that there was.
+    /// Windows on the exposed memory, and the first key that each had.
     windows: [Option<Mw>; ENDS],
     first_keys: [Vec<u32>; ENDS],
-    /// What is sent from, received into, reached by peers, and fetched from them.
+    /// Memory to send from, to receive into, to expose to peers, and for the results of READs and
+    /// atomics.
     out: [Memory; ENDS],
     into: [Memory; ENDS],
     exposed: [Memory; ENDS],
@@ -76,12 +77,12 @@ impl Real {
         self.qps[end] = None;
     }
 
-    /// `None` where it was destroyed.
+    /// `None` if it was destroyed.
     pub(crate) fn qp(&self, end: usize) -> Option<&Qp> {
         self.qps[end].as_ref()
     }
 
-    /// One that was destroyed has a number that nobody has.
+    /// Its number; for a destroyed one, a number that nobody has.
     pub(crate) fn number(&self, end: usize) -> u32 {
         self.qps[end].as_ref().map_or(0xff_fff0, Qp::num)
     }
@@ -98,7 +99,7 @@ impl Real {
         first & !0xff | first.wrapping_add(binds) & 0xff
     }
 
-    /// Posts the list; `keys` are those of the ends' windows.
+    /// Posts the list; `keys` are the ends' windows' keys.
     pub(crate) fn post_send(&self, post: &Post, first_number: u64, keys: [Key; ENDS]) -> Result<(), Refused> {
         self.windows[post.end].as_ref().unwrap().set_rkey(self.window_key(post.end, keys[post.end]));
         let works = (first_number..).zip(&post.works);
@@ -152,7 +153,7 @@ impl Real {
         wr
     }
 
-    /// Posts the receive of that number to the queue, which is the end's or the one that it shares.
+    /// Posts the receive of that number to the queue, which is the end's own or shared.
     pub(crate) fn post_recv(&self, end: usize, queue: usize, number: u64, len: usize) -> i32 {
         let sges = [self.into[queue].sge(buffer(number), len)];
         let sges: &[ibv_sge] = if len == 0 { &[] } else { &sges };
@@ -162,7 +163,7 @@ impl Real {
         }
     }
 
-    /// What lies in a receive's buffer.
+    /// The contents of a receive's buffer.
     pub(crate) fn received(&self, queue: usize, number: u64, len: usize) -> Vec<u8> {
         let header = if self.transport == Transport::Ud { GRH_BYTES } else { 0 };
         self.into[queue].read(buffer(number) + header, len)
@@ -197,7 +198,7 @@ fn opcode(work: Work) -> u32 {
     }
 }
 
-/// What its completion says that it was.
+/// The opcode in the completion of that work.
 pub(crate) fn completed_opcode(work: Work) -> u32 {
     use ibv_wc_opcode::*;
     match work {

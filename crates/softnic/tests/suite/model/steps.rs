@@ -1,4 +1,4 @@
-//! What a generated sequence consists of: posts, polls, modifications, destruction and creation, on
+//! The steps of a generated sequence: posts, polls, modifications, destruction and creation, on
 //! four ends.
 
 use proptest::prelude::*;
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 /// Ends: `2n` on the first device talks to `2n + 1` on the second, and back; a datagram goes to
 /// any.
 pub(crate) const ENDS: usize = 4;
-/// Bytes that a peer reaches, and bytes of one receive.
+/// Bytes that a peer can reach, and bytes of one receive.
 pub(crate) const EXPOSED_BYTES: usize = 1024;
 pub(crate) const BUFFER_BYTES: usize = 700;
-/// Bytes of those that a window shows.
+/// How many of these a window exposes.
 pub(crate) const WINDOW_BYTES: usize = 600;
 /// The longest READ.
 pub(crate) const READ_BYTES: usize = 300;
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Reset {
         end: usize,
     },
-    /// An end and its peer, from whatever they are in to RTS.
+    /// Brings an end and its peer from any state to RTS.
     Connect {
         end: usize,
     },
@@ -65,11 +65,11 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) end: usize,
-    /// Every n-th is signaled.
+    /// Every n-th work request is signaled.
     pub(crate) signal_every: u64,
-    /// Inline where it can be.
+    /// Inline if possible.
     pub(crate) inline: bool,
-    /// Who gets it, of datagrams.
+    /// The receiver of datagrams.
     pub(crate) to: usize,
     pub(crate) works: Vec<(Work, Flaw)>,
 }
@@ -80,8 +80,8 @@ pub(crate) enum Work {
         len: usize,
         imm: bool,
     },
-    /// Voids the key of the peer's window; or would, of that of the end beside it, whose window it
-    /// isn't.
+    /// Invalidates the key of the peer's window. With the flag, names the key of the end beside it
+    /// instead, whose window it isn't.
     SendInv {
         len: usize,
         beside: bool,
@@ -106,9 +106,9 @@ pub(crate) enum Work {
         compare: u64,
         swap: u64,
     },
-    /// Of the end's own window, of type 2.
+    /// Binds the end's own window, of type 2.
     Bind,
-    /// Also of the window of the end beside it.
+    /// Invalidates a window; possibly that of the end beside it.
     LocalInv {
         beside: bool,
     },
@@ -126,7 +126,7 @@ impl Work {
         }
     }
 
-    /// Whose window it is about, when this end posts it.
+    /// The owner of its window, when this end posts it.
     pub(crate) fn window_of(self, end: usize) -> Option<usize> {
         let beside = |of: usize, beside: bool| if beside { of ^ 2 } else { of };
         match self {
@@ -138,13 +138,13 @@ impl Work {
         }
     }
 
-    /// Whether its list is where an answer goes.
+    /// Whether its list is the target of an answer.
     pub(crate) fn fetches(self) -> bool {
         matches!(self, Work::Read { .. } | Work::FetchAdd { .. } | Work::CmpSwap { .. })
     }
 }
 
-/// What is wrong with a work request. Of one without bytes nothing is looked at.
+/// The fault of a work request. Without bytes, nothing is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
@@ -163,7 +163,7 @@ fn work(transport: Transport) -> BoxedStrategy<Work> {
     let invalidating = (len(), beside()).prop_map(|(len, beside)| Work::SendInv { len, beside });
     let (bind, void) = (Just(Work::Bind), beside().prop_map(|beside| Work::LocalInv { beside }));
     let read = (0usize..EXPOSED_BYTES - READ_BYTES, 0usize..=READ_BYTES).prop_map(|(at, len)| Work::Read { at, len });
-    // Two words, and numbers that come true now and then.
+    // Two words, and numbers that match now and then.
     let word = || (0usize..2).prop_map(|word| word * 8);
     let add = (word(), 0u64..3).prop_map(|(at, add)| Work::FetchAdd { at, add });
     let swap = (word(), 0u64..3, 0u64..3).prop_map(|(at, compare, swap)| Work::CmpSwap { at, compare, swap });

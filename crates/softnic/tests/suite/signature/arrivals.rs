@@ -1,5 +1,4 @@
-//! What the peer finds of messages that are sent through a key: lengths, pieces, what is
-//! invalidated.
+//! The peer's view of messages sent through a key: lengths, pieces, invalidated keys.
 
 use crate::harness::*;
 use crate::signature::rig::*;
@@ -8,7 +7,7 @@ use rdma_sys::ibv_wc_status::*;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 
-/// A key of two pieces of our memory, 300 and 212 bytes, and what it reads as.
+/// A key of two pieces of our memory, 300 and 212 bytes, and their contents.
 fn two_pieces(pair: &Pair) -> (Mkey, Vec<u8>) {
     let key = Mkey::signing(&pair.nic);
     Configure::list(&[pair.a_mem.sge(1000, 300), pair.a_mem.sge(5000, 212)]).now(&pair.a, &key);

@@ -1,4 +1,4 @@
-//! Keys: how they are made, configured, used without a signature, invalidated and checked.
+//! Keys: creation, configuration, use without a signature, invalidation and check.
 
 use crate::harness::*;
 use crate::signature::rig::*;
@@ -162,7 +162,7 @@ fn what_cannot_be_is_refused_when_it_is_posted() {
     let odd = Domain::Crc(block_size::B512, mlx5dv_sig_crc { type_: crc_type::CRC32, seed: 5 });
     let odd = Configure::list(&[sge()]).wire(odd);
     assert_eq!(odd.post(&pair.a, &signing, 1, 0), libc::EINVAL, "a seed");
-    // Without INLINE, and on a queue pair that doesn't configure.
+    // Without INLINE, and on a queue pair that doesn't configure keys.
     let mut wr = MkeyConfigureWr::with_capacity(1);
     wr.start(key.0, 0, &attr);
     assert_eq!(unsafe { wr.post(pair.a.0, 1, 0) }, libc::EINVAL);

@@ -1,5 +1,5 @@
-//! The stop behind a transfer that failed its check, and what is done about what was posted behind
-//! it.
+//! The stop behind a transfer that failed its check, and the handling of work requests posted
+//! behind it.
 
 use crate::harness::*;
 use crate::signature::rig::*;
@@ -10,10 +10,10 @@ use verbline_softnic::mlx5dv::*;
 
 const SQ_DRAINED: u32 = ibv_event_type::IBV_EVENT_SQ_DRAINED as u32;
 
-/// Transactions whose data is in memory with its protection information, which is taken away on the
-/// way: `a` answers reads, `b` asked.
+/// Transactions whose data is in memory with its protection information, which is removed in
+/// transit: `a` answers reads of `b`.
 struct Target {
-    /// Before what they are on.
+    /// Declared before the objects that the keys depend on.
     keys: Vec<Mkey>,
     pair: Pair,
 }
@@ -61,7 +61,7 @@ impl Target {
         assert_eq!(self.pair.a.modify(&mut attr, mask), 0);
     }
 
-    /// What was received, by `wr_id`.
+    /// The received messages, by `wr_id`.
     fn received(&self) -> Vec<u64> {
         self.pair.b_recv.poll_all().iter().inspect(|wc| assert_eq!(wc.status, SUCCESS)).map(|wc| wc.wr_id).collect()
     }
@@ -117,7 +117,7 @@ fn the_handler_of_the_page_deals_with_several_bad_ones() {
     let mut answered = vec![];
     while async_event(&target.pair.nic) == Some(SQ_DRAINED) {
         answered.extend(target.sent());
-        // As software that knows of several: every open transaction is checked.
+        // Like software with several open transactions: checks every one.
         for at in 0..8 {
             if target.keys[at].error() == mkey_err_type::BAD_GUARD {
                 failed.push(at);
@@ -175,7 +175,7 @@ fn cancelling_needs_sqd() {
     assert_eq!(target.cancel(0), -libc::EINVAL, "RTS");
     assert_eq!(target.pair.a.to(IBV_QPS_SQD), 0);
     assert_eq!(target.cancel(0), 0, "nothing is posted");
-    // One that was begun before is finished first.
+    // A drain that was begun before is finished first.
     target.resume();
     target.pair.a.post(&mut [target.response(3, SIGNALED)]).unwrap();
     assert_eq!(target.pair.a.to(IBV_QPS_SQD), 0);
@@ -191,7 +191,7 @@ fn the_places_of_cancelled_ones_are_taken_until_they_complete() {
     target.corrupt(0);
     target.answer(0, SIGNALED);
     let mut posted = 2;
-    // The configuration took one as well.
+    // The configuration took a position as well.
     while target.pair.a.post(&mut [target.response(9, SIGNALED)]).is_ok() {
         posted += 1;
     }

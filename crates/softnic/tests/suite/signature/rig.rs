@@ -1,4 +1,4 @@
-//! Two connected queue pairs that configure keys, and what the tests say of keys in one line.
+//! Two connected queue pairs that configure keys, and operations on keys in one line each.
 
 use crate::harness::*;
 use rdma_sys::*;
@@ -17,7 +17,7 @@ impl Mkey {
         Mkey(mkey)
     }
 
-    /// With block signature and room for three entries.
+    /// A key with block signature and room for three entries.
     pub(crate) fn signing(nic: &Nic) -> Mkey {
         Mkey::new(nic, mkey_init_attr_flags::INDIRECT | mkey_init_attr_flags::BLOCK_SIGNATURE, 3)
     }
@@ -26,7 +26,7 @@ impl Mkey {
         unsafe { (*self.0).lkey }
     }
 
-    /// An element through it.
+    /// An element through the key.
     pub(crate) fn sge(&self, addr: u64, length: usize) -> ibv_sge {
         ibv_sge { addr, length: length as u32, lkey: self.key() }
     }
@@ -139,7 +139,7 @@ impl Configure {
         unsafe { wr.post(qp.0, wr_id, flags | INLINE) }
     }
 
-    /// Posted, without a completion.
+    /// Posts it, without a completion.
     pub(crate) fn now(&self, qp: &Qp, key: &Mkey) {
         assert_eq!(self.post(qp, key, 0, 0), 0);
     }
@@ -149,7 +149,7 @@ pub(crate) const CONFIGURING: QpExtras = QpExtras { create_flags: 0, send_ops_fl
 pub(crate) const PIPELINED: QpExtras =
     QpExtras { create_flags: qp_create_flags::SIG_PIPELINING, send_ops_flags: send_ops_flags::MKEY_CONFIGURE };
 
-/// Both sides may configure keys; `a` may be for pipelining.
+/// A pair where both sides may configure keys; `a` may be for pipelining.
 pub(crate) fn pair(extras: QpExtras) -> Pair {
     let (nic, other) = (Nic::open(0), Nic::open(1));
     let (a_send, a_recv, b_send, b_recv) = (nic.cq(256), nic.cq(256), other.cq(256), other.cq(256));

@@ -1,4 +1,4 @@
-//! Blocks that move through keys with a signature: made, checked, taken away and passed on.
+//! Blocks that move through keys with a signature: generated, checked, removed and passed on.
 
 use crate::harness::*;
 use crate::signature::rig::*;
@@ -9,7 +9,7 @@ use verbline_softnic::mlx5dv::*;
 const DATA: usize = 4 * 512;
 const WITH: usize = 4 * 520;
 
-/// Our key, of memory with or without protection information, the wire likewise.
+/// A key of ours for memory with or without protection information, and likewise on the wire.
 fn key(pair: &Pair, memory: Option<Domain>, wire: Option<Domain>) -> Mkey {
     let key = Mkey::signing(&pair.nic);
     let bytes = if memory.is_some() { WITH } else { DATA };
@@ -80,7 +80,7 @@ fn peers_reach_the_wires_side_of_a_key() {
     assert_eq!(pair.a_send.poll().unwrap().status, SUCCESS);
     assert_eq!(pair.b_mem.read(512, 1024), pattern(1024, 77));
     assert_eq!(theirs.error(), mkey_err_type::NO_ERR);
-    // One that is wrong is recorded when the access ends, at its block of the transfer.
+    // A faulty block is recorded when the access ends, at its place in the transfer.
     pair.a_mem.fill(525, &[0xee]);
     let write = Wr::new(1, IBV_WR_RDMA_WRITE, SIGNALED, &[pair.a_mem.sge(0, 1040)]).remote(520, theirs.key());
     pair.a.post(&mut [write]).unwrap();
@@ -133,7 +133,7 @@ fn a_receive_makes_what_its_memory_is_to_have() {
     pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, 1024)])]).unwrap();
     assert_eq!(pair.b_recv.poll().unwrap().status, SUCCESS);
     assert_eq!(pair.b_mem.read(0, 1040), protected(&data, 2, 9));
-    // A message that isn't whole blocks can't be.
+    // A message must be whole blocks.
     assert_eq!(pair.b.recv(1, &[theirs.sge(0, DATA)]), 0);
     pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, 1000)])]).unwrap();
     assert_eq!(pair.b_recv.poll().unwrap().status, IBV_WC_LOC_PROT_ERR);
@@ -160,7 +160,7 @@ fn an_error_is_recorded_by_polling_cleared_by_checking_and_the_key_is_spent() {
     let found = mlx5dv_sig_err { actual_value: 5, expected_value: 0x77, offset: 1040 };
     assert_eq!((error.err_type, error.sig), (mkey_err_type::BAD_APPTAG, found));
     assert_eq!(key.error(), mkey_err_type::NO_ERR, "checking has cleared it");
-    // Spent, until it is configured again: to the same, or to something else.
+    // Spent, until it is configured again: to the same, or differently.
     Configure::list(&[pair.a_mem.sge(0, DATA + 32)]).now(&pair.a, &key);
     pair.a_mem.fill(520 * 2 + 515, &[5]);
     write(SIGNALED);

@@ -1,5 +1,5 @@
-//! Nobody waits for a transfer that goes through a key: not who invalidates that key, nor who
-//! configures it.
+//! Nobody waits for a transfer through a key: neither a thread that invalidates that key, nor one
+//! that configures it.
 
 use crate::harness::*;
 use crate::signature::rig::*;
@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use verbline_softnic::mlx5dv::*;
 
-/// Does it on a thread of its own, and fails if that doesn't end.
+/// Runs `what` on a thread of its own, and fails if that doesn't end in time.
 fn within_seconds(seconds: u64, what: impl FnOnce() + Send + 'static) {
     let (ended, wait) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -29,7 +29,7 @@ fn invalidated(nic: &Nic) -> Mkey {
     Mkey::new(nic, flags, 1)
 }
 
-/// Two connected queue pairs of one domain, so that a key of theirs is of both.
+/// Two connected queue pairs of one domain, so that both can use their keys.
 fn pair_of_one_domain() -> Pair {
     let pair = pair(CONFIGURING);
     let make = |send: &Cq, recv: &Cq| {
@@ -55,14 +55,14 @@ fn a_send_may_invalidate_the_key_that_its_own_bytes_come_through() {
         let got = pair.b_recv.poll().unwrap();
         assert_eq!((got.status, got.byte_len, got.imm), (SUCCESS, 4096, key.key()));
         assert_eq!(pair.b_mem.read(0, 4096), pattern(4096, 3));
-        // It was.
+        // The key was invalidated.
         pair.a.post(&mut [send(2)]).unwrap();
         assert_eq!(pair.a_send.poll().unwrap().status, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     });
 }
 
-/// Each end sends through its own key and invalidates the other's. Who comes second may find its
-/// key gone, which ends the connection: so each round has a new one.
+/// Each end sends through its own key and invalidates the other's. The second one may find its key
+/// gone, which ends the connection, so each round has a new one.
 #[test]
 fn two_lcores_that_invalidate_each_others_keys_both_go_on() {
     const ROUNDS: u64 = 300;
@@ -96,11 +96,11 @@ fn two_lcores_that_invalidate_each_others_keys_both_go_on() {
     });
 }
 
-/// A transfer moves what its key stood for when it began, as a whole, however often that is
-/// configured meanwhile; and nobody's configuration is lost.
+/// A transfer uses the key's configuration of its beginning, as a whole, however often the key is
+/// configured meanwhile; and no configuration is lost.
 #[test]
 fn a_transfer_goes_by_one_configuration_while_another_thread_configures() {
-    // ThreadSanitizer takes some 100 ns for each byte that is copied.
+    // ThreadSanitizer takes some 100 ns for each copied byte.
     const ROUNDS: usize = if cfg!(portable_copy) { 100 } else { 2_000 };
     const LEN: usize = 1 << 14;
     within_seconds(120, || {
@@ -118,7 +118,7 @@ fn a_transfer_goes_by_one_configuration_while_another_thread_configures() {
             let configuring = scope.spawn(move || {
                 let (layout, key) = configured.get();
                 let mut times = 0;
-                // Relaxed: nothing is read by it.
+                // Relaxed: a lone flag.
                 while !ends.load(std::sync::atomic::Ordering::Relaxed) {
                     times += 1;
                     assert_eq!(layout(times % 2).post(b, key, 7, SIGNALED), 0);

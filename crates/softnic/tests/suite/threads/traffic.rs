@@ -5,7 +5,7 @@ use crate::harness::*;
 pub(super) const LENS: [usize; 12] = [8, 32, 33, 40, 41, 64, 96, 97, 200, 600, 1, 1500];
 pub(super) const ROOM: usize = 1504;
 
-/// A number and its echo all over the message.
+/// Fills the message with a number and its echo.
 pub(super) fn write_message(mem: &Memory, offset: usize, number: u64, len: usize) {
     let bytes: Vec<u8> = (0..len).map(|at| (number as u8).wrapping_add(at as u8)).collect();
     mem.fill(offset, &bytes);
@@ -23,7 +23,7 @@ pub(super) fn send_all(qp: &Qp, cq: &Cq, mem: &Memory, count: u64) {
     for number in 0..count {
         let len = LENS[number as usize % LENS.len()];
         let offset = (number as usize % 16) * ROOM;
-        // The buffer of sixteen messages ago is free once that one completed; every eighth is
+        // The buffer of sixteen messages ago is free once that message completed; every eighth is
         // signaled.
         while number >= 16 && completed + 16 < number + 8 {
             completed = completed.max(cq.wait().wr_id + 1);
@@ -48,7 +48,7 @@ fn receive_all(qp: &Qp, cq: &Cq, mem: &Memory, count: u64, receives: u64) {
     }
 }
 
-/// Messages both ways between four threads, one a queue. This thread does something `meanwhile`,
+/// Sends messages both ways between four threads, one per queue. This thread runs `meanwhile`,
 /// which can ask whether all messages have come.
 pub(super) fn both_ways(count: u64, meanwhile: impl FnOnce(&dyn Fn() -> bool)) {
     let mut pair = Pair::rc();

@@ -1,4 +1,4 @@
-//! Carrying out work requests: what each does to its peer, and what becomes of both.
+//! Carries out work requests: the effect of each on its peer, and the outcome for both.
 
 use super::{FETCHES, GRH_BYTES, Message, Name, Oracle, RecvDue, Sent, State};
 use crate::harness::{SUCCESS, pattern};
@@ -12,14 +12,14 @@ enum Outcome {
 }
 
 impl Oracle {
-    /// Something that this queue pair may have waited for is there.
+    /// Called when the condition that this queue pair may have waited for holds.
     pub(super) fn start(&mut self, name: Name) {
         if self.ends[name.0].name == name {
             self.carry_out(name.0);
         }
     }
 
-    /// Carries out what an end has pending, as far as that can be.
+    /// Carries out an end's pending work requests, as far as possible.
     pub(super) fn carry_out(&mut self, end: usize) {
         loop {
             let this = &mut self.ends[end];
@@ -75,7 +75,7 @@ impl Oracle {
         outcome
     }
 
-    /// What an end does to windows on its own device.
+    /// Carries out work requests on windows of the end's own device.
     fn turn_window(&mut self, end: usize, sent: &Sent) -> Outcome {
         let name = self.ends[end].name;
         let (of, key) = sent.window;
@@ -92,7 +92,8 @@ impl Oracle {
         if done { Outcome::Done } else { Outcome::Failed(status::IBV_WC_MW_BIND_ERR) }
     }
 
-    /// The peer, if it listens to this end: on RC both must be at the start, or neither.
+    /// The peer, if it listens to this end: on RC both must be before their first message, or
+    /// neither.
     fn reachable(&self, end: usize) -> Option<usize> {
         let this = &self.ends[end];
         let peer = this.peer?;
@@ -101,7 +102,7 @@ impl Oracle {
         (other.name == peer && other.receives_messages() && other.peer == Some(this.name) && in_step).then_some(peer.0)
     }
 
-    /// A message that consumes a receive and lands in it.
+    /// Delivers a message that consumes a receive and lands in it.
     fn deliver(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
         let (len, imm, voided) = match sent.work {
             Work::Send { len, imm } => (len, imm, None),
@@ -139,7 +140,7 @@ impl Oracle {
         taken
     }
 
-    /// Whether the key that it came with lets it reach what it names.
+    /// Whether its key grants access to its target.
     fn is_granted(&self, to: usize, sent: &Sent) -> bool {
         match sent.work {
             _ if sent.flaw == Flaw::RemoteKey => false,
@@ -150,7 +151,7 @@ impl Oracle {
         }
     }
 
-    /// An operation on the peer's memory.
+    /// Carries out an operation on the peer's memory.
     fn reach(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
         if sent.work.bytes() > 0 && !self.is_granted(to, sent) {
             if self.transport == Transport::Rc {
