@@ -1,4 +1,4 @@
-//! The consuming side of the completion queue's ring: finding what was published, arming, growing.
+//! The consuming side of the completion queue's ring: finds published completions, arms, grows.
 //!
 //! Its guarantees are in `ring`.
 
@@ -16,7 +16,7 @@ pub struct Consumer {
     head: u64,
     slots: *const Slot,
     mask: u64,
-    /// Armed, as far as this side knows: an empty poll must look for claims.
+    /// Armed, as far as this side knows: then an empty poll must look for claims.
     armed: bool,
 }
 
@@ -32,14 +32,15 @@ impl CqRing {
     }
 }
 
-/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the
-/// consumer as far as the compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
+/// A copy of a consumer's position, to continue from in registers: for all the compiler knows, each
+/// store in between could change the consumer. [`Consumer::advance_to`] hands the new position
+/// back.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'r> {
     head: u64,
     slots: *const Slot,
     mask: u64,
-    /// Its slots are there as long as the ring, and until it grows.
+    /// Its slots are valid as long as the ring, and until it grows.
     ring: PhantomData<&'r CqRing>,
 }
 
@@ -64,7 +65,7 @@ impl<'r> Cursor<'r> {
         Some(CqEntry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
     }
 
-    /// The completion is taken.
+    /// Marks the completion as taken.
     #[inline(always)]
     pub fn advance(&mut self, slots: u64) {
         self.head += slots;
@@ -82,7 +83,7 @@ impl Consumer {
         Consumer { head: 0, slots, mask, armed: false }
     }
 
-    /// A copy of where it is.
+    /// A cursor at its position.
     ///
     /// # Safety
     /// `ring` is the one that this consumer was made with.
@@ -91,14 +92,14 @@ impl Consumer {
         Cursor { head: self.head, slots: self.slots, mask: self.mask, ring: PhantomData }
     }
 
-    /// The next completion. On an armed queue it waits for one that is claimed and not yet
+    /// The next completion. On an armed queue it waits for a completion that is claimed and not yet
     /// published.
     ///
     /// # Safety
     /// `ring` is the one that this consumer was made with.
     #[inline(always)]
     pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<CqEntry<'r>> {
-        // SAFETY: `ring` is this consumer's own, for which the owner of both answers.
+        // SAFETY: `ring` is this consumer's own, as the owner of both guarantees.
         unsafe {
             match self.cursor(ring).peek() {
                 None if self.armed => self.next_armed(ring),
@@ -113,7 +114,7 @@ impl Consumer {
     unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<CqEntry<'r>> {
         // SAFETY: by the contract of `next`, the consumer was made with this ring.
         let cursor = unsafe { self.cursor(ring) };
-        // Relaxed: our own store is the oldest that it can be; if a producer took it, its
+        // Relaxed: our own store is the oldest possible value; if a producer took it, its
         // notification is on the way.
         if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
             self.armed = false;
@@ -133,38 +134,38 @@ impl Consumer {
         }
     }
 
-    /// The completion is taken: its slots are free at the next `publish_head`.
+    /// Marks the completion as taken: its slots are free at the next `publish_head`.
     #[inline(always)]
     pub fn advance(&mut self, slots: u64) {
         self.head += slots;
     }
 
-    /// Like [`advance`](Self::advance), to where a cursor is.
+    /// Like [`advance`](Self::advance), up to a cursor's position.
     #[inline(always)]
     pub fn advance_to(&mut self, position: u64) {
         self.head = position;
     }
 
-    /// Tells producers how far we are. Once a poll.
+    /// Tells producers the position. Once a poll.
     #[inline(always)]
     pub fn publish_head(&self, ring: &CqRing) {
         // Release pairs with the Acquire in `claim_slowly`: our reads of the slots are done.
         ring.consumed.head.store(self.head, Ordering::Release);
     }
 
-    /// Asks for one notification; `kind` is `NEXT` or `SOLICITED`. A pending request is kept,
-    /// the stronger wins.
+    /// Requests one notification; `kind` is `NEXT` or `SOLICITED`. A pending request is kept, the
+    /// stronger wins.
     pub fn arm(&mut self, ring: &CqRing, kind: u32) {
         // SeqCst: pairs with the claim's.
         ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
-        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the
+        // A barrier for later accesses, for both kinds of producer: it pairs with the claim in the
         // ring and with the light fence in `Mailbox::publish`.
         heavy();
         self.armed = true;
     }
 
-    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large
-    /// already is kept.
+    /// Grows to `slots` slots (a power of two), and keeps unpolled completions. A ring that is as
+    /// large already is kept.
     ///
     /// It never shrinks: a producer that checked for room by the old size may claim right after the
     /// change. Producers wait meanwhile. Nobody else consumes.
@@ -177,7 +178,7 @@ impl Consumer {
             return;
         }
         let shared = &*ring.producers;
-        // AcqRel: from here on nobody claims; the loop below waits for those who claimed before.
+        // AcqRel: from here on nobody claims; the loop below waits for earlier claims.
         let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
         let (new, new_mask) = (allocate(slots), slots as u64 - 1);
         // A new slot's zero would be the number of the position where numbers begin again. Of this
@@ -208,7 +209,7 @@ impl Consumer {
         unsafe { release(old, old_mask) };
     }
 
-    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives
+    /// Copies the completion at `position` to the new ring, waiting until it is published. Returns
     /// its slots.
     ///
     /// # Safety
@@ -232,7 +233,7 @@ impl Consumer {
             let target = unsafe { &*new.add((at & new_mask) as usize) };
             // SAFETY: the completion is published and not yet taken: its bodies are the consumer's.
             let body = cursor.slot(at).body(|body| unsafe { *body });
-            // SAFETY: ours alone.
+            // SAFETY: the slots are ours alone.
             target.body_mut(|to| unsafe { *to = body });
         }
         // SAFETY: the mask keeps the index within the new ring, whose slots are ours alone so far.
@@ -247,7 +248,7 @@ impl Consumer {
 #[inline(always)]
 fn prefetch(slot: &Slot) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on timing.
+    // SAFETY: a prefetch affects only timing.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast());

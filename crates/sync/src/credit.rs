@@ -1,7 +1,7 @@
-//! Receive credit, and how a sender that ran out of it is started again by the receiver.
+//! Receive credit: the receiver starts a sender again that ran out of it.
 //!
-//! The receiver publishes how many receives it has posted; the sender reads that count only when
-//! what it last read is used up. A sender without credit sets [`WAITING`] and looks once more; the
+//! The receiver publishes its count of posted receives; the sender reads that count only when its
+//! last value is used up. A sender without credit sets [`WAITING`] and looks once more; the
 //! receiver looks for it after each publish.
 //!
 //! Guarantees: of a sender that ran out and a receiver that posts, at least one sees the other, so
@@ -23,19 +23,17 @@ pub const FLUSHING: u32 = 2;
 #[derive(Debug, Default)]
 pub struct Posted(AtomicU64);
 
-/// The conditions that a receiver must look at after posting. On a line that is hardly ever
-/// written.
+/// Conditions that a receiver must look at after posting. On a line that is hardly ever written.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU32);
 
 impl Posted {
-    /// No receive is posted.
+    /// A count of zero receives.
     pub fn new() -> Self {
         Posted(AtomicU64::new(0))
     }
 
-    /// Receiver: receives up to `posted` are there. The result says what to attend to: 0, or a set
-    /// of flags.
+    /// Receiver: receives up to `posted` are posted. Returns the flags to attend to, or 0.
     #[inline(always)]
     pub fn publish(&self, posted: u64, attention: &Attention) -> u32 {
         // Release pairs with the Acquire in `read`: the work requests are written before they are
@@ -44,8 +42,8 @@ impl Posted {
         // Pairs with the heavy fence in `Attention::raise`: it reads this count, or we read its
         // flag.
         fence::light();
-        // Acquire pairs with the Release in `raise` and `lower`: the thread that raised it wrote
-        // the rest before.
+        // Acquire pairs with the Release in `raise` and `lower`: earlier writes of the raising
+        // thread are seen.
         attention.0.load(Ordering::Acquire)
     }
 
@@ -56,7 +54,7 @@ impl Posted {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Control path, nobody else being there.
+    /// Control path, with no other thread there.
     pub fn reset(&self, posted: u64) {
         // Relaxed: ordered by the quiescence that the caller waited for.
         self.0.store(posted, Ordering::Relaxed);
@@ -64,20 +62,20 @@ impl Posted {
 }
 
 impl Attention {
-    /// No flag is set.
+    /// No flag set.
     pub fn new() -> Self {
         Attention(AtomicU32::new(0))
     }
 
-    /// Sets `flag`. True if it was not set before: then call [`settle`](Self::settle) and look at
-    /// the count again.
+    /// Sets `flag`. Returns true if it was not set before: then call [`settle`](Self::settle) and
+    /// look at the count again.
     pub fn raise(&self, flag: u32) -> bool {
         // Release pairs with the Acquire in `publish`; Acquire with other raisers.
         self.0.fetch_or(flag, Ordering::AcqRel) & flag == 0
     }
 
-    /// After `raise`: from here on, either the count that we read is fresh, or the receiver sees
-    /// the flag.
+    /// Called after `raise`: from here on, either the count that we read is fresh, or the receiver
+    /// sees the flag.
     pub fn settle() {
         // Pairs with the light fence in `Posted::publish`.
         fence::heavy();
@@ -85,7 +83,7 @@ impl Attention {
 
     /// Clears `flag`.
     pub fn lower(&self, flag: u32) {
-        // Release: what was done while it was set is before.
+        // Release: earlier writes under the flag are seen.
         self.0.fetch_and(!flag, Ordering::AcqRel);
     }
 

@@ -1,18 +1,18 @@
 //! Guards: the control path takes an object away from data paths that hold no lock.
 //!
-//! Every queue that is worked on by one thread at a time has a [`Guard`]. Its thread enters before
-//! it follows a pointer that another thread may take away, and leaves after the last use. A thread
-//! that takes an object away first makes it unreachable, then waits until all have left who were
-//! inside ([`present`], [`Presence::is_over`]), then frees it.
+//! Every queue that one thread at a time works on has a [`Guard`]. Its thread enters before it
+//! follows a pointer that another thread may take away, and leaves after the last use. A thread
+//! that takes an object away first makes it unreachable, then waits until all threads inside have
+//! left ([`present`], [`Presence::is_over`]), then frees it.
 //!
 //! Guarantees: when a presence is over, its data path has left, or holds only the objects that it
-//! names; all that it did before happened before. Entering costs a load, two stores
-//! and no fence: [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data
-//! path that is inside must not wait for a presence to be over, nor for anybody who does
+//! names; all that it did before happened before. Entering costs a load, two stores and no fence:
+//! [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data path that is
+//! inside must not wait for a presence to be over, nor for a thread that does
 //! (`lock_order::may_wait`).
 //!
-//! A data path that stays long (a transfer of a gigabyte) says what it holds meanwhile
-//! ([`Guard::narrow`]): a thread that takes away something else doesn't wait for it.
+//! A data path that stays long (a transfer of a gigabyte) names the objects that it holds
+//! ([`Guard::narrow`]): a thread that takes away another object doesn't wait for it.
 
 use crate::lock_order;
 use crate::primitives::{AtomicU64, Ordering, fence as plain_fence};
@@ -23,7 +23,7 @@ use verbline_ring::fence;
 pub struct Guard {
     /// Odd while inside.
     turns: AtomicU64,
-    /// Away from `turns`, which lies beside what the data path uses all the time.
+    /// Apart from `turns`, which lies beside fields that the data path uses all the time.
     narrowed: Box<NarrowedTo>,
 }
 
@@ -37,16 +37,16 @@ struct NarrowedTo {
 
 const WORDS: usize = 4;
 
-/// A set of numbers, which is small whatever it has: of a number that isn't in it, it may say that
-/// it is, and it is told apart from the 255 numbers on either side of each that is.
+/// A set of numbers, of fixed size. It may also report a number that isn't in it, but never the 255
+/// numbers on either side of one that is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds([u64; WORDS]);
 
 impl Holds {
-    /// Numbers that are told apart.
+    /// Numbers in a row that stay distinct.
     pub const NUMBERS: u64 = 64 * WORDS as u64;
 
-    /// The set, and `number`.
+    /// Adds `number`.
     #[must_use]
     pub fn with(mut self, number: u64) -> Holds {
         let bit = number % Self::NUMBERS;
@@ -54,14 +54,14 @@ impl Holds {
         self
     }
 
-    /// Both sets.
+    /// The union of both sets.
     #[must_use]
     pub fn and(mut self, other: Holds) -> Holds {
         self.0.iter_mut().zip(other.0).for_each(|(word, others)| *word |= others);
         self
     }
 
-    /// False only if `number` isn't in it.
+    /// Returns false only if `number` isn't in it.
     pub fn may_have(&self, number: u64) -> bool {
         let bit = number % Self::NUMBERS;
         self.0[bit as usize / 64] >> (bit % 64) & 1 == 1
@@ -69,42 +69,42 @@ impl Holds {
 }
 
 impl Guard {
-    /// Nobody is inside.
+    /// A guard with nobody inside.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From here until the result is dropped, nothing that is reachable now is freed.
+    /// Enters: until the result is dropped, nothing that is reachable now is freed.
     #[inline(always)]
     pub fn enter(&self) -> Inside<'_> {
         lock_order::entered();
         // Relaxed: written by the entering thread only.
         let turns = self.turns.load(Ordering::Relaxed);
         // Then the light fence, which pairs with the heavy one in `present`: either `present` reads
-        // this odd number, or this thread's later loads see what was made unreachable. Release:
+        // this odd number, or this thread's later loads see the object as unreachable. Release:
         // `is_over` may read this number as the sign that the turn before it ended.
         self.turns.store(turns + 1, Ordering::Release);
         fence::light();
         Inside { guard: self, turns }
     }
 
-    /// The thread that is inside: until the result is dropped it holds only what `holds` has, and
-    /// reaches for nothing else. Afterwards it is inside as before, but what else it had found is
-    /// to be found anew.
+    /// Called by the thread inside: until the result is dropped it holds only the objects in
+    /// `holds`, and reaches for nothing else. Afterwards it is inside as before, but must find
+    /// other objects anew.
     #[cold]
     pub fn narrow(&self, holds: Holds) -> Narrowed<'_> {
         let NarrowedTo { times, holds: words } = &*self.narrowed;
         // Relaxed: written by the thread inside only.
         let before = times.load(Ordering::Relaxed);
-        // Release pairs with the Acquire fence in `is_over`: who saw any of the words below sees
-        // that the time before is over.
+        // Release pairs with the Acquire fence in `is_over`: a thread that saw any of the words
+        // below sees that the time before is over.
         plain_fence(Ordering::Release);
         for (word, bits) in words.iter().zip(holds.0) {
             // Relaxed: published by `times`.
             word.store(bits, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `is_over`: the words are there, and all use of what
-        // isn't held is over.
+        // Release pairs with the Acquire in `is_over`: the words are there, and all use of objects
+        // that aren't held is over.
         times.store(before + 1, Ordering::Release);
         Narrowed { times, before }
     }
@@ -119,7 +119,7 @@ pub struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
-    /// Inside of what.
+    /// The guard that it is inside of.
     #[inline(always)]
     pub fn guard(&self) -> &'a Guard {
         self.guard
@@ -136,7 +136,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Presence that holds only what it said ([`Guard::narrow`]).
+/// Presence that holds only the named objects ([`Guard::narrow`]).
 #[derive(Debug)]
 #[must_use]
 pub struct Narrowed<'a> {
@@ -146,9 +146,9 @@ pub struct Narrowed<'a> {
 
 impl Drop for Narrowed<'_> {
     fn drop(&mut self) {
-        // As `enter`: either `is_over`, after `present`, reads that this is over and waits for the
-        // guard to be left, or this thread's later loads see what was made unreachable. Release:
-        // as all stores of it.
+        // As in `enter`: either `is_over`, after `present`, reads that this is over and waits for
+        // the guard to be left, or this thread's later loads see the object as unreachable.
+        // Release: like all its stores.
         self.times.store(self.before + 2, Ordering::Release);
         fence::light();
     }
@@ -187,18 +187,18 @@ pub fn present<'g, T>(guards: impl IntoIterator<Item = (T, &'g Guard)>) -> Vec<(
 }
 
 impl Presence {
-    /// Whether who was inside `guard` has left since, or says that it doesn't hold what was taken
-    /// away.
+    /// Whether the thread that was inside `guard` has left since, or says that it doesn't hold the
+    /// object taken away.
     pub fn is_over(&self, guard: &Guard, taken: Taken) -> bool {
         guard.turns.load(Ordering::Acquire) != self.turns || guard.is_without(taken)
     }
 }
 
 impl Guard {
-    /// Whether who is inside says that it doesn't hold that.
+    /// Whether the thread inside says that it doesn't hold that.
     fn is_without(&self, taken: Taken) -> bool {
         let NarrowedTo { times, holds } = &*self.narrowed;
-        // Acquire pairs with the Release in `narrow`: what isn't held is done with.
+        // Acquire pairs with the Release in `narrow`: all use of objects that aren't held is over.
         let during = times.load(Ordering::Acquire);
         // Relaxed, all: a change meanwhile is noticed below.
         let holds = Holds(std::array::from_fn(|word| holds[word].load(Ordering::Relaxed)));
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(over(), [true; 4]);
     }
 
-    /// In release builds nobody looks.
+    /// Release builds don't check.
     #[cfg(debug_assertions)]
     #[test]
     #[should_panic(expected = "waits for threads inside guards")]

@@ -3,20 +3,19 @@
 //!
 //! - [`ring`] and [`consumer`], between senders and the thread that polls: completions, and one
 //!   notification an arm.
-//! - [`mailbox`], between one sender and the thread that polls: the one message of a connection
-//!   that is under way alone.
-//! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who
-//!   starts a sender that waits.
-//! - [`seqlock_entry`], between threads that use a key and those that change it: what the key
-//!   stands for.
-//! - [`versions`], between transfers through an indirect key and threads that configure it: what
-//!   the key stood for when each began.
+//! - [`mailbox`], between one sender and the thread that polls: the only message of a connection in
+//!   flight.
+//! - [`credit`], between a sender and the thread that posts receives: the count of posted receives,
+//!   and the start of a waiting sender.
+//! - [`seqlock_entry`], between threads that use a key and threads that change it: the key's grant.
+//! - [`versions`], between transfers through an indirect key and threads that configure it: the
+//!   key's configuration when each transfer began.
 //! - [`guard`], between data paths and threads that destroy an object: when nobody can hold the
 //!   object any more.
 //! - [`lock`], between threads that enter the same short section.
-//! - [`turn`], between threads of which any may do what is to be done.
+//! - [`turn`], between threads that can do the same work: one does it.
 //! - [`standby`], between owners that poll and the thread that works while none does.
-//! - [`lock_order`]: that none of them waits for one who may wait for it, checked in debug builds.
+//! - [`lock_order`]: no thread waits for one that may wait for it, checked in debug builds.
 //!
 //! Nothing here knows of verbs, queue pairs or memory regions. No caller of a safe function can
 //! break memory: a function that needs a promise of its caller is an `unsafe fn`, and slots are

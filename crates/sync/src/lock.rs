@@ -3,7 +3,7 @@
 //! Guarantees: mutual exclusion, and release/acquire between successive holders. It isn't fair, and
 //! a panic doesn't poison it: no section under it may panic half way (they only move integers and
 //! pointers). A thread that waits for it may be inside a guard: so a section waits for nobody
-//! (`presence`), and copies no memory of a program's.
+//! (`lock_order`), and copies no memory of a program's.
 
 use crate::lock_order::{self, Rank};
 use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};
@@ -52,7 +52,7 @@ impl<T> SpinLock<T> {
 #[derive(Debug)]
 pub struct Held<'a, T> {
     lock: &'a SpinLock<T>,
-    /// As one who has the value: what may not be shared between threads isn't shared by way of
+    /// As if it owned the value: a value that may not be shared between threads isn't shared by
     /// this.
     value: PhantomData<&'a mut T>,
 }

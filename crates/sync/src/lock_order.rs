@@ -1,16 +1,16 @@
 //! Checks in debug builds that no thread waits for one that may wait for it.
 //!
-//! The rule: a thread that others wait for waits for nobody but the holder of a lock, who waits for
+//! The rule: a thread that others wait for waits only for the holder of a lock, which waits for
 //! nobody in turn. Others wait for a thread that is inside a [`Guard`](crate::guard::Guard) or that
 //! holds a [`SpinLock`](crate::lock::SpinLock). So
 //! - locks are taken in the order of their [`Rank`], one of each rank at most: no two threads wait
 //!   for each other's;
-//! - what waits for threads inside guards ([`may_wait`]) is never done inside a guard, nor under a
+//! - a wait for threads inside guards ([`may_wait`]) never happens inside a guard, nor under a
 //!   lock.
 //!
-//! Release builds keep no account of it, and loom finds what waits for itself by running it.
+//! Release builds don't check it, and loom finds deadlocks by running the code.
 
-/// Where a lock stands in the order in which locks are taken.
+/// A lock's place in the order of locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rank {
     /// Under it, a lock of rank [`Leaf`](Rank::Leaf) may be taken.
@@ -21,7 +21,7 @@ pub enum Rank {
 }
 
 /// To be called before waiting for threads that may be inside guards, or for a thread that waits
-/// for them. `what` says in words for what.
+/// for them. `what` names the thing waited for.
 ///
 /// # Panics
 /// In debug builds, if this thread is inside a guard or holds a lock.
@@ -77,7 +77,7 @@ mod account {
     #[track_caller]
     pub(super) fn may_wait(what: &str) {
         let Account { guards, holds_outer, holds_leaf } = ACCOUNT.get();
-        // A thread that panics destroys what it has wherever it is.
+        // A thread that panics drops its objects wherever it is.
         let alone = guards == 0 && !holds_outer && !holds_leaf;
         assert!(
             alone || std::thread::panicking(),
@@ -94,7 +94,7 @@ mod account {
         change(|account| account.guards -= 1);
     }
 
-    /// Before the lock is waited for.
+    /// Called before waiting for the lock.
     #[track_caller]
     pub(crate) fn locking(rank: Rank) {
         change(|account| {

@@ -1,12 +1,12 @@
-//! A place of its own for the one message of a connection that is on its way alone.
+//! A place for the only message of a connection in flight.
 //!
 //! The ring's lines are used in turn, so each message moves lines that nobody touched for a lap. In
-//! a conversation, where one message at a time is on its way, the mailbox moves the same two lines
-//! again and again, and is written without a claim. Measured between two cores of one Zen 4: lines
-//! used in turn cost 74 ns one way, up to eight used again 57 ns.
+//! a conversation, with one message in flight at a time, the mailbox moves the same two lines again
+//! and again, and is written without a claim. Measured between two cores of one Zen 4: lines used
+//! in turn cost 74 ns one way, up to eight used again 57 ns.
 //!
-//! Its sender writes it only when it knows that everything before was taken: the answers say so
-//! (`Sq::acked`). Whatever it sends while that isn't known goes through the ring.
+//! Its sender writes it only when it knows from the answers that all earlier messages were taken
+//! (`Sq::all_polled`). Otherwise a message goes through the ring.
 //!
 //! Guarantees:
 //! - *One at a time.* A message is written when the one before was taken, by the sender's own
@@ -29,7 +29,7 @@ pub struct Mailbox {
     slots: [Slot; 2],
 }
 
-/// The consumer's side: what it took last.
+/// The consumer's side: the number that it took last.
 #[derive(Debug, Default)]
 pub struct Reader {
     taken: u64,
@@ -48,9 +48,8 @@ impl Mailbox {
         &self.slots[1]
     }
 
-    /// Makes the message that was written visible; then look at
-    /// [`CqRing::fire`](crate::ring::CqRing::fire). `number` differs from that of the message
-    /// before it with the same tag.
+    /// Makes the written message visible; then look at [`CqRing::fire`](crate::ring::CqRing::fire).
+    /// `number` differs from that of the message before it with the same tag.
     #[inline(always)]
     pub fn publish(&self, number: u64, tag: u32, two_slots: bool) {
         // Release pairs with the Acquire in `Reader::take`: the slots' content is before the
@@ -66,13 +65,13 @@ impl Reader {
     /// Whether there is a message that was not taken yet.
     #[inline(always)]
     pub fn is_pending(&self, mailbox: &Mailbox) -> bool {
-        // Relaxed: nothing is read by it; `take` looks for itself.
+        // Relaxed: no data depends on it; `take` loads again.
         mailbox.slots[0].seq.load(Ordering::Relaxed) != self.taken
     }
 
-    /// Takes the message, if there is one that was not taken yet. What is taken is what is given:
-    /// where it is nobody's (its queue pair was reset since), another may be written over it
-    /// meanwhile, and is found by the next look.
+    /// Takes the message, if it is new. Only the returned message counts as taken: if it is stale
+    /// (its queue pair was reset since), a newer one may be written over it meanwhile, and the next
+    /// look finds that.
     #[inline(always)]
     pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<CqEntry<'m>> {
         let [first, second] = &mailbox.slots;

@@ -50,8 +50,8 @@ pub(crate) fn after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-/// Waiting for another thread: a little on the core, then by yielding it, since that thread may
-/// need this very core; then asleep, since yielding to a thread of a lower priority does nothing
+/// Waiting for another thread: first a short spin, then yielding the core, since that thread may
+/// need this one. Then sleep, since yielding to a thread of a lower priority does nothing
 /// (sched_yield(2)), and a SCHED_FIFO thread that spins keeps that one from its core for ever.
 #[derive(Debug, Default)]
 pub struct Backoff {
@@ -67,7 +67,7 @@ impl Backoff {
     #[cfg(not(loom))]
     const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
-    /// Nothing was waited for yet.
+    /// Starts with the shortest wait.
     pub fn new() -> Self {
         Self::default()
     }

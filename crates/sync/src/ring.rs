@@ -1,20 +1,21 @@
-//! The completion queue's ring: many producers, one consumer, 64-byte slots, and the arming of one
-//! notification.
+//! The completion queue's ring: many producers, one consumer, 64-byte slots, and one notification
+//! per arming.
 //!
 //! A completion takes one slot, or two when it carries a payload of more than 40 bytes. A producer
 //! claims a run of slots with one compare-and-swap, fills them, and publishes each completion by
-//! storing its sequence number last. The consumer never writes a slot: it recognises what is new by
-//! the sequence number alone. A message that is alone on its way may go by a `mailbox` instead.
+//! storing its sequence number last. The consumer never writes a slot: it recognises new
+//! completions by the sequence number alone. A lone message in flight may go by a `mailbox`
+//! instead.
 //!
 //! Guarantees:
-//! - *Room.* A completion is written only where the consumer has been; when there is no room the
-//!   claim is refused, and nothing is overwritten.
+//! - *Room.* A completion is written only behind the consumer; without room the claim is refused,
+//!   and nothing is overwritten.
 //! - *Order.* Completions come out in the order of their claims, each whole.
-//! - *Wake-ups.* After `Consumer::arm`, either a later `Consumer::next` finds the completion,
-//!   or its producer's [`CqRing::fire`] says to notify; never neither. A producer has no fence
-//!   between publishing and looking at `armed`, so both may miss each other there; what saves it is
-//!   the claim before (a full barrier): the armed consumer sees that a slot is claimed, and waits
-//!   for it rather than report an empty queue.
+//! - *Wake-ups.* After `Consumer::arm`, either a later `Consumer::next` finds the completion, or
+//!   its producer's [`CqRing::fire`] says to notify; never neither. A producer has no fence between
+//!   publishing and looking at `armed`, so both may miss each other there. The earlier claim (a
+//!   full barrier) prevents a lost wake-up: the armed consumer sees that a slot is claimed, and
+//!   waits for it rather than report an empty queue.
 //! - *One notification an arm*: the thread that takes `armed` back to zero notifies.
 
 use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
@@ -22,11 +23,11 @@ use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 
 /// Bytes of payload that fit into the first slot of a completion, after the two words of a small
-/// message's header. So one of 64 bytes ends in the middle of the second slot: what touches three
-/// halves of lines and not four costs 14 ns instead of 20.
+/// message's header. So a payload of 64 bytes ends in the middle of the second slot: touching three
+/// halves of lines instead of four costs 14 ns instead of 20.
 pub const FIRST_PAYLOAD_BYTES: usize = 40;
-/// Bytes of payload that the second slot adds: all of it but its sequence word, which no payload
-/// may imitate.
+/// Bytes of payload that the second slot adds: all but its sequence word, which no payload may
+/// imitate.
 pub const SECOND_PAYLOAD_BYTES: usize = 56;
 /// The longest payload that a completion carries.
 pub const PAYLOAD_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES + SECOND_PAYLOAD_BYTES;
@@ -60,21 +61,21 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
-    /// The 56 bytes, for their owner: a producer between claim and publish, the consumer between
-    /// `next` and `advance`.
+    /// Accesses the 56 bytes, as their owner: a producer between claim and publish, the consumer
+    /// between `next` and `advance`.
     #[inline(always)]
     pub fn body<R>(&self, f: impl FnOnce(*const [u64; 7]) -> R) -> R {
         self.body.with(f)
     }
 
-    /// Like [`body`](Self::body), to write.
+    /// Like [`body`](Self::body), for writing.
     #[inline(always)]
     pub fn body_mut<R>(&self, f: impl FnOnce(*mut [u64; 7]) -> R) -> R {
         self.body.with_mut(f)
     }
 }
 
-/// No room: more completions than the queue was made for.
+/// No room: more completions than the queue's capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -92,8 +93,8 @@ pub(crate) struct Producers {
     pub(crate) armed: AtomicU32,
 }
 
-/// The consumer's words, also those that it reads on an empty poll, which so leaves the producers'
-/// lines alone.
+/// The consumer's words. It reads only these on an empty poll, which so leaves the producers' lines
+/// alone.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Consumed {
@@ -110,9 +111,9 @@ pub struct CqRing {
     pub(crate) consumed: CachePadded<Consumed>,
 }
 
-/// Claimed slots, to be filled and published by their producer. They are there as long as the ring,
-/// and until it grows, which waits for what is claimed: so a claim whose completions are all
-/// published isn't used any more (`Consumer::grow`).
+/// Claimed slots, to be filled and published by their producer. They are valid as long as the ring,
+/// and until it grows. Growing waits only for unpublished claims, so a claim whose completions are
+/// all published must not be used after it (`Consumer::grow`).
 ///
 /// ```compile_fail,E0505
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
@@ -122,7 +123,7 @@ pub struct CqRing {
 /// unsafe { claim.publish(0, 1, false) };
 /// ```
 ///
-/// The caller answers for the ring that a position belongs to:
+/// The caller guarantees that a position is of this ring:
 ///
 /// ```compile_fail,E0133
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
@@ -131,7 +132,7 @@ pub struct CqRing {
 /// ```
 #[derive(Debug)]
 pub struct Claim<'r> {
-    /// Position of the first.
+    /// The position of the first slot.
     pub first: u64,
     slots: *const Slot,
     mask: u64,
@@ -141,8 +142,7 @@ pub struct Claim<'r> {
     ring: PhantomData<&'r CqRing>,
 }
 
-/// A completion that the consumer found: the tag that it was published with, and its slots, which
-/// are the ring's.
+/// A completion that the consumer found: its tag, and its slots, which are the ring's.
 ///
 /// ```compile_fail,E0505
 /// let (ring, mut consumer) = verbline_sync::ring::CqRing::new(16);
@@ -181,7 +181,7 @@ impl<'r> CqEntry<'r> {
         self.second
     }
 
-    /// How many slots it takes.
+    /// The number of its slots.
     #[inline(always)]
     pub fn slots(&self) -> u64 {
         1 + u64::from(self.two_slots)
@@ -189,7 +189,7 @@ impl<'r> CqEntry<'r> {
 }
 
 impl Claim<'_> {
-    /// The slot at `position`, which is one of those claimed.
+    /// The slot at `position`, which must be a claimed one.
     #[inline(always)]
     pub fn slot(&self, position: u64) -> &Slot {
         // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are
@@ -208,7 +208,7 @@ impl Claim<'_> {
     pub unsafe fn publish(&self, position: u64, tag: u32, two_slots: bool) {
         #[cfg(debug_assertions)]
         self.assert_claimed(position, 1 + u64::from(two_slots));
-        // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the
+        // Release pairs with the Acquire in `Cursor::peek`: the slots' content is before the
         // number.
         self.slot(position).seq.store(sequence(position, tag, two_slots), Ordering::Release);
     }
@@ -222,7 +222,7 @@ impl Claim<'_> {
     pub unsafe fn mark_second(&self, position: u64) {
         #[cfg(debug_assertions)]
         self.assert_claimed(position, 2);
-        // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish`
+        // Relaxed: if seen at all, it is a number that nobody looks for. The Release in `publish`
         // follows.
         self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
     }
@@ -273,16 +273,16 @@ impl CqRing {
         CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) }
     }
 
-    /// Producer: claims `slots` slots in a row with one compare-and-swap. No number of slots that
-    /// can be said makes a sum of positions overflow.
+    /// Producer: claims `slots` slots in a row with one compare-and-swap. No `u32` number of slots
+    /// makes a sum of positions overflow.
     #[inline(always)]
     pub fn claim(&self, slots: u32) -> Result<Claim<'_>, Overrun> {
         let (shared, slots) = (&*self.producers, u64::from(slots));
         // Relaxed: the compare-and-swap below decides.
         let mut tail = shared.tail.load(Ordering::Relaxed);
         loop {
-            // Acquire pairs with the Release in `has_room`: the thread that refreshed it saw the
-            // consumer's reads as done.
+            // Acquire pairs with the Release in `claim_slowly`: the thread that refreshed it saw
+            // the consumer's reads as done.
             let seen = shared.head_seen.load(Ordering::Acquire);
             // Relaxed: changed only while frozen, and the compare-and-swap sees that.
             let mask = shared.mask.load(Ordering::Relaxed);
@@ -313,7 +313,8 @@ impl CqRing {
         }
     }
 
-    /// The claim can't go ahead: the ring is frozen, or looks full. Gives a fresh tail to try with.
+    /// The claim can't go ahead: the ring is frozen, or looks full. Returns a fresh tail to try
+    /// with.
     #[cold]
     fn claim_slowly(&self, tail: u64, slots: u64) -> Result<u64, Overrun> {
         let shared = &*self.producers;
@@ -328,8 +329,8 @@ impl CqRing {
                 backoff.wait();
             }
         }
-        // Acquire pairs with the Release in `Consumer::publish_head`: it has read the slots that it
-        // left.
+        // Acquire pairs with the Release in `Consumer::publish_head`: the consumer has read the
+        // slots behind it.
         let head = self.consumed.head.load(Ordering::Acquire);
         // Relaxed, both: compared only to decide whether to try again.
         let (now, mask) = (shared.tail.load(Ordering::Relaxed), shared.mask.load(Ordering::Relaxed));
@@ -363,19 +364,19 @@ impl CqRing {
         false
     }
 
-    /// Says that a completion was lost. True for the first to say so.
+    /// Marks that a completion was lost. Returns true to the first caller.
     pub fn mark_overrun(&self) -> bool {
-        // Relaxed: a flag of its own.
+        // Relaxed: a lone flag.
         !self.consumed.overrun.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a completion was lost.
     pub fn is_overrun(&self) -> bool {
-        // Relaxed: a flag of its own.
+        // Relaxed: a lone flag.
         self.consumed.overrun.load(Ordering::Relaxed)
     }
 
-    /// Slots of the ring.
+    /// The number of slots.
     pub fn capacity(&self) -> u64 {
         // Relaxed: changed by the consumer's thread only.
         self.producers.mask.load(Ordering::Relaxed) + 1
@@ -386,8 +387,8 @@ impl Drop for CqRing {
     fn drop(&mut self) {
         // Relaxed, both: exclusive access.
         let (slots, mask) = (self.producers.slots.load(Ordering::Relaxed), self.producers.mask.load(Ordering::Relaxed));
-        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer
-        // follows its pointer only where its caller answers for the ring (`Consumer::next`,
+        // SAFETY: `&mut self`: no claim and no entry is left, since they borrow the ring; the
+        // consumer follows its pointer only if its caller guarantees the ring (`Consumer::next`,
         // `Consumer::cursor`).
         unsafe { release(slots, mask) };
     }

@@ -1,12 +1,12 @@
-//! An entry of the key table, read without a lock while a window may be bound anew: all of one
-//! grant, or nothing.
+//! An entry of the key table, read without a lock while a window may be bound anew: a read returns
+//! all of one grant, or nothing.
 //!
-//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's
+//! A region's entry changes only when no thread inside a guard could be reading it. A window's
 //! changes under its readers: it is cleared, then set for the next bind, perhaps for the same key.
 //! So a reader of any entry counts changes as well.
 //!
-//! Guarantees: [`KeyEntry::read`] gives the value of one [`KeyEntry::set`], or `None` if the key
-//! stood for nothing at some time during the call. It never waits.
+//! Guarantees: [`KeyEntry::read`] returns the value of one [`KeyEntry::set`], or `None` if the key
+//! had no grant at some time during the call. It never waits.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -15,13 +15,14 @@ use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Grant {
     /// The protection domain.
     pub pd: u32,
-    /// Rights, and whether it is a window's.
+    /// Rights, and the mark of a window's key.
     pub access: u32,
-    /// First address, as the peer or the work request names it.
+    /// First address, as peers and work requests name it.
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// Added to such an address to get the host's (0 unless the region has an address of its own).
+    /// Added to such an address, results in the host's (0 unless the region has an address of its
+    /// own).
     pub offset: u64,
     /// The only queue pair that may use it, or 0 for all of its protection domain.
     pub qpn: u32,
@@ -30,7 +31,7 @@ pub struct Grant {
 }
 
 /// One entry, one cache line. A thread that knows that the fields don't change meanwhile may read
-/// them singly, but for `key`.
+/// them one by one, except `key`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct KeyEntry {
@@ -53,14 +54,14 @@ pub struct KeyEntry {
 }
 
 impl KeyEntry {
-    /// From now on `key` stands for `grant`. The entry has no other key, and one thread at a time
-    /// sets it.
+    /// Makes `key` stand for `grant` from now on. The entry has no other key, and one thread at a
+    /// time sets it.
     pub fn set(&self, key: u32, grant: &Grant) {
         // Relaxed: one thread at a time.
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
-        // Release pairs with the Acquire fence in `read`: who saw any of what follows sees that it
-        // was changed.
+        // Release pairs with the Acquire fence in `read`: a thread that saw any of the stores below
+        // sees the change.
         fence(Ordering::Release);
         // Relaxed, all: published by the key.
         self.pd.store(grant.pd, Ordering::Relaxed);
@@ -75,17 +76,17 @@ impl KeyEntry {
         self.key.store(key, Ordering::Release);
     }
 
-    /// `key` stands for nothing any more. False if it didn't anyway. What was read of it before may
+    /// Makes `key` stand for nothing. Returns false if it had no grant. Grants read before may
     /// still be in use.
     pub fn clear(&self, key: u32) -> bool {
-        // AcqRel: of several that clear, one succeeds; pairs with `set`.
+        // AcqRel: of several clearing threads, one succeeds; pairs with `set`.
         key != 0 && self.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Returns the memory that `key` stands for now.
     #[inline]
     pub fn read(&self, key: u32) -> Option<Grant> {
-        // Acquire pairs with the Release in `set`: what it wrote is seen, or something newer.
+        // Acquire pairs with the Release in `set`: its writes are seen, or newer ones.
         let before = self.changes.load(Ordering::Acquire);
         // Acquire pairs with the Release in `set`.
         if self.key.load(Ordering::Acquire) != key || key == 0 || before % 2 == 1 {
@@ -103,7 +104,7 @@ impl KeyEntry {
         };
         // Acquire pairs with the Release fence in `set`.
         fence(Ordering::Acquire);
-        // Relaxed: after the fence. Changed: it was cleared first, so the key stood for nothing.
+        // Relaxed: after the fence. If it changed, it was cleared first, so the key had no grant.
         (self.changes.load(Ordering::Relaxed) == before).then_some(grant)
     }
 }
@@ -112,8 +113,8 @@ impl KeyEntry {
 mod tests {
     use super::{Grant, KeyEntry};
 
-    /// A stale invalidation names a key that the entry had before: it takes nothing away from the
-    /// key that the entry has now.
+    /// A stale invalidation names an earlier key of the entry: it takes nothing from the current
+    /// key.
     #[test]
     fn a_key_that_was_replaced_reads_and_clears_nothing() {
         let (entry, old, new) = (KeyEntry::default(), 0x100, 0x101);

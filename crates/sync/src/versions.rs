@@ -1,48 +1,47 @@
-//! A value that is read for as long as a reader likes, and replaced meanwhile: what an indirect key
-//! stands for, under the transfers that go through it.
+//! A value that can be replaced while readers keep reading the old one for any time: an indirect
+//! key's configuration, under the transfers that go through it.
 //!
 //! Readers hold a version; a writer makes another one and puts it in its place. Versions lie in
-//! slots that are used again, of which there come to be one more than were ever held at a time.
+//! slots that are used again; there are at most one more than were ever held at a time.
 //!
-//! Guarantees: no thread waits for another, whatever versions are held meanwhile, by this thread or
-//! others. A version doesn't change while it is held. Writers that change a value at once each
-//! change the value that another left.
+//! Guarantees: no thread waits for another, whatever versions this thread or others hold. A version
+//! doesn't change while it is held. Concurrent writers each change the value that another left.
 
 use crate::primitives::{AtomicI64, AtomicPtr, AtomicU64, Cell, Ordering};
 use std::ops::Deref;
 use std::ptr::null_mut;
 
-/// In `current`: how many hold the version, below the index of its slot.
+/// In `current`: the bits of the number of holders, below the index of the version's slot.
 const HOLDERS_BITS: u32 = 32;
 const ONE_HOLDER: u64 = 1;
-/// Half of what their bits can count, and far more than there are threads and transfers.
+/// Half of the largest count of these bits, and far more than there are threads and transfers.
 const HOLDERS_MAX: u64 = 1 << (HOLDERS_BITS - 1);
 /// The first slots; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: usize = 2;
 const CHUNKS: usize = 24;
-/// In `Slot::left`: anybody may take the slot for a new version.
+/// In `Slot::left`: any writer may take the slot for a new version.
 const FREE: i64 = i64::MIN;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Versions<T> {
-    /// The index of the slot of the present version, and how many hold that and have not given it
-    /// back while it was the present one.
+    /// The index of the current version's slot, and the number of its holders that have not given
+    /// it back yet.
     current: AtomicU64,
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
 }
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// [`FREE`]; or of a version that was replaced, how many hold it. Of the present one, and of
-    /// one that is being made, 0. While a version is being replaced it is below 0 for those who
-    /// gave it back and are not added yet.
+    /// [`FREE`]; or the number of holders of a replaced version. 0 for the current version, and for
+    /// one that is being made. While a version is being replaced the number is negative: holders
+    /// that gave it back are subtracted before all are added.
     left: AtomicI64,
     value: Cell<T>,
 }
 
-// SAFETY: a value is written by the one thread that took its free slot, and read by holders, after
-// it was published; see `Slot::left`.
+// SAFETY: one thread, which took the free slot, writes a value; holders read it after it was
+// published; see `Slot::left`.
 unsafe impl<T: Send + Sync> Sync for Versions<T> {}
 // SAFETY: owning it is owning the values.
 unsafe impl<T: Send> Send for Versions<T> {}
@@ -56,7 +55,7 @@ pub struct Version<'a, T> {
 }
 
 impl<T> Versions<T> {
-    /// The first version is what `another` makes.
+    /// Starts with a version made by `another`.
     pub fn new(another: impl Fn() -> T) -> Versions<T> {
         let versions = Versions { current: AtomicU64::new(0), chunks: std::array::from_fn(|_| AtomicPtr::default()) };
         versions.add_chunk(0, another);
@@ -65,13 +64,13 @@ impl<T> Versions<T> {
         versions
     }
 
-    /// The present version.
+    /// Holds the current version.
     ///
     /// # Panics
-    /// Two thousand million hold it, which only versions that are forgotten come to: they would
-    /// be counted into the index of another slot.
+    /// If 2^31 hold it, which only forgotten versions can cause: the count would carry into the
+    /// index of another slot.
     pub fn hold(&self) -> Version<'_, T> {
-        // Acquire pairs with the Release in `replace`: the version is made.
+        // Acquire pairs with the Release in `publish`: the version is complete.
         let word = self.current.fetch_add(ONE_HOLDER, Ordering::Acquire);
         let index = index_of(word);
         let version = Version { versions: self, slot: self.slot(index), index };
@@ -80,9 +79,9 @@ impl<T> Versions<T> {
         version
     }
 
-    /// Replaces the present version: `change` makes the next one of it, in a place that has what
-    /// some earlier version left, or what `another` makes. It is called again if another writer
-    /// was faster.
+    /// Replaces the current version: `change` makes the next one from it, in a slot with the
+    /// contents of some earlier version, or of `another`. It is called again if another writer was
+    /// faster.
     pub fn replace(&self, another: impl Fn() -> T, mut change: impl FnMut(&T, &mut T)) {
         let next = self.take_free(&another);
         loop {
@@ -95,11 +94,12 @@ impl<T> Versions<T> {
         }
     }
 
-    /// Makes slot `next` the present version if `before` is, which is held. False if it isn't.
+    /// Makes slot `next` the current version if `before`, which is held, still is. Returns false if
+    /// it isn't.
     fn publish(&self, before: usize, next: usize) -> bool {
         // Relaxed: the exchange decides.
         let mut word = self.current.load(Ordering::Relaxed);
-        // A slot that is held isn't used again, so its index is this version's.
+        // A held slot isn't used again, so its index is this version's.
         while index_of(word) == before {
             let new = (next as u64) << HOLDERS_BITS;
             // Release pairs with the Acquire in `hold`. Acquire pairs with the Release in
@@ -115,11 +115,11 @@ impl<T> Versions<T> {
         false
     }
 
-    /// `change` more hold the replaced version of that slot: those whom the writer found, or one
-    /// less.
+    /// Adds `change` to the number of holders of that slot's replaced version: those found by the
+    /// writer, or one less.
     fn leave(&self, index: usize, change: i64) {
         let left = &self.slot(index).left;
-        // Release: all reads of the value are before the thread that takes the slot next; Acquire:
+        // Release: all reads of the value are before the next thread that takes the slot; Acquire:
         // the reads of threads that left before are before the store below.
         if left.fetch_add(change, Ordering::AcqRel) + change == 0 {
             // Release pairs with the Acquire in `take_free`.
@@ -127,7 +127,7 @@ impl<T> Versions<T> {
         }
     }
 
-    /// A slot that nobody uses, from now on the caller's.
+    /// Takes a free slot.
     fn take_free(&self, another: &impl Fn() -> T) -> usize {
         for chunk in 0..CHUNKS {
             let (first, len) = chunk_range(chunk);
@@ -135,7 +135,7 @@ impl<T> Versions<T> {
             if self.chunks[chunk].load(Ordering::Acquire).is_null() {
                 self.add_chunk(chunk, another);
             }
-            // Acquire pairs with the Release in `leave` and, where it is new, with that in
+            // Acquire pairs with the Release in `leave` and, in a new chunk, with that in
             // `add_chunk`.
             let take =
                 |slot: &Slot<T>| slot.left.compare_exchange(FREE, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -143,11 +143,11 @@ impl<T> Versions<T> {
                 return found;
             }
         }
-        // More than the address space has room for.
+        // More slots than the address space has room for.
         std::process::abort()
     }
 
-    /// Makes a chunk, if nobody else does.
+    /// Adds a chunk, unless another thread does.
     #[cold]
     fn add_chunk(&self, chunk: usize, another: impl Fn() -> T) {
         let (_, len) = chunk_range(chunk);
@@ -166,13 +166,13 @@ impl<T> Versions<T> {
         let chunk = (index / FIRST_CHUNK + 1).ilog2() as usize;
         // Acquire pairs with the Release in `add_chunk`.
         let slots = self.chunks[chunk].load(Ordering::Acquire);
-        // SAFETY: an index is given out after its chunk was made (`take_free`), which is not freed
+        // SAFETY: an index is used only after its chunk was made (`take_free`), which is not freed
         // before `self`.
         unsafe { &*slots.add(index - chunk_range(chunk).0) }
     }
 }
 
-/// The first index of a chunk, and how many it has.
+/// The first index of a chunk, and its number of slots.
 fn chunk_range(chunk: usize) -> (usize, usize) {
     (((1 << chunk) - 1) * FIRST_CHUNK, FIRST_CHUNK << chunk)
 }
@@ -217,7 +217,8 @@ impl<T> Drop for Versions<T> {
             let slots = self.chunks[chunk].load(Ordering::Relaxed);
             if !slots.is_null() {
                 let slots = std::ptr::slice_from_raw_parts_mut(slots, chunk_range(chunk).1);
-                // SAFETY: the box that `add_chunk` made; no version is held, which borrows this.
+                // SAFETY: the box that `add_chunk` made; no version is held, since holders borrow
+                // this.
                 drop(unsafe { Box::from_raw(slots) });
             }
         }
@@ -243,7 +244,7 @@ mod tests {
         assert!((next as u64) < 1 << HOLDERS_BITS);
     }
 
-    /// One thread may do all of it at once, in any order.
+    /// One thread may do all of this at the same time, in any order.
     #[test]
     fn a_version_stays_as_it_is_while_it_is_held_and_its_place_is_used_again() {
         let made = AtomicUsize::new(0);
@@ -280,13 +281,13 @@ mod tests {
         assert_eq!(made.load(Ordering::Relaxed), places, "places are used again");
     }
 
-    /// Regression: holders that never give back carried into the index of the slot, and what a
-    /// writer may write was given out.
+    /// Regression: holders that never give back carried into the index of the slot, and a slot that
+    /// a writer may write was returned.
     #[test]
     #[should_panic(expected = "are held at once")]
     fn holders_are_counted_within_their_bits() {
         let versions = Versions::new(|| 0);
-        // Relaxed: of this thread alone. As many were forgotten.
+        // Relaxed: this thread alone uses it. This many were forgotten.
         versions.current.store(HOLDERS_MAX - 1, Ordering::Relaxed);
         loop {
             std::mem::forget(versions.hold());

@@ -20,12 +20,12 @@ use verbline_sync::seqlock_entry::{Grant, KeyEntry};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    // Exhaustive up to this many involuntary switches, which is where such bugs are found.
+    // Exhaustive up to this number of involuntary switches, enough to find this kind of bug.
     builder.preemption_bound = Some(3);
     builder.check(f);
 }
 
-/// The channel's descriptor: readable once somebody has notified.
+/// The channel's descriptor: readable after a notification.
 #[derive(Default)]
 struct Eventfd {
     readable: Mutex<bool>,
@@ -47,7 +47,7 @@ impl Eventfd {
     }
 }
 
-/// Adds a completion of one slot or two, as `completion::push` and `sq::deliver` do.
+/// Adds a completion of one slot or two, like `completion::push` and `fast_send_inline`.
 fn produce(ring: &CqRing, value: u64, two: bool) -> Result<bool, Overrun> {
     let claim = ring.claim(1 + u32::from(two))?;
     // SAFETY, both: claimed and unpublished.
@@ -57,7 +57,7 @@ fn produce(ring: &CqRing, value: u64, two: bool) -> Result<bool, Overrun> {
         // SAFETY: two slots were claimed.
         unsafe { claim.mark_second(claim.first) };
     }
-    // SAFETY: as many were claimed and filled.
+    // SAFETY: the slots were claimed and filled.
     unsafe { claim.publish(claim.first, value as u32, two) };
     Ok(ring.fire(false))
 }
@@ -70,7 +70,7 @@ fn take(consumer: &mut Consumer, ring: &CqRing) -> Option<u64> {
 }
 
 fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &CqEntry<'_>) -> u64 {
-    // SAFETY, both: published, and not given back yet.
+    // SAFETY, both: published, and not freed yet.
     let value = entry.first().body(|body| unsafe { (*body)[0] });
     assert_eq!(entry.tag, value as u32);
     if entry.two_slots {
@@ -91,7 +91,7 @@ fn ring(slots: usize) -> (Arc<Shared>, Consumer) {
     (Arc::new(Shared { ring, eventfd: Eventfd::default() }), consumer)
 }
 
-/// Arm, look again, sleep: as every event-driven consumer does.
+/// Arm, look again, sleep: like every event-driven consumer.
 #[test]
 fn an_armed_consumer_is_woken_or_finds_the_completion() {
     model(|| {
@@ -119,8 +119,8 @@ fn an_armed_consumer_is_woken_or_finds_the_completion() {
     });
 }
 
-/// Without waiting for what is claimed and not yet published, the same consumer sleeps for ever:
-/// `peek` instead of `next` is the mutant.
+/// Without waiting for claimed, unpublished completions, the same consumer sleeps for ever: `peek`
+/// instead of `next` is the mutant.
 #[test]
 #[should_panic(expected = "a wake-up was lost")]
 fn without_waiting_for_a_claim_a_wake_up_is_lost() {
@@ -141,16 +141,16 @@ fn without_waiting_for_a_claim_a_wake_up_is_lost() {
     });
 }
 
-/// Writes a message into the mailbox, as `sq::post_single` does.
+/// Writes a message into the mailbox, like `fast_send_inline::post_single`.
 fn send(mailbox: &Mailbox, ring: &CqRing, value: u64) -> bool {
-    // SAFETY, both: the test sends what the mailbox is free for.
+    // SAFETY, both: the test sends only when the mailbox is free.
     mailbox.second().body_mut(|body| unsafe { (*body)[0] = value });
     mailbox.first().body_mut(|body| unsafe { (*body)[0] = value });
     mailbox.publish(value, value as u32, true);
     ring.fire(false)
 }
 
-/// Takes it, and checks that it is whole.
+/// Takes the message, and checks that it is whole.
 fn receive(reader: &mut Reader, mailbox: &Mailbox) -> Option<u64> {
     let entry = reader.take(mailbox)?;
     Some(received(&entry))
@@ -210,8 +210,8 @@ fn without_looking_again_what_is_in_the_mailbox_is_missed() {
     });
 }
 
-/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first`
-/// says how the consumer looks.
+/// One message by the mailbox and, without knowing that it was taken, one by the ring. `ring_first`
+/// is the consumer's order of looking.
 fn mailbox_then_ring(ring_first: bool) {
     model(move || {
         let (shared, mut consumer) = ring(8);
@@ -251,7 +251,7 @@ fn looking_at_the_mailbox_first_does_not() {
     mailbox_then_ring(false);
 }
 
-/// The answer says how much was taken; the mailbox is written over only then.
+/// The answer carries the number taken; the mailbox is overwritten only then.
 #[test]
 fn the_mailbox_is_written_over_once_the_answer_says_so() {
     model(|| {
@@ -261,7 +261,7 @@ fn the_mailbox_is_written_over_once_the_answer_says_so() {
             let (shared, mailbox, acked) = (shared.clone(), mailbox.clone(), acked.clone());
             thread::spawn(move || {
                 send(&mailbox, &shared.ring, 1);
-                // As `Sq::mailbox_of`.
+                // Like `Sq::all_polled`.
                 while acked.load(Ordering::Acquire) != 1 {
                     thread::yield_now();
                 }
@@ -277,22 +277,22 @@ fn the_mailbox_is_written_over_once_the_answer_says_so() {
                 }
                 thread::yield_now();
             }
-            // As `Rq::free_up_to`, by way of the answer.
+            // Like `Rq::free_up_to`, by way of the answer.
             acked.store(value, Ordering::Release);
         }
         sender.join().unwrap();
     });
 }
 
-/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new
-/// connection writes over it while the consumer throws it away, as `poll::Mail::take` does.
-/// `after_stale` is what the consumer does then.
+/// A message in the mailbox is stale once its queue pair was reset. The sender of the new
+/// connection overwrites it while the consumer drops it, like `poll::Mail::take`. `after_stale` is
+/// the consumer's next action.
 fn stale_then_overwritten(after_stale: fn(&mut Reader, &Mailbox)) {
     const PRESENT: u32 = 2;
     model(move || {
         let (shared, _) = ring(8);
         let (mailbox, mut reader) = (Arc::new(Mailbox::default()), Reader::default());
-        // Of the connection before: its tag is not the present one, and its slots are not read.
+        // Of the connection before: its tag is stale, and its slots are not read.
         mailbox.publish(1, 1, true);
         let sender = {
             let (shared, mailbox) = (shared.clone(), mailbox.clone());
@@ -319,7 +319,7 @@ fn what_is_written_over_stale_mail_is_not_taken_for_it() {
     stale_then_overwritten(|_, _| {});
 }
 
-/// The mutant marks as taken what is there now, and not what it looked at.
+/// The mutant marks the current message as taken, not the one that it looked at.
 #[test]
 #[should_panic(expected = "a message was lost")]
 fn marking_what_is_there_by_then_loses_what_came_over_stale_mail() {
@@ -379,7 +379,7 @@ fn one_request_is_one_notification() {
     });
 }
 
-/// A ring of four slots: the second lap may only begin behind the consumer. What is refused is
+/// A ring of four slots: the second lap may only begin behind the consumer. A refused completion is
 /// refused, never torn.
 #[test]
 fn nothing_is_overwritten_before_it_was_taken() {
@@ -410,7 +410,7 @@ fn a_ring_grows_under_a_producer() {
             let shared = shared.clone();
             thread::spawn(move || (1..=2).filter(|value| produce(&shared.ring, *value, true).is_ok()).collect())
         };
-        // SAFETY: made with it; producers use no claim after publishing it.
+        // SAFETY: made with this ring; producers use no claim after publishing it.
         unsafe { consumer.grow(&shared.ring, 4) };
         let sent: Vec<u64> = producer.join().unwrap();
         assert_eq!(sent.first(), Some(&1));
@@ -425,7 +425,7 @@ fn a_pending_message_meets_its_receive() {
     struct Link {
         posted: Posted,
         attention: Attention,
-        /// The sender's pending message, and how many receives were consumed.
+        /// The sender's pending message, and the number of consumed receives.
         pending: SpinLock<(bool, u64)>,
         delivered: AtomicU64,
     }
@@ -470,8 +470,8 @@ fn a_pending_message_meets_its_receive() {
     });
 }
 
-/// A receive that is posted while its queue is being flushed is flushed once, by the poster or by
-/// the flusher.
+/// A receive posted while its queue is being flushed is flushed once, by the poster or by the
+/// flusher.
 #[test]
 fn a_receive_is_flushed_once() {
     struct Queue {
@@ -512,14 +512,14 @@ fn a_receive_is_flushed_once() {
     });
 }
 
-/// A grant whose every part says which one it is.
+/// A grant with its number in every part.
 fn numbered(number: u32) -> Grant {
     let wide = u64::from(number);
     Grant { pd: number, access: number, start: wide, len: wide, offset: wide, qpn: number, parent: number }
 }
 
-/// A window is bound anew, for another key and then for the first again, while somebody looks the
-/// first up.
+/// A window is bound anew, for another key and then for the first again, while another thread looks
+/// the first up.
 #[test]
 fn a_key_stands_for_one_grant_or_for_nothing() {
     model(|| {

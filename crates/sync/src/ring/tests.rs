@@ -1,7 +1,7 @@
 use super::*;
 use crate::consumer::Consumer;
 
-/// However many are asked for: they are refused, and the next thread gets its own.
+/// However many slots are requested: the claim is refused, and the next thread gets its own.
 #[test]
 fn more_slots_than_there_are_leave_the_ring_as_it_was() {
     let (ring, mut consumer) = CqRing::new(16);
@@ -11,7 +11,7 @@ fn more_slots_than_there_are_leave_the_ring_as_it_was() {
         }
         let claim = ring.claim(1).expect("there is room");
         assert_eq!(claim.first, position);
-        // SAFETY: the one slot that was claimed.
+        // SAFETY: the one claimed slot.
         unsafe { claim.publish(position, 7, false) };
     }
     // SAFETY: it was made with this ring.

@@ -5,7 +5,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use verbline_sync::standby::{Standby, Work};
 
-/// What a wire has under its lock.
+/// The state under a wire's lock.
 #[derive(Default)]
 struct Inner {
     polls: u64,
@@ -13,14 +13,14 @@ struct Inner {
     completions: u32,
 }
 
-/// What the kernel keeps: descriptors that are readable.
+/// The kernel's state: readable descriptors.
 #[derive(Default)]
 struct Readable {
     datagrams: u32,
     bell: bool,
     event: bool,
     is_over: bool,
-    /// Who waits: the owner for its event, the thread for its bell.
+    /// Whether the owner waits for its event, and the thread for its bell.
     owner_sleeps: bool,
     thread_stands_by: bool,
     /// Nobody will ever wake the owner.
@@ -28,7 +28,7 @@ struct Readable {
 }
 
 impl Readable {
-    /// Ends the model where it would stand still.
+    /// Ends the model if it would stand still.
     fn look(&mut self) {
         let waits = self.owner_sleeps && self.thread_stands_by && self.datagrams > 0;
         if waits && !self.bell && !self.event {
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// Takes in what has come; an armed queue's event tells of it.
+    /// Takes in datagrams; an armed queue raises its event.
     fn take_in(&self, inner: &mut Inner) {
         let came = std::mem::take(&mut self.readable.lock().unwrap().datagrams);
         inner.completions += came;
@@ -69,7 +69,7 @@ impl Wire {
         }
     }
 
-    /// The owner's poll: leaves the work to the other, if that is at it.
+    /// The owner's poll: leaves the work to the thread, if that is at it.
     fn poll(&self) -> u32 {
         if let Ok(mut inner) = self.inner.try_lock() {
             inner.polls += 1;
@@ -100,7 +100,7 @@ impl Work for Thread {
     fn wait_for_work(&mut self, _: Option<u64>) {
         self.0.wait_until(|readable| readable.bell || readable.datagrams > 0);
     }
-    /// No while is over here: the bell alone must do.
+    /// The time never passes here: the bell alone must do.
     fn wait_for_bell(&mut self) {
         self.0.change(|readable| readable.thread_stands_by = true);
         self.0.wait_until(|readable| readable.bell);
@@ -112,7 +112,7 @@ impl Work for Thread {
 }
 
 /// An owner polls so often that the thread may stand by, arms, polls once more and sleeps; a
-/// datagram comes whenever it likes.
+/// datagram comes at any time.
 fn an_owner_sleeps(rings: bool) {
     model(move || {
         let wire = Arc::new(Wire::default());

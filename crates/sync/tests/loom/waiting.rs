@@ -1,5 +1,4 @@
-//! Models of who waits for whom: taking objects away, what is held for long, and what nobody waits
-//! for.
+//! Models of waiting: taking objects away, objects held for long, and work that nobody waits for.
 
 use super::model;
 use loom::sync::Arc;
@@ -11,7 +10,7 @@ use verbline_sync::lock::SpinLock;
 use verbline_sync::turn::Turn;
 use verbline_sync::versions::Versions;
 
-/// Waits as `guards::quiesce` does.
+/// Waits like `guards::quiesce`.
 fn quiesce(guard: &Guard, taken: Taken) {
     for ((), presence) in present([((), guard)]) {
         let mut backoff = Backoff::new();
@@ -44,14 +43,14 @@ fn what_was_taken_away_is_not_used_after_quiesce() {
         };
         reachable.store(false, Ordering::Release);
         quiesce(&guard, Taken::Anything);
-        // SAFETY: nobody can be using it: this is what the test is about.
+        // SAFETY: nobody can be using it: the test checks just this.
         object.with_mut(|object| unsafe { *object = 0 });
         user.join().unwrap();
     });
 }
 
-/// Two objects, of which a data path holds the first in a long transfer, and looks for the second
-/// afterwards. `finds_anew` is whether it does that, or uses what it had found before.
+/// Two objects. A data path holds the first in a long transfer, and uses the second afterwards:
+/// `finds_anew` is whether it finds it anew, or uses its earlier pointer.
 fn one_of_two_is_taken_away(taken: usize, finds_anew: bool) {
     model(move || {
         let guard = Arc::new(Guard::new());
@@ -61,7 +60,7 @@ fn one_of_two_is_taken_away(taken: usize, finds_anew: bool) {
         let user = {
             let (guard, reachable, objects) = (guard.clone(), reachable.clone(), objects.clone());
             thread::spawn(move || {
-                // SAFETY: found, and held, as the test has it: loom fails it if this races.
+                // SAFETY: found, and held, by the test's construction: loom fails it if this races.
                 let read = |object: usize| objects[object].with(|object| assert_eq!(unsafe { *object }, 1));
                 let find = |object: usize| reachable[object].load(Ordering::Acquire);
                 let _inside = guard.enter();
@@ -81,7 +80,7 @@ fn one_of_two_is_taken_away(taken: usize, finds_anew: bool) {
         };
         reachable[taken].store(false, Ordering::Release);
         quiesce(&guard, Taken::Number(taken as u64));
-        // SAFETY: nobody can be using it: this is what the test is about.
+        // SAFETY: nobody can be using it: the test checks just this.
         objects[taken].with_mut(|object| unsafe { *object = 0 });
         user.join().unwrap();
     });
@@ -97,14 +96,14 @@ fn what_a_long_transfer_does_not_hold_is_taken_while_it_lasts() {
     one_of_two_is_taken_away(1, true);
 }
 
-/// The mutant goes on with what it found before and did not say that it holds.
+/// The mutant goes on using an object that it found before and did not name as held.
 #[test]
 #[should_panic]
 fn what_was_not_held_must_be_found_anew() {
     one_of_two_is_taken_away(1, false);
 }
 
-/// Nobody is inside for ever: who takes away what isn't held is done while the transfer lasts.
+/// A thread that takes away another object is done while the transfer lasts.
 #[test]
 fn who_takes_something_else_away_does_not_wait_for_a_long_transfer() {
     model(|| {
@@ -123,10 +122,10 @@ fn who_takes_something_else_away_does_not_wait_for_a_long_transfer() {
     });
 }
 
-/// A key's configuration, as loom sees accesses to it: two words that belong together.
+/// A key's configuration, with accesses that loom sees: two words that belong together.
 struct Config(loom::cell::UnsafeCell<[u64; 2]>);
 
-// SAFETY: read by those who hold a version, written by who has its slot: loom fails the test if
+// SAFETY: read by holders of a version, written by the owner of its slot: loom fails the test if
 // those meet.
 unsafe impl Sync for Config {}
 
@@ -135,13 +134,13 @@ impl Config {
         Config(loom::cell::UnsafeCell::new([0; 2]))
     }
     fn read(&self) -> u64 {
-        // SAFETY: who reads holds this version, which nobody writes meanwhile, or loom says so.
+        // SAFETY: the reader holds this version, which nobody writes meanwhile, or loom fails.
         let [first, second] = self.0.with(|words| unsafe { *words });
         assert_eq!(first, second, "a mixture");
         first
     }
     fn write(&self, number: u64) {
-        // SAFETY: who writes has this slot to itself, or loom says so.
+        // SAFETY: the writer has this slot to itself, or loom fails.
         self.0.with_mut(|words| unsafe { *words = [number; 2] });
     }
 }
@@ -150,8 +149,8 @@ fn configure(key: &Versions<Config>) {
     key.replace(Config::new, |before, after| after.write(before.read() + 1));
 }
 
-/// A transfer through a key, while two threads configure it, and one of them again into a place
-/// that was left.
+/// A transfer through a key, while two threads configure it, one of them twice, into a slot that
+/// was freed.
 #[test]
 fn a_transfer_sees_one_configuration_and_no_configuration_is_lost() {
     model(|| {
@@ -172,8 +171,8 @@ fn a_transfer_sees_one_configuration_and_no_configuration_is_lost() {
     });
 }
 
-/// Two peers, each in the middle of a transfer through its own key, invalidate each other's: as
-/// `indirect::send`, which holds what it sends from.
+/// Two peers, each in the middle of a transfer through its own key, invalidate each other's: like
+/// `indirect::send`, which holds its source.
 #[test]
 fn two_transfers_that_invalidate_each_others_keys_both_end() {
     model(|| {
@@ -195,7 +194,7 @@ fn two_transfers_that_invalidate_each_others_keys_both_end() {
     });
 }
 
-/// The mutant is how it was: a key's lock is held for the transfer.
+/// The mutant is the former code: a key's lock is held during the transfer.
 #[test]
 #[should_panic]
 fn with_a_lock_a_key_two_transfers_wait_for_each_other() {
@@ -215,7 +214,7 @@ fn with_a_lock_a_key_two_transfers_wait_for_each_other() {
     });
 }
 
-/// Of two threads that each have something to be done, one may do it for both; neither waits.
+/// Two threads each have work: one may do it for both, and neither waits.
 #[test]
 fn what_is_left_to_another_is_done() {
     struct Queue {
