@@ -29,7 +29,7 @@ pub struct Mailbox {
     slots: [Slot; 2],
 }
 
-/// The consumer's side: the number that it took last.
+/// The consumer's side: the sequence word that it took last.
 #[derive(Debug, Default)]
 pub struct Reader {
     taken: u64,

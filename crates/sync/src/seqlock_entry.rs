@@ -21,8 +21,7 @@ pub struct Grant {
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// Added to such an address, results in the host's (0 unless the region has an address of its
-    /// own).
+    /// Added to such an address to get the host's (0 unless the region has an address of its own).
     pub offset: u64,
     /// The only queue pair that may use it, or 0 for all of its protection domain.
     pub qpn: u32,

@@ -106,6 +106,8 @@ fn a_datagram_fills_the_pieces_of_its_receive_in_order() {
     }
 }
 
+/// An address so high that the data behind the header's room would be beyond the last one: it must
+/// not land at the first ones either, where the key's region is.
 #[test]
 fn a_receive_at_the_end_of_all_addresses_is_denied() {
     const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
