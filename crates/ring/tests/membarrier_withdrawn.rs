@@ -1,5 +1,5 @@
-//! A seccomp filter that comes after the first sleep: said aloud, because wake-ups could be lost
-//! from here on. A file of its own: the choice of fences is made once a process.
+//! A seccomp filter that comes after the first sleep is reported, since wake-ups could be lost from
+//! here on. A file of its own: fences are chosen once per process.
 #![cfg(not(loom))]
 
 mod seccomp;

@@ -1,5 +1,5 @@
-//! Where the kernel has no membarrier(2) the fences are full ones, and the doorbell works all the
-//! same. A file of its own: the choice of fences is made once a process.
+//! Without membarrier(2) in the kernel the fences are full ones, and the doorbell works all the
+//! same. A file of its own: fences are chosen once per process.
 #![cfg(not(loom))]
 
 mod seccomp;
@@ -24,7 +24,7 @@ fn both_fences_are_full_and_a_sleeper_misses_nothing() {
                 std::thread::yield_now();
             }
         });
-        // Armed before there was a producer, so that at least the first sleep is rung.
+        // Armed before there was a producer, so at least the first sleep is rung.
         assert_eq!(sleeper.wait(armed, None).expect("no error"), Wake::Rung);
         let mut taken = 0;
         while taken < ITEMS {

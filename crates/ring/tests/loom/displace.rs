@@ -1,9 +1,10 @@
-//! What a producer asks its consumer to drop.
+//! A producer's requests to its consumer to drop items.
 //!
-//! The ring is two indices, published as rtrb does. The producer fills it, asks for what waits, and
-//! pushes as soon as there is room, some turns more than that needs; the consumer drops by the real
-//! rule, and takes an item now and then. Whatever the two do at the same time, what is dropped is
-//! older than what is kept, and nothing is dropped for which there is room beside what came later.
+//! The ring is two indices, published as rtrb does. The producer fills it, asks for room for its
+//! waiting items, and pushes as soon as there is room, in some turns more than that needs. The
+//! consumer drops by the real rule, and takes an item now and then. In every interleaving, dropped
+//! items are older than kept ones, and no item is dropped for which there is room beside the later
+//! ones.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ struct Ring {
     tail: AtomicU64,
 }
 
-/// Makes `ITEMS`, of which the last wait where the ring has no room; tries `turns` times.
+/// Makes `ITEMS` items, the last of which wait without room in the ring; tries `turns` times.
 fn produce(ring: &Ring, mut displacer: Displacer, turns: usize) {
     let mut pushed = 0;
     for _ in 0..turns {
@@ -39,7 +40,7 @@ struct Consumer {
 }
 
 impl Consumer {
-    /// As `RingConsumer` does: drops what is in the way, then takes up to `take`.
+    /// Like `RingConsumer`: drops the items asked for, then takes up to `take`.
     fn poll(&mut self, take: u64) {
         let asked = self.displaced.in_the_way() as u64;
         self.dropped += self.advance(asked);
@@ -60,7 +61,8 @@ impl Consumer {
 /// once more.
 fn run(takes: &'static [u64]) {
     let mut model = loom::model::Builder::new();
-    // All interleavings take minutes. An ask that says how many is found wrong with four.
+    // All interleavings take minutes. Four preemptions suffice to refute requests that carry a
+    // number of items.
     model.preemption_bound = Some(4);
     model.check(move || {
         let ring = Arc::new(Ring { head: 0.into(), tail: 0.into() });
@@ -74,7 +76,7 @@ fn run(takes: &'static [u64]) {
             consumer.poll(*take);
         }
         producer.join().expect("the producer doesn't panic");
-        // What the producer said last is seen, if the consumer has not acted on it.
+        // The producer's last request is seen, unless the consumer has acted on it.
         consumer.poll(0);
         let pushed = consumer.ring.tail.load(Ordering::Relaxed);
         assert!(pushed == ITEMS || consumer.head > 0, "one waits, and nothing makes room for it");

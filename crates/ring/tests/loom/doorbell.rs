@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use verbline_ring::{Sleeper, Wake, Waker, doorbell, doorbell_lacking_fence, fence};
 
-/// A ring as the doorbell sees it: rtrb publishes by a Release store of its tail and looks by an
+/// A ring as seen by the doorbell: rtrb publishes by a Release store of its tail and looks by an
 /// Acquire load.
 #[derive(Clone)]
 struct Tail(Arc<AtomicUsize>);
@@ -30,7 +30,8 @@ impl Tail {
     }
 }
 
-/// A producer that publishes `items`, one a batch; returns how many of its rings woke the lcore.
+/// A producer that publishes `items`, one per batch; returns the number of its rings that woke the
+/// lcore.
 fn produce(tail: Tail, waker: Waker, items: usize) -> thread::JoinHandle<usize> {
     thread::spawn(move || {
         let rings = (1..=items).map(|published| {
@@ -41,8 +42,8 @@ fn produce(tail: Tail, waker: Waker, items: usize) -> thread::JoinHandle<usize> 
     })
 }
 
-/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns how
-/// many sleeps were rung.
+/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns the
+/// number of sleeps that were rung.
 fn consume(tails: &[Tail], sleeper: &mut Sleeper, items: usize) -> usize {
     let (mut seen, mut rung) = (0, 0);
     while seen < items {
@@ -66,8 +67,8 @@ fn poll(tails: &[Tail]) -> usize {
     tails.iter().map(Tail::look).sum()
 }
 
-/// Runs `producers` against one sleeper, and counts: each sleep that was rung has exactly one ring
-/// that did it.
+/// Runs `producers` against one sleeper, and counts: for each sleep that was rung, exactly one ring
+/// woke it.
 fn exchange(producers: usize, items_each: usize) {
     let (waker, mut sleeper) = bell();
     let tails: Vec<Tail> = (0..producers).map(|_| Tail::new()).collect();
@@ -77,7 +78,7 @@ fn exchange(producers: usize, items_each: usize) {
     assert_eq!(rings, rung);
 }
 
-/// One go at sleeping while two producers publish one item each. What was not seen must have rung
+/// One attempt to sleep while two producers publish one item each. An unseen item must have rung
 /// the bell.
 fn one_sleep((waker, mut sleeper): (Waker, Sleeper), poll_again: bool) {
     let tails = [Tail::new(), Tail::new()];

@@ -1,4 +1,4 @@
-//! Notices: no reader that listens as it should goes without one, or sleeps through it.
+//! Notices: no reader that listens as it should misses one, or sleeps through it.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -6,7 +6,7 @@ use verbline_ring::{Notices, Wake, Word, doorbell};
 
 type Hear = fn(&Notices<u32>, usize, &mut Vec<u32>) -> Word;
 
-/// A reader as an lcore is: takes what there is whenever the word is another one.
+/// A reader like an lcore: empties the box whenever the word has changed.
 struct Reader {
     index: usize,
     seen: Word,
@@ -60,7 +60,7 @@ fn who_sees_one_of_several_notices_finds_its_own() {
         });
         let mut readers = [Reader::new(0, Notices::hear), Reader::new(1, Notices::hear)];
         readers[0].turn(&notices);
-        // Whatever the first does about its notice, the other one has its own by then.
+        // Whatever the first reader does about its notice, the other one has its own by then.
         if readers[0].seen != Word::FIRST {
             readers[1].turn(&notices);
             assert_eq!((&readers[0].heard[..], &readers[1].heard[..]), (&[7][..], &[8][..]));
@@ -70,7 +70,7 @@ fn who_sees_one_of_several_notices_finds_its_own() {
 }
 
 /// A phase and a notice come from two threads, each of which rings; the reader sleeps when there is
-/// nothing, until it has both.
+/// neither, until it has both.
 #[test]
 fn a_sleeper_is_woken_for_a_notice_and_for_a_phase() {
     let mut bounded = loom::model::Builder::new();
@@ -94,7 +94,7 @@ fn a_sleeper_is_woken_for_a_notice_and_for_a_phase() {
             let _: Wake = if done || notices.word() != reader.seen {
                 sleeper.disarm(armed)
             } else {
-                // Nobody would end it if a wake-up were lost.
+                // Without a limit: a lost wake-up would never end.
                 sleeper.wait(armed, None).expect("the event has no errors")
             };
         }

@@ -1,16 +1,16 @@
-//! The look-out for quiet.
+//! The detection of quiet.
 //!
-//! One lcore has a packet and hands it on, the other takes it out of the world, as rtrb's ends do:
-//! a Release store of an index, an Acquire load. An owner notes in between; if the look at the end
-//! finds quiet, the packet must have been taken. The mutants leave out a fence each and must
-//! overlook it.
+//! One lcore has a packet and hands it on, the other takes it out of the world, like rtrb's ends: a
+//! Release store of an index, an Acquire load. An owner notes the pulses in between; if its look at
+//! the end finds quiet, the packet must have been taken. The mutants leave out a fence each and
+//! must overlook the packet.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use verbline_ring::{Pulse, Quiet};
 
-/// One before the owner notes, and two that it asks for.
+/// One before the owner notes, and two that it waits for.
 const TURNS: usize = 3;
 
 struct World {
@@ -39,8 +39,8 @@ fn receive(world: &World) {
     }
 }
 
-/// The owner has a thread of its own: loom does not preempt the first thread's loads for what
-/// threads do that have not begun.
+/// The owner has a thread of its own: loom does not preempt the first thread's loads for actions of
+/// threads that have not begun.
 fn look(note: fn(&World) -> Quiet, pulse: fn() -> Pulse) {
     let world = Arc::new(World { pulses: [pulse(), pulse()], tail: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
     let owner = thread::spawn({
@@ -59,7 +59,7 @@ fn look(note: fn(&World) -> Quiet, pulse: fn() -> Pulse) {
     }
 }
 
-/// Three preemptions take four seconds; without a bound it is a minute, and has passed too.
+/// Three preemptions take four seconds; without a bound it takes a minute, and has passed, too.
 fn check(note: fn(&World) -> Quiet, pulse: fn() -> Pulse) {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);

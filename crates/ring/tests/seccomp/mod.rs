@@ -1,7 +1,7 @@
-//! Takes membarrier(2) away from the calling thread and those it starts, as a container's filter
-//! may.
+//! Takes membarrier(2) away from the calling thread and the threads that it starts, like a
+//! container's filter.
 
-/// From here on membarrier(2) fails with `ENOSYS` in this thread.
+/// Makes membarrier(2) fail with `ENOSYS` in this thread from now on.
 pub(crate) fn refuse_membarrier() {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;

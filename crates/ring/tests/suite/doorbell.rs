@@ -1,4 +1,5 @@
-//! The doorbell with its real eventfd: the failures that others shipped, one test each, and misuse.
+//! The doorbell with its real eventfd: known failures of other implementations, one test each, and
+//! misuse.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,8 +57,8 @@ fn work_after_the_arm_wakes() {
     assert!(!readable(&sleeper));
 }
 
-/// A queue drained only partly after a wake: what is left rings no bell, and the poll after the
-/// next arm sees it.
+/// A queue drained only partly after a wake: the remaining items ring no bell, and the poll after
+/// the next arm sees them.
 #[test]
 fn what_a_partial_drain_leaves_keeps_the_lcore_awake() {
     let (mut producer, mut consumer) = spsc(16);
@@ -74,7 +75,8 @@ fn what_a_partial_drain_leaves_keeps_the_lcore_awake() {
     assert_eq!(consumer.pop_into(16, drop), 8);
 }
 
-/// Several wakers at once: one write, one wake, nothing left that would cut the next sleep short.
+/// Several wakers at the same time: one write, one wake, and nothing left that would cut the next
+/// sleep short.
 #[test]
 fn many_wakers_write_once() {
     const WAKERS: usize = 4;
@@ -99,7 +101,7 @@ fn many_wakers_write_once() {
     }
 }
 
-/// A wake by something else: reported as that, and the doorbell works on.
+/// A wake by another cause is reported as such, and the doorbell works on.
 #[test]
 fn a_spurious_wake_is_reported_and_harmless() {
     let (waker, mut sleeper) = doorbell().expect("an eventfd");
@@ -111,8 +113,8 @@ fn a_spurious_wake_is_reported_and_harmless() {
     assert_eq!(sleeper.woken(armed), Wake::Rung);
 }
 
-/// A wake source that stays readable would keep an lcore spinning: not even a stranger's write
-/// does.
+/// A wake source that stays readable would keep an lcore spinning: even an outside write must not
+/// leave it so.
 #[test]
 fn the_doorbell_never_stays_readable() {
     let (waker, mut sleeper) = doorbell().expect("an eventfd");
@@ -127,7 +129,7 @@ fn the_doorbell_never_stays_readable() {
     assert!(!readable(&sleeper));
 }
 
-/// A ring that crosses a disarm leaves a write behind; the next sleep doesn't end by it.
+/// A ring that crosses a disarm leaves a write behind, which doesn't end the next sleep.
 #[test]
 fn a_ring_that_crosses_a_disarm_does_not_cut_the_next_sleep_short() {
     let (waker, mut sleeper) = doorbell().expect("an eventfd");

@@ -1,4 +1,4 @@
-//! The integration tests of `ring`: one program, a module a theme.
+//! The integration tests of `ring`: one program, one module per theme.
 #![cfg(not(loom))]
 
 mod doorbell;

@@ -1,4 +1,4 @@
-//! The ring against a `VecDeque`: generated operations, the same answers after each.
+//! The ring against a `VecDeque`: generated operations, with the same answers after each.
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ proptest! {
                         offered.pop_front()
                     }));
                     prop_assert_eq!(pushed, fits);
-                    // What was refused stays with the caller, in order.
+                    // Refused items stay with the caller, in order.
                     prop_assert_eq!(offered.len(), items - fits);
                     prop_assert!(pulls <= n.min(capacity - oracle.len()));
                     oracle.extend(next..next + fits as u64);

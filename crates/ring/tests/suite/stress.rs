@@ -20,11 +20,11 @@ fn produce(mut producer: Producer<u64>, waker: Waker, items: u64, nap: bool) {
         }
     }
     drop(producer);
-    // So that who sleeps learns that this end is gone.
+    // So that a sleeper learns that this end is gone.
     waker.ring();
 }
 
-/// Takes up to 32; returns how many. Each must follow the one before it.
+/// Takes up to 32; returns their number. Each must follow its predecessor.
 fn take(consumer: &mut Consumer<u64>, expected: &mut u64) -> usize {
     consumer.pop_into(32, |item| {
         assert_eq!(item, *expected);
@@ -89,8 +89,8 @@ fn a_sleeper_with_two_producers_misses_nothing() {
 fn light_and_heavy_fences_order_a_write_before_a_read() {
     const ROUNDS: usize = 3_000;
     let (light_word, heavy_word) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // The round each side has ended, and what the light side saw. SeqCst throughout: no part of
-    // what is tested.
+    // The round that each side has ended, and the light side's readings. SeqCst throughout: not
+    // under test.
     let (started, ended, seen) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
