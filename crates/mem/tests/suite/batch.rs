@@ -1,4 +1,4 @@
-//! The batch: bounded, ordered, and what it refuses stays with the caller.
+//! The batch: bounded and ordered; refused packets stay with the caller.
 use crate::support::pool;
 use verbline_mem::{Batch, Packet, Pool};
 

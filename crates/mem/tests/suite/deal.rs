@@ -1,4 +1,4 @@
-//! A batch dealt out to others, against as many vectors.
+//! A batch dealt out to others, compared with the same number of vectors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -61,7 +61,7 @@ proptest! {
         prop_assert_eq!(pool.account().held, 0);
     }
 
-    /// Those before it are dealt, and it and those behind it stay.
+    /// Packets before an invalid place are dealt; that packet and later ones stay.
     #[test]
     fn a_place_that_is_none_loses_no_packet(wrong in 0u64..6) {
         let (pool, cache) = cache();

@@ -1,4 +1,4 @@
-//! The integration tests of `mem`: one program, a module a theme.
+//! The integration tests of `mem`: one program, one module per theme.
 #![cfg(not(loom))]
 
 mod batch;

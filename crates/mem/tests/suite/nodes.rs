@@ -1,4 +1,4 @@
-//! NUMA nodes: which range the kernel is told of, and that no page of it is there yet.
+//! NUMA nodes: the range reported to the kernel, none of whose pages is there yet.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -10,8 +10,7 @@ use verbline_mem::{
     KernelNodes, NodeControl, NodeFound, NodeOutcome, NodeWish, PageChoice, PageSize, Region, RegionSpec,
 };
 
-/// Writes down what is asked, and answers like a kernel whose pages are on the nodes `lies_on`, in
-/// turn.
+/// Records the requests, and answers like a kernel whose pages are on the nodes `lies_on`, in turn.
 #[derive(Debug, Default)]
 struct Recorder {
     wishes: RefCell<Vec<(Range<usize>, u32)>>,
@@ -63,7 +62,7 @@ fn the_kernel_is_told_of_the_whole_region_before_its_first_touch() {
         let region = map(pages, &control);
         let start = region.as_ptr().addr();
         let whole = start..start + region.len_bytes();
-        // Where hugepages run out, the mapping that could not be filled was told as well.
+        // If hugepages run out, the mapping that could not be filled was reported as well.
         assert_eq!(control.wishes.borrow().last(), Some(&(whole.clone(), 1)));
         let is_filled = pages != PageChoice::OnDemand;
         assert_eq!(pages_there(&whole) > 0, is_filled);
@@ -91,7 +90,7 @@ fn memory_that_came_from_elsewhere_is_found() {
     assert_eq!(region.node().cloned(), outcome(NodeFound::Unknown));
 }
 
-/// As under a seccomp filter: the memory is where it is, and the refusal is told.
+/// Like under a seccomp filter: the memory is where it is, and the refusal is reported.
 #[test]
 fn a_refusal_costs_nothing_but_the_node() {
     let control = Recorder { lies_on: vec![Some(0)], refusal: Some(1), ..Recorder::default() };
@@ -107,7 +106,7 @@ fn without_a_wish_nobody_is_told() {
     assert!(region.node().is_none());
 }
 
-/// The calls themselves, on whatever nodes this machine has.
+/// The real calls, on this machine's nodes.
 #[test]
 fn this_kernel_is_told_and_tells() {
     let near = |node| {

@@ -15,7 +15,7 @@ enum Step {
     Get(usize),
     GetBulk(usize, usize),
     GetUnreset(usize, usize),
-    /// Put the first packets into a cache, whichever pool's they are.
+    /// Put the first packets into a cache, of either pool.
     PutBulk(usize, usize),
     Put(usize),
     Drop(usize),
@@ -78,7 +78,7 @@ impl World {
         self.caches[c].as_ref().unwrap().get()
     }
 
-    /// The first `n` of what is held.
+    /// The first `n` of the held packets.
     fn take(&mut self, n: usize) -> Batch {
         let mut batch = Batch::with_capacity(n);
         let n = n.min(self.held.len());
@@ -161,8 +161,8 @@ impl World {
         self.hold(back.join().unwrap());
     }
 
-    /// The oracle: what is held is exactly what the pools say, each packet once, and nothing else
-    /// has its bytes.
+    /// The oracle: the held packets are exactly those that the pools count, each packet once, and
+    /// no other packet has its bytes.
     fn check(&mut self, round: u64) {
         for pool in &self.pools {
             let account = pool.account();

@@ -1,4 +1,4 @@
-//! The packet's arithmetic, against a model of three numbers.
+//! The packet's arithmetic, compared with a model of three numbers.
 use crate::support::{pool_of, spec};
 use proptest::prelude::*;
 use verbline_mem::{MrBinding, Packet};
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Buffer bytes, start and length in a model; refusals change nothing; data is always the
+    /// A model of buffer bytes, start and length; refusals change nothing; data is always the
     /// model's slice.
     #[test]
     fn every_step_is_the_models(steps in prop::collection::vec(step(), 1..80)) {
@@ -246,7 +246,7 @@ fn a_copy_has_the_data_and_what_goes_with_it_and_its_own_room() {
     assert_eq!(packet.data()[0], b'0', "memory of its own");
 }
 
-/// A handle that an earlier holder left would send a message to a stranger.
+/// A handle left by an earlier holder would send a message to a stranger.
 #[test]
 fn a_fresh_packet_has_no_connection() {
     let pool = pool_of(spec(2, DATA as u32, HEADROOM as u32));

@@ -63,7 +63,7 @@ fn a_word_is_what_was_stored_last() {
     }
 }
 
-/// Two threads write the two halves of one word: neither undoes the other.
+/// Two threads write one half each of a word: neither undoes the other's.
 #[test]
 fn a_write_leaves_its_neighbours_to_others() {
     let peer = Arc::new(PeerRegion::new(crate::support::region(4096)));

@@ -1,4 +1,4 @@
-//! Pools, caches and batches: where packets go, and what happens at the end.
+//! Pools, caches and batches: packets' places, and the end of each.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -10,7 +10,7 @@ fn account(packets: u32, free: u32, cached: u32, held: u32) -> PoolAccount {
     PoolAccount { packets, free, cached, held }
 }
 
-/// Set when the MR that it stands for is deregistered.
+/// Stands for an MR, and is set when it is deregistered.
 struct Mr(Arc<AtomicBool>);
 
 impl Drop for Mr {
@@ -113,14 +113,14 @@ fn packets_of_other_pools_find_their_own_way_home() {
     batch.push(their_cache.get().unwrap()).unwrap();
     small.put_bulk(&mut batch);
     assert_eq!((ours.account().held, theirs.account().held), (0, 0));
-    // What a cache gives out is its own pool's, whatever was put.
+    // A cache returns only its own pool's packets, whatever was put in.
     drop((their_cache, small, cache));
     let cache = ours.cache(16);
     assert_eq!(cache.get_bulk(&mut batch, 16), 16);
     assert!(batch.iter().all(|packet| ours.owns(packet)));
 }
 
-/// Handles are copied and checked several at a time: at every length, order is kept, and a stranger
+/// Handles are copied and checked several at a time: order is kept at every length, and a stranger
 /// is found at every place.
 #[test]
 fn bulks_of_every_length_keep_their_order_and_find_the_stranger() {
@@ -203,7 +203,7 @@ fn of_two_bound_caches_of_a_pool_the_later_is_used() {
 
 #[test]
 fn a_forgotten_guard_leaks_and_no_more() {
-    // Keeps what leaks reachable, for the leak sanitizer's sake.
+    // Keeps leaked packets reachable, for the leak sanitizer.
     static KEPT: OnceLock<Pool> = OnceLock::new();
     let pool = KEPT.get_or_init(|| pool(8));
     thread::spawn({

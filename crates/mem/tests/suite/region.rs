@@ -1,4 +1,4 @@
-//! Regions and the machine's facts, on whatever pages this machine has.
+//! Regions and the machine's facts, on this machine's pages.
 use std::fs;
 
 use verbline_mem::facts::{FactsError, HugepageCount, HugepageFacts, MemlockLimit, MemoryFacts};
@@ -25,7 +25,7 @@ fn base_pages_are_to_be_had_anywhere() {
     fill_and_check(&region);
 }
 
-/// Longer than the memory of most machines: what is not touched takes none.
+/// Longer than the memory of most machines: untouched pages take none.
 #[test]
 fn pages_on_demand_come_when_they_are_touched() {
     let mut asked = spec(1 << 40, PageChoice::OnDemand);
@@ -63,7 +63,7 @@ fn auto_is_on_hugepages_or_says_why_not() {
     fill_and_check(&region);
 }
 
-/// With a kernel that has the size, one page more than it could ever reserve is refused with the
+/// With a kernel that has the size, one page more than it could ever reserve is refused, with the
 /// numbers and the command.
 #[test]
 fn a_size_that_is_not_to_be_had_is_an_error_with_a_remedy() {
@@ -165,7 +165,7 @@ fn without_sys_the_default_size_is_counted_in_proc() {
     let facts = HugepageFacts::read_under(machine(counts, &[]).path()).unwrap();
     let pages = HugepageCount { size_bytes: 2 << 20, total: 16, free: 9, reserved: 4 };
     assert_eq!(facts, HugepageFacts { default_bytes: Some(2 << 20), sizes: vec![pages] });
-    // Where /sys is there, it says which sizes there are.
+    // If there is a /sys, it lists the sizes.
     let root = machine(counts, &[(1 << 20, [1, 1, 0])]);
     let sizes = HugepageFacts::read_under(root.path()).unwrap().sizes;
     assert_eq!(sizes.iter().map(|pages| pages.size_bytes).collect::<Vec<_>>(), [1 << 30]);

@@ -1,4 +1,4 @@
-//! The ring alone: what it takes and refuses, whose packets come back, and a file's bytes.
+//! The ring alone: accepted and refused requests, returned packets, and a file's bytes.
 #![cfg(feature = "uring")]
 
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ fn entry(what: What, cache: &PoolCache, len: usize, tag: u64) -> Submission {
     Submission { what, packet: Some(packet), tag }
 }
 
-/// Starts what was pushed, and waits for all of it.
+/// Starts the pushed requests, and waits for all of them.
 fn all_done(ring: &mut FileRing) -> Vec<Completed> {
     let (start, mut done) = (Instant::now(), Vec::new());
     while ring.under_way() > 0 {
@@ -95,7 +95,7 @@ fn zeros_syncs_and_errors_come_back_as_they_are() {
     ring.push(without(What::PunchHole { offset: 0, len: 0 }, 3)).unwrap();
     let done = all_done(&mut ring);
     assert_eq!(done[0].result, Ok(0));
-    // Not every file system has it.
+    // Not every file system supports it.
     assert!(matches!(done[1].result, Ok(0) | Err(95)), "{done:?}");
     assert!(done[2].result.is_err(), "a hole of no bytes");
 }
@@ -108,7 +108,7 @@ fn a_ring_that_goes_gives_back_what_it_holds() {
     for tag in 0..32 {
         ring.push(entry(What::Write { offset: tag * 4096, skip: 0, dsync: true }, &cache, 4096, tag)).unwrap();
     }
-    // Some are with the kernel, and some were never handed to it.
+    // Some are with the kernel, and some were never passed to it.
     ring.submit().unwrap();
     drop(ring);
     assert_eq!(pool.account().held, 0);

@@ -1,4 +1,4 @@
-//! What several test files make: pools on base pages, which every machine has.
+//! Shared by several test files: pools on base pages, which every machine has.
 
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 
