@@ -1,5 +1,5 @@
-//! Files and devices that somebody else has are refused, with who has them; what a store has,
-//! others don't get; and the names of blocks.
+//! Files and devices in use are refused, with the name of their user; a store keeps others away;
+//! and the names of blocks.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn open(path: &Path, read_only: bool) -> FileStore {
     FileStore::open(&spec(path, read_only)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Who has it, as the refusal says.
+/// The user named in the refusal.
 #[track_caller]
 fn refused(path: &Path, read_only: bool) -> String {
     match FileStore::open(&spec(path, read_only)) {
@@ -34,7 +34,7 @@ fn refused(path: &Path, read_only: bool) -> String {
     }
 }
 
-/// Another process that has a lock of the file.
+/// Another process that holds a lock of the file.
 struct Locker(Child);
 
 impl Locker {
@@ -55,7 +55,7 @@ impl Drop for Locker {
     }
 }
 
-/// Whether another process gets a lock of the file.
+/// Whether another process can lock the file.
 fn is_free(path: &Path, way: &str) -> bool {
     Command::new("flock").args(["-n", way]).arg(path).arg("true").status().unwrap().success()
 }
@@ -82,7 +82,7 @@ fn a_file_that_another_process_has_is_refused_with_its_number() {
 fn a_file_is_held_as_long_as_one_of_its_stores() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, "disk");
-    // A store a lcore; a link is the same file.
+    // One store per lcore; a link is the same file.
     let link = folder.path().join("link");
     fs::hard_link(&path, &link).unwrap();
     let (first, second) = (open(&path, false), open(&link, false));
@@ -93,7 +93,7 @@ fn a_file_is_held_as_long_as_one_of_its_stores() {
     assert!(is_free(&path, "-x"));
     let reader = open(&path, true);
     assert!(is_free(&path, "-s") && !is_free(&path, "-x"));
-    // Not by this process either: who reads is not to see blocks change.
+    // Not by this process either: a reader must not see blocks change.
     assert!(refused(&path, false).contains("this process"));
     drop(reader);
     assert!(is_free(&path, "-x"));
@@ -128,7 +128,7 @@ fn blocks_keep_their_name_wherever_they_go_and_share_it_with_no_others() {
 struct Loop(String);
 
 impl Loop {
-    /// `None`, and it is said, where this user or machine has none.
+    /// `None`, with a message, if this user or machine can't have one.
     fn new(path: &Path) -> Option<Loop> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(path).output().ok();
         let name = made.filter(|made| made.status.success());
@@ -165,7 +165,7 @@ fn a_device_that_is_mounted_or_in_use_is_refused() {
             .status()
             .is_ok_and(|s| s.success())
     };
-    // Two stores of this process; then nobody else mounts it or claims it.
+    // Two stores of this process; then no other process mounts it or claims it.
     let (first, second) = (open(name, false), open(name, false));
     assert_eq!(first.identity(), second.identity());
     let place = folder.path().join("mounted");

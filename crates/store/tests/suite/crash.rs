@@ -1,5 +1,5 @@
-//! Crash consistency, by seed: what was acknowledged as durable is there after a crash; no block
-//! holds what was never written to it. A disk that lies is found out, so that the judge has eyes.
+//! Crash consistency, by seed: a write acknowledged as durable survives a crash; no block holds
+//! data never written to it. The judge also catches a disk that lies.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,17 +13,17 @@ use verbline_store::{Disk, Done, Fault, Faults, FaultyStore, Request, Store};
 const BLOCK: usize = 512;
 const BLOCKS: usize = 32;
 
-/// What each block may hold after a crash: numbers of writes, 0 for none.
+/// The permitted contents of each block after a crash: numbers of writes, 0 for none.
 struct Judge {
-    /// By block: the write that is durable, and those that were begun after it.
+    /// By block: the durable write, and all writes begun after it.
     allowed: Vec<Vec<u64>>,
-    /// By block: the last write that is done.
+    /// By block: the last completed write.
     last_done: Vec<u64>,
     next: u64,
 }
 
 impl Judge {
-    /// Of a disk after a crash: what is there is durable.
+    /// Starts from a disk after a crash: its contents are durable.
     fn of(contents: &[u8]) -> Judge {
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
         let last_done: Vec<u64> = contents.chunks(BLOCK).map(number).collect();
@@ -31,7 +31,7 @@ impl Judge {
         Judge { allowed: last_done.iter().map(|&number| vec![number]).collect(), last_done, next }
     }
 
-    /// A write starts; gives its number.
+    /// Notes the start of a write; returns its number.
     fn begin(&mut self, blocks: Range<usize>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -44,7 +44,7 @@ impl Judge {
         self.allowed[block].retain(|&other| other >= number);
     }
 
-    /// The first block that holds what it may not.
+    /// Describes the first block with forbidden contents.
     fn broken(&self, contents: &[u8]) -> Option<String> {
         contents.chunks(BLOCK).enumerate().find_map(|(block, bytes)| {
             let numbers: Vec<u64> = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
@@ -56,20 +56,20 @@ impl Judge {
     }
 }
 
-/// What a request was, by tag.
+/// A request, by tag.
 enum Asked {
     Write {
         blocks: Range<usize>,
         number: u64,
         fua: bool,
     },
-    /// With what was done when it was submitted, by block.
+    /// With the completed writes at its submission, by block.
     Flush {
         covered: Vec<u64>,
     },
 }
 
-/// Runs a workload with crashes; what is wrong after one of them.
+/// Runs a workload with crashes; returns the fault after one of them.
 fn workload(faults: Faults, seed: u64) -> Option<String> {
     let disk = Disk::new(BLOCKS * BLOCK, BLOCK as u32, faults, seed).unwrap();
     let pool = pool(64, 4 * BLOCK as u32);

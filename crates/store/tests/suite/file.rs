@@ -1,4 +1,4 @@
-//! Files by io_uring, on file systems that this machine has: past the page cache and through it.
+//! Files by io_uring, on this machine's file systems: past the page cache and through it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -54,7 +54,8 @@ fn random_operations_agree_with_an_oracle() {
     }
 }
 
-/// Blocks with protection information behind them, which no device has: through the page cache.
+/// Blocks with protection information behind them, a size that no device has: through the page
+/// cache.
 #[test]
 fn blocks_of_520_bytes_agree_with_an_oracle() {
     for (seed, folder) in folders().iter().enumerate() {
@@ -88,7 +89,7 @@ fn a_ring_that_is_full_of_completions_loses_none() {
         let mut requests: VecDeque<_> = (0..40).map(write).collect();
         assert_eq!((store.submit(&mut requests), store.room(), requests.len()), (32, 0, 8), "round {round}");
         let mut seen = [false; 32];
-        // All are done before the first is taken: the ring's own queue is full to the brim.
+        // All are done before the first is taken: the ring's own queue is completely full.
         until(|| readable(&store));
         std::thread::sleep(std::time::Duration::from_millis(20));
         until(|| {
@@ -102,7 +103,7 @@ fn a_ring_that_is_full_of_completions_loses_none() {
     }
 }
 
-/// Without waiting.
+/// Polls its descriptor, without waiting.
 fn readable(store: &dyn Store) -> bool {
     let fd = store.wake_fd().expect("a file's ring");
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
@@ -203,7 +204,7 @@ fn what_is_under_way_when_a_store_goes_gives_its_packets_back() {
     let mut requests: VecDeque<_> =
         (0..32).map(|lba| Request::write(lba, 1, filled(&cache, BLOCK, 1), true, lba)).collect();
     assert_eq!(store.submit(&mut requests), 32);
-    // On another thread than the one that submitted.
+    // On another thread than the submitting one.
     std::thread::spawn(move || drop(store)).join().unwrap();
     assert_eq!(pool.account().held, 0);
 }
@@ -226,13 +227,14 @@ fn what_is_no_store_is_refused_with_what_to_do() {
         let error = refused(FileSpec::new(path("one"), 4096, depth));
         assert!(matches!(error, FileError::Ring { .. }) && error.to_string().contains("from 1 to 16384"), "{error}");
     }
-    // Regression: a file of less than a block stayed, and kept its length when more was asked for.
+    // Regression: a file of less than a block stayed, and kept its length when a larger one was
+    // requested.
     for create_bytes in [0, 100] {
         let error = refused(FileSpec { create_bytes: Some(create_bytes), ..FileSpec::new(path("small"), 4096, 8) });
         assert!(matches!(error, FileError::TooShort { len_bytes, .. } if len_bytes == create_bytes), "{error}");
         assert!(!path("small").exists(), "nothing is made of {create_bytes} bytes");
     }
-    // More than there is on any disk: no half a file stays.
+    // More than any disk has: no partial file stays.
     let error = refused(FileSpec { create_bytes: Some(1 << 60), ..FileSpec::new(path("huge"), 4096, 8) });
     assert!(error.to_string().contains("free space there") && !path("huge").exists(), "{error}");
 }

@@ -1,5 +1,5 @@
-//! A file store over a device that does as a script says: transfers cut short, what can't be done
-//! now, what can't be done at all, what fails, in any order.
+//! A file store over a scripted device: transfers cut short, temporary refusals, permanent
+//! refusals, and failures, in any order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,32 +18,32 @@ use verbline_store::{Fault, FileStore, Geometry, Op, Request, Store};
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
 
-/// What happens, one time in this many; 0: never.
+/// The odds of each fault: one in this number; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Odds {
     short: u32,
     again: u32,
     error: u32,
-    /// The kernel takes only a part of what was pushed.
+    /// The kernel takes only a part of the pushed entries.
     partly: u32,
     no_zero_range: bool,
     no_punch_hole: bool,
-    /// Holes and ranges of zeros have to be multiples of this, as on block devices; 0: of nothing.
+    /// Holes and ranges of zeros must be multiples of this, as on block devices; 0 for no limit.
     whole: u64,
 }
 
-/// Memory for a file; entries complete in any order, some of them later.
+/// Memory as a file; entries complete in any order, some of them later.
 struct Script {
     bytes: Vec<u8>,
     rng: Rng,
     odds: Odds,
     pushed: VecDeque<Submission>,
     started: Vec<Submission>,
-    /// Ends every entry with this number, while it is set.
+    /// While set, ends every entry with this error.
     every: Arc<Mutex<Option<Errno>>>,
-    /// Takes nothing any more, with this number, once it is set.
+    /// Once set, takes no more entries, and fails with this error.
     broken: Arc<Mutex<Option<Errno>>>,
-    /// What was carried out.
+    /// The operations carried out.
     log: Arc<Mutex<Vec<What>>>,
 }
 
@@ -167,8 +167,8 @@ fn whatever_is_cut_short_or_asked_again_is_carried_out() {
     let lacking = [(false, false), (true, false), (false, true), (true, true)];
     for (seed, (no_zero_range, no_punch_hole)) in lacking.into_iter().enumerate() {
         for align_bytes in [1, 512] {
-            // A kernel cuts direct I/O at blocks. Within one, what was moved there is moved again,
-            // and where that is all, it is an error.
+            // A kernel cuts direct I/O at blocks. Within a block, moved bytes are moved again, and
+            // if there are no others, it is an error.
             let odds = Odds { no_zero_range, no_punch_hole, ..plain };
             let mut store = store(Script::new(seed as u64, odds), align_bytes);
             let pool = pool(64, 8 * BLOCK as u32);
@@ -184,8 +184,8 @@ fn whatever_is_cut_short_or_asked_again_is_carried_out() {
     }
 }
 
-/// A block device zeroes and gives up whole blocks of its own only: those of 520 bytes are zeroed
-/// by writing, and given up not at all.
+/// A block device zeroes and discards only whole blocks of its own size: blocks of 520 bytes are
+/// zeroed by writing, and never discarded.
 #[test]
 fn blocks_that_are_no_devices_are_zeroed_all_the_same() {
     for seed in 0..4 {
@@ -250,7 +250,7 @@ fn after_a_flush_that_failed_nothing_is_promised() {
     *every.lock().unwrap() = Some(Errno::IO);
     assert_eq!(one(&mut store, Request::flush(0)).result, Err(Fault::Medium));
     *every.lock().unwrap() = None;
-    // The kernel would say that all is well.
+    // The kernel would report success.
     assert_eq!(one(&mut store, Request::flush(0)).result, Err(Fault::Medium));
     let write = |fua| Request::write(0, 1, filled(&cache, BLOCK, 1), fua, 0);
     assert_eq!(one(&mut store, write(true)).result, Err(Fault::Medium));
@@ -260,7 +260,7 @@ fn after_a_flush_that_failed_nothing_is_promised() {
     assert_eq!(one(&mut store, Request::read(0, 1, filled(&cache, BLOCK, 0), 0)).result, Ok(()));
 }
 
-/// Regression: nothing was promised any more, though space was there again.
+/// Regression: durability was never promised again, though space was back.
 #[test]
 fn a_durable_write_for_which_there_is_no_space_fails_alone() {
     let script = Script::new(0, Odds::default());
@@ -273,7 +273,7 @@ fn a_durable_write_for_which_there_is_no_space_fails_alone() {
     *every.lock().unwrap() = None;
     assert_eq!(one(&mut store, write()).result, Ok(()));
     assert_eq!(one(&mut store, Request::flush(0)).result, Ok(()));
-    // Of a flush, what was written before is lost.
+    // If a flush fails, earlier writes are lost.
     *every.lock().unwrap() = Some(Errno::NOSPC);
     assert_eq!(one(&mut store, Request::flush(0)).result, Err(Fault::NoSpace));
     *every.lock().unwrap() = None;
@@ -313,8 +313,8 @@ fn an_lcore_does_not_sleep_over_what_the_kernel_did_not_take() {
     assert!(store.may_sleep() && store.counts().submitted_again > 0);
 }
 
-/// The ring breaks in the middle of everything: each request is answered once, with its packet;
-/// what the kernel had taken by then may be done, and nothing else is.
+/// The ring breaks in the middle of everything: each request is answered once, with its packet.
+/// Requests that the kernel had taken by then may be done, and no others are.
 #[test]
 fn a_ring_that_breaks_leaves_no_request_unanswered() {
     for seed in 0..64 {
@@ -330,7 +330,7 @@ fn a_ring_that_breaks_leaves_no_request_unanswered() {
         let mut done = Vec::with_capacity(64);
         (0..seed % 8).for_each(|_| _ = store.poll(&mut done));
         *broken.lock().unwrap() = Some(Errno::PERM);
-        // What finds out is the next submission, of a new request at the latest.
+        // The next submission notices, of a new request at the latest.
         let mut later = VecDeque::from([Request::read(0, 1, filled(&cache, BLOCK, 0), 200), Request::flush(201)]);
         until(|| {
             store.submit(&mut later);

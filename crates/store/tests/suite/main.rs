@@ -1,4 +1,4 @@
-//! The integration tests of `store`: one program, a module a theme.
+//! The integration tests of `store`: one program, one module per theme.
 
 mod claims;
 mod common;

@@ -1,4 +1,4 @@
-//! The store in memory and the one that keeps nothing.
+//! The store in memory, and the store that keeps nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn stores_over_the_same_memory_see_the_same_blocks_and_sizes() {
     let read = one(&mut second, Request::read(7, 1, filled(&cache, 512, 0), 0));
     assert_eq!(read.packet.unwrap().data(), [9; 512]);
 
-    // Where the wire finds it.
+    // At the address that the wire uses.
     let direct = second.direct(7, 1).unwrap();
     let mut bytes = [0; 512];
     memory.read_into(direct.start, &mut bytes).unwrap();

@@ -1,5 +1,5 @@
-//! A file that a store makes: its blocks and its name are durable before it is opened, or it is not
-//! there.
+//! A file made by a store: its blocks and its name are durable before it is opened, or the file is
+//! not there.
 
 use std::collections::BTreeMap;
 

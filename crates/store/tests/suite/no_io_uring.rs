@@ -1,4 +1,4 @@
-//! A kernel without io_uring, a process that may not use it, and one that may no longer: by a
+//! A kernel without io_uring, a process that may not use it, and a process that may no longer: by a
 //! seccomp filter on a thread.
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ use verbline_store::{Fault, FileError, FileSpec, FileStore, Request, Store};
 const IO_URING_SETUP: i64 = 425;
 const IO_URING_ENTER: i64 = 426;
 
-/// A file to be a store, and a filter that ends this call with this number.
+/// A file for a store, and a filter that ends this call with this error.
 fn file_and_filter(call: i64, errno: Errno) -> (tempfile::NamedTempFile, BpfProgram) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     (file, failing([(call, Vec::new())], errno))
 }
 
-/// What opening a store says where io_uring_setup(2) ends with this number.
+/// The error of opening a store if io_uring_setup(2) fails with this number.
 fn refused_with(errno: Errno) -> FileError {
     let (file, filter) = file_and_filter(IO_URING_SETUP, errno);
     let opened = std::thread::spawn(move || {
@@ -46,8 +46,8 @@ fn a_filter_or_sysctl_that_forbids_it_is_named_with_what_to_do() {
     assert!(disabled.trim() != "0" || !text.contains("io_uring_disabled=0"), "{text}");
 }
 
-/// A filter that comes while the store is in use: what is under way, and what comes later, fails
-/// with the kernel's words; every packet is back, the lcore may sleep, and the ring ends at once.
+/// A filter that comes while the store is in use: requests in flight, and later ones, fail with the
+/// kernel's error; every packet is back, the lcore may sleep, and the ring ends at once.
 #[test]
 fn a_ring_that_the_kernel_refuses_for_good_answers_everything() {
     let (file, filter) = file_and_filter(IO_URING_ENTER, Errno::PERM);

@@ -1,4 +1,4 @@
-//! What several test files make: packets, memory, and the oracle that every store is held against.
+//! Shared by several test files: packets, memory, and the oracle for every store.
 
 pub(crate) mod oracle;
 
@@ -21,7 +21,7 @@ pub(crate) fn memory(len_bytes: usize) -> Arc<PeerRegion> {
     Arc::new(PeerRegion::of_first(region(len_bytes), len_bytes))
 }
 
-/// Packets of this many bytes, on page boundaries.
+/// Packets of `data_bytes` each, on page boundaries.
 pub(crate) fn pool(packets: u32, data_bytes: u32) -> Pool {
     let spec = PoolSpec { name: "test".into(), packets, data_bytes, headroom_bytes: 0 };
     Pool::new(region(Pool::required_bytes(&spec)), spec).expect("a pool that fits its region")
@@ -43,7 +43,7 @@ pub(crate) fn one(store: &mut dyn Store, request: Request) -> Done {
     done.remove(0)
 }
 
-/// Asks until it is so: far longer than anything takes.
+/// Waits until the condition holds: far longer than anything takes.
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -52,8 +52,8 @@ pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A seccomp filter by which these calls end with `errno`: all of a kind, or those that a rule of
-/// it names.
+/// A seccomp filter that makes these calls fail with `errno`: all of a kind, or those that one of
+/// its rules matches.
 pub(crate) fn failing(calls: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>, errno: Errno) -> BpfProgram {
     let fails = SeccompAction::Errno(errno.raw_os_error() as u32);
     let arch = std::env::consts::ARCH.try_into().unwrap();

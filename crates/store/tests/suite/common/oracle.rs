@@ -1,6 +1,6 @@
-//! Random operations on a store, several under way at once, held against a `Vec` of bytes.
+//! Random operations on a store, several in flight at a time, compared with a `Vec` of bytes.
 //!
-//! Those under way together touch no block twice, so that what each reads is known.
+//! Operations in flight together touch no block twice, so the result of each read is known.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use fastrand::Rng;
 use verbline_mem::PoolCache;
 use verbline_store::{Done, Fault, Op, Request, Store};
 
-/// What a request is to find, or to leave.
+/// The expected result of a request.
 struct Expected {
     lba: u64,
     blocks: u32,
     op: Op,
-    /// Of a read.
+    /// The bytes of a read.
     bytes: Vec<u8>,
     out_of_range: bool,
 }
@@ -27,15 +27,15 @@ pub(crate) struct Oracle<'a> {
     under_way: Vec<Option<Expected>>,
     requests: VecDeque<Request>,
     done: Vec<Done>,
-    /// Whether a fault beside those that the oracle foresees is allowed; it may leave a change in
-    /// any state, so that the oracle writes those blocks anew.
+    /// Whether faults that the oracle doesn't foresee are allowed; one may leave a change in any
+    /// state, so the oracle writes those blocks anew.
     pub(crate) may_fail: bool,
     pub(crate) failed: u64,
     rewrite: Vec<(u64, u32)>,
 }
 
 impl<'a> Oracle<'a> {
-    /// Of a store that reads as zeros.
+    /// For a store that reads as zeros.
     pub(crate) fn new(store: &dyn Store, cache: &'a PoolCache, seed: u64, depth: usize) -> Oracle<'a> {
         let geometry = store.geometry();
         Oracle {
@@ -52,7 +52,7 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// This many steps, each a few requests and a poll; then waits for the rest.
+    /// Runs this number of steps, each a few requests and a poll; then waits for the rest.
     pub(crate) fn run(&mut self, store: &mut dyn Store, steps: usize) {
         for _ in 0..steps {
             for _ in 0..self.rng.usize(0..=4) {
@@ -71,7 +71,7 @@ impl<'a> Oracle<'a> {
         self.judge();
     }
 
-    /// Until nothing is under way, nor waits, nor is to be written anew.
+    /// Polls until nothing is in flight, waits, or is to be written anew.
     pub(crate) fn finish(&mut self, store: &mut dyn Store) {
         super::until(|| {
             self.step(store);
@@ -100,7 +100,7 @@ impl<'a> Oracle<'a> {
         lba as usize * self.block_bytes..(lba as usize + blocks as usize) * self.block_bytes
     }
 
-    /// A random request, if its blocks are free of others.
+    /// Submits a random request, if its blocks are free of others.
     fn ask(&mut self) {
         let Some(tag) = self.under_way.iter().position(Option::is_none) else { return };
         let blocks_max = self.cache.pool().region().len_bytes() / self.cache.pool().packets() as usize;
@@ -181,12 +181,12 @@ impl<'a> Oracle<'a> {
                     let differs = packet.data().iter().zip(&expected.bytes).position(|(a, b)| a != b);
                     assert_eq!(differs, None, "a read of {} blocks at {}", expected.blocks, expected.lba);
                 }
-                // Each block reads as it was, or as zeros: written anew, so that it is known which.
+                // Each block reads as it was, or as zeros: written anew, to know which.
                 (Op::Discard, _) => self.rewrite.push((expected.lba, expected.blocks)),
                 _ => {}
             }
         }
-        // At once where nobody is in the way, so that reads may touch them soon.
+        // At once if no request is in the way, so that reads may touch them soon.
         let mut kept = Vec::new();
         while let Some((lba, blocks)) = self.rewrite.pop() {
             match self.under_way.iter().position(Option::is_none).filter(|_| self.is_free(lba, blocks)) {
