@@ -1,5 +1,5 @@
-//! Authentication: keys and responses against values that another implementation computed, and
-//! messages byte for byte and malformed.
+//! Authentication: keys and responses compared with values of another implementation, and messages
+//! byte for byte and malformed.
 
 use verbline_nvme::auth::{self, Body, MESSAGE_BYTES_MAX, Message, Offer, Reason, WRITTEN_BYTES_MAX};
 use verbline_nvme::secret::{Claim, Digest, Hash, Secret, SecretError};
@@ -65,7 +65,7 @@ fn responses_are_those_of_another_implementation() {
         let hex: String = own.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, response, "{text}");
         assert!(key.verifies(&claim, &own));
-        // Whatever the response is to, it is to nothing else.
+        // A response fits only its own claim.
         let others = [
             Claim { sequence: 0x0102_0305, ..claim },
             Claim { transaction: 0x0507, ..claim },

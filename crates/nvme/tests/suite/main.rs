@@ -1,4 +1,4 @@
-//! The integration tests of `nvme`: one program, a module a theme.
+//! The integration tests of `nvme`: one program, one module per theme.
 
 mod auth;
 mod properties;

@@ -1,4 +1,4 @@
-//! Whatever bytes there are: they are read as a value that is written as it was, or as an error.
+//! Any bytes are read as a value that is written back unchanged, or as an error.
 
 use std::net::SocketAddr;
 
@@ -50,7 +50,7 @@ proptest! {
         match Command::read(&bytes) {
             Ok(command) => {
                 prop_assert_eq!(Command::read(&command.to_bytes()), Ok(command));
-                // What all commands say is right for none of them: nothing panics.
+                // No single kind of command has all of these fields valid: nothing panics.
                 let _ = (Connect::of(&command), Property::of(&command), LogRequest::of(&command));
                 let _ = (ReadWrite::of(&command).bytes_within(u64::MAX, 12), DsmRange::count_of(&command));
             }
@@ -148,7 +148,7 @@ proptest! {
         prop_assert_eq!(QueueCount::from_dword(kato_ms).to_dword(), kato_ms);
     }
 
-    /// Blocks within a namespace lie within its bytes, and nothing else does.
+    /// Blocks within a namespace lie within its bytes, and no others do.
     #[test]
     fn blocks_are_bytes(slba in any::<u64>(), blocks in 1..=65_536_u32, held in 0..=1_u64 << 40, shift in 9..=12_u32) {
         let slba = slba % (2 * held + 2);

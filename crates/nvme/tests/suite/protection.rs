@@ -1,5 +1,5 @@
-//! Protection information: what is inserted passes every check, what is changed fails the one that
-//! the specification names, and what may not be asked for is refused.
+//! Protection information: inserted fields pass every check, changed ones fail the check that the
+//! specification names, and forbidden requests are refused.
 
 use proptest::prelude::*;
 use verbline_nvme::io::ReadWrite;
@@ -29,7 +29,7 @@ fn actions() -> impl Strategy<Value = Action> {
     })
 }
 
-/// The data of blocks, and room for what goes behind them.
+/// The data of blocks, and room for their protection information.
 fn room(protection: Protection, data: &[u8]) -> Vec<u8> {
     let blocks = data.len() / protection.block_bytes as usize;
     let mut bytes = data.to_vec();
@@ -45,7 +45,7 @@ fn guard_by_definition(data: &[u8]) -> u16 {
     })
 }
 
-/// What is wrong of a block, by the words of the specification.
+/// The first fault of a block, in the order of the specification.
 fn wrong_by_definition(kind: ProtectionType, action: Action, index: u32, data: &[u8], tuple: Tuple) -> Option<Status> {
     let is_escape = match kind {
         ProtectionType::Type1 | ProtectionType::Type2 => tuple.app_tag == 0xFFFF,
@@ -65,7 +65,7 @@ fn wrong_by_definition(kind: ProtectionType, action: Action, index: u32, data: &
 }
 
 proptest! {
-    /// What is inserted passes every check and is stripped to the data that it was made of.
+    /// Inserted fields pass every check, and stripping them leaves the original data.
     #[test]
     fn what_is_inserted_is_right(
         kind in kinds(), action in actions(), block_bytes in prop_oneof![Just(512_u32), Just(4096)], blocks in 1..5_u32,
@@ -89,7 +89,7 @@ proptest! {
         prop_assert_eq!(&bytes[..data.len()], &data[..]);
     }
 
-    /// The first block that is wrong is found, with the first thing that is wrong of it.
+    /// The first faulty block is found, with its first fault.
     #[test]
     fn the_first_wrong_block_is_found(
         kind in kinds(), action in actions(),
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Numbers of blocks wrap around, as reference tags do: nothing panics.
+/// Block numbers wrap around, like reference tags: nothing panics.
 #[test]
 fn the_last_numbers_of_blocks_are_checked() {
     let protection = Protection { kind: ProtectionType::Type2, block_bytes: 512 };
@@ -162,7 +162,8 @@ fn the_catalogued_guard() {
     assert_eq!(guard(&[0; 4096]), 0);
 }
 
-/// A block of all ones behind it is not checked; of type 3 only if the reference tag is, too.
+/// A block with all ones in its application tag is not checked; of type 3 only if the reference tag
+/// has all ones, too.
 #[test]
 fn escapes_are_not_checked() {
     let block = |tuple: Tuple| [&[1; 512][..], &tuple.to_bytes()].concat();
@@ -205,8 +206,8 @@ fn what_may_not_be_asked_for_is_refused() {
     }
 }
 
-/// A write of the kernel's host to a namespace of type 1, on a device that can't offload: it has
-/// the target make the guards, with the low bits of the block's number as the reference tag.
+/// A write of the kernel's host to a namespace of type 1, on a device that can't offload: the host
+/// has the target make the guards, with the low bits of the block's number as the reference tag.
 #[test]
 fn a_write_of_the_kernels_host() {
     let mut bytes = [0; COMMAND_BYTES];

@@ -1,4 +1,4 @@
-//! What Linux hosts send, byte for byte, and what it means to us.
+//! Commands of Linux hosts, byte for byte, and their meaning to us.
 
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::io::{self, ReadWrite};
@@ -61,7 +61,7 @@ fn properties_of_the_kernels_host() {
 
 #[test]
 fn input_and_output_of_the_kernels_host() {
-    // A read of 4 KiB at block 16 whose key is to be taken back.
+    // A read of 4 KiB at block 16 whose key is to be invalidated.
     let read = command(&[
         (0, &[0x02, 0x40, 0x05, 0x10, 0x01]),
         (24, &[0x00, 0x00, 0x00, 0x01, 0, 0, 0, 0, 0x00, 0x10, 0x00, 0xEF, 0xBE, 0xAD, 0xDE, 0x4F]),
@@ -116,7 +116,7 @@ fn names_of_namespaces() {
     assert_eq!(namespace::read_name(&card), Some(Name::Eui64([7; 8])));
     assert_eq!(namespace::read_name(&page(&[&[4, 1, 0, 0, 0]])), None, "a command set is no name");
     assert_eq!(namespace::read_name(&[3, 16, 0, 0, 1]), None, "a name that is cut off");
-    // All that there may be, as the specification lays them out.
+    // All fields that can be set, at the specification's places.
     let mut written = [0xEE; 4096];
     let names = Names { uuid: [9; 16], nguid: Some([8; 16]), eui64: Some([7; 8]) };
     namespace::write_descriptors(&mut written, &names);
