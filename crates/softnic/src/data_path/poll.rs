@@ -111,8 +111,8 @@ impl Mail<'_> {
         (0..used.min(MAILBOXES)).find(|&index| self.readers[index].is_pending(&self.this.mailboxes[index]))
     }
 
-    /// Polls if the ring is empty and at least this mailbox has a message: the case of every message
-    /// in a ping-pong exchange.
+    /// Polls if the ring is empty and at least this mailbox has a message: the case of every
+    /// message in a ping-pong exchange.
     #[inline(always)]
     fn poll(&mut self, mut index: usize, mut room: Room) -> c_int {
         let mut errors = Errors::new();
@@ -243,9 +243,9 @@ impl Taker<'_> {
     }
 
     /// Takes small messages that follow the last one taken and are like it: to the same queue pair,
-    /// and into its next receive, of one piece under the same key. The rest is for
-    /// [`give`](Self::give). Works on locals, since for all the compiler knows each store could
-    /// change what the fields lead to: half the instructions.
+    /// and into its next receive, of one piece under the same key. The rest is for [`give`]. Works
+    /// on locals, since for all the compiler knows each store could change what the fields lead to:
+    /// half the instructions.
     #[inline(always)]
     fn stream(&mut self, run: &mut Run<'_>) {
         let Some(qp) = run.qp else { return };

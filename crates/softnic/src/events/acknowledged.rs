@@ -1,7 +1,7 @@
 //! Counts events handed out and not yet acknowledged: destroying an object waits for them.
 //!
-//! Guarantees: [`wait`] returns only when all events that were handed out are acknowledged. The
-//! mutex, the condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that
+//! Guarantees: [`Fields::wait`] returns only when all events that were handed out are acknowledged.
+//! The mutex, the condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that
 //! libibverbs uses for the same thing, so its own `ibv_ack_cq_events` and `ibv_ack_async_event`
 //! work on our objects (libibverbs/device.c, verbs.c).
 

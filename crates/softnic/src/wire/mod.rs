@@ -1,6 +1,6 @@
 //! A device's path to other processes and hosts: RoCE v2 over a UDP socket of one address.
 //!
-//! A device has a wire from [`attach`] on, and one more entry in its GID table: the address. A
+//! A device has a wire from [`attach()`] on, and one more entry in its GID table: the address. A
 //! reliable or unreliable queue pair whose path begins there, and leads to no device of this
 //! process, is the wire's: `verbline-roce` makes and takes in its packets. Its receives,
 //! completions, keys and states work like every other queue pair's.

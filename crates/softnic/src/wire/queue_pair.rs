@@ -74,8 +74,8 @@ pub(super) fn start(qp: &Qp, made: &mut QueuePair) {
     let known = qp.attributes().copied();
     let psn = Psn::new(known.sq_psn);
     let sending = if qp.transport == Transport::Rc { Sending::Rc(psn, retries(&known)) } else { Sending::Uc(psn) };
-    // It receives by the same transport, and sends for the first time. So an error only means that it
-    // has failed meanwhile, and flushes its work requests.
+    // It receives by the same transport, and sends for the first time. So an error only means that
+    // it has failed meanwhile, and flushes its work requests.
     let _ = made.start_sending(sending);
 }
 
