@@ -14,8 +14,8 @@
 //! use verbline_softnic::provider as soft;
 //!
 //! let mut bytes = [0_u8; 64];
-//! // SAFETY: each call has what its manual page asks for, and what is made is destroyed in the
-//! // opposite order.
+//! // SAFETY: each call is as its manual page demands, and objects are destroyed in the opposite
+//! // order of their creation.
 //! unsafe {
 //!     let mut count = 0;
 //!     let list = soft::ibv_get_device_list(&mut count);

@@ -2,7 +2,7 @@
 //! key's configuration, under the transfers that go through it.
 //!
 //! Readers hold a version; a writer makes another one and puts it in its place. Versions lie in
-//! slots that are used again; there are at most one more than were ever held at a time.
+//! slots that are used again; their number is at most one more than were ever held at a time.
 //!
 //! Guarantees: no thread waits for another, whatever versions this thread or others hold. A version
 //! doesn't change while it is held. Concurrent writers each change the value that another left.

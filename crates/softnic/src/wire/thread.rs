@@ -20,7 +20,7 @@ use std::time::Duration;
 use verbline_sync::guard::Guard;
 use verbline_sync::standby::{Standby, Work};
 
-/// Between its looks for a polling thread, while there is one.
+/// The interval of its looks for a polling thread, while there is one.
 const TICK: Duration = Duration::from_millis(4);
 /// Polls in a row that show an owner awake: more than the one that follows arming.
 const POLLS: u64 = 32;
