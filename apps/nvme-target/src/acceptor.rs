@@ -1,6 +1,6 @@
-//! Who may connect a queue: a host whose private data is in order, for whose commands there is
-//! room, and whose address has not more connections and commands than its share. Who the host is it
-//! says later, by the Connect command.
+//! Admission of queues: the host's private data must be in order, its commands must fit, and its
+//! address must stay within its share of connections and commands. The host names itself only
+//! later, by the Connect command.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use verbline_nvme::cm::{self, Reject, Request};
 use crate::settings::{SECTION, Settings};
 use crate::shared::Shared;
 
-/// Entries of an admin queue, at most; its size is no setting.
+/// The most entries of an admin queue; its size is no setting.
 const ADMIN_ENTRIES_MAX: u16 = 32;
-/// The least that a queue has.
+/// The fewest entries of a queue.
 const ENTRIES_MIN: u16 = 2;
 
 /// The acceptor of queues.
@@ -24,7 +24,7 @@ struct Queues {
     queues_max: u16,
     address_connections_max: Option<usize>,
     address_commands_max: Option<u32>,
-    /// What is admitted at each port.
+    /// The admissions of each port.
     shared: Arc<Shared>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
 }
 
 impl Queues {
-    /// The request, with the port that takes it: the one with the fewest commands.
+    /// Returns the request, and the port that takes it: the one with the fewest commands.
     fn admit(&self, request: &ConnectionRequest<'_>) -> Result<(Request, usize), Reject> {
         let asked = Request::read(request.private_data)?;
         if asked.qid > self.queues_max {
@@ -66,7 +66,7 @@ impl Queues {
             let (at, admitted) = (&request.places[*place], admitted(*place));
             at.device == request.device
                 && at.connections < at.connections_max
-                // A queue that is gone has its place until nothing of it is under way.
+                // An ended queue keeps its place until its last operation is done.
                 && admitted.queues < at.connections_max
                 && admitted.commands.saturating_add(entries.into()) <= self.commands_max
         };
@@ -75,9 +75,9 @@ impl Queues {
         Ok((asked, place))
     }
 
-    /// One address can't take all connections, nor all places for commands: it has half of them,
-    /// and no less than one controller may have. Those of a connection that is gone count as long
-    /// as something of it is under way.
+    /// Refuses an address beyond its share: half of all connections and half of all commands, but
+    /// no less than one controller may have. Ended connections count until their last operation is
+    /// done.
     fn check_share(&self, address: IpAddr, entries: u16, request: &ConnectionRequest<'_>) -> Result<(), Reject> {
         let is_here = |port: &str| request.places.iter().any(|place| place.port == port);
         let own = self.shared.admissions.of(address, is_here);
@@ -107,7 +107,7 @@ impl Acceptor for Queues {
                 let address = request.peer.ip().to_canonical();
                 let tag = self.shared.admissions.admit(port, address, entries);
                 let answer = Answer::accept().tag(tag).place(place);
-                // 32 bytes of the 196 that there is room for.
+                // 32 of the 196 bytes that private data may have.
                 answer.private_data(&cm::acceptance(asked.recv_depth)).unwrap_or_else(|_| Answer::reject())
             }
             Err(reject) => {

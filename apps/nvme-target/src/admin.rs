@@ -13,7 +13,7 @@ use crate::fabrics::VERSION;
 use crate::queue::EVENTS_HELD;
 use crate::stage::Target;
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) enum AdminAnswer {
     /// Dword 0 of the response.
     Result(u64),
@@ -59,13 +59,13 @@ impl Target {
         }
     }
 
-    /// A packet of `len` zeros for the host.
+    /// Allocates a packet of `len` zeros for the host.
     pub(crate) fn page(&self, at: u16, command: &Command, len: usize, out: &mut Outputs<'_>) -> Result<Packet, Status> {
         let Sgl::Keyed { .. } = command.sgl else { return Err(Status::SGL_TYPE_INVALID.do_not_retry()) };
         if command.sgl.len_bytes() != len {
             return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());
         }
-        // Without a packet the host shall try again.
+        // Without a packet, the host should try again.
         let packet = if self.may_have_packet(at) { out.alloc() } else { None };
         let mut packet = packet.ok_or(Status::NAMESPACE_NOT_READY)?;
         if !packet.reset_to(len) {
@@ -88,7 +88,7 @@ impl Target {
             (cns::CONTROLLER, _) => self.identity(controller).write(page),
             (cns::NAMESPACE, _) if !is_discovery => match space() {
                 Ok(space) => space.identity().write(page),
-                // A number that there may be, and is not: zeros.
+                // A valid number without a namespace: zeros.
                 Err(_) if (1..=crate::settings::NSID_MAX).contains(&command.nsid) => {}
                 Err(status) => return Err(status),
             },
@@ -101,7 +101,7 @@ impl Target {
                 namespace::write_list(page, numbers.into_iter(), command.nsid);
             }
             (cns::NAMESPACE_DESCRIPTORS, _) if !is_discovery => namespace::write_descriptors(page, space()?.names()),
-            // Of the NVM command set: no limits beyond those of Identify Controller.
+            // For the NVM command set: no limits beyond those of Identify Controller.
             (cns::CONTROLLER_OF_SET, 0) if !is_discovery => {}
             (cns::NAMESPACE_OF_SET, 0) if !is_discovery => drop(space()?),
             _ => return Err(Status::INVALID_FIELD.do_not_retry()),
@@ -128,8 +128,8 @@ impl Target {
             max_commands: settings.entries_max,
             namespaces_max: if is_discovery { 0 } else { crate::settings::NSID_MAX },
             commands: optional::COMPARE | optional::DATASET_MANAGEMENT | optional::WRITE_ZEROES | optional::VERIFY,
-            // A host asks once, and namespaces with a cache may come later: it would send them no
-            // Flush. To one without a cache a Flush costs nothing.
+            // A host asks only once, and namespaces with a cache may be added later: without this
+            // it would send them no Flush. A Flush costs nothing in a namespace without a cache.
             has_write_cache: !is_discovery,
             capsule_bytes: COMMAND_BYTES as u32 + in_capsule,
             subsystem: match is_discovery {
@@ -168,7 +168,7 @@ impl Target {
                 admin.features[usize::from(feature::NUMBER_OF_QUEUES)] = granted.to_dword();
                 return Ok(AdminAnswer::Result(granted.to_dword().into()));
             }
-            // There is no write cache that could be turned off.
+            // There is no write cache to turn off.
             feature::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.do_not_retry()),
             kept @ (feature::ARBITRATION
             | feature::POWER_MANAGEMENT
@@ -200,7 +200,7 @@ impl Target {
         Ok(AdminAnswer::Result(value.into()))
     }
 
-    /// An Asynchronous Event Request waits for an event.
+    /// Keeps an Asynchronous Event Request until an event occurs.
     fn hold_event_request(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         let held = |target: &Target| {
             target.queues.get(at).and_then(|queue| queue.admin.as_ref()).map(|admin| admin.held.len())
@@ -215,8 +215,8 @@ impl Target {
         self.tell_events(at, out);
     }
 
-    /// Answers the requests that wait for events, of which none comes any more: the controller was
-    /// reset, and its host may use their identifiers again.
+    /// Answers the Asynchronous Event Requests at a reset: no event will come, and the host may use
+    /// their identifiers again.
     pub(crate) fn abort_event_requests(&mut self, at: u16, out: &mut Outputs<'_>) {
         let next = |target: &mut Target| target.queues.get_mut(at)?.admin.as_mut()?.held.pop();
         while let Some(place) = next(self) {
@@ -226,7 +226,7 @@ impl Target {
         }
     }
 
-    /// Answers a request that waits, if there is an event that was not told.
+    /// Answers a waiting Asynchronous Event Request, if there is an untold event.
     pub(crate) fn tell_events(&mut self, at: u16, out: &mut Outputs<'_>) {
         let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };
         if !admin.is_untold || admin.wanted & event::NAMESPACE_CHANGED_BIT == 0 {
@@ -239,7 +239,7 @@ impl Target {
         self.answer(place, pending, answer, out);
     }
 
-    /// Namespaces that grew or shrank: hosts that want to know are told.
+    /// Finds namespaces that grew or shrank, to tell the hosts that want to know.
     pub(crate) fn refresh_spaces(&mut self) {
         let mut changed = std::mem::take(&mut self.untold);
         for space in self.spaces.iter_mut() {
@@ -253,11 +253,12 @@ impl Target {
         self.untold = changed;
     }
 
-    /// A namespace changed, came or went: hosts that want to know are told.
+    /// Records that a namespace was changed, added or removed, and tells the hosts that want to
+    /// know.
     pub(crate) fn tell_changed(&mut self, nsid: u32, out: &mut Outputs<'_>) {
         for at in self.queues.places() {
             let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
-            // A list that says that there are too many names nothing else.
+            // A list with the entry for "too many" has no other entries.
             if ![nsid, log::CHANGED_TOO_MANY].iter().any(|known| admin.changed.contains(known)) {
                 match admin.changed.len() < log::CHANGED_MAX {
                     true => admin.changed.push(nsid),

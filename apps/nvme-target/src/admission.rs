@@ -1,17 +1,16 @@
-//! The places for commands that queues were admitted with. A place is free again when its queue has
-//! ended and nothing of it is under way any more. The last to notice frees it: the acceptor, which
-//! hears of the connection's end, or the stage, whose store may take longer.
+//! Admissions of queues, each with places for its commands. The places are free again when the
+//! queue has ended and its last operation is done. They are freed by the acceptor, at the
+//! connection's end, or by the stage, whose store may take longer: by the later of the two.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What was admitted. Behind a lock that is held for no longer than a look-up, and that no command
-/// takes.
+/// The admissions, behind a lock. It is held for a look-up at most, and no command takes it.
 #[derive(Debug, Default)]
 pub(crate) struct Admissions(Mutex<State>);
 
-/// An admission, as the tag of its connection. 0 is none.
+/// An admission, as the tag of its connection; 0 for none.
 pub(crate) type AdmissionId = u64;
 
 #[derive(Debug, Default)]
@@ -26,17 +25,17 @@ struct Admission {
     port: String,
     address: IpAddr,
     entries: u16,
-    /// The connection is there, or may come.
+    /// The connection is open, or may still open.
     is_connected: bool,
     /// A stage has a queue for it.
     has_queue: bool,
 }
 
-/// What is admitted at one port, or of one address.
+/// The sums of the admissions at one port, or of one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) queues: usize,
-    /// Commands that their hosts may have under way.
+    /// Commands that their hosts may have in flight.
     pub(crate) commands: u32,
 }
 
@@ -60,12 +59,12 @@ impl Admissions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is admitted at a port.
+    /// Sums the admissions at a port.
     pub(crate) fn at(&self, port: &str) -> Admitted {
         self.lock().ports.get(port).copied().unwrap_or_default()
     }
 
-    /// What is admitted of an address at the ports that are meant.
+    /// Sums the admissions of an address at the ports that `is_meant` selects.
     pub(crate) fn of(&self, address: IpAddr, is_meant: impl Fn(&str) -> bool) -> Admitted {
         let state = self.lock();
         let own = state.all.values().filter(|own| own.address == address && is_meant(&own.port));
@@ -75,7 +74,7 @@ impl Admissions {
         })
     }
 
-    /// Lets a queue with `entries` entries in at a port.
+    /// Admits a queue with `entries` entries at a port.
     pub(crate) fn admit(&self, port: &str, address: IpAddr, entries: u16) -> AdmissionId {
         let state = &mut *self.lock();
         state.last += 1;
@@ -87,14 +86,14 @@ impl Admissions {
         state.last
     }
 
-    /// A stage has a queue for the connection, which it hears of before that ends.
+    /// A stage has made a queue for the connection. It does so before the connection's end.
     pub(crate) fn begin(&self, id: AdmissionId) {
         if let Some(admission) = self.lock().all.get_mut(&id) {
             admission.has_queue = true;
         }
     }
 
-    /// The connection is over, or never came.
+    /// The connection has ended, or never opened.
     pub(crate) fn disconnected(&self, id: AdmissionId) {
         let state = &mut *self.lock();
         if let Some(admission) = state.all.get_mut(&id) {
@@ -103,7 +102,7 @@ impl Admissions {
         state.release_if_free(id);
     }
 
-    /// Nothing of the queue is under way any more.
+    /// The queue has ended, and its last operation is done.
     pub(crate) fn done(&self, id: AdmissionId) {
         let state = &mut *self.lock();
         if let Some(admission) = state.all.get_mut(&id) {
@@ -121,7 +120,7 @@ mod tests {
     fn places_are_free_when_the_last_has_left() {
         let admissions = Admissions::default();
         let at = |queues, commands| Admitted { queues, commands };
-        // One that never came.
+        // A connection that never opened.
         let here = IpAddr::from([10, 9, 9, 2]);
         let id = admissions.admit("a", here, 16);
         assert_eq!((admissions.at("a"), admissions.of(here, |port| port == "a")), (at(1, 16), at(1, 16)));
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(admissions.of(IpAddr::from([10, 9, 9, 3]), |_| true), at(0, 0));
         admissions.disconnected(id);
         assert_eq!(admissions.at("a"), at(0, 0));
-        // The host leaves first; or the stage is done first.
+        // The host leaves first, or the stage is done first.
         for host_first in [true, false] {
             let id = admissions.admit("a", here, 16);
             let other = admissions.admit("b", here, 2);
@@ -147,7 +146,7 @@ mod tests {
                 host()
             }
             assert_eq!((admissions.at("a"), admissions.at("b")), (at(0, 0), at(1, 2)));
-            // Said twice, or of none.
+            // A second call, the tag 0, and an unknown tag.
             [id, 0, 99].into_iter().for_each(|id| admissions.disconnected(id));
             admissions.disconnected(other);
             assert_eq!(admissions.at("b"), at(0, 0));

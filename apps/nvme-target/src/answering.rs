@@ -1,5 +1,5 @@
-//! How commands are answered: the response goes back in the packet of the capsule, behind the data
-//! if there is any, as one list of work requests.
+//! Answers commands. The response goes back in the packet of the capsule, behind the data if there
+//! is any, as one list of work requests.
 
 use verbline::engine::{DeclineReason, Operation};
 use verbline::mem::Packet;
@@ -16,13 +16,13 @@ use crate::queue::Queue;
 use crate::stage::{NO_PLACE, Target};
 use crate::tag::Tag;
 
-/// A response, but for what its queue adds.
+/// A response, without the fields that its queue adds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     pub(crate) cid: u16,
     pub(crate) result: u64,
     pub(crate) status: Status,
-    /// The key that goes back with it.
+    /// The key to invalidate at the host.
     pub(crate) key: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ impl Reply {
     }
 }
 
-/// Where the host wants its data.
+/// The host's memory that its data goes to.
 pub(crate) fn remote(sgl: Sgl) -> Option<Remote> {
     match sgl {
         Sgl::Keyed { addr, key, .. } => Some(Remote { addr, rkey: key }),
@@ -41,8 +41,8 @@ pub(crate) fn remote(sgl: Sgl) -> Option<Remote> {
 }
 
 impl Target {
-    /// Posts a response, with data in front of it. Both come back if there is no room; both are
-    /// gone if the host is.
+    /// Posts a response, with data in front of it. Both come back if there is no room, and are
+    /// dropped if the host is gone.
     #[inline]
     fn post(
         &mut self,
@@ -91,7 +91,7 @@ impl Target {
         };
         match posted {
             Ok(()) => {
-                // The operation is the use from here on.
+                // From here on the operation holds the use.
                 of.map(|(of, _)| of.into_place());
                 self.posted(at, operations, sq_head);
                 if !status.is_success() {
@@ -115,8 +115,8 @@ impl Target {
                 }
             }
             Err(_) => {
-                // The connection is over, and the stage hears of it; or it is ended: no command
-                // goes without an answer while its queue goes on.
+                // The connection has ended, as the stage will hear, or is closed here: a queue does
+                // not go on with a command left unanswered.
                 self.give_back(of.map(|(of, _)| of));
                 out.close(connection);
                 Ok(())
@@ -124,7 +124,8 @@ impl Target {
         }
     }
 
-    /// Answers a command that has no place among those under way; it gets one if there is no room.
+    /// Answers a command that has no place among those in flight. If there is no room, it gets one
+    /// and waits.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -134,7 +135,7 @@ impl Target {
         answer: Answer,
         out: &mut Outputs<'_>,
     ) {
-        // What waits goes first.
+        // Commands that wait already go first.
         let posted = match self.for_room.has(at) {
             true => Err((capsule, answer)),
             false => self.post(at, capsule, command, answer, out),
@@ -152,7 +153,7 @@ impl Target {
         }
     }
 
-    /// The same of a command that brings at most a packet.
+    /// Like [`finish`](Self::finish), for a command whose answer is at most a packet.
     #[inline]
     pub(crate) fn reply(
         &mut self,
@@ -167,7 +168,7 @@ impl Target {
         self.finish(at, command, capsule, Answer { result, status, data }, out);
     }
 
-    /// Answers a command that can't be carried out, and notes it in the error log.
+    /// Refuses a command that can't be carried out, and notes it in the error log.
     #[cold]
     pub(crate) fn refuse(
         &mut self,
@@ -181,7 +182,7 @@ impl Target {
         self.reply(at, command, capsule, (0, status), None, out);
     }
 
-    /// The same, unless another lcore ended the controller meanwhile.
+    /// Like [`refuse`](Self::refuse), unless another lcore has ended the controller meanwhile.
     #[cold]
     pub(crate) fn refuse_unless_over(
         &mut self,
@@ -197,8 +198,8 @@ impl Target {
         }
     }
 
-    /// Notes a command that failed in the error log, with the first block that is wrong. Nothing is
-    /// noted for a queue that has not proved yet whose it is.
+    /// Notes a failed command in the error log, with its first wrong block. Queues whose hosts
+    /// still have to authenticate are left out.
     pub(crate) fn note(&self, at: u16, command: &Command, status: Status, lba: u64) {
         let Some(queue) = self.queues.get(at) else { return };
         let Some(controller) = queue.controller.as_ref().filter(|_| queue.seat.is_some()) else { return };
@@ -213,8 +214,8 @@ impl Target {
         });
     }
 
-    /// Gives a command a place among those under way. Without one its queue is closed: a command
-    /// gets an answer, or its host hears that there is none.
+    /// Gives a command a place among those in flight. Its queue is closed if there is none: each
+    /// command gets an answer, or its host sees the queue end.
     pub(crate) fn hold(&mut self, pending: Pending, out: &mut Outputs<'_>) -> Option<u32> {
         let (at, cid) = (pending.queue, pending.command.cid);
         match self.commands.add(pending) {
@@ -237,8 +238,8 @@ impl Target {
         }
     }
 
-    /// A command that was taken out is no longer under way. Its queue goes with the last one, if it
-    /// is closed.
+    /// Ends a command that was taken out of those in flight. A closed queue ends with its last
+    /// command.
     pub(crate) fn forget(&mut self, place: u32, mut pending: Pending) {
         let at = pending.queue;
         self.commands.give_up(place);
@@ -252,9 +253,9 @@ impl Target {
         self.end_queue(at);
     }
 
-    /// Answers a command under way; it waits if there is no room.
+    /// Answers a command in flight; the command waits if there is no room.
     pub(crate) fn answer(&mut self, place: u32, mut pending: Pending, answer: Answer, out: &mut Outputs<'_>) {
-        // What the command used is done with, but for what its answer carries.
+        // The command no longer needs its namespace, unless its answer sends the blocks.
         self.give_back(std::mem::replace(&mut pending.work, Work::Event).into_use());
         if self.for_room.has(pending.queue) {
             return self.wait_for_room(place, Pending { work: Work::Answer(answer), ..pending });
@@ -262,7 +263,7 @@ impl Target {
         self.answer_now(place, pending, answer, out);
     }
 
-    /// The same of one whose turn it is.
+    /// Like [`answer`](Self::answer), for a command whose turn it is.
     pub(crate) fn answer_now(&mut self, place: u32, pending: Pending, answer: Answer, out: &mut Outputs<'_>) {
         let Pending { queue: at, command, capsule, wants, holds, .. } = pending;
         match self.post(at, capsule, &command, answer, out) {
@@ -274,7 +275,8 @@ impl Target {
         }
     }
 
-    /// A command was answered. The host may use its identifier again as soon as it has the answer.
+    /// Ends a command that was answered. The host may use its identifier again as soon as it has
+    /// the answer.
     pub(crate) fn forget_answered(&mut self, place: u32, at: u16, cid: u16, holds: u8) {
         self.commands.give_up(place);
         if let Some(queue) = self.queues.get_mut(at) {
@@ -287,13 +289,13 @@ impl Target {
         self.end_queue(at);
     }
 
-    /// A command under way failed: it is noted, and answered.
+    /// Fails a command in flight: notes the error and answers.
     pub(crate) fn fail(&mut self, place: u32, pending: Pending, status: Status, out: &mut Outputs<'_>) {
         let lba = ReadWrite::of(&pending.command).slba;
         self.fail_at(place, pending, (status, lba), out);
     }
 
-    /// The same, for this block.
+    /// Like [`fail`](Self::fail), with the wrong block.
     pub(crate) fn fail_at(
         &mut self,
         place: u32,
@@ -314,14 +316,14 @@ impl Target {
 }
 
 impl Pending {
-    /// A command that has just come.
+    /// A command that has just arrived.
     pub(crate) fn new(queue: u16, command: Command, capsule: Packet, work: Work) -> Pending {
         Pending { queue, command, capsule, wants: 0, holds: 0, work }
     }
 }
 
-/// Writes a response into the packet of its command: how far the queue was read is in it, and is
-/// given. `None` if it has no room, which packets of the port have.
+/// Writes a response into the packet of its command, with the queue's new head, which is returned.
+/// `None` if the packet is too short; packets of the port are not.
 #[inline]
 pub(crate) fn write_response(queue: &Queue, capsule: &mut Packet, reply: Reply) -> Option<u16> {
     let sq_head = (queue.sq_head + 1) % queue.sq_size.max(1);

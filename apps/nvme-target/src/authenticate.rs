@@ -12,14 +12,14 @@ use crate::exchange::{Drawn, Exchange};
 use crate::fabrics::in_capsule;
 use crate::stage::Target;
 
-/// What a challenge is made of.
+/// Draws the number and the random bytes of a challenge.
 fn draw(shared: &crate::shared::Shared) -> Option<Drawn> {
     let random = crate::random::bytes::<{ DIGEST_BYTES_MAX + 4 }>()?;
     let (value, seed) = random.split_first_chunk::<DIGEST_BYTES_MAX>()?;
     Some((shared.next_sequence(u32::from_le_bytes(seed.try_into().ok()?)), *value))
 }
 
-/// What to do about a failure.
+/// The remedy for a failure.
 fn hint(reason: Reason) -> &'static str {
     match reason {
         Reason::Failed => {
@@ -35,13 +35,14 @@ fn hint(reason: Reason) -> &'static str {
 }
 
 impl Target {
-    /// The exchange that a queue of this host begins with; `None`: it has nothing to prove.
+    /// The exchange that a queue of this host begins with; `None` if the host need not
+    /// authenticate.
     pub(crate) fn exchange_with(&self, host: &Nqn, now_ns: Tick) -> Option<Exchange> {
         let known = self.rules.known.iter().position(|known| known.host == *host)?;
         Some(Exchange::new(known, now_ns))
     }
 
-    /// Authentication Send: its message is in the capsule, or is fetched.
+    /// Authentication Send: takes the message from the capsule, or fetches it.
     pub(crate) fn auth_send(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         let sent = self.may_authenticate(at).and_then(|()| auth::transfer_of(&command).map_err(|no| no.status));
         if let Err(status) = sent {
@@ -59,7 +60,7 @@ impl Target {
         }
     }
 
-    /// Authentication Receive: the host gets the message that is next, and zeros behind it.
+    /// Authentication Receive: sends the host its next message, with zeros behind it.
     pub(crate) fn auth_receive(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         match self.next_message(at, &command, out) {
             Ok(page) => {
@@ -88,7 +89,7 @@ impl Target {
         Ok(page)
     }
 
-    /// Hosts without a secret have nothing to prove.
+    /// Refuses hosts without a secret, which have nothing to prove.
     fn may_authenticate(&self, at: u16) -> Result<(), Status> {
         let exchange = self.queues.get(at).and_then(|queue| queue.exchange.as_ref());
         exchange.map(|_| ()).ok_or(Status::INVALID_OPCODE.do_not_retry())
@@ -104,7 +105,7 @@ impl Target {
             && queue.seat.is_none()
             && let Some(controller) = &queue.controller
         {
-            // The first proof: from here on the queue is its controller's.
+            // The first proof: from here on the queue has a place at its controller.
             match self.shared.take_seat(controller, queue.qid) {
                 Ok(seat) => queue.seat = Some(seat),
                 Err(_) => taken = Err(exchange.fail(Reason::Failed)),
@@ -117,9 +118,9 @@ impl Target {
         }
     }
 
-    /// Ends the associations whose authentication failed, a while after their hosts were told, and
-    /// those whose hosts do not go on with it. A queue that never proved anything ends alone:
-    /// anybody can connect one to a controller whose names were overheard.
+    /// Ends associations whose authentication failed, a while after their hosts were told, and
+    /// those whose hosts do not continue it. A queue that never proved anything ends alone: anybody
+    /// can connect one to a controller whose names were overheard.
     pub(crate) fn end_unauthenticated(&mut self, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         for at in self.queues.places() {

@@ -1,14 +1,14 @@
-//! What an lcore does for its stores in one turn.
+//! An lcore's budget for its stores in one turn.
 
-/// Bytes that stores are asked for in one turn of the lcore, by all commands together: a store in
-/// memory moves them there and then.
+/// Bytes requested from stores in one turn of the lcore, by all commands together: a store in
+/// memory moves them at once.
 const TURN_BYTES: u64 = 256 << 10;
-/// What a request counts as that moves nothing, or less.
+/// The bytes that a request counts as if it moves fewer, or none.
 const LEAST_BYTES: u64 = 4 << 10;
-/// Requests that are asked in a turn, at most.
+/// The most requests in a turn.
 pub(crate) const TURN_REQUESTS: usize = (TURN_BYTES / LEAST_BYTES) as usize;
 
-/// What is left of a turn, bytes.
+/// The bytes left of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     turn: u64,
@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// Takes the `bytes` of a request from what is left.
+    /// Subtracts the `bytes` of a request.
     pub(crate) fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes.max(LEAST_BYTES));
     }

@@ -1,7 +1,7 @@
-//! Commands under way: those that are not answered in the call that received them.
+//! Commands in flight: commands that were not answered in the call that received them.
 //!
-//! A command holds all that is needed to go on with it: what waits to be sent or fetched is parked
-//! as it is, with the use of its namespace. Nothing is looked up again when its turn comes.
+//! A command holds all that it needs to go on: data waiting to be sent or fetched stays in it, with
+//! the use of its namespace. Nothing is looked up again at its turn.
 
 use verbline::engine::{Local, Part};
 use verbline::mem::Packet;
@@ -12,7 +12,7 @@ use verbline_nvme::{Command, Status};
 
 use crate::namespace_table::Use;
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// The place of its queue.
@@ -20,63 +20,64 @@ pub(crate) struct Pending {
     pub(crate) command: Command,
     /// The capsule, in which the response goes back.
     pub(crate) capsule: Packet,
-    /// Packets of the stage's pool that it needs at once, and those that its queue holds for it.
+    /// The packets of the stage's pool that it needs at once, and those already charged to its
+    /// queue.
     pub(crate) wants: u8,
     pub(crate) holds: u8,
     pub(crate) work: Work,
 }
 
-/// What is to be done next, or is being waited for, with what that takes.
+/// The next step of a command, done or waited for, with its parts.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// It is an Asynchronous Event Request.
+    /// An Asynchronous Event Request, waiting for an event.
     Event,
-    /// The host's data is to be read into a packet, which it does not have yet.
+    /// Read the host's data into a packet, still to be allocated.
     Place(Purpose),
-    /// The host's data is to be read.
+    /// Read the host's data.
     Fetch(Purpose, Local),
-    /// It is being read.
+    /// The host's data is being read.
     Fetching(Purpose),
-    /// The host's data is in the capsule, and is to be copied into a packet.
+    /// Copy the host's data from the capsule into a packet.
     Copy(Io),
-    /// The store is to be asked.
+    /// Ask the store.
     Store(Io),
-    /// The store is asked.
+    /// The store is working.
     Storing(Io),
-    /// Blocks of a Read that are not its last are to be sent, in a packet.
+    /// Send blocks of a Read, but not its last, in a packet.
     Piece(Io),
-    /// The device is to check the blocks of a read.
+    /// Let the device check the blocks of a read.
     Pipeline(Use),
-    /// It is to be answered.
+    /// Answer.
     Answer(Answer),
 }
 
-/// What the data of a host is fetched for.
+/// The purpose of fetching a host's data.
 #[derive(Debug)]
 pub(crate) enum Purpose {
     Connect,
     Authentication,
-    /// It lies where it stays: the write is done with it.
+    /// A write straight to where the blocks stay: nothing else is left to do.
     Blocks(Use),
-    /// The store gets it.
+    /// Data for the store.
     Io(Io),
 }
 
-/// A command that goes by the store of its namespace.
+/// A command that goes through the store of its namespace.
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) of: Use,
-    /// The data of the part: the host's, or what a Read is to send.
+    /// The data of the part: from the host, or to be sent for a Read.
     pub(crate) data: Option<Packet>,
-    /// The first block of the part that is being moved, or of the next; and how many blocks are
-    /// left from there on. Of Dataset Management: of its range.
+    /// The first block of the current or next part, and the number of blocks left from there on;
+    /// for Dataset Management, of its current range.
     pub(crate) cursor: u64,
     pub(crate) left: u64,
-    /// Blocks of the part.
+    /// The number of blocks of the part.
     pub(crate) part: u64,
-    /// Ranges of a Dataset Management that were begun.
+    /// Ranges of a Dataset Management already begun.
     pub(crate) ranges: usize,
-    /// What the store held was made durable for it.
+    /// The store was flushed for this command.
     pub(crate) is_flushed: bool,
 }
 
@@ -88,27 +89,27 @@ pub(crate) struct Answer {
     pub(crate) data: Data,
 }
 
-/// What goes to the host in front of a response.
+/// Data for the host in front of a response.
 #[derive(Debug)]
 pub(crate) enum Data {
     Nothing,
     Packet(Packet, Remote),
-    /// Blocks where they lie, which stay their namespace's until they have gone.
+    /// Blocks in place; they belong to their namespace until they are sent.
     Blocks(Part, Use, Remote),
 }
 
 impl Answer {
-    /// Without data.
+    /// An answer without data.
     pub(crate) fn of(status: Status) -> Answer {
         Answer { result: 0, status, data: Data::Nothing }
     }
 
-    /// A good one, with data: of a command that brings some there is no other.
+    /// A successful answer with data: failed commands send none.
     pub(crate) fn with(data: Data) -> Answer {
         Answer { result: 0, status: Status::SUCCESS, data }
     }
 
-    /// Operations that it takes.
+    /// The number of its operations.
     pub(crate) fn operations(&self) -> u32 {
         match self.data {
             Data::Nothing => 1,
@@ -118,7 +119,7 @@ impl Answer {
 }
 
 impl Data {
-    /// The use of its namespace, as it is given up.
+    /// Gives up the use of its namespace.
     pub(crate) fn into_use(self) -> Option<Use> {
         match self {
             Data::Blocks(_, of, _) => Some(of),
@@ -134,7 +135,7 @@ impl Io {
 }
 
 impl Work {
-    /// Operations that it takes to go on.
+    /// The number of operations that its next step posts.
     pub(crate) fn operations(&self) -> u32 {
         match self {
             Work::Fetch(..) | Work::Piece(_) => 1,
@@ -144,7 +145,7 @@ impl Work {
         }
     }
 
-    /// The use of its namespace, as it is given up.
+    /// Gives up the use of its namespace.
     pub(crate) fn into_use(self) -> Option<Use> {
         match self {
             Work::Event => None,
@@ -159,18 +160,18 @@ impl Work {
         }
     }
 
-    /// Whether something comes back for it, whatever becomes of its queue.
+    /// Whether a completion will come for it, even if its queue ends.
     pub(crate) fn is_out(&self) -> bool {
         matches!(self, Work::Fetching(_) | Work::Storing(_))
     }
 }
 
-/// The block that is wrong.
+/// The LBA of the wrong block.
 pub(crate) fn wrong_lba(command: &Command, wrong: &Wrong) -> u64 {
     ReadWrite::of(command).slba + u64::from(wrong.index)
 }
 
-/// The commands, by places that are good until they are given back.
+/// The commands, at places that stay valid until given up.
 #[derive(Debug)]
 pub(crate) struct Commands {
     all: Vec<Option<Pending>>,
@@ -182,13 +183,13 @@ impl Commands {
         Commands { all: (0..most).map(|_| None).collect(), free: (0..most as u32).rev().collect() }
     }
 
-    /// Bytes that they take.
+    /// The bytes of the table.
     pub(crate) fn bytes(most: u64) -> u64 {
         most * (size_of::<Option<Pending>>() + size_of::<u32>()) as u64
     }
 
-    /// Adds one. It comes back if there is no place: the acceptor lets in no more commands than
-    /// there are places.
+    /// Adds a command. Returns it if there is no place, which can't happen: the acceptor admits no
+    /// more commands than there are places.
     #[allow(
         clippy::result_large_err,
         reason = "the value goes back to its owner; a box would be allocated on an lcore"
@@ -199,23 +200,24 @@ impl Commands {
         Ok(at)
     }
 
-    /// Takes one out, to go on with it. Its place stays its own, until it is put back or given up.
+    /// Takes a command out, to go on with it. Its place stays reserved until [`put`](Self::put) or
+    /// [`give_up`](Self::give_up).
     pub(crate) fn take(&mut self, at: u32) -> Option<Pending> {
         self.all.get_mut(at as usize)?.take()
     }
 
-    /// Puts one back that was taken out.
+    /// Puts a command back that was taken out.
     pub(crate) fn put(&mut self, at: u32, pending: Pending) {
         self.all[at as usize] = Some(pending);
     }
 
-    /// The place of one that was taken out is free.
+    /// Frees the place of a command that was taken out.
     pub(crate) fn give_up(&mut self, at: u32) {
         debug_assert!(self.all[at as usize].is_none(), "it was taken out");
         self.free.push(at);
     }
 
-    /// The places of those of a queue that wait for what may never come.
+    /// The places of a queue's commands for which no completion will come.
     pub(crate) fn idle_of(&self, queue: u16) -> impl Iterator<Item = u32> {
         let numbered = self.all.iter().enumerate();
         let used = numbered.filter_map(|(at, pending)| Some((at as u32, pending.as_ref()?)));

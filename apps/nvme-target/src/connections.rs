@@ -1,4 +1,5 @@
-//! The connections of a stage: how queues begin and end, and what the stage looks after in between.
+//! The connections of a stage: the beginning and end of its queues, and its regular look after
+//! them.
 
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
@@ -8,7 +9,7 @@ use crate::keep_alive_clock::LOOK_EVERY_NS;
 use crate::port::HOST;
 use crate::stage::{LOOK, Target};
 
-/// How often the stage looks without any queue: only namespaces may come and go then.
+/// The time between looks of a stage without queues: only namespaces may come and go then.
 const IDLE_LOOK_EVERY_NS: u64 = 1_000_000_000;
 
 impl Target {
@@ -23,7 +24,7 @@ impl Target {
         self.renew_spaces(out);
         match opened {
             Some(_) => self.shared.admissions.begin(admission),
-            // Without the acceptor anybody may be here.
+            // Without the acceptor, the peer may be anybody.
             None => _ = out.close(connection),
         }
         self.look_again(out);
@@ -39,9 +40,10 @@ impl Target {
         if let Some(queue) = self.queues.get_mut(at)
             && let Some(admin) = &mut queue.admin
         {
-            // A shutdown may be under way still, and keep the queue. Nobody is told of events.
+            // A shutdown may still be in progress and keep the queue. Held event requests get no
+            // answer.
             admin.held.clear();
-            // The host is gone: its other queues go, too.
+            // The host is gone: its other queues close, too.
             queue.controller.as_ref().inspect(|controller| controller.end());
             self.sweep(out);
         }
@@ -53,7 +55,7 @@ impl Target {
         self.end_queue(at);
     }
 
-    /// Ends a queue of which nothing is under way any more.
+    /// Removes a queue whose last operation is done.
     pub(crate) fn end_queue(&mut self, at: u16) {
         let Some(queue) = self.queues.take_done(at) else { return };
         if let Some(seat) = queue.seat {
@@ -62,7 +64,7 @@ impl Target {
         self.shared.admissions.done(queue.admission);
     }
 
-    /// Closes the queues whose controllers are over, or were reset.
+    /// Closes the queues whose controllers have ended or were reset.
     pub(crate) fn sweep(&mut self, out: &mut Outputs<'_>) {
         for at in self.queues.places() {
             let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
@@ -72,8 +74,8 @@ impl Target {
         }
     }
 
-    /// Disconnects hosts that have not taken for too long what they asked for: what they hold is
-    /// everybody's.
+    /// Disconnects hosts that have left their responses or data untaken for too long: the
+    /// operations and packets that they hold are shared by all queues.
     fn end_stuck(&mut self, out: &mut Outputs<'_>) {
         let within_ns = u64::from(self.rules.settings.response_timeout_ms) * 1_000_000;
         let now_ns = self.attended.ns();
@@ -87,8 +89,8 @@ impl Target {
         }
     }
 
-    /// Looks after what no command tells of: hosts that are silent or stuck, controllers that ended
-    /// on other lcores, and namespaces.
+    /// Handles all that no command reports: silent and stuck hosts, controllers ended on other
+    /// lcores, and namespaces.
     pub(crate) fn look(&mut self, out: &mut Outputs<'_>) {
         self.end_silent(out);
         self.end_stuck(out);
@@ -104,7 +106,7 @@ impl Target {
         self.look_again(out);
     }
 
-    /// Arms the timer of the next look.
+    /// Arms the timer for the next look.
     pub(crate) fn look_again(&mut self, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         let every_ns = if self.queues.is_empty() { IDLE_LOOK_EVERY_NS } else { LOOK_EVERY_NS };
@@ -113,7 +115,7 @@ impl Target {
             if known_ns <= at_ns {
                 return;
             }
-            // Without queues nobody was waited for.
+            // No time counts as silence while there are no queues.
             self.attended.begin(now_ns);
             if out.rearm_timer(timer, at_ns) {
                 self.look_timer = Some((timer, at_ns));

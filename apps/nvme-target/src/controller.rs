@@ -1,4 +1,4 @@
-//! A controller: what the queues of one association share, whichever lcores they are on.
+//! A controller: the state shared by the queues of one association, on whichever lcores they are.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,14 +17,14 @@ pub(crate) struct Controller {
     pub(crate) kind: ControllerType,
     pub(crate) host: Nqn,
     pub(crate) host_id: [u8; 16],
-    /// CC and CSTS. Relaxed, as all here but for resets: each is a word of its own that the host
-    /// reads or writes by commands, whose order the admin queue keeps. CSTS.CFS says that it is
-    /// over (its admin queue is gone, or its host is silent): every queue of it closes.
+    /// CC and CSTS. All accesses are relaxed, except for resets: each is a word of its own that the
+    /// host reads or writes by commands, in the order of the admin queue. CSTS.CFS means that the
+    /// controller has ended (its admin queue is gone, or its host is silent): all its queues close.
     cc: AtomicU32,
     csts: AtomicU32,
-    /// How often it was disabled: the I/O queues of before are over.
+    /// The number of resets. I/O queues of before the last one have ended.
     resets: AtomicU32,
-    /// Off the data path: errors alone are written here.
+    /// Off the data path: only errors are written here.
     errors: Mutex<ErrorLog>,
 }
 
@@ -53,13 +53,13 @@ impl Controller {
     }
 
     pub(crate) fn csts(&self) -> u32 {
-        // Acquire pairs with the Release in `set_cc`: who sees that it is not ready sees that it
-        // was reset.
+        // Acquire pairs with the Release in `set_cc`: an lcore that sees the controller not ready
+        // also sees its reset counted.
         self.csts.load(Ordering::Acquire)
     }
 
-    /// The host writes CC: the controller is enabled or reset, at once, or its shutdown begins. A
-    /// reset ends its I/O queues.
+    /// Handles a write of CC by the host: enables or resets the controller, at once, or begins its
+    /// shutdown. A reset ends its I/O queues.
     pub(crate) fn set_cc(&self, cc: u32) {
         if self.cc() & property::CC_ENABLE != 0 && cc & property::CC_ENABLE == 0 {
             self.resets.fetch_add(1, Ordering::Relaxed);
@@ -73,28 +73,29 @@ impl Controller {
             shown |= property::CSTS_SHUTDOWN_BEGUN;
         }
         self.cc.store(cc, Ordering::Relaxed);
-        // Another lcore may end it meanwhile, which stays. Release pairs with the Acquire in
-        // `csts`: the reset is counted.
+        // Another lcore may end the controller meanwhile: CSTS.CFS stays. Release pairs with the
+        // Acquire in `csts`: the reset is counted.
         let change = |csts: u32| Some(csts & !of_host | shown);
         let _ = self.csts.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 
-    /// Whether its host has begun a shutdown, which is not complete.
+    /// Whether a shutdown has begun and is not complete.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.csts() & property::CSTS_SHUTDOWN == property::CSTS_SHUTDOWN_BEGUN
     }
 
-    /// What was written is durable. The host may have reset it meanwhile.
+    /// Completes the shutdown: all written data is durable. The host may have reset the controller
+    /// meanwhile.
     pub(crate) fn complete_shutdown(&self) {
         let complete = |csts: u32| {
             (csts & property::CSTS_SHUTDOWN == property::CSTS_SHUTDOWN_BEGUN)
                 .then_some(csts & !property::CSTS_SHUTDOWN | property::CSTS_SHUTDOWN_COMPLETE)
         };
-        // Relaxed: of its admin queue's lcore, which alone writes and tells these bits.
+        // Relaxed: only the lcore of the admin queue writes and reads these bits.
         let _ = self.csts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, complete);
     }
 
-    /// Whether it carries out commands.
+    /// Whether the controller carries out commands.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.csts() & (property::CSTS_READY | property::CSTS_FATAL | property::CSTS_SHUTDOWN) == property::CSTS_READY
@@ -105,12 +106,12 @@ impl Controller {
         self.cc() & property::CC_ENABLE == 0
     }
 
-    /// How often it was reset: an I/O queue is of the time since the last one.
+    /// The number of resets. An I/O queue is valid until the next reset.
     pub(crate) fn resets(&self) -> u32 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// It is over: it carries out nothing, and its queues close.
+    /// Ends the controller: it carries out no more commands, and its queues close.
     pub(crate) fn end(&self) {
         self.csts.fetch_or(property::CSTS_FATAL, Ordering::Relaxed);
     }
@@ -119,13 +120,13 @@ impl Controller {
         self.csts() & property::CSTS_FATAL != 0
     }
 
-    /// Whether it is of this host.
+    /// Whether it belongs to this host.
     pub(crate) fn is_of(&self, host: &Nqn, host_id: &[u8; 16]) -> bool {
         self.host == *host && self.host_id == *host_id
     }
 
-    /// Adds to the error log. While another lcore does so too, an entry is left out: a host that
-    /// makes errors must not hold up an lcore.
+    /// Adds to the error log. The entry is left out while another lcore adds one: a host that
+    /// causes errors must not hold up an lcore.
     pub(crate) fn note(&self, entry: ErrorEntry) {
         if let Ok(mut log) = self.errors.try_lock() {
             log.count += 1;
@@ -134,7 +135,7 @@ impl Controller {
         }
     }
 
-    /// The error log, the latest first, and how many errors there ever were.
+    /// Returns the error log, latest first, and the number of errors ever.
     pub(crate) fn errors(&self) -> ([ErrorEntry; ERRORS], u64) {
         let log = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = log.entries;
@@ -147,8 +148,8 @@ impl Controller {
 mod tests {
     use super::*;
 
-    /// Its queues find out that it is over by the word that says whether it is ready: a host whose
-    /// commands come meanwhile is never told that they are wrong.
+    /// Queues notice the end of their controller by CSTS, which also says whether it is ready:
+    /// commands that come meanwhile are never refused as wrong.
     #[test]
     fn one_that_is_over_stays_over_whatever_its_host_writes() {
         let host = Nqn::new("nqn.2026-01.org.example:host").expect("a name");

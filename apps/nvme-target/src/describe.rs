@@ -1,5 +1,5 @@
-//! How a target's stages are described: what the plan says to them, checked, and what they need of
-//! it. Nothing here opens anything, since a check does all of it.
+//! Describes a target's stages: their part of the plan, checked, and their needs. Nothing here
+//! opens anything, since a check of the plan runs all of it.
 
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Params, RegionNeed, Rights};
 use verbline::prelude::*;
@@ -16,31 +16,31 @@ use crate::turns::{Links, Turns};
 /// The output [`HOST`](crate::port::HOST) by name.
 pub(crate) const HOST_NAME: &str = "host";
 
-/// A read is a WRITE of its data, a write a READ, and responses are SENDs behind them.
+/// A read is a WRITE of its data, a write a READ. Responses are SENDs behind them.
 pub(crate) const OPERATIONS: &[OutputOperations] =
     &[OutputOperations { output: HOST_NAME, kinds: &[OperationKind::Write, OperationKind::Read, OperationKind::Send] }];
 
-/// The timer by which the stage looks after its queues.
+/// The timer of the stage's looks.
 pub(crate) const TIMERS: u32 = 1;
 
-/// What the plan says to a stage, checked.
+/// A stage's part of the plan, checked.
 pub(crate) struct Described {
     pub(crate) settings: Settings,
-    /// The hosts that have to prove who they are.
+    /// The hosts that must authenticate.
     pub(crate) known: Vec<Known>,
-    /// The port that it sends to, and how many connections that has.
+    /// The port that the stage sends to, and its number of connections.
     pub(crate) port: u16,
     pub(crate) connections: usize,
-    /// Operations that the port carries out at once for one connection.
+    /// Operations that the port carries out at once per connection.
     pub(crate) depth_wr: u32,
-    /// The port's device checks the blocks of Reads, as far as it can.
+    /// Whether the port's device checks the blocks of Reads, as far as it can.
     pub(crate) device_checks: bool,
-    /// How the port's connections share its operations, and the packets of data.
+    /// The shares of the port's connections: of its operations, and of the packets of data.
     pub(crate) room: Shares,
     pub(crate) packets: Shares,
 }
 
-/// Checks what the plan says to a stage.
+/// Checks a stage's part of the plan.
 pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError> {
     stage.no_params()?;
     let section = stage.raw_section(SECTION)?;
@@ -69,9 +69,9 @@ pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError
     })
 }
 
-/// What a stage needs of the plan: packets of its pool that hold a page of Identify, and a block of
-/// any namespace, of which longer commands move as many at once as fit; memory for its namespaces,
-/// beside their blocks, and for commands under way; and regions that a READ may write.
+/// Returns a stage's needs: packets of its pool, each as long as a page of Identify and as a block
+/// of any namespace (longer commands move as many blocks at once as fit one); memory for its
+/// namespaces, beside their blocks, and for commands in flight; regions that a READ may write.
 pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
     let mut packet_bytes = vec![("a page of Identify, or a block", PAGE_BYTES)];
@@ -81,8 +81,8 @@ pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     }
     let written = settings.namespace.values().filter(|space| !space.read_only && space.protection.is_none());
     let what = "the blocks of a namespace, which READs write";
-    // A file, its ring, and the ring once more, as the lcore watches it; the wake set of the stage,
-    // as the stage and the lcore have it.
+    // Per file: the file, its ring, and the lcore's duplicate of the ring, to watch it. The wake
+    // set counts twice, too: for the stage and for the lcore.
     let files = settings.namespace.values().filter(|space| space.file.is_some()).count() as u64;
     let descriptors = vec![("files of namespaces", if files > 0 { 3 * files + 2 } else { 0 })];
     let regions = written.filter_map(|space| space.memory.clone());
@@ -91,8 +91,8 @@ pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     Needs { memory_bytes, packet_bytes, descriptors, regions: regions.collect(), ..Needs::default() }
 }
 
-/// What a stage of this many queues sets aside. Namespaces that come later are not among it: the
-/// plan that is read then is checked against what the machine has then.
+/// The memory of a stage with this many queues. Namespaces added later are left out: each plan that
+/// is read again is checked against the memory that the machine has then.
 fn memory_bytes(settings: &Settings, queues: u64) -> Vec<(&'static str, u64)> {
     let commands = u64::from(settings.commands_max);
     let spaces = settings.namespace.values().map(|how| Space::bytes(how, settings.commands_max, queues));
@@ -101,7 +101,7 @@ fn memory_bytes(settings: &Settings, queues: u64) -> Vec<(&'static str, u64)> {
     vec![("namespaces, beside their blocks", spaces), ("commands under way", under_way)]
 }
 
-/// Reads the secrets of the hosts that have one.
+/// Reads the secrets of hosts that have one.
 fn read_secrets(settings: &Settings, section: &Params) -> Result<Vec<Known>, StageError> {
     let mut known = Vec::with_capacity(settings.secrets.len());
     for (host, path) in &settings.secrets {

@@ -1,34 +1,34 @@
-//! One queue's exchange of DH-HMAC-CHAP, from the controller's side: which message comes next, and
-//! what a message of the host changes.
+//! One queue's exchange of DH-HMAC-CHAP, from the controller's side: the next message, and the
+//! effect of each message of the host.
 
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::auth::{Body, Message, Reason};
 use verbline_nvme::secret::{Claim, DIGEST_BYTES_MAX, Digest, Hash, Key};
 
-/// How long an exchange may take: two minutes, as the specification has it for controllers without
-/// a keep-alive time-out. One with a shorter time-out ends by that.
+/// The time limit of an exchange: two minutes, which the specification sets for controllers without
+/// a keep-alive time-out. A shorter keep-alive time-out ends the controller before.
 const WITHIN_NS: u64 = 120_000_000_000;
 
-/// How long the message of a failure has to reach the host.
+/// The time that a failure message has to reach the host.
 const TOLD_NS: u64 = 100_000_000;
 
-/// A host that has to prove itself.
+/// A host that must authenticate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) host: Nqn,
     pub(crate) key: Key,
 }
 
-/// What a challenge is made of: its number, and random bytes.
+/// The drawn parts of a challenge: its number, and random bytes.
 pub(crate) type Drawn = (u32, [u8; DIGEST_BYTES_MAX]);
 
 /// The exchange of a queue.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// The place of the host among those that are known.
+    /// The host's place in the list of known hosts.
     pub(crate) known: usize,
-    /// The host has proved itself on this queue.
+    /// The host has authenticated on this queue.
     is_authenticated: bool,
     state: State,
     transaction: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The host may negotiate.
+    /// The host may begin to negotiate.
     Idle,
     /// The host gets a Challenge next.
     Challenge(Asked),
@@ -47,7 +47,7 @@ enum State {
     Success(Hash),
     /// The host gets Failure1 next.
     Failure(Reason),
-    /// It has failed, and the host knows.
+    /// The exchange has failed, and the host knows.
     Over,
 }
 
@@ -60,7 +60,7 @@ struct Asked {
 }
 
 impl Exchange {
-    /// Of a queue that has just been connected.
+    /// The exchange of a newly connected queue.
     pub(crate) fn new(known: usize, now_ns: Tick) -> Exchange {
         let deadline_ns = now_ns + WITHIN_NS;
         Exchange { known, is_authenticated: false, state: State::Idle, transaction: 0, deadline_ns }
@@ -71,13 +71,13 @@ impl Exchange {
         self.is_authenticated
     }
 
-    /// Whether the association is to end: it has failed, or took too long.
+    /// Whether the association must end: the exchange has failed, or took too long.
     pub(crate) fn is_to_end(&self, now_ns: Tick) -> bool {
         let is_under_way = !self.is_authenticated || !matches!(self.state, State::Idle);
         is_under_way && now_ns >= self.deadline_ns
     }
 
-    /// Takes a message of the host. The reason if it makes the exchange fail.
+    /// Takes a message of the host. Returns the reason if the exchange fails by it.
     pub(crate) fn take(
         &mut self,
         bytes: &[u8],
@@ -100,12 +100,12 @@ impl Exchange {
         next.map(|_| ())
     }
 
-    /// The host's Reply was good, and it has not been told so.
+    /// Whether the host's Reply was good, and it has not been told yet.
     pub(crate) fn has_proof(&self) -> bool {
         matches!(self.state, State::Success(_))
     }
 
-    /// The exchange fails, whatever was said: the host gets the reason next.
+    /// Makes the exchange fail, in any state: the host gets the reason next.
     pub(crate) fn fail(&mut self, reason: Reason) -> Reason {
         self.state = State::Failure(reason);
         reason
@@ -143,7 +143,7 @@ impl Exchange {
                     host: known.host,
                     subsystem: *subsystem,
                 };
-                // The controller has no secret by which it could answer a challenge of the host.
+                // The controller has no secret to answer a challenge of the host with.
                 match known.key.verifies(&claim, &response) && challenge.is_none() {
                     true => Ok(State::Success(asked.hash)),
                     false => Err(Reason::Failed),
@@ -165,7 +165,7 @@ impl Exchange {
         Some(Message { transaction: self.transaction, body })
     }
 
-    /// That message is on its way.
+    /// Called when that message is on its way.
     pub(crate) fn told(&mut self, now_ns: Tick) {
         self.state = match self.state {
             State::Challenge(asked) => State::Reply(asked),

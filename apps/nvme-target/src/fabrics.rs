@@ -1,4 +1,5 @@
-//! Fabrics commands: Connect, and the properties. Those of authentication are in `authenticate.rs`.
+//! Fabrics commands: Connect, and the properties. The commands of authentication are in
+//! `authenticate.rs`.
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
@@ -13,7 +14,7 @@ use crate::queue::{Admin, EVENTS_HELD, Queue};
 use crate::shared::Refusal;
 use crate::stage::Target;
 
-/// The version that controllers speak.
+/// The NVMe version of the controllers.
 pub(crate) const VERSION: u32 = property::version(1, 4, 0);
 
 impl Target {
@@ -58,7 +59,7 @@ impl Target {
         }
     }
 
-    /// Connects a queue to a controller: what to answer.
+    /// Connects a queue to a controller. Returns the result and status of the command.
     pub(crate) fn connected(
         &mut self,
         at: u16,
@@ -83,7 +84,7 @@ impl Target {
         if asked.qid != queue.qid {
             return wrong(connect::at::QID, false);
         }
-        // As many as the queue was admitted with.
+        // No more than the queue was admitted with.
         if asked.sqsize == 0 || asked.sqsize >= queue.entries {
             return wrong(connect::at::SQSIZE, false);
         }
@@ -102,7 +103,7 @@ impl Target {
         }
         let exchange = match kind {
             ControllerType::Io => self.exchange_with(&data.host, out.now_ns()),
-            // Anybody may ask where the subsystem is.
+            // Discovery is open to any host.
             ControllerType::Discovery => None,
         };
         let required = if exchange.is_some() { AUTHENTICATION_REQUIRED } else { 0 };
@@ -112,7 +113,8 @@ impl Target {
             shared.begin(kind, data.host, data.host_id, cntlids).map(|(controller, seat)| (controller, Some(seat), 0))
         } else {
             shared.find(kind, (data.cntlid, asked.qid), &data.host, &data.host_id).and_then(|controller| {
-                // Before it has its place: a reset on another lcore ends it, whenever that comes.
+                // Read before the queue has its place: so any later reset by another lcore ends the
+                // queue.
                 let resets = controller.resets();
                 let seat = exchange.is_none().then(|| shared.take_seat(&controller, asked.qid)).transpose()?;
                 Ok((controller, seat, resets))
@@ -144,8 +146,8 @@ impl Target {
         (u64::from(cntlid) | required, Status::SUCCESS)
     }
 
-    /// Closes the queues whose hosts have not connected them in time: each holds a connection of
-    /// the port, and entries that other hosts may want.
+    /// Closes the queues whose hosts have not sent a good Connect in time: each holds a connection
+    /// of the port, and entries that other hosts may need.
     pub(crate) fn end_unconnected(&mut self, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         for at in self.queues.places() {
@@ -166,7 +168,7 @@ impl Target {
             (property::CAP, true) => Ok(property::cap(self.rules.settings.entries_max)),
             (property::VS, false) => Ok(VERSION.into()),
             (property::CC, false) => Ok(controller.cc().into()),
-            // A reset is over when the queues of before are.
+            // A reset is complete when the I/O queues of before have ended.
             (property::CSTS, false) if controller.is_disabled() && self.shared.has_queues(controller) => {
                 Ok((controller.csts() | property::CSTS_READY).into())
             }
@@ -175,7 +177,7 @@ impl Target {
         }
     }
 
-    /// True if its controller is to be shut down, after which it is answered.
+    /// True if the write begins a shutdown of the controller, after which the command is answered.
     fn property_set(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<bool, Status> {
         let property = Property::of(command).map_err(|error| error.status)?;
         let queue = self.queues.get(at).filter(|queue| queue.qid == 0);
@@ -197,10 +199,10 @@ impl Target {
     }
 }
 
-/// The data that a capsule carries.
+/// Returns the data of a capsule.
 ///
 /// # Errors
-/// The descriptor leaves the capsule.
+/// The descriptor points beyond the capsule.
 pub(crate) fn in_capsule<'a>(command: &Command, capsule: &'a Packet) -> Result<&'a [u8], Status> {
     let Sgl::InCapsule { offset, len } = command.sgl else {
         return Err(Status::SGL_TYPE_INVALID.do_not_retry());

@@ -1,21 +1,21 @@
-//! A bounded thing that all queues of a port use: each queue is sure of a share, and takes more of
-//! what is left only while others leave it.
+//! A bounded resource that all queues of a port use. Each queue is guaranteed a share, and takes
+//! more only from the spare part.
 //!
-//! The shares together are no more than there is, which is checked as the stage is made. So a queue
-//! that holds all it can get for as long as it likes leaves every other queue its share.
+//! The shares together never exceed the total, as checked when the stage is made. So a queue that
+//! takes all it can get, for any time, leaves every other queue its share.
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// What each queue is sure of.
+    /// Each queue's guaranteed share.
     each: u32,
-    /// What is left of the part that belongs to nobody.
+    /// The rest of the spare part, which belongs to no queue.
     spare: u32,
 }
 
 impl Shares {
-    /// Shares of `total` for `queues`: half of it belongs to them, but at least `least` each.
-    /// `None` if there is less than that.
+    /// Makes shares of `total` for `queues`: half of it is divided among them, but each gets at
+    /// least `least`. `None` if `total` is too small for that.
     pub(crate) fn new(total: u32, queues: u32, least: u32) -> Option<Shares> {
         let each = (total / 2 / queues.max(1)).max(least);
         let spare = u64::from(total).checked_sub(u64::from(each) * u64::from(queues))?;
@@ -32,14 +32,14 @@ impl Shares {
         self.beyond(held + more) - self.beyond(held) <= self.spare
     }
 
-    /// A queue takes more, which it may.
+    /// Takes `more` for a queue, as [`allows`](Self::allows) permitted.
     #[inline]
     pub(crate) fn take(&mut self, held: &mut u32, more: u32) {
         self.spare = self.spare.saturating_sub(self.beyond(*held + more) - self.beyond(*held));
         *held += more;
     }
 
-    /// A queue gives some back.
+    /// Gives `less` back.
     #[inline]
     pub(crate) fn give_back(&mut self, held: &mut u32, less: u32) {
         let left = held.saturating_sub(less);
@@ -57,7 +57,7 @@ mod tests {
         for (total, queues, least) in [(64, 8, 2), (17, 8, 2), (512, 64, 3), (16, 8, 2), (7, 1, 3)] {
             let mut shares = Shares::new(total, queues, least).expect("enough for all");
             let mut held = vec![0; queues as usize];
-            // All but the last take what they can get.
+            // All queues but the last take all they can get.
             for own in &mut held[..queues as usize - 1] {
                 while shares.allows(*own, 1) {
                     shares.take(own, 1);

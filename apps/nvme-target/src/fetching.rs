@@ -1,4 +1,4 @@
-//! The data that hosts bring: RDMA READs into a packet, or straight to where the blocks stay.
+//! Fetches data from hosts: RDMA READs into a packet, or straight to where the blocks stay.
 
 use verbline::engine::{DeclineReason, Done, Local, Operation, OperationKind};
 use verbline::mem::Packet;
@@ -15,7 +15,7 @@ use crate::stage::Target;
 use crate::tag::Tag;
 
 impl Target {
-    /// A command of fabrics whose data is in the host's memory.
+    /// Fetches the data of a fabrics command from the host's memory.
     pub(crate) fn fetch_for(
         &mut self,
         at: u16,
@@ -30,7 +30,7 @@ impl Target {
         }
     }
 
-    /// A packet for what the host brings; the command waits if there is none.
+    /// Allocates a packet for the host's data; the command waits if there is none.
     pub(crate) fn place_data(&mut self, place: u32, mut pending: Pending, out: &mut Outputs<'_>) {
         let Some(mut packet) = self.packet_for(&mut pending, out) else {
             return self.wait_for_packet(place, pending);
@@ -48,8 +48,8 @@ impl Target {
         self.fetch(place, Pending { work, ..pending }, out);
     }
 
-    /// Copies what came in the capsule, since a capsule is a receive buffer: the one copy that
-    /// there is, where a store can't take the packet as it is.
+    /// Copies the data out of the capsule, since a capsule is a receive buffer. It is the only
+    /// copy, for stores that can't take the packet as it is.
     pub(crate) fn copy_data(&mut self, place: u32, mut pending: Pending, out: &mut Outputs<'_>) {
         let Some(mut packet) = self.packet_for(&mut pending, out) else {
             return self.wait_for_packet(place, pending);
@@ -67,7 +67,7 @@ impl Target {
         self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out);
     }
 
-    /// Reads the host's data; the command waits if there is no room, as it is.
+    /// Reads the host's data; the command waits unchanged if there is no room.
     pub(crate) fn fetch(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
         let at = pending.queue;
         match self.for_room.has(at) {
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// The same of a command whose turn it is.
+    /// Like [`fetch`](Self::fetch), for a command whose turn it is.
     pub(crate) fn fetch_now(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
         let at = pending.queue;
         if !self.may_post(at, 1) {
@@ -106,14 +106,14 @@ impl Target {
                 self.wait_for_room(place, again(Work::Fetch(purpose, memory)));
             }
             Err(_) => {
-                // As of a response that can't be posted.
+                // As for a response that can't be posted.
                 out.close(connection);
                 self.forget(place, again(Work::Fetching(purpose)));
             }
         }
     }
 
-    /// An operation is done.
+    /// Handles a finished operation.
     pub(crate) fn operated(&mut self, done: Done, out: &mut Outputs<'_>) {
         let at = done.connection.and_then(|connection| self.queues.find_any(connection));
         if let Some(queue) = at.and_then(|at| self.queues.get_mut(at)) {
@@ -135,12 +135,12 @@ impl Target {
         }
     }
 
-    /// The host's data is here.
+    /// Handles the end of a READ of the host's data.
     fn fetched(&mut self, place: u32, at: Option<u16>, done: Done, out: &mut Outputs<'_>) {
         let Some(pending) = self.commands.take(place) else { return };
         let queue = at.and_then(|at| self.queues.get(at)).filter(|queue| queue.is_open);
         let Some(queue) = queue.filter(|_| done.result.is_ok()) else {
-            // Its connection is over, or will be: there is nobody to answer.
+            // The connection has ended, or is closed here: there is no host to answer.
             done.connection.map(|connection| out.close(connection));
             return self.forget(place, pending);
         };
@@ -168,7 +168,7 @@ impl Target {
         }
     }
 
-    /// What a command of fabrics came to, which had its data fetched.
+    /// Answers a fabrics command whose data was fetched.
     fn told(&mut self, place: u32, pending: Pending, (result, status): (u64, Status), out: &mut Outputs<'_>) {
         if !status.is_success() {
             self.note(pending.queue, &pending.command, status, 0);

@@ -1,4 +1,4 @@
-//! Commands of I/O queues: what is checked of them, and where they go.
+//! Commands of I/O queues: their checks, and their way from there.
 
 use verbline::engine::Local;
 use verbline::mem::Packet;
@@ -48,7 +48,7 @@ impl Target {
         }
     }
 
-    /// What is checked of every command, whose namespace is there.
+    /// The checks common to all commands. Their namespace exists.
     #[inline]
     fn check(&self, at: u16, command: &Command) -> Result<(), Status> {
         let controller = self.queues.get(at).and_then(|queue| queue.controller.as_ref());
@@ -115,7 +115,7 @@ impl Target {
         }
     }
 
-    /// A command with data of the host for the store: it is in the capsule, or is fetched.
+    /// Begins a command with data of the host for the store, from the capsule or fetched.
     fn with_data(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         if let Sgl::InCapsule { .. } = command.sgl
             && let Err(status) = in_capsule(&command, &capsule)
@@ -126,7 +126,7 @@ impl Target {
         self.begin(at, command, capsule, of, out);
     }
 
-    /// A command that goes by the store.
+    /// Begins a command that goes through the store.
     fn begin(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         let range = ReadWrite::of(&command);
         let parts = match command.opcode {
@@ -136,7 +136,8 @@ impl Target {
         let is_protected = self.spaces.get(&of).layout.protected.is_some();
         let io = Io::new(of, parts);
         let brings = matches!(command.opcode, opcode::io::WRITE | opcode::io::COMPARE | opcode::io::DATASET_MANAGEMENT);
-        // Both at once of a Compare: one that had one and waited for the other might wait for ever.
+        // A Compare gets both packets at once: with one, waiting for the other, it might wait for
+        // ever.
         let wants = match command.opcode {
             opcode::io::FLUSH => 0,
             opcode::io::WRITE_ZEROES => u8::from(is_protected),
@@ -150,8 +151,8 @@ impl Target {
     }
 }
 
-/// Ranges are there for each that is counted. Other advice than to deallocate is taken, and nothing
-/// is done about it.
+/// Checks that the data holds as many ranges as the command counts. Advice other than to deallocate
+/// is accepted and ignored.
 fn check_ranges(command: &Command, is_read_only: bool) -> Result<(), Status> {
     if command.sgl.len_bytes() < DsmRange::count_of(command) * DSM_RANGE_BYTES || command.sgl.len_bytes() > 4096 {
         return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());

@@ -1,16 +1,16 @@
-//! Hosts that must be heard of: one that is silent for longer than its keep-alive time-out is
-//! disconnected, and its controller is over.
+//! Keep-alive: a host that is silent for longer than its time-out is disconnected, and its
+//! controller ends.
 //!
-//! Silence is counted in the stage's own time ([`Attended`](crate::keep_alive_clock::Attended)),
-//! which stands still while the lcore does not run: what a host sent meanwhile is read before it is
-//! said to be silent.
+//! Silence is measured in the stage's own time ([`Attended`](crate::keep_alive_clock::Attended)),
+//! which stands still while the lcore does not run: commands that arrived meanwhile are read before
+//! their host counts as silent.
 
 use verbline::prelude::*;
 
 use crate::stage::Target;
 
 impl Target {
-    /// Sets the time-out of a controller; 0: it need not be heard of.
+    /// Sets the keep-alive time-out of a controller; 0 for none.
     pub(crate) fn set_keep_alive(&mut self, at: u16, kato_ms: u32) {
         let now_ns = self.attended.ns();
         if let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) {
@@ -18,7 +18,7 @@ impl Target {
         }
     }
 
-    /// The host was heard of.
+    /// Called when the host was heard of.
     pub(crate) fn keep_alive(&mut self, at: u16) {
         let now_ns = self.attended.ns();
         if let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) {
@@ -26,8 +26,8 @@ impl Target {
         }
     }
 
-    /// Ends the controllers whose hosts were silent for too long, up to the last look: what has
-    /// come since is read first.
+    /// Ends the controllers whose hosts were silent for too long at the last look: commands that
+    /// came since are read first.
     pub(crate) fn end_silent(&mut self, out: &mut Outputs<'_>) {
         let now_ns = self.attended.ns();
         for at in self.queues.places() {

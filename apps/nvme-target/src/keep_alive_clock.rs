@@ -1,12 +1,12 @@
-//! The time that a stage was there: it stands still while the lcore does not run.
+//! A clock of the time that a stage was running: it stands still while the lcore does not run.
 
 use verbline::prelude::*;
 
-/// How often the stage looks after its hosts.
+/// The time between looks.
 pub(crate) const LOOK_EVERY_NS: u64 = 100_000_000;
 
-/// How long the stage was there to hear its hosts: it grows by each look, by no more than the time
-/// from one look to the next.
+/// The time that the stage was there to hear its hosts. Each look adds the time since the last one,
+/// but no more than the planned interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attended {
     ns: Tick,
@@ -18,12 +18,12 @@ impl Attended {
         self.ns
     }
 
-    /// The stage looks after its hosts from now on.
+    /// Starts the clock at `now_ns`.
     pub(crate) fn begin(&mut self, now_ns: Tick) {
         self.looked_ns = now_ns;
     }
 
-    /// The stage looks.
+    /// Adds the time since the last look.
     pub(crate) fn look(&mut self, now_ns: Tick) {
         self.ns += now_ns.saturating_sub(self.looked_ns).min(LOOK_EVERY_NS);
         self.looked_ns = now_ns;

@@ -1,10 +1,10 @@
-//! How the blocks of a namespace lie in its store, and what becomes of their protection information
-//! on the way from the wire to there and back.
+//! The layout of a namespace's blocks in its store, and their protection information on the way
+//! between store and wire.
 //!
-//! Protection information lies behind each block's data. In memory it lies as on the wire. In a
-//! file its bits are turned over: a file of zeros, and a hole in one, then hold what the
-//! specification wants of blocks that were never written or were given back, zeros with ones behind
-//! them, which nobody checks. Memory is written with them at start.
+//! Protection information lies behind each block's data. In memory it is as on the wire; in a file
+//! its bits are inverted. So a file of zeros, or a hole in one, reads as the specification wants of
+//! blocks that were never written or were deallocated: data of zeros, behind it protection
+//! information of ones, which is not checked. Memory is written with these values at start.
 
 use verbline::engine::signature::{BlockSignature, BlockSize, Domain, Escape, Mask, Seed, T10Dif, T10Guard};
 use verbline::mem::Packet;
@@ -12,7 +12,7 @@ use verbline_nvme::protection::{Action, Protection, ProtectionType, Tuple, Wrong
 use verbline_nvme::{Command, Status};
 use verbline_store::{BlockMemory, Fault};
 
-/// How blocks lie in a store.
+/// The layout of blocks in a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// The base-2 logarithm of the bytes of a block's data.
@@ -20,7 +20,7 @@ pub(crate) struct Layout {
     pub(crate) protected: Option<Protected>,
 }
 
-/// Protection information, and how it lies in the store.
+/// Protection information, and its layout in the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protected {
     pub(crate) format: Protection,
@@ -39,12 +39,12 @@ impl Layout {
         self.protected.map_or(1 << self.block_shift, |protected| protected.format.extended_bytes())
     }
 
-    /// How many blocks fit a packet of `bytes`, at least one.
+    /// The number of blocks that fit a packet of `bytes`, at least one.
     pub(crate) fn blocks_in(&self, bytes: u32) -> u32 {
         (bytes / self.stored_bytes()).max(1)
     }
 
-    /// How many bytes `blocks` of a command take on the wire.
+    /// The bytes that `blocks` of a command take on the wire.
     pub(crate) fn wire_bytes(&self, command: &Command, blocks: u32) -> u64 {
         match &self.protected {
             Some(protected) => protected.format.wire_bytes(Action::of(command), blocks),
@@ -52,13 +52,13 @@ impl Layout {
         }
     }
 
-    /// Whether blocks travel as they lie in the store, and nobody looks at them.
+    /// Whether blocks travel unchanged from store to wire, and unchecked.
     #[inline]
     pub(crate) fn is_plain(&self, command: &Command) -> bool {
         self.protected.is_none_or(|protected| !protected.is_inverted && Action::is_none(command))
     }
 
-    /// Writes what memory holds of blocks that were never written, if that is not zeros alone.
+    /// Writes the content of blocks that were never written to memory, unless it is zeros alone.
     pub(crate) fn format(&self, memory: &impl BlockMemory) -> Result<(), Fault> {
         let Some(Protected { format, is_inverted: false }) = self.protected else { return Ok(()) };
         let extended = format.extended_bytes() as usize;
@@ -70,8 +70,8 @@ impl Layout {
 }
 
 impl Protected {
-    /// What a device is to do with the blocks of a Read as it sends them; `None` if that is not for
-    /// it: blocks of another size, or checks of single bits of the application tag.
+    /// The device's part in sending the blocks of a Read; `None` if the device can't do it: other
+    /// block sizes, or checks of single bits of the application tag.
     pub(crate) fn signature(&self, command: &Command) -> Option<BlockSignature> {
         let size = match self.format.block_bytes {
             512 => BlockSize::B512,
@@ -102,14 +102,14 @@ impl Protected {
         let domain = Domain::T10Dif(size, dif);
         let signature = match action.pract {
             true => BlockSignature::in_memory(domain),
-            // What lies behind the data goes with it, as it is.
+            // Protection information is copied along unchanged.
             false => BlockSignature::on_both(domain, domain).copying(Mask::ALL).ok()?,
         };
         Some(signature.checking(check))
     }
 
-    /// The data of a Write becomes what the store gets: what came with it is checked, or is made.
-    /// The packet has `blocks` of the command, from its block `first` on.
+    /// Prepares a Write's data for the store: checks the host's protection information, or inserts
+    /// it. The packet holds `blocks` blocks of the command, beginning with its block `first`.
     pub(crate) fn bring_in(
         &self,
         command: &Command,
@@ -119,7 +119,8 @@ impl Protected {
         let action = Action::of(command);
         if action.pract {
             if !packet.set_len(blocks as usize * self.format.extended_bytes() as usize) {
-                // A piece is as many blocks as a packet of the stage's pool holds.
+                // A piece is no longer than a packet of the stage's pool, with protection
+                // information.
                 return Err(Wrong { index: first, status: Status::INTERNAL_ERROR });
             }
             self.format.insert(action, first, packet.data_mut());
@@ -130,14 +131,15 @@ impl Protected {
         Ok(())
     }
 
-    /// Blocks that came out of the store, of which the first has this number in the command, lie as
-    /// on the wire, and are right.
+    /// Brings blocks from the store into their layout on the wire, and checks them. `first` is the
+    /// number in the command of the first of them.
     pub(crate) fn take_out(&self, command: &Command, first: u32, packet: &mut Packet) -> Result<(), Wrong> {
         self.turn(packet.data_mut());
         self.format.check(Action::of(command), first, packet.data())
     }
 
-    /// What a Read sends of blocks that were taken out.
+    /// Removes the protection information that a Read does not send, after
+    /// [`take_out`](Self::take_out).
     pub(crate) fn strip(&self, command: &Command, packet: &mut Packet) {
         if Action::of(command).pract {
             let len = self.format.strip(packet.data_mut());
@@ -146,7 +148,7 @@ impl Protected {
         }
     }
 
-    /// What the store gets for blocks of zeros.
+    /// Fills the packet with blocks of zeros, as they lie in the store.
     pub(crate) fn zero(&self, command: &Command, first: u32, packet: &mut Packet) {
         let action = Action::of(command);
         packet.data_mut().fill(0);
@@ -156,7 +158,7 @@ impl Protected {
         self.turn(packet.data_mut());
     }
 
-    /// From how it lies on the wire to how it lies in the store, or back.
+    /// Converts between the layout on the wire and that in the store, in either direction.
     fn turn(&self, blocks: &mut [u8]) {
         if self.is_inverted {
             self.format.behind(blocks).for_each(|behind| behind.iter_mut().for_each(|byte| *byte = !*byte));

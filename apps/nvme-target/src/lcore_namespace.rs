@@ -1,4 +1,4 @@
-//! A namespace, as one lcore has it: its own store over the blocks that all lcores share.
+//! An lcore's part of a namespace: its own store over the blocks that all lcores share.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,41 +20,42 @@ use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 use crate::turns::{Links, Turns};
 
-/// A namespace from the plan that adds it to the last stage that gives it up.
+/// A number for one life of a namespace: from the plan that adds it until the last stage gives it
+/// up.
 pub(crate) type TenantId = u64;
 
-/// Where the blocks of a read lie, and what the device is to do with them.
+/// The blocks of a read, and the device's checks and changes to them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signed {
     pub(crate) part: Part,
     pub(crate) signature: BlockSignature,
-    /// Bytes of the blocks' data.
+    /// Bytes of the blocks, without protection information.
     pub(crate) data_bytes: u32,
 }
 
 /// A namespace.
 pub(crate) struct Space {
     pub(crate) nsid: u32,
-    /// By which it is known to those who open and close namespaces.
+    /// Its name in [`Namespaces`](crate::namespace_changes::Namespaces).
     pub(crate) tenant: TenantId,
     pub(crate) store: Box<dyn Store>,
     pub(crate) layout: Layout,
-    /// The memory that its blocks lie in, if RDMA operations can reach them there.
+    /// The memory of its blocks, if RDMA operations can reach them there.
     region: Option<Region>,
     names: Names,
-    /// Commands that are to ask the store, in turn over their queues.
+    /// Commands waiting to ask the store, in turn over their queues.
     pub(crate) waiting: Turns,
-    /// What is asked of the store.
+    /// Requests for the store.
     pub(crate) requests: VecDeque<Request>,
-    /// It is among those of its lcore that have something to do.
+    /// Whether it is in the lcore's list of busy namespaces.
     pub(crate) is_busy: bool,
-    /// Its descriptor wakes the lcore.
+    /// Whether its descriptor wakes the lcore.
     pub(crate) is_watched: bool,
-    /// Its file can't be reached any more, and that was said.
+    /// Its file can no longer be reached, as was logged.
     pub(crate) is_broken: bool,
 }
 
-/// A region as a store's memory.
+/// A region as the memory of a store.
 struct RegionMemory(Region);
 
 impl BlockMemory for RegionMemory {
@@ -71,7 +72,7 @@ impl BlockMemory for RegionMemory {
     }
 }
 
-/// Why a namespace can't be opened.
+/// The reason why a namespace can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpaceError {
     #[error(transparent)]
@@ -85,7 +86,7 @@ pub(crate) enum SpaceError {
 }
 
 impl Space {
-    /// Opens the namespace for an lcore with `queues` queues. A file was opened before.
+    /// Opens the namespace for an lcore with `queues` queues. Its file, if any, is already open.
     pub(crate) fn open(
         nsid: u32,
         how: &NamespaceSettings,
@@ -97,7 +98,7 @@ impl Space {
         let (layout, depth) = (how.layout(), settings.commands_max as usize);
         let uuid = match (how.uuid, &how.memory, &file) {
             (Some(uuid), ..) => Some(uuid.0),
-            // A region's blocks are gone with the run, and so is their name.
+            // A region's blocks last as long as the run, and so does their UUID.
             (None, Some(region), _) => shared.uuid_of(region),
             (None, None, Some(file)) => file.identity().map(|identity| identity.uuid),
             (None, None, None) => Some(of_nothing(settings, nsid)),
@@ -122,7 +123,8 @@ impl Space {
             region,
             names,
             waiting: Turns::new(queues),
-            // What a turn asks is submitted in it, since no more is asked than there is room for.
+            // Requests of a turn are submitted in the same turn: no more are made than there is
+            // room for.
             requests: VecDeque::with_capacity(TURN_REQUESTS.min(depth)),
             is_busy: false,
             is_watched: true,
@@ -130,7 +132,7 @@ impl Space {
         })
     }
 
-    /// Bytes that a namespace takes at a stage with this many queues, beside its blocks.
+    /// Bytes that a namespace takes in a stage with this many queues, beside its blocks.
     pub(crate) fn bytes(how: &NamespaceSettings, commands_max: u32, queues: u64) -> u64 {
         let depth = u64::from(commands_max);
         let store = match (&how.file, &how.memory) {
@@ -142,18 +144,18 @@ impl Space {
         store + requests + Turns::bytes(queues)
     }
 
-    /// Whether something is at the store, or on its way there.
+    /// Whether requests are at the store, or waiting for it.
     pub(crate) fn has_work(&self) -> bool {
         !self.waiting.is_empty() || !self.requests.is_empty() || self.store.under_way() > 0
     }
 
-    /// The next command that may ask the store, if that takes any more.
+    /// Takes the next waiting command, if the store has room.
     pub(crate) fn take_turn(&mut self, links: &mut Links) -> Option<(u16, u32)> {
         if self.store.room() > self.requests.len() { self.waiting.pop(links) } else { None }
     }
 
-    /// Where the blocks of a Read or Write lie, if an operation of RDMA can reach them there and
-    /// the response is true when it has.
+    /// The blocks of a Read or Write, if an RDMA operation can reach them and the command is
+    /// complete when the operation is.
     #[inline]
     pub(crate) fn direct_of(&self, command: &Command) -> Option<Part> {
         let region = self.region.as_ref().filter(|_| self.layout.is_plain(command))?;
@@ -164,8 +166,8 @@ impl Space {
         region.part(bytes.start, bytes.len())
     }
 
-    /// Where the blocks of a Read lie and what the device does with them, if it can check them on
-    /// their way.
+    /// The blocks of a Read and the device's part in sending them, if it can check them on their
+    /// way.
     #[inline]
     pub(crate) fn signed_of(&self, command: &Command) -> Option<Signed> {
         let (region, protected) = self.region.as_ref().zip(self.layout.protected)?;
@@ -176,13 +178,12 @@ impl Space {
         Some(Signed { part, signature, data_bytes: range.blocks << self.layout.block_shift })
     }
 
-    /// Writes what came in a capsule to where the blocks lie: the one copy that there is. False
-    /// if they do not lie in memory.
+    /// Copies data of a capsule to the blocks: the only copy. False if they do not lie in memory.
     pub(crate) fn write_now(&self, range: Part, data: &[u8]) -> bool {
         self.region.as_ref().is_some_and(|region| region.write_from(range.offset(), data).is_ok())
     }
 
-    /// What Identify says of it.
+    /// Its data of Identify.
     pub(crate) fn identity(&self) -> Namespace {
         let geometry = self.store.geometry();
         Namespace {
@@ -200,12 +201,12 @@ impl Space {
     }
 }
 
-/// Whether a write is to be durable before its response.
+/// Whether the command has FUA: durable before its response.
 pub(crate) fn is_durable(command: &Command) -> bool {
     command.cdw10[2] & FORCE_UNIT_ACCESS != 0
 }
 
-/// What can be said of a namespace's file before it is opened: by its metadata alone.
+/// Checks a namespace's file without opening it, by its metadata alone.
 pub(crate) fn check_file(nsid: u32, how: &NamespaceSettings) -> Result<(), String> {
     let Some(path) = &how.file else { return Ok(()) };
     let shown = path.display();
@@ -217,8 +218,8 @@ pub(crate) fn check_file(nsid: u32, how: &NamespaceSettings) -> Result<(), Strin
     }
 }
 
-/// Opens the files of namespaces, for one lcore, by the namespace's number: before the run, so that
-/// what is missing is an error of the plan's.
+/// Opens the files of namespaces for one lcore, by the namespace's number. It runs before the run,
+/// so that a missing file is an error of the plan.
 pub(crate) fn open_files(settings: &Settings, pool: &DataPool) -> Result<BTreeMap<u32, FileStore>, StageError> {
     let mut files = BTreeMap::new();
     for (nsid, how) in settings.numbered() {
@@ -230,7 +231,7 @@ pub(crate) fn open_files(settings: &Settings, pool: &DataPool) -> Result<BTreeMa
     Ok(files)
 }
 
-/// Opens the file of a namespace, if it is kept in one, for one lcore.
+/// Opens a namespace's file, if it has one, for one lcore.
 pub(crate) fn open_file(
     nsid: u32,
     how: &NamespaceSettings,
@@ -263,7 +264,7 @@ pub(crate) fn open_file(
     Ok(Some(store))
 }
 
-/// Requests of a file under way, at most: what is beyond waits in the target.
+/// The most requests of a file in flight; others wait in the target.
 const FILE_DEPTH_MAX: u32 = 4096;
 
 fn memory(
@@ -290,8 +291,8 @@ fn memory(
     opened.ok_or_else(|| SpaceError::NoRegion(name.to_owned()))
 }
 
-/// The name of a namespace that keeps nothing, the same after a restart: a UUID of version 8, of
-/// the subsystem's name and serial number (FNV-1a), and the namespace's number.
+/// The UUID of a namespace that stores nothing, the same after a restart: version 8, from the
+/// subsystem's name and serial number (FNV-1a) and the namespace's number.
 fn of_nothing(settings: &Settings, nsid: u32) -> [u8; 16] {
     let text = settings.subsystem.bytes().chain([0]).chain(settings.serial.bytes());
     let hash =

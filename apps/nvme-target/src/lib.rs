@@ -3,8 +3,8 @@
 //!
 //! Data goes between the store and the wire without a copy: a read is an RDMA WRITE and the SEND of
 //! the response, posted as one list; a write is an RDMA READ, or comes in the capsule. Nothing is
-//! allocated once the run has started. `docs/nvme-target.md` has commands, statuses and keys, and
-//! what happens when a host is silent or gone.
+//! allocated once the run has started. `docs/nvme-target.md` lists commands, statuses and keys, and
+//! describes the treatment of hosts that are silent or gone.
 //!
 //! `config/nvme-target.toml` is a target and an initiator that verifies, in one process, on the
 //! software RNIC.
@@ -69,9 +69,9 @@ pub struct NvmeTarget {
 }
 
 impl NvmeTarget {
-    /// With a store of the caller's own under the namespace of that number, which the plan gives
-    /// `null_bytes`: as many as the store has. `make` gives each lcore a store of the depth that
-    /// `make` is called with.
+    /// Adds a store of the caller's own for the namespace of that number. The plan gives the
+    /// namespace `null_bytes`, the size of the store. `make` is called once per lcore with a depth,
+    /// and returns the lcore's store of that depth.
     #[must_use]
     pub fn with_store<S: Store + 'static>(
         mut self,
@@ -87,7 +87,7 @@ impl NvmeTarget {
     }
 }
 
-/// What a target without a load beside it has to say while it runs.
+/// The summary of a target without a load beside it.
 fn served(report: &Report) -> String {
     let queues: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
     format!("{}, {} queues open", so_far(report, "commands", "commands"), count(queues))
@@ -111,7 +111,7 @@ impl App for NvmeTarget {
         self.load.register(registry);
     }
 
-    /// The namespaces are as this plan says, from now on; nothing else of it is looked at.
+    /// Brings the namespaces to the state of this plan; the rest of the plan is ignored.
     fn reload(&self, plan: &Plan) -> Result<String, String> {
         let section = plan.section(settings::SECTION).ok_or("the plan has no [nvme]")?;
         let settings = settings::Settings::read(section).map_err(|error| error.to_string())?;

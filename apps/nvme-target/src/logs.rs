@@ -57,7 +57,7 @@ impl Target {
                 }
                 admin.changed.sort_unstable();
                 admin.changed.iter().enumerate().for_each(|(index, nsid)| window.put(4 * index, &nsid.to_le_bytes()));
-                // A host that asks from beyond its end has read nothing.
+                // A host that asks from beyond the log's end has read nothing.
                 if !asked.retain_event && offset <= window.end {
                     admin.changed.clear();
                     admin.is_untold = false;
@@ -65,14 +65,15 @@ impl Target {
             }
             _ => return Err(Status::INVALID_LOG_PAGE.do_not_retry()),
         }
-        // From beyond its end nothing is read.
+        // No data lies beyond the log's end.
         if offset > window.end {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         Ok(AdminAnswer::Page(packet))
     }
 
-    /// Where the subsystem is. A listener on every address is at the one that this host `called`.
+    /// Writes the subsystem's addresses. A listener on every address is shown with the address that
+    /// this host `called`.
     fn discovery_log(&self, window: &mut Window<'_>, called: Option<IpAddr>) {
         let listeners = &self.rules.listeners;
         let mut bytes = [0; discovery::ENTRY_BYTES];
@@ -107,12 +108,12 @@ impl Target {
 struct Window<'a> {
     bytes: &'a mut [u8],
     offset: usize,
-    /// How long the log is, as far as it was written.
+    /// The length of the log so far.
     end: usize,
 }
 
 impl Window<'_> {
-    /// Writes `part`, which is at `at` of the log, as far as it is in the window.
+    /// Writes `part`, at offset `at` of the log, as far as it is in the window.
     fn put(&mut self, at: usize, part: &[u8]) {
         self.end = self.end.max(at + part.len());
         let from = at.max(self.offset);

@@ -1,4 +1,4 @@
-//! How a stage takes namespaces that came or went, and tells hosts.
+//! A stage's adoption of namespaces that were added or removed, and its notices to hosts.
 
 use verbline::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::namespace_changes::Change;
 use crate::stage::Target;
 
 impl Target {
-    /// Opens the namespaces of the plan, once. One that can't be opened is not there.
+    /// Opens the namespaces of the plan, once. Hosts do not see one that can't be opened.
     pub(crate) fn open_spaces(&mut self) {
         let Some(mut files) = self.files.take() else { return };
         let settings = &self.rules.settings;
@@ -24,8 +24,8 @@ impl Target {
         }
     }
 
-    /// Takes what has come or gone. Hosts are told at the next look: other lcores, which look as
-    /// often, have it then.
+    /// Adopts added and removed namespaces. Hosts are told at the next look: by then other lcores,
+    /// whose looks are as frequent, have adopted them, too.
     pub(crate) fn renew_spaces(&mut self, out: &mut Outputs<'_>) {
         for nsid in std::mem::take(&mut self.untold) {
             self.tell_changed(nsid, out);
@@ -53,7 +53,7 @@ impl Target {
         }
     }
 
-    /// Nothing new goes to it from here on.
+    /// Takes the namespace from hosts: no new command reaches it.
     fn remove_space(&mut self, nsid: u32) {
         if self.spaces.remove(nsid) {
             self.untold.push(nsid);
@@ -61,7 +61,7 @@ impl Target {
         }
     }
 
-    /// Gives up those of which nothing is under way any more.
+    /// Gives up removed namespaces whose last use has ended.
     fn close_spaces(&mut self) {
         while let Some(space) = self.spaces.take_left() {
             self.leaving.push(space);

@@ -1,13 +1,13 @@
-//! Namespaces that come and go while hosts are connected: what the plan says now, opened beside the
-//! lcores, on its way to each of them.
+//! Namespaces added and removed while hosts are connected: the state that the plan asks for, and
+//! the namespaces on their way to each lcore, opened beside the lcores.
 //!
-//! The thread that reads the plan again opens what is new for every stage, and leaves it for the
-//! stages, which take their parts within 100 ms. What a stage gives up comes back here, and the
-//! next thread that reads the plan closes it: no lcore opens or closes anything.
+//! The thread that reads the plan again opens new namespaces for every stage and leaves them here.
+//! The stages take their parts within 100 ms. Namespaces that a stage gives up come back here, and
+//! the next thread that reads the plan closes them: no lcore opens or closes anything.
 //!
-//! A number, a region or a file has one tenant at a time: a namespace that wants what another one
-//! has waits until every stage has given that one up, which a stage does when nothing of it is
-//! under way. The lock is held to note things, and never while anything is opened or closed.
+//! A number, a region or a file has one tenant at a time. A namespace that needs one of them waits
+//! until every stage has given up the tenant before, which a stage does when its last use has
+//! ended. The lock is held to note changes, and never while anything is opened or closed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::port::DataPool;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 
-/// What a stage is to do about a namespace.
+/// An order to a stage about one namespace.
 pub(crate) enum Change {
     Add(Space),
     Remove(u32),
@@ -29,14 +29,14 @@ pub(crate) enum Change {
 #[derive(Default)]
 pub(crate) struct Namespaces {
     state: Mutex<State>,
-    /// Held while the plan is read again, so that one thread at a time does; lcores never take it.
+    /// Held while the plan is read again, by one thread at a time; lcores never take it.
     renewing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     settings: Option<Settings>,
-    /// What hosts have, or will have once its place is free.
+    /// The namespaces that hosts have, or get once their places are free.
     current: BTreeMap<u32, NamespaceSettings>,
     tenants: BTreeMap<TenantId, Tenant>,
     last: TenantId,
@@ -44,15 +44,15 @@ struct State {
     gone: Vec<Space>,
 }
 
-/// A namespace, and what no other one may have as long as a stage has it.
+/// A namespace, and the number and blocks that it holds as long as a stage has it.
 struct Tenant {
     nsid: u32,
     ground: Ground,
-    /// Stages that have it.
+    /// The number of stages that have it.
     stages: usize,
 }
 
-/// Where the blocks of a namespace are.
+/// The place of a namespace's blocks.
 #[derive(Clone, PartialEq, Eq)]
 enum Ground {
     Region(String),
@@ -62,12 +62,12 @@ enum Ground {
 
 struct Inbox {
     pool: DataPool,
-    /// Queues that the stage may have.
+    /// The number of queues that the stage may have.
     queues: usize,
     changes: Vec<Pending>,
 }
 
-/// A change, and the tenants that have to be gone before.
+/// A change, and the tenants that must be gone before it.
 struct Pending {
     change: Change,
     after: Vec<TenantId>,
@@ -77,7 +77,7 @@ impl Ground {
     fn of(how: &NamespaceSettings) -> Ground {
         match (&how.memory, &how.file) {
             (Some(region), _) => Ground::Region(region.clone()),
-            // The same file by another name, too, where it is there to be asked.
+            // Canonical, to recognise one file under two names, where the file exists.
             (None, Some(path)) => Ground::File(path.canonicalize().unwrap_or_else(|_| path.clone())),
             (None, None) => Ground::Nothing,
         }
@@ -89,13 +89,13 @@ impl Ground {
 }
 
 impl State {
-    /// The tenants that hold what this namespace wants.
+    /// The tenants that hold the number or the blocks that this namespace needs.
     fn in_the_way_of(&self, nsid: u32, ground: &Ground) -> Vec<TenantId> {
         let holds = |tenant: &Tenant| tenant.nsid == nsid || tenant.ground.conflicts(ground);
         self.tenants.iter().filter(|(_, tenant)| holds(tenant)).map(|(id, _)| *id).collect()
     }
 
-    /// A stage has given it up.
+    /// Called when a stage gave up a tenant.
     fn give_up(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.stages -= 1;
@@ -111,12 +111,12 @@ impl Namespaces {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another run begins.
+    /// Forgets the run before.
     pub(crate) fn reset(&self) {
         *self.lock() = State::default();
     }
 
-    /// A stage of the run, and the pool that its data comes from. It has all namespaces of the
+    /// Registers a stage of the run, with the pool of its data. The stage has all namespaces of the
     /// plan.
     pub(crate) fn begin(&self, stage: &str, pool: &DataPool, queues: usize, settings: &Settings) {
         let state = &mut *self.lock();
@@ -125,7 +125,7 @@ impl Namespaces {
         state.stages.insert(stage.to_owned(), Inbox { pool: pool.clone(), queues, changes: Vec::new() });
         let most = SPACES_MAX * state.stages.len();
         state.gone.reserve(most);
-        // Each namespace of the plan has its number for its name as a tenant; later ones go on.
+        // A tenant of the first plan has its namespace's number as its ID; later tenants follow.
         state.last = u64::from(u32::MAX);
         for (nsid, how) in settings.numbered() {
             let tenant = Tenant { nsid, ground: Ground::of(&how), stages: 0 };
@@ -133,8 +133,7 @@ impl Namespaces {
         }
     }
 
-    /// What a stage is to do, in order, as far as it can be done now; nothing while somebody notes
-    /// something.
+    /// Takes the stage's changes that are due, in order; none while another thread holds the lock.
     pub(crate) fn take(&self, stage: &str) -> Vec<Change> {
         let Ok(mut state) = self.state.try_lock() else { return Vec::new() };
         let State { stages, tenants, .. } = &mut *state;
@@ -143,7 +142,8 @@ impl Namespaces {
         inbox.changes.extract_if(.., is_due).map(|pending| pending.change).collect()
     }
 
-    /// A stage has given it up. It comes back while somebody notes something, to be tried again.
+    /// Takes back a namespace that a stage gives up. While another thread holds the lock it is
+    /// returned, for the stage to try again.
     #[allow(
         clippy::result_large_err,
         reason = "the value goes back to its owner; a box would be allocated on an lcore"
@@ -155,17 +155,17 @@ impl Namespaces {
         Ok(())
     }
 
-    /// A stage could not open one of the plan's namespaces.
+    /// Called when a stage could not open one of the plan's namespaces.
     pub(crate) fn lack(&self, nsid: u32) {
         self.lock().give_up(nsid.into());
     }
 
-    /// Takes what a plan that was read again says of namespaces: what is new is added, what is gone
-    /// is removed. Says what; if anything can't be done, nothing is.
+    /// Applies the namespaces of a plan that was read again: adds the new ones and removes the
+    /// missing. Returns a description of the changes; if one of them fails, none is made.
     pub(crate) fn renew(&self, wanted: &Settings, shared: &Shared) -> Result<String, String> {
         self.renew_with(wanted, |nsid, how, settings, stage| {
             let no = |error: &dyn std::fmt::Display| format!("namespace {nsid}: {error}");
-            // The first store in a region says anew how many blocks there are.
+            // The first store in the region sets the number of blocks anew.
             how.memory.iter().filter(|_| stage.is_first).for_each(|name| shared.forget_size(name));
             let file = open_file(nsid, how, settings.commands_max, stage.pool).map_err(|error| no(&error))?;
             let mut space = Space::open(nsid, how, settings, stage.queues, shared, file).map_err(|error| no(&error))?;
@@ -181,7 +181,7 @@ impl Namespaces {
     ) -> Result<String, String> {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let Asked { settings, current, pools, gone } = self.ask()?;
-        // Files are closed here, and not under the lock.
+        // Files are closed here, outside the lock.
         drop(gone);
         let stored = wanted.stored_bytes_max();
         if let Some((_, pool, _)) = pools.iter().find(|(_, pool, _)| pool.plan.data_bytes < stored) {
@@ -235,7 +235,7 @@ impl Namespaces {
         self.lock().tenants.values().any(|tenant| tenant.ground.conflicts(ground))
     }
 
-    /// What is there now.
+    /// Copies the current state.
     fn ask(&self) -> Result<Asked, String> {
         let state = &mut *self.lock();
         let Some(settings) = state.settings.clone() else { return Err("no stage of the plan is a target".to_owned()) };
@@ -245,7 +245,8 @@ impl Namespaces {
         Ok(Asked { settings, current: state.current.clone(), pools, gone })
     }
 
-    /// Leaves the changes for the stages. Gives which have to wait.
+    /// Leaves the changes for the stages. Returns the numbers of added namespaces that have to
+    /// wait.
     fn note(
         &self,
         removed: &[u32],
@@ -258,7 +259,7 @@ impl Namespaces {
         let mut unused = Vec::new();
         for nsid in removed {
             for inbox in state.stages.values_mut() {
-                // One that no stage has taken so far never comes.
+                // A namespace that this stage has not taken yet is withdrawn.
                 let is_it =
                     |pending: &mut Pending| matches!(&pending.change, Change::Add(space) if space.nsid == *nsid);
                 let before = unused.len();
@@ -291,7 +292,7 @@ impl Namespaces {
         state.current = wanted;
         let waits = added.iter().zip(&after).filter(|(_, after)| !after.is_empty());
         let waits = waits.map(|(nsid, _)| *nsid).collect();
-        // `unused` is closed by the caller's end of the lock: its files are let go of with it.
+        // The next thread that reads the plan closes the files of `unused`, outside the lock.
         state.gone.extend(unused.into_iter().filter_map(|pending| match pending.change {
             Change::Add(space) => Some(space),
             Change::Remove(_) => None,
@@ -300,11 +301,11 @@ impl Namespaces {
     }
 }
 
-/// What is there as a plan is read again.
+/// A copy of the state as a plan is read again.
 struct Asked {
     settings: Settings,
     current: BTreeMap<u32, NamespaceSettings>,
-    /// The stages, their pools, and how many queues each has.
+    /// The stages, with their pools and numbers of queues.
     pools: Vec<(String, DataPool, usize)>,
     gone: Vec<Space>,
 }
@@ -313,7 +314,7 @@ struct Asked {
 struct StageOf<'a> {
     pool: &'a DataPool,
     queues: usize,
-    /// No other stage's part of it was opened so far.
+    /// No other stage's part of the namespace has been opened yet.
     is_first: bool,
 }
 

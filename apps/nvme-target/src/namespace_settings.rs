@@ -1,4 +1,4 @@
-//! `[nvme.namespace.N]` in the plan: where a namespace is kept, how its blocks are, and its names.
+//! `[nvme.namespace.N]` in the plan: a namespace's store, its block format, and its names.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -55,7 +55,7 @@ impl Keys for NamespaceSettings {
     ];
 }
 
-/// A name of this many bytes, in hexadecimal digits; dashes between them don't matter.
+/// A name of this many bytes, in hexadecimal digits; dashes between them are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<const BYTES: usize>(pub(crate) [u8; BYTES]);
 
@@ -81,7 +81,7 @@ pub(crate) enum ProtectionKey {
 }
 
 impl NamespaceSettings {
-    /// How its blocks lie in its store.
+    /// The layout of its blocks in the store.
     pub(crate) fn layout(&self) -> Layout {
         let kind = self.protection.map(|key| match key {
             ProtectionKey::Type1 => ProtectionType::Type1,
@@ -92,7 +92,7 @@ impl NamespaceSettings {
     }
 }
 
-/// Where blocks are: the same place, by whatever name.
+/// The place of the blocks, compared regardless of the name used for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place<'a> {
     Region(&'a str),
@@ -101,7 +101,7 @@ enum Place<'a> {
         inode: u64,
     },
     Device(u64),
-    /// A file that is not there yet.
+    /// A file that does not exist yet.
     New(PathBuf),
 }
 
@@ -146,7 +146,7 @@ impl NamespaceSettings {
     }
 }
 
-/// Checks each namespace, and that no two of them share blocks or a name.
+/// Checks each namespace, and that no two share blocks or a name.
 pub(crate) fn check_namespaces(all: &BTreeMap<String, NamespaceSettings>) -> Result<(), String> {
     let mut before: Vec<(&String, Option<Place<'_>>, &NamespaceSettings)> = Vec::new();
     for (number, space) in all {
@@ -179,7 +179,7 @@ pub(crate) fn check_namespaces(all: &BTreeMap<String, NamespaceSettings>) -> Res
 mod tests {
     use super::*;
 
-    /// Those of tables are not registered by themselves.
+    /// The keys of tables are not registered one by one.
     #[test]
     fn every_key_of_a_namespace_is_declared() {
         assert_eq!(verbline::plan::undeclared::<NamespaceSettings>(), [""; 0]);

@@ -1,32 +1,33 @@
-//! The namespaces of one lcore, each with a count of its uses: the commands on it that are under
-//! way, and the operations posted on its memory.
+//! The namespaces of one lcore, each with a count of its uses: its commands in flight, and the
+//! operations posted on its memory.
 //!
-//! A command holds a [`Use`], which only this file makes, and only of a namespace that is there. A
-//! namespace that leaves keeps its place until the last use is given back; then it goes back to
-//! those who opened it.
+//! A command holds a [`Use`], which only this file makes, and only of an attached namespace. A
+//! namespace that leaves keeps its place until the last use is given back; then it returns to the
+//! thread that opened it.
 
 use std::collections::VecDeque;
 
 use crate::lcore_namespace::Space;
 use crate::settings::NSID_MAX;
 
-/// Places for namespaces of a stage, one for each number: a number comes again when every stage has
-/// given up the namespace that had it before.
+/// A stage's places for namespaces, one for each number. A number is used again only when every
+/// stage has given up the namespace that had it before.
 pub(crate) const SPACES_MAX: usize = NSID_MAX as usize;
 
-/// One use of a namespace. It is given back to [`Spaces::give_back`]; dropped, it would keep its
+/// One use of a namespace, to be given back by [`Spaces::give_back`]. Dropping it would keep the
 /// namespace for ever.
 #[derive(Debug)]
 #[must_use = "a use is given back"]
 pub(crate) struct Use(u16);
 
 impl Use {
-    /// The place, for the tag of an operation, which is the use from then on.
+    /// Turns the use into its place, for the tag of an operation. The operation is the use from
+    /// then on.
     pub(crate) fn into_place(self) -> u16 {
         self.0
     }
 
-    /// The use that an operation was, by the place in its tag.
+    /// Restores the use from the place in the tag of a done operation.
     pub(crate) fn of_done(place: u16) -> Use {
         Use(place)
     }
@@ -39,7 +40,7 @@ impl Use {
 struct Slot {
     space: Space,
     uses: u32,
-    /// It is nobody's any more, and ends with its last use.
+    /// Hosts no longer have it; it ends with its last use.
     is_leaving: bool,
 }
 
@@ -48,9 +49,9 @@ pub(crate) struct Spaces {
     all: Vec<Option<Slot>>,
     free: Vec<u16>,
     by_nsid: Vec<Option<u16>>,
-    /// Those with something at the store, or on its way there, in turn.
+    /// Namespaces with requests at the store, or waiting for it, in turn.
     busy: VecDeque<u16>,
-    /// Namespaces on their way out that nothing uses any more.
+    /// Removed namespaces whose last use has ended.
     left: Vec<u16>,
 }
 
@@ -65,13 +66,13 @@ impl Spaces {
         }
     }
 
-    /// Bytes that the places take, whether or not there are namespaces in them.
+    /// Bytes of all places, used or not.
     pub(crate) fn bytes() -> u64 {
         let place = size_of::<Option<Slot>>() + 3 * size_of::<u16>();
         (SPACES_MAX * place + (NSID_MAX as usize + 1) * size_of::<Option<u16>>()) as u64
     }
 
-    /// Adds a namespace; it comes back if there is no place, or its number is taken.
+    /// Adds a namespace. Returns it if there is no place, or its number is taken.
     #[allow(
         clippy::result_large_err,
         reason = "the value goes back to its owner; a box would be allocated on an lcore"
@@ -85,7 +86,7 @@ impl Spaces {
         Ok(())
     }
 
-    /// Nothing new goes to this namespace from here on. False if it is not there.
+    /// Removes a namespace from hosts: no new use begins. False if it does not exist.
     pub(crate) fn remove(&mut self, nsid: u32) -> bool {
         let Some(place) = self.by_nsid.get_mut(nsid as usize).and_then(Option::take) else { return false };
         if let Some(slot) = &mut self.all[usize::from(place)] {
@@ -97,7 +98,7 @@ impl Spaces {
         true
     }
 
-    /// A namespace that was removed and that nothing uses any more.
+    /// Takes out a removed namespace whose last use has ended.
     pub(crate) fn take_left(&mut self) -> Option<Space> {
         let place = self.left.pop()?;
         let slot = self.all[usize::from(place)].take()?;
@@ -106,14 +107,14 @@ impl Spaces {
         Some(slot.space)
     }
 
-    /// The namespace of a number.
+    /// The namespace of this number.
     #[inline]
     pub(crate) fn find(&self, nsid: u32) -> Option<&Space> {
         let place = (*self.by_nsid.get(nsid as usize)?)?;
         self.at(place)
     }
 
-    /// A use of the namespace of a number.
+    /// Begins a use of the namespace of this number.
     #[inline]
     pub(crate) fn begin_use(&mut self, nsid: u32) -> Option<Use> {
         let place = (*self.by_nsid.get(nsid as usize)?)?;
@@ -121,7 +122,7 @@ impl Spaces {
         Some(Use(place))
     }
 
-    /// The namespace that is used.
+    /// The namespace that this use is of.
     #[inline]
     pub(crate) fn get(&self, of: &Use) -> &Space {
         self.at(of.0).expect("a namespace that is used is there")
@@ -159,7 +160,7 @@ impl Spaces {
         Some(&mut self.all.get_mut(usize::from(place))?.as_mut()?.space)
     }
 
-    /// The namespace at this place has something to do.
+    /// Queues the namespace at this place for its turn.
     pub(crate) fn make_busy(&mut self, place: u16) {
         if let Some(space) = self.at_mut(place)
             && !std::mem::replace(&mut space.is_busy, true)
@@ -168,18 +169,18 @@ impl Spaces {
         }
     }
 
-    /// How many have something to do.
+    /// The number of busy namespaces.
     pub(crate) fn busy(&self) -> usize {
         self.busy.len()
     }
 
-    /// The next one that has something to do. It has had its turn: [`Spaces::had_turn`] says
-    /// whether it has more.
+    /// Takes the busy namespace whose turn it is. Call [`Spaces::had_turn`] after the turn: it
+    /// re-queues a namespace that has more to do.
     pub(crate) fn next_busy(&mut self) -> Option<u16> {
         self.busy.pop_front()
     }
 
-    /// True if it has more, and waits behind the others.
+    /// Re-queues the namespace behind the others if it has more to do, and returns true then.
     pub(crate) fn had_turn(&mut self, place: u16) -> bool {
         let Some(space) = self.at_mut(place) else { return false };
         space.is_busy = space.has_work();
@@ -190,17 +191,17 @@ impl Spaces {
         is_busy
     }
 
-    /// The first that wait go behind the others.
+    /// Moves the first `count` busy namespaces behind the others.
     pub(crate) fn pass_over(&mut self, count: usize) {
         self.busy.rotate_left(count.min(self.busy.len()));
     }
 
-    /// Those that have something to do.
+    /// The busy namespaces.
     pub(crate) fn iter_busy(&self) -> impl Iterator<Item = &Space> {
         self.busy.iter().filter_map(|place| self.at(*place))
     }
 
-    /// Nothing of a queue waits for any store any more.
+    /// Withdraws the waiting commands of a queue from all stores.
     pub(crate) fn clear_queue(&mut self, queue: u16) {
         for at in 0..self.busy.len() {
             let place = self.busy[at];

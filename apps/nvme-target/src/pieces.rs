@@ -1,6 +1,6 @@
-//! Long commands in pieces: a Read, Write or Compare that goes by a store moves as many blocks at
-//! once as a packet of the stage's pool holds. So the longest command costs no more memory than a
-//! packet (a Compare two), however long it is; the next piece takes the place of the one before.
+//! Long commands in pieces: a Read, Write or Compare that goes through a store moves as many blocks
+//! at once as fit a packet of the stage's pool. So a command of any length costs no more memory
+//! than a packet (a Compare two); each piece reuses the packet of the one before.
 
 use verbline::engine::{DeclineReason, Operation};
 use verbline::prelude::*;
@@ -15,7 +15,7 @@ use crate::port::HOST;
 use crate::stage::Target;
 use crate::tag::Tag;
 
-/// Where the data of a piece lies among that of its command, on the wire.
+/// The place of a piece's data within that of its command, on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) offset: usize,
@@ -23,14 +23,14 @@ pub(crate) struct Piece {
 }
 
 impl Io {
-    /// Makes the next blocks one piece, as many as fit a packet of `bytes`. Gives their number.
+    /// Makes the next blocks one piece, as many as fit a packet of `bytes`. Returns their number.
     pub(crate) fn begin_part(&mut self, layout: &Layout, bytes: u32) -> u32 {
         self.part = self.left.min(layout.blocks_in(bytes).into());
-        // No more than a command has.
+        // At most the number of blocks of a command, which is a u32.
         self.part as u32
     }
 
-    /// The piece is done. False if it was the last.
+    /// Moves on to the next piece. False if this was the last.
     pub(crate) fn next_part(&mut self) -> bool {
         (self.cursor, self.left) = (self.cursor + self.part, self.left - self.part);
         self.left > 0
@@ -41,7 +41,8 @@ impl Io {
         (self.cursor - ReadWrite::of(command).slba) as u32
     }
 
-    /// Where the piece's data is on the wire; all of it of a command that is not moved in pieces.
+    /// The place of the piece's data on the wire; that of all data for commands that do not move in
+    /// pieces.
     pub(crate) fn piece(&self, command: &Command, layout: &Layout) -> Piece {
         match command.opcode {
             opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => Piece {
@@ -52,7 +53,7 @@ impl Io {
         }
     }
 
-    /// What brings the host's data of the next piece.
+    /// The step that brings the host's data of the next piece.
     pub(crate) fn bring(self, sgl: Sgl) -> Work {
         match sgl {
             Sgl::Keyed { .. } => Work::Place(Purpose::Io(self)),
@@ -61,9 +62,9 @@ impl Io {
     }
 }
 
-/// The host's memory from there on.
+/// The host's memory from `offset` on.
 pub(crate) fn beyond(to: Remote, offset: usize) -> Remote {
-    // An address that a host made up may wrap: its key reaches nothing there.
+    // A made-up address of a host may wrap: its key reaches nothing there.
     Remote { addr: to.addr.wrapping_add(offset as u64), ..to }
 }
 
@@ -75,7 +76,7 @@ impl Target {
         io.piece(command, layout)
     }
 
-    /// The memory of the host that a Read or fetch of this purpose reaches.
+    /// The host's memory for a Read, or for a fetch of this purpose.
     pub(crate) fn remote_of(&self, command: &Command, purpose: &Purpose) -> Option<Remote> {
         let to = remote(command.sgl)?;
         Some(match purpose {
@@ -84,7 +85,7 @@ impl Target {
         })
     }
 
-    /// Sends the host a piece of its Read that is not the last: the response follows that one.
+    /// Sends the host a piece of its Read, but not the last, which goes with the response.
     pub(crate) fn send_piece(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
         match self.for_room.has(pending.queue) {
             true => self.wait_for_room(place, pending),
@@ -92,7 +93,7 @@ impl Target {
         }
     }
 
-    /// The same of one whose turn it is.
+    /// Like [`send_piece`](Self::send_piece), for a command whose turn it is.
     pub(crate) fn send_piece_now(&mut self, place: u32, mut pending: Pending, out: &mut Outputs<'_>) {
         let at = pending.queue;
         if !self.may_post(at, 1) {
@@ -118,7 +119,7 @@ impl Target {
                 self.wait_for_room(place, pending);
             }
             Err(_) => {
-                // As of a response that can't be posted.
+                // As for a response that can't be posted.
                 out.close(connection);
                 self.forget(place, pending);
             }
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use crate::namespace_table::Use;
 
-    /// Pieces are as long as a packet holds, follow one another, and are the whole command.
+    /// Pieces fill their packets, follow one another, and cover the command.
     #[test]
     fn pieces_make_the_command() {
         let kinds = [None, Some(ProtectionType::Type1)];

@@ -1,9 +1,9 @@
-//! Reads of protected blocks that lie in memory, answered by the pipelined way: the device checks
-//! the blocks as it sends them, and the good response is posted with them, behind a fence.
+//! Reads of protected blocks in memory, answered in pipelined mode: the device checks the blocks as
+//! it sends them, and the good response is posted with them, behind a fence.
 //!
-//! If a block is bad, the engine takes the response back before it goes out, and the host is told
-//! what is wrong in the same packet. A read holds one signature key of its connection from its post
-//! until its response has come back. The CPU checks the blocks of a read that finds no key free.
+//! If a block is bad, the engine takes the response back before it goes out, and the host gets the
+//! error in the same packet. A read holds one signature key of its connection from its post until
+//! its response is back. The CPU checks the blocks of a read that finds no key free.
 
 use verbline::engine::signature::{BadBlock, KeptKey, KeyPart, Part};
 use verbline::engine::{DeclineReason, Done, Operation, OperationError};
@@ -20,17 +20,18 @@ use crate::port::HOST;
 use crate::stage::Target;
 use crate::tag::Tag;
 
-/// Operations of such a read: the key's configuration, the blocks, the response.
+/// Operations of a pipelined read: the key's configuration, the blocks, the response.
 const OPERATIONS: u32 = 3;
 
 impl Target {
-    /// What the device is to do for a read, if it can, and a key of the connection is free.
+    /// Returns the device's part in a read, if the device can do it and the connection has a free
+    /// key.
     pub(crate) fn signed(&self, at: u16, command: &Command, space: &Space) -> Option<Signed> {
         self.queues.get(at).filter(|queue| queue.pipelined.has_free())?;
         space.signed_of(command)
     }
 
-    /// Answers a read so; it waits among those under way if there is no room.
+    /// Answers a read in pipelined mode; it waits among the commands in flight if there is no room.
     pub(crate) fn pipeline(
         &mut self,
         at: u16,
@@ -49,13 +50,13 @@ impl Target {
         }
     }
 
-    /// The same of one that waited, and whose turn it is.
+    /// Like [`pipeline`](Self::pipeline), for a read that waited and whose turn it is.
     pub(crate) fn pipeline_again(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
         let Pending { queue: at, command, capsule, wants, holds, work } = pending;
         let again = |capsule, work| Pending { queue: at, command, capsule, wants, holds, work };
         let Work::Pipeline(of) = work else { return self.commands.put(place, again(capsule, work)) };
         let Some(signed) = self.signed(at, &command, self.spaces.get(&of)) else {
-            // No key is free any more; or the namespace has shrunk, which its store says.
+            // No key is free any more, or the namespace has shrunk; its store will report that.
             self.counters.cpu_checked.add(1);
             let range = ReadWrite::of(&command);
             let work = Work::Store(Io::new(of, (range.slba, range.blocks.into())));
@@ -67,8 +68,8 @@ impl Target {
         }
     }
 
-    /// Posts the blocks and the response. What it was given comes back if there is no room; it is
-    /// gone if the host is.
+    /// Posts the blocks and the response. The packet and the use come back if there is no room, and
+    /// are given up if the host is gone.
     fn post_pipelined(
         &mut self,
         at: u16,
@@ -117,7 +118,7 @@ impl Target {
                 match respond.into_local().into_packet() {
                     Some(capsule) if no.reason == DeclineReason::Full => Err((capsule, of)),
                     _ => {
-                        // As of a response that can't be posted.
+                        // As for a response that can't be posted.
                         out.close(connection);
                         self.spaces.give_back(of);
                         Ok(())
@@ -127,14 +128,14 @@ impl Target {
         }
     }
 
-    /// A response that waited for its blocks is back: it has gone out, or one of them is bad.
+    /// Takes back a response that waited for its blocks: it has gone out, or a block is bad.
     pub(crate) fn responded(&mut self, at: u16, done: Done, out: &mut Outputs<'_>) {
         let Tag::Signed(key) = Tag::from_u64(done.tag) else { return };
         let Some(queue) = self.queues.get_mut(at) else { return };
         let Some((command, of)) = queue.pipelined.give_back(key) else { return };
         let (result, capsule) = (done.result, done.into_packet());
         if let (Err(OperationError::BadBlock(bad)), Some(capsule), true) = (result, capsule, queue.is_open) {
-            // The next response says again how far the queue was read.
+            // The queue's head goes back: the next response carries it again.
             queue.sq_head = (queue.sq_head + queue.sq_size.max(1) - 1) % queue.sq_size.max(1);
             self.tell_bad(at, &command, (&of, bad), capsule, out);
         }

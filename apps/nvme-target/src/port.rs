@@ -1,4 +1,4 @@
-//! What a target stage needs of its port, and how that is shared by the connections.
+//! A target stage's requirements on its port, and the shares of the port's connections.
 
 use verbline::plan::{Params, Pool, Port, Target as Wired};
 use verbline::prelude::*;
@@ -7,7 +7,7 @@ use verbline_nvme::COMMAND_BYTES;
 use crate::fair_share::Shares;
 use crate::settings::Settings;
 
-/// To the hosts: responses, and operations on their memory.
+/// The output to the hosts: responses, and operations on their memory.
 pub(crate) const HOST: OutId = OutId(0);
 
 /// Packets of data that commands may hold between two calls.
@@ -15,14 +15,15 @@ pub(crate) const DATA_PACKETS: u32 = 256;
 /// The most packets of data that a command needs at once.
 const COMMAND_PACKETS: u32 = 2;
 
-/// The pool of a stage, which the data of commands comes from: as the plan says it, and its memory.
+/// A stage's pool, for the data of commands: its part of the plan, and its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct DataPool {
     pub(crate) plan: Pool,
     pub(crate) memory: verbline::mem::Pool,
 }
 
-/// The port that the stage sends to, which has many connections. Its receives hold whole capsules.
+/// Finds the port that the stage sends to. It has many connections, and its receives hold whole
+/// capsules.
 pub(crate) fn port_of<'plan>(
     stage: &StageContext<'plan>,
     settings: &Settings,
@@ -49,9 +50,9 @@ pub(crate) fn port_of<'plan>(
     }
 }
 
-/// A command that waits keeps its capsule: the pool has room for those of all commands, beside what
-/// else the plan's sum counts. That counts what the stage holds and its operations twice, in the
-/// stage and on their way to be posted.
+/// Checks that the pool has room for the capsules of all commands, since a waiting command keeps
+/// its capsule, beside the rest of the plan's sum. That sum counts the stage's packets and
+/// operations twice: in the stage, and on their way to be posted.
 fn check_capsules(
     stage: &StageContext<'_>,
     port: &Port,
@@ -76,12 +77,12 @@ fn check_capsules(
     Err(section.refuse("commands_max", message).into())
 }
 
-/// The shares of the port's connections: of the operations that it carries out at once, and of the
-/// packets that the stage holds.
+/// The shares of the port's connections: of the operations that the port carries out at once, and
+/// of the packets that the stage holds.
 pub(crate) fn shares_of(port: &Port) -> Result<(Shares, Shares), StageError> {
     let (name, many) = (&port.name, port.connections.as_ref());
     let (connections, operations) = many.map_or((0, 0), |many| (many.max, many.ops_shared_wr));
-    // A read, which is the longest list.
+    // The operations of a read, the longest list.
     let least = if port.signature_keys > 0 { 3 } else { 2 };
     let room = Shares::new(operations, connections, least).filter(|_| port.ops_depth_wr >= least);
     let room = room.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! The queues of one lcore: one a connection, and those that are gone and have commands under way
-//! still.
+//! The queues of one lcore: one per connection, and those of ended connections with commands still
+//! in flight.
 
 use std::sync::Arc;
 
@@ -16,48 +16,48 @@ use crate::signed::PipelinedReads;
 /// Asynchronous Event Requests that a controller holds.
 pub(crate) const EVENTS_HELD: usize = 4;
 
-/// A queue pair of a host.
+/// A host's queue pair.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) connection: ConnectionId,
-    /// By which its places are known to the acceptor.
+    /// The admission of its places, for the acceptor.
     pub(crate) admission: AdmissionId,
-    /// The host is connected: it can be answered.
+    /// The host is connected, and can be answered.
     pub(crate) is_open: bool,
-    /// As the private data said it.
+    /// From the private data.
     pub(crate) qid: u16,
-    /// Commands that the host may have under way: as many as it was admitted with.
+    /// Commands that the host may have in flight: the number it was admitted with.
     pub(crate) entries: u16,
-    /// Entries of the submission queue, and how far it was read.
+    /// Entries of the submission queue, and its head.
     pub(crate) sq_size: u16,
     pub(crate) sq_head: u16,
-    /// When its host must have sent a good Connect; `None` once it has, or was disconnected.
+    /// The deadline for a good Connect; `None` after one, or after the disconnect.
     pub(crate) connect_by_ns: Option<Tick>,
-    /// How often its controller had been reset as it was connected.
+    /// The controller's number of resets at the Connect command.
     pub(crate) resets: u32,
-    /// From the Connect command on.
+    /// `None` until the Connect command.
     pub(crate) controller: Option<Arc<Controller>>,
-    /// Its place at the controller. A host that has to prove who it is gets one by its first proof:
+    /// Its place at the controller. A host that must authenticate gets it with its first proof:
     /// until then its queue changes nothing at the controller.
     pub(crate) seat: Option<Seat>,
     pub(crate) admin: Option<Box<Admin>>,
-    /// Of a host that has to prove who it is.
+    /// The authentication exchange, of hosts that must authenticate.
     pub(crate) exchange: Option<Exchange>,
-    /// The commands under way that have a place among [`Commands`](crate::commands::Commands).
+    /// Identifiers of its commands that have a place in [`Commands`](crate::commands::Commands).
     pub(crate) cids: Vec<u16>,
-    /// RDMA operations under way, and how many ever were done.
+    /// RDMA operations in flight, and the number ever done.
     pub(crate) operations: u32,
     pub(crate) done: u32,
     /// Packets of data that its commands hold.
     pub(crate) packets: u32,
-    /// Whether its host takes what it asked for.
+    /// Progress of the host in taking what it asked for.
     pub(crate) progress: Progress,
-    /// Reads of which the device checks the blocks.
+    /// Reads whose blocks the device checks.
     pub(crate) pipelined: PipelinedReads,
 }
 
 impl Queue {
-    /// Its host has not proved who it is, and has to.
+    /// Whether the host must authenticate and has not yet.
     #[inline]
     pub(crate) fn is_locked(&self) -> bool {
         self.exchange.as_ref().is_some_and(|exchange| !exchange.is_authenticated())
@@ -65,7 +65,8 @@ impl Queue {
 }
 
 impl Queue {
-    /// Its controller is over, or has been reset, which its admin queue outlives.
+    /// Whether the queue must close: its controller has ended, or was reset. An admin queue
+    /// outlives resets.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         let is_over = |controller: &Arc<Controller>| {
@@ -75,7 +76,7 @@ impl Queue {
     }
 }
 
-/// How far a queue's operations had to come, and since when.
+/// The count of done operations that the queue has to reach, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     until: u32,
@@ -83,8 +84,8 @@ pub(crate) struct Progress {
 }
 
 impl Queue {
-    /// Whether an operation has been under way for longer than `within_ns`, or for twice as long at
-    /// most: asked again and again, at times of the lcore's own.
+    /// Whether an operation has been in flight for longer than `within_ns` (found out after twice
+    /// that time at the latest). Called again and again, with times at which the lcore was running.
     pub(crate) fn is_stuck(&mut self, now_ns: Tick, within_ns: u64) -> bool {
         let Progress { until, since_ns } = self.progress;
         let is_reached = (self.done.wrapping_sub(until)).cast_signed() >= 0;
@@ -96,31 +97,31 @@ impl Queue {
     }
 }
 
-/// What an admin queue has beside.
+/// The state that only an admin queue has.
 #[derive(Debug, Default)]
 pub(crate) struct Admin {
-    /// 0: the host need not keep it alive.
+    /// The keep-alive time-out; 0 if there is none.
     pub(crate) kato_ms: u32,
-    /// By the time that the stage was there.
+    /// When the host was last heard of, in attended time.
     pub(crate) last_seen_ns: Tick,
-    /// Requests that wait for an event, by their places.
+    /// The places of Asynchronous Event Requests that wait for an event.
     pub(crate) held: Vec<u32>,
-    /// The events that the host wants to hear of.
+    /// The events that the host asked for.
     pub(crate) wanted: u32,
-    /// Namespaces that changed and that the host has not read of.
+    /// Changed namespaces that the host has not read about yet.
     pub(crate) changed: Vec<u32>,
-    /// There are more of them than the log holds.
+    /// More namespaces changed than the log holds.
     pub(crate) are_too_many: bool,
-    /// An event that no request waited for.
+    /// An event occurred while no request waited.
     pub(crate) is_untold: bool,
-    /// Features that are but kept: by number.
+    /// Features that are stored without effect, by number.
     pub(crate) features: [u32; 16],
 }
 
 /// The queues of an lcore, by their connections.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// Whose connections they are, by its place in the plan.
+    /// The place in the plan of the port of all these connections.
     port: u16,
     all: Vec<Option<Queue>>,
     free: Vec<u16>,
@@ -128,8 +129,8 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Places for the queues of `connections` connections. A queue that is gone has its place until
-    /// nothing of it is under way.
+    /// Makes places for the queues of `connections` connections. An ended queue keeps its place
+    /// until its last operation is done.
     pub(crate) fn new(port: u16, connections: usize) -> Queues {
         let most = connections.min(usize::from(u16::MAX));
         Queues {
@@ -140,8 +141,8 @@ impl Queues {
         }
     }
 
-    /// Adds a queue, which was `asked` for and admitted so, with its signature keys. `None`: too
-    /// many queues are gone and not done.
+    /// Adds a queue, with its private data, admission and signature keys. `None`: too many ended
+    /// queues still have operations in flight.
     pub(crate) fn open(
         &mut self,
         (connection, admission): (ConnectionId, AdmissionId),
@@ -150,7 +151,7 @@ impl Queues {
         connect_by_ns: Tick,
     ) -> Option<u16> {
         let (qid, entries) = (asked.qid, asked.send_depth_less_one.checked_add(1)?);
-        // Others have the same slots, and nobody here answers them.
+        // Other ports use the same slot numbers, and this stage does not answer their connections.
         let is_own = connection.port() == self.port;
         let slot = self.by_slot.get_mut(connection.slot()).filter(|_| is_own)?;
         let at = self.free.pop()?;
@@ -186,7 +187,7 @@ impl Queues {
         self.get(at).filter(|queue| queue.connection == connection).map(|_| at)
     }
 
-    /// The place of a queue whose operation came back, which may be gone.
+    /// The place of the queue of a finished operation; the queue may be closed.
     pub(crate) fn find_any(&self, connection: ConnectionId) -> Option<u16> {
         self.find(connection)
             .or_else(|| self.places().find(|at| self.get(*at).is_some_and(|q| q.connection == connection)))
@@ -202,7 +203,7 @@ impl Queues {
         self.all.get_mut(usize::from(at))?.as_mut()
     }
 
-    /// Its connection is over.
+    /// Called when its connection has ended.
     pub(crate) fn close(&mut self, at: u16) {
         if let Some(queue) = self.get_mut(at) {
             queue.is_open = false;
@@ -213,7 +214,7 @@ impl Queues {
         }
     }
 
-    /// Takes it out, if it is closed and nothing of it is under way.
+    /// Takes the queue out, if it is closed and its last operation is done.
     pub(crate) fn take_done(&mut self, at: u16) -> Option<Queue> {
         let is_done = |queue: &Queue| !queue.is_open && queue.cids.is_empty() && queue.operations == 0;
         self.get(at).filter(|queue| is_done(queue))?;
@@ -221,17 +222,17 @@ impl Queues {
         self.all[usize::from(at)].take()
     }
 
-    /// The places of all, used or not.
+    /// All places, used or not.
     pub(crate) fn places(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.all.len() as u16
     }
 
-    /// How many there may be.
+    /// The number of places.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is any.
+    /// Whether there are no queues.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.all.len()
     }

@@ -1,8 +1,8 @@
-//! Random bytes of the system, for challenges and for names that nobody is to guess.
+//! Random bytes of the system, for challenges and for names that must not be guessed.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// As many bytes as that. `None`: the system gives none.
+/// Returns `N` random bytes. `None` if the system gives none.
 pub(crate) fn bytes<const N: usize>() -> Option<[u8; N]> {
     let mut random = [0; N];
     let got = getrandom(&mut random, GetRandomFlags::empty()).ok()?;

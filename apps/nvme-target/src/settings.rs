@@ -16,10 +16,10 @@ pub(crate) use crate::namespace_settings::{NSID_MAX, NamespaceSettings};
 /// The section.
 pub(crate) const SECTION: &str = "nvme";
 
-/// What it is about.
+/// The section's summary.
 pub(crate) const MEANING: &str = "the subsystem, its namespaces, and what hosts may ask for";
 
-/// Who checks the blocks of a protected Read, where the port has signature keys.
+/// The checker of a protected Read's blocks, where the port has signature keys.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ReadsCheckedBy {
@@ -28,8 +28,8 @@ pub(crate) enum ReadsCheckedBy {
 }
 
 impl ReadsCheckedBy {
-    /// Whether the device does. The software RNIC runs on the CPU that posts: it computes the same
-    /// guard as the lcore would, and configures a key for each Read besides.
+    /// Whether the device checks. The software RNIC runs on the CPU that posts: it computes the
+    /// same guard as the lcore would, and configures a key for each Read besides.
     pub(crate) fn is_device(self, provider: Provider) -> bool {
         match (self, provider) {
             (ReadsCheckedBy::Device, _) | (ReadsCheckedBy::Auto, Provider::Kernel) => true,
@@ -77,7 +77,8 @@ impl Keys for Settings {
         AppKey::text("model", "40 characters", "its model").or_text("Verbline"),
         AppKey::texts("hosts", "NQNs", "who may connect; nobody named: all"),
         AppKey::map("secrets", "paths by NQN", "the files of secrets of hosts that have to prove who they are"),
-        // A host tells the controllers of a subsystem apart by their numbers.
+        // A host tells the controllers of a subsystem apart by their numbers, so processes share
+        // none.
         AppKey::integer("cntlid_min", CNTLIDS, "controllers' least number; processes of a subsystem share none").or(1),
         AppKey::integer("cntlid_max", CNTLIDS, "controllers' greatest number").or(0xFFEF),
         AppKey::integer("connect_timeout_ms", 100..=60_000, "from a queue's connection to its Connect command")
@@ -89,7 +90,7 @@ impl Keys for Settings {
             .optional("half of all"),
         AppKey::integer("queues_max", 1..=1024, "I/O queues of a controller, at most").or(8),
         AppKey::integer("entries_max", 2..=4096, "entries of a queue, at most").or(128),
-        // Those of two controllers: a queue each of 32 entries, and eight of 128.
+        // The commands of two controllers: a queue each of 32 entries, and eight of 128.
         AppKey::integer("commands_max", 32..=1 << 20, "commands at one port; a queue without room is rejected")
             .or(2112),
         AppKey::integer("in_capsule_bytes", 1024..=1 << 16, "data in a capsule; a multiple of 16")
@@ -101,7 +102,7 @@ impl Keys for Settings {
         AppKey::integer("response_timeout_ms", 100..=3_600_000, "a host that takes no response is disconnected")
             .or(10_000)
             .unit("ms"),
-        // Some cards announce that they can and cannot.
+        // Some cards announce this ability without having it.
         AppKey::flag("remote_invalidate", "whether responses take keys back, for hosts that ask").or_flag(true),
         AppKey::choice("reads_checked_by", &["auto", "device"], "with `signature_keys`: auto, where that is a card")
             .or_text("auto"),
@@ -110,9 +111,9 @@ impl Keys for Settings {
     ];
 }
 
-/// The numbers that a controller may have; those beyond stand for any.
+/// The numbers that a controller may have; greater ones have meanings of their own.
 const CNTLIDS: RangeInclusive<u64> = 1..=0xFFEF;
-/// The least that a page of Identify needs.
+/// The bytes of a page of Identify.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 impl Settings {
@@ -163,7 +164,7 @@ impl Settings {
         self.hosts.is_empty() || self.hosts.contains(host)
     }
 
-    /// Bytes of the longest block, with what lies behind it; 0 without namespaces.
+    /// Bytes of the longest block, with its protection information; 0 without namespaces.
     pub(crate) fn stored_bytes_max(&self) -> u32 {
         self.namespace.values().map(|space| space.layout().stored_bytes()).max().unwrap_or_default()
     }
@@ -179,8 +180,8 @@ impl Settings {
         self.cntlid_min..=self.cntlid_max
     }
 
-    /// There is a number for every controller: for those of all connections, and for as many that
-    /// are over and have commands under way still.
+    /// Checks that there is a number for every controller: those of all connections, and as many
+    /// that have ended with commands still in flight.
     pub(crate) fn check_cntlids(&self, plan: &Plan, section: &Params) -> Result<(), StageError> {
         let listens = |port: &&verbline::plan::Port| matches!(port.destination, Destination::Listen(_));
         let connections = plan.ports().iter().filter(listens).filter_map(|port| port.connections.as_ref());
@@ -202,12 +203,12 @@ impl Settings {
         name(&self.subsystem)
     }
 
-    /// MDTS: the power of two by which a transfer is longer than 4 KiB, at most.
+    /// MDTS: the base-2 logarithm of the longest transfer, in units of 4 KiB.
     pub(crate) fn mdts(&self) -> u8 {
         (self.transfer_bytes_max / 4096).trailing_zeros() as u8
     }
 
-    /// Where the subsystem is, as discovery says it.
+    /// The addresses of the subsystem, for discovery.
     pub(crate) fn listeners(&self, plan: &Plan) -> Vec<SocketAddr> {
         if !self.addresses.is_empty() {
             return self.addresses.clone();
@@ -224,7 +225,7 @@ impl Settings {
     }
 }
 
-/// A name that was checked as the settings were read.
+/// Parses a name that was checked when the settings were read.
 pub(crate) fn name(text: &str) -> Nqn {
     Nqn::new(text).expect("checked as the settings were read")
 }

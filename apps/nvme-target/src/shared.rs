@@ -1,5 +1,5 @@
-//! What the lcores of a target share: its controllers, and what its stages leave for one another.
-//! Behind locks, which no read or write takes.
+//! State shared by the lcores of a target: its controllers, and values that its stages leave for
+//! one another. It is behind locks, which no read or write takes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,26 +17,26 @@ use crate::admission::Admissions;
 use crate::controller::Controller;
 use crate::random;
 
-/// The shared part.
+/// The shared state.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The generation of the discovery log, which does not change in a run.
+    /// The generation of the discovery log, constant during a run.
     pub(crate) generation: u64,
     table: Mutex<Table>,
     pub(crate) admissions: Admissions,
-    /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
+    /// The memory of namespaces, by the region's name, left here by the stage that owns the region.
     memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
-    /// The names of the blocks in regions: made once, and no others' after the run.
+    /// The UUIDs of the blocks in regions. Each is made once, and is not used again after the run.
     uuids: Mutex<BTreeMap<String, [u8; 16]>>,
     tallies: Mutex<Vec<Tally>>,
     own_stores: OwnStores,
 }
 
-/// The stores that the app's caller brings, by their namespaces' numbers.
+/// Stores brought by the app's caller, by the namespaces' numbers.
 #[derive(Clone, Default)]
 pub(crate) struct OwnStores(BTreeMap<u32, Arc<StoreFactory>>);
 
-/// Makes the store of an lcore, with the depth that it is given.
+/// Makes an lcore's store of the given depth.
 type StoreFactory = dyn Fn(usize) -> Box<dyn Store> + Send + Sync;
 
 impl OwnStores {
@@ -54,28 +54,28 @@ impl fmt::Debug for OwnStores {
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<KnownController>,
-    /// The number of the last challenge; 0: there was none.
+    /// The number of the last challenge; 0 before the first.
     sequence: u32,
 }
 
 #[derive(Debug)]
 struct KnownController {
     controller: Arc<Controller>,
-    /// The I/O queues that there are, by number.
+    /// The numbers of the connected I/O queues.
     queues: Vec<u16>,
-    /// The I/O queues that its host may have.
+    /// The number of I/O queues that its host may have.
     granted: u16,
     has_admin: bool,
 }
 
-/// The place of a queue at its controller. It is given back by [`Shared::leave`].
+/// A queue's place at its controller, to be given back by [`Shared::leave`].
 #[derive(Debug)]
 pub(crate) struct Seat {
     cntlid: u16,
     qid: u16,
 }
 
-/// What a stage counts of reads and writes, for the health log.
+/// A stage's counts of reads and writes, for the health log.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) reads: Counter,
@@ -84,28 +84,28 @@ pub(crate) struct Tally {
     pub(crate) written_bytes: Counter,
 }
 
-/// Why a queue is not connected.
+/// The reason why a queue is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A controller of the host that is over has commands under way, or there is no free number.
+    /// An ended controller of the same host still has commands in flight, or no number is free.
     Busy,
-    /// There is no such controller, or it is another host's.
+    /// The controller does not exist, or belongs to another host.
     NoController,
-    /// The queue is there already, or was not granted.
+    /// The queue is connected already, or was not granted.
     NoQueue,
     /// The controller is not enabled, or has no I/O queues.
     NotReady,
 }
 
 impl Shared {
-    /// What a run begins with. Its discovery log may differ from that of the run before, so that
-    /// its generation is a later one: the time, milliseconds since 1970.
+    /// The state at the start of a run. Its discovery log may differ from that of the run before,
+    /// and so has a later generation: the time, milliseconds since 1970.
     pub(crate) fn new(own_stores: OwnStores) -> Shared {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Shared { own_stores, generation: since.as_millis() as u64, ..Shared::default() }
     }
 
-    /// The caller's own store under this namespace, of this depth.
+    /// Makes the caller's own store for this namespace, of this depth.
     pub(crate) fn own_store(&self, nsid: u32, depth: usize) -> Option<Box<dyn Store>> {
         self.own_stores.0.get(&nsid).map(|make| make(depth))
     }
@@ -114,8 +114,8 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a controller for an admin queue, and gives that its place. The controller's number is
-    /// any of `cntlids`: nobody is to guess those of others.
+    /// Makes a controller for an admin queue, and gives the queue its place. The controller's
+    /// number is drawn from `cntlids`, so that a host can't guess the numbers of others.
     pub(crate) fn begin(
         &self,
         kind: ControllerType,
@@ -125,7 +125,7 @@ impl Shared {
     ) -> Result<(Arc<Controller>, Seat), Refusal> {
         let drawn = u64::from_le_bytes(random::bytes().ok_or(Refusal::Busy)?);
         let mut table = self.table();
-        // Its writes may be under way as long as an I/O queue of it is there.
+        // Its writes may be in flight as long as it has an I/O queue.
         let is_left_over = |entry: &KnownController| {
             entry.controller.is_over() && !entry.queues.is_empty() && entry.controller.is_of(&host, &id)
         };
@@ -144,14 +144,14 @@ impl Shared {
         Ok((controller, Seat { cntlid, qid: 0 }))
     }
 
-    /// The number of the next challenge, which is never 0; the first one is of the seed.
+    /// The number of the next challenge, never 0; the first derives from the seed.
     pub(crate) fn next_sequence(&self, seed: u32) -> u32 {
         let mut table = self.table();
         table.sequence = if table.sequence == 0 { seed } else { table.sequence.wrapping_add(1) }.max(1);
         table.sequence
     }
 
-    /// How many I/O queues a controller's host may have.
+    /// Sets the number of I/O queues that a controller's host may have.
     pub(crate) fn grant(&self, controller: &Controller, queues: u16) {
         if let Some(entry) = self.table().find(controller.cntlid) {
             entry.granted = queues;
@@ -163,9 +163,9 @@ impl Shared {
         self.table().find(controller.cntlid).is_some_and(|entry| !entry.queues.is_empty())
     }
 
-    /// The controller that an I/O queue may be connected to, of the kind that the queue's Connect
-    /// names: what the host has to prove hangs on that. Nothing there changes: the queue gets its
-    /// place by [`Shared::take_seat`].
+    /// Finds the controller for an I/O queue. It must be of the kind that the queue's Connect
+    /// names, which also decides whether the host must authenticate. Nothing changes at the
+    /// controller: the queue gets its place by [`Shared::take_seat`].
     pub(crate) fn find(
         &self,
         kind: ControllerType,
@@ -189,8 +189,8 @@ impl Shared {
         Ok(Seat { cntlid: controller.cntlid, qid })
     }
 
-    /// A queue has ended, and nothing of it is under way. The controller ends with its admin queue,
-    /// and is forgotten with the last one.
+    /// Gives a seat back: the queue has ended, and its last operation is done. The controller ends
+    /// with its admin queue, and is forgotten with its last queue.
     pub(crate) fn leave(&self, seat: Seat) {
         let mut table = self.table();
         let Some(entry) = table.find(seat.cntlid) else { return };
@@ -202,13 +202,14 @@ impl Shared {
         table.entries.retain(|entry| entry.has_admin || !entry.queues.is_empty());
     }
 
-    /// Leaves the memory of a region for the stages of other lcores.
+    /// Leaves a region's memory for the stages of other lcores.
     pub(crate) fn leave_memory(&self, region: Region) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.insert(region.name().to_owned(), (region, None));
     }
 
-    /// The memory of a region, and what all its stores go by; the first store says that.
+    /// Opens a store in the memory of a region. The first store makes the resizer that all stores
+    /// of the region share.
     pub(crate) fn memory<E>(
         &self,
         name: &str,
@@ -219,8 +220,8 @@ impl Shared {
         Some(open(region, resizer))
     }
 
-    /// The name of the blocks in a region, whichever namespace has them: a random UUID. `None`: the
-    /// system gives no random bytes.
+    /// The UUID of the blocks in a region, whichever namespace they belong to: random. `None` if
+    /// the system gives no random bytes.
     pub(crate) fn uuid_of(&self, region: &str) -> Option<[u8; 16]> {
         let mut uuids = self.uuids.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(uuid) = uuids.get(region) {
@@ -232,7 +233,7 @@ impl Shared {
         Some(uuid)
     }
 
-    /// The next store in the memory of a region says anew how many blocks there are.
+    /// Lets the next store in the memory of a region set its number of blocks anew.
     pub(crate) fn forget_size(&self, name: &str) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.get_mut(name).into_iter().for_each(|(_, resizer)| *resizer = None);
@@ -242,7 +243,7 @@ impl Shared {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(tally);
     }
 
-    /// What all stages counted.
+    /// The tallies of all stages.
     pub(crate) fn tallies(&self) -> Vec<Tally> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -267,14 +268,14 @@ impl Table {
     }
 }
 
-/// One of the numbers that are not taken, each as likely as the others.
+/// Picks one of the numbers that are not taken, each with the same probability.
 fn any_free(numbers: RangeInclusive<u16>, mut taken: Vec<u16>, drawn: u64) -> Option<u16> {
     let (first, last) = (u32::from(*numbers.start()), u32::from(*numbers.end()));
     taken.retain(|taken| numbers.contains(taken));
     taken.sort_unstable();
     let free = (u64::from(last) + 1).saturating_sub(u64::from(first) + taken.len() as u64);
     let mut chosen = first + drawn.checked_rem(free)? as u32;
-    // Each that is taken and not above it moves it on.
+    // Each taken number that is not greater moves the choice on by one.
     for taken in taken {
         chosen += u32::from(u32::from(taken) <= chosen);
     }

@@ -1,6 +1,6 @@
-//! The shutdown of a controller: what was written becomes durable, and then its host is answered.
+//! The shutdown of a controller: all written data becomes durable, then its host is answered.
 //!
-//! The Property Set that begins it is a command under way, which asks the store of one namespace
+//! The Property Set that begins it is a command in flight, which asks the store of one namespace
 //! after the other to flush.
 
 use verbline::mem::Packet;
@@ -14,7 +14,7 @@ use crate::namespace_table::Use;
 use crate::stage::Target;
 
 impl Target {
-    /// Begins with the first namespace. A discovery controller has none: anybody may be its host.
+    /// Begins with the first namespace. A discovery controller has none: its host may be anybody.
     pub(crate) fn shut_down(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         let controller = self.queues.get(at).and_then(|queue| queue.controller.as_ref());
         let has_blocks = controller.is_some_and(|controller| controller.kind == ControllerType::Io);
@@ -32,8 +32,8 @@ impl Target {
         }
     }
 
-    /// A namespace was flushed: the next is. After a fault the shutdown stays incomplete, and the
-    /// host is told.
+    /// Goes on with the next namespace after a flush. After a fault the shutdown stays incomplete,
+    /// and the host is told.
     pub(crate) fn flushed_for_shutdown(
         &mut self,
         place: u32,
@@ -66,7 +66,7 @@ impl Target {
         controller.inspect(|controller| controller.complete_shutdown());
     }
 
-    /// The namespace of the next number whose store has a volatile cache.
+    /// The next namespace by number whose store has a volatile cache.
     fn next_cached(&mut self, after: u32) -> Option<Use> {
         let cached = self.spaces.iter().filter(|space| space.nsid > after && space.store.geometry().volatile_cache);
         let next = cached.map(|space| space.nsid).min()?;

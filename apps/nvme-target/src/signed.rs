@@ -1,10 +1,10 @@
-//! Signature keys of a connection, and what they are used for.
+//! The signature keys of a connection, and the reads that use them.
 
 use verbline_nvme::Command;
 
 use crate::namespace_table::Use;
 
-/// The reads of a queue that are answered so, by their keys.
+/// The pipelined reads of a queue, by their keys.
 #[derive(Debug)]
 pub(crate) struct PipelinedReads {
     commands: Box<[Option<(Command, Use)>]>,
@@ -18,12 +18,12 @@ impl PipelinedReads {
         PipelinedReads { commands: (0..keys).map(|_| None).collect(), free: (0..keys).rev().collect() }
     }
 
-    /// A key, until it is posted or put back.
+    /// Takes a free key, until it is posted or put back.
     pub(crate) fn take(&mut self) -> Option<u16> {
         self.free.pop()
     }
 
-    /// It was not used.
+    /// Puts an unused key back.
     pub(crate) fn put_back(&mut self, key: u16) {
         self.free.push(key);
     }
@@ -33,12 +33,12 @@ impl PipelinedReads {
         !self.free.is_empty()
     }
 
-    /// A read is answered through it, which uses its namespace until the response is back.
+    /// Records the read posted with a key. It uses its namespace until the response is back.
     pub(crate) fn posted(&mut self, key: u16, command: Command, of: Use) {
         self.commands[usize::from(key)] = Some((command, of));
     }
 
-    /// Its response has come back.
+    /// Frees the key of a response that is back.
     pub(crate) fn give_back(&mut self, key: u16) -> Option<(Command, Use)> {
         let posted = self.commands.get_mut(usize::from(key))?.take()?;
         self.free.push(key);

@@ -1,7 +1,8 @@
 //! The target's stage: the queues of one port, and the commands of their hosts.
 //!
-//! A command is answered in the call that received it, if nothing has to be waited for; else it has
-//! a place among the commands under way until it is. What finds no room in the port's queues, or no
+//! A command is answered in the call that received it, unless it has to wait; then it gets a place
+//! among the commands in flight. A command without room in the port's queues, or without a packet,
+//! waits until others are done.
 //! packet, waits for those that are done.
 
 use std::collections::BTreeMap;
@@ -35,38 +36,38 @@ const OVERRUN: DropReason = DropReason::Stage(2);
 pub(crate) const NO_PLACE: DropReason = DropReason::Stage(3);
 const CONTROLLER_OVER: DropReason = DropReason::Stage(4);
 
-/// The tag of the timer by which the stage looks after its queues and stores.
+/// The tag of the timer for the stage's looks after its queues and stores.
 pub(crate) const LOOK: u64 = 0;
 
-/// What the plan says, as it is used.
+/// The checked plan, in the form that the stage uses.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) settings: Settings,
     pub(crate) subsystem: Nqn,
     pub(crate) hosts: Vec<Nqn>,
-    /// Those that have to prove who they are.
+    /// The hosts that must authenticate.
     pub(crate) known: Vec<Known>,
     pub(crate) listeners: Vec<std::net::SocketAddr>,
 }
 
-/// What is counted.
+/// The stage's counters.
 pub(crate) struct Counters {
     pub(crate) commands: Counter,
     pub(crate) failed: Counter,
     pub(crate) tally: Tally,
     pub(crate) waited: Counter,
-    /// Reads of protected blocks that the device checked, and those that the CPU did.
+    /// Reads of protected blocks, checked by the device and by the CPU.
     pub(crate) pipelined: Counter,
     pub(crate) cpu_checked: Counter,
-    /// Commands that failed since the ring of their namespace's file is broken.
+    /// Commands that failed because the ring of their namespace's file is broken.
     pub(crate) ring_broken: Counter,
     /// Queues whose hosts did not take what they had asked for.
     pub(crate) stuck: Counter,
     pub(crate) keep_alive_expired: Counter,
     pub(crate) controllers: Counter,
-    /// Authentications that failed.
+    /// Failed authentications.
     pub(crate) unauthenticated: Counter,
-    /// Queues that were disconnected since their hosts sent no good Connect in time.
+    /// Queues that were disconnected because their hosts sent no good Connect in time.
     pub(crate) never_connected: Counter,
 }
 
@@ -75,22 +76,24 @@ pub(crate) struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
     pub(crate) spaces: Spaces,
-    /// Files of namespaces, until the first call: regions have their memory from then on.
+    /// The files of namespaces, until the first call of the stage: only then do regions have
+    /// memory.
     pub(crate) files: Option<BTreeMap<u32, FileStore>>,
     pub(crate) queues: Queues,
     pub(crate) commands: Commands,
-    /// Operations that the port carries out at once, for one connection, and for all.
+    /// Operations that the port carries out at once per connection; the shares of all connections
+    /// are in `room`.
     pub(crate) depth_wr: u32,
-    /// Connections get signature keys.
+    /// Whether connections get signature keys.
     pub(crate) device_checks: bool,
     pub(crate) room: Shares,
-    /// Packets that commands hold.
+    /// Packets held by commands.
     pub(crate) packets: Shares,
-    /// Bytes of data that one of them holds: what a store moves at once for a command.
+    /// Bytes of data in one packet: the most that a store moves at once for a command.
     pub(crate) piece_bytes: u32,
-    /// How many were given back since those that wait for some were looked at.
+    /// The number of packets given back since the commands that wait for packets last had a turn.
     pub(crate) packets_freed: u32,
-    /// Commands that wait for room, and those that wait for packets.
+    /// Commands that wait for room, and commands that wait for packets.
     pub(crate) for_room: Turns,
     pub(crate) for_packets: Turns,
     pub(crate) links: Links,
@@ -98,16 +101,16 @@ pub(crate) struct Target {
     pub(crate) attended: Attended,
     pub(crate) done: Vec<verbline_store::Done>,
     pub(crate) counters: Counters,
-    /// As the plan calls the stage.
+    /// The stage's name in the plan.
     pub(crate) name: String,
     pub(crate) namespaces: Arc<Namespaces>,
-    /// Namespaces that nothing uses any more, on their way to where they are closed.
+    /// Namespaces whose last use has ended, on their way to the thread that closes them.
     pub(crate) leaving: Vec<Space>,
-    /// Namespaces that came or went, of which hosts are told at the next look.
+    /// Added and removed namespaces; hosts are told at the next look.
     pub(crate) untold: Vec<u32>,
-    /// When the stage looks next.
+    /// The timer of the next look, and its time.
     pub(crate) look_timer: Option<(TimerId, Tick)>,
-    /// The run drains.
+    /// The run is draining.
     is_stopping: bool,
 }
 
@@ -133,7 +136,8 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces
 }
 
 impl Target {
-    /// Opens the files of namespaces, and leaves the memory of others for stages that have none.
+    /// Opens the files of namespaces, and leaves the memory of the stage's own regions for other
+    /// stages.
     fn open(
         described: Described,
         stage: &Opening<'_>,
@@ -211,7 +215,7 @@ impl Target {
         })
     }
 
-    /// A capsule has come.
+    /// Takes a capsule.
     #[inline]
     fn take(&mut self, packet: Packet, out: &mut Outputs<'_>) {
         let Some(connection) = packet.connection() else { return out.drop(packet, NO_QUEUE) };
@@ -248,15 +252,15 @@ impl Target {
         }
     }
 
-    /// A command of a controller that is over: its host hears of the end by that of the connection,
-    /// and tries again by another.
+    /// Leaves a command of an ended controller unanswered: its host notices the end of the
+    /// connection, and tries again over another.
     #[cold]
     pub(crate) fn leave_unanswered(&self, connection: ConnectionId, packet: Packet, out: &mut Outputs<'_>) {
         out.drop(packet, CONTROLLER_OVER);
         out.close(connection);
     }
 
-    /// A host that breaks the rules of its queue is disconnected.
+    /// Disconnects a host that breaks the rules of its queue.
     fn cut_off(&mut self, connection: ConnectionId, packet: Packet, reason: DropReason, out: &mut Outputs<'_>) {
         tracing::info!(%connection, bytes = packet.len(), "a host is disconnected: its capsule breaks the rules");
         out.drop(packet, reason);
@@ -281,17 +285,17 @@ impl Stage for Target {
         }
         self.settle(out);
         let busy = || self.spaces.iter_busy();
-        // Commands whose next part no store has been asked for.
+        // Commands whose next request could go to a store now.
         if busy().any(|space| !(space.waiting.is_empty() && space.requests.is_empty()) && space.store.room() > 0) {
             return Next::Busy;
         }
         let mut busy = busy().peekable();
         match (busy.peek().is_some(), busy.all(|space| space.is_watched && space.store.may_sleep())) {
             (false, _) => Next::At(Tick::MAX),
-            // A descriptor tells of what is under way.
+            // A descriptor wakes the lcore when requests are done.
             (true, true) if !self.is_stopping => Next::Idle,
-            // Stores that wake nobody are done at the next poll; and the drain waits for what keeps
-            // an lcore busy.
+            // Stores that wake nobody are done at the next poll. And the drain waits only while the
+            // stage reports work.
             (true, _) => Next::Busy,
         }
     }

@@ -1,5 +1,4 @@
-//! Commands that go by the store's own requests: what each asks for, and what it makes of what is
-//! done.
+//! Commands that go through the store: each command's requests, and its steps after each of them.
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
@@ -15,37 +14,37 @@ use crate::lcore_namespace::is_durable;
 use crate::pieces::beyond;
 use crate::stage::Target;
 
-/// Bytes that one request of a command zeroes or verifies.
+/// The bytes of one request to zero or to verify.
 const PART_BYTES: u32 = 128 << 10;
-/// Bytes that one request of a Dataset Management gives back at most. Parts end at its multiples.
-/// Nobody writes to a file while a part of it is given back: in fragments of 4 KiB, ext4 gave 512
-/// MiB back in 200 s.
+/// The most bytes that one request of a Dataset Management gives back. Parts end at its multiples.
+/// A file can't be written while a part of it is given back: ext4 took 200 s to give back 512 MiB
+/// in fragments of 4 KiB.
 const DISCARD_BYTES: u64 = 16 << 20;
 
-/// What comes next for a command that is at the store.
+/// The next step of a command that waits for the store.
 enum Asked {
     Request(Request),
-    /// It can't be carried out, for this block.
+    /// The command can't be carried out, because of this block.
     Refused(Status, u64),
-    /// There is no packet for it.
+    /// The pool has no packet for it.
     NoPacket,
-    /// Nothing is left to be asked.
+    /// Nothing is left to ask for.
     Nothing,
 }
 
-/// What comes next for a command whose request was carried out.
+/// The next step of a command whose request was carried out.
 enum Next {
     Store,
-    /// The host's data of the next piece.
+    /// Bring the host's data of the next piece.
     Bring,
-    /// The blocks go to the host, and there are more.
+    /// Send the blocks to the host; more follow.
     Piece(Packet),
     Answer(Answer),
     Fail(Status, u64),
 }
 
 impl Target {
-    /// Hands the stores what they are asked, and takes what they have done.
+    /// Hands the stores their requests, and takes the finished ones.
     pub(crate) fn drive_stores(&mut self, out: &mut Outputs<'_>) {
         self.budget.renew(out.turn());
         let mut had_budget = 0;
@@ -57,7 +56,7 @@ impl Target {
             had_budget += usize::from(has_budget && waits);
         }
         if self.budget.left == 0 {
-            // Those that were left nothing are the first in the next turn.
+            // Namespaces that had no budget left are the first in the next turn.
             self.spaces.pass_over(had_budget);
         }
     }
@@ -83,7 +82,7 @@ impl Target {
         self.done = done;
     }
 
-    /// Asks the store for what a command wants next.
+    /// Sends the store the next request of a command.
     fn ask_store(&mut self, place: u32, out: &mut Outputs<'_>) {
         let Some(mut pending) = self.commands.take(place) else { return };
         let Work::Store(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
@@ -108,12 +107,12 @@ impl Target {
         }
     }
 
-    /// A request is done.
+    /// Handles a finished request.
     fn stored(&mut self, done: Done, out: &mut Outputs<'_>) {
         let place = done.tag as u32;
         let Some(mut pending) = self.commands.take(place) else { return };
         if !self.queues.get(pending.queue).is_some_and(|queue| queue.is_open) {
-            // There is nobody to answer.
+            // There is no host to answer.
             return self.forget(place, pending);
         }
         let Work::Storing(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
@@ -148,13 +147,13 @@ impl Target {
         }
     }
 
-    /// The next request of a command.
+    /// Makes the next request of a command.
     fn ask(&mut self, place: u32, pending: &mut Pending, io: &mut Io, out: &mut Outputs<'_>) -> Asked {
         let (tag, command, layout) = (u64::from(place), pending.command, self.spaces.get(&io.of).layout);
         let part_bytes = PART_BYTES.min(self.piece_bytes);
         let refused = |wrong: Wrong| Asked::Refused(wrong.status, wrong_lba(&command, &wrong));
         Asked::Request(match command.opcode {
-            // A shutdown is one of each namespace.
+            // A shutdown flushes each namespace.
             opcode::io::FLUSH | opcode::fabrics::OPCODE => Request::flush(tag),
             _ if self.must_flush(&command, io) => Request::flush(tag),
             opcode::io::WRITE => {
@@ -210,8 +209,7 @@ impl Target {
         })
     }
 
-    /// Whether what the store holds is to be made durable first: the blocks that a host reads with
-    /// FUA are to be there after a crash, too.
+    /// Whether the store must be flushed first: blocks read with FUA must survive a crash.
     fn must_flush(&self, command: &Command, io: &Io) -> bool {
         !io.is_flushed
             && reads_blocks(command)
@@ -219,7 +217,7 @@ impl Target {
             && self.spaces.get(&io.of).store.geometry().volatile_cache
     }
 
-    /// A packet as long as these blocks.
+    /// Allocates a packet of the length of these blocks.
     fn blocks_for(
         &mut self,
         pending: &mut Pending,
@@ -228,14 +226,14 @@ impl Target {
         out: &mut Outputs<'_>,
     ) -> Result<Packet, Asked> {
         let mut packet = self.packet_for(pending, out).ok_or(Asked::NoPacket)?;
-        // The plan was checked to have packets that are long enough.
+        // The plan was checked to have long enough packets.
         match packet.reset_to((blocks * layout.stored_bytes()) as usize) {
             true => Ok(packet),
             false => Err(Asked::Refused(Status::INTERNAL_ERROR, ReadWrite::of(&pending.command).slba)),
         }
     }
 
-    /// The status by which a host is told of a fault. A store that is broken says so once.
+    /// The host's status for a fault. A broken store is logged once.
     pub(crate) fn failed_by(&mut self, fault: Fault, io: &Io, op: Op) -> Status {
         if let Fault::RingBroken(_) = fault {
             self.counters.ring_broken.add(1);
@@ -249,7 +247,7 @@ impl Target {
 }
 
 impl Io {
-    /// The next part that a Dataset Management gives back: how many blocks from the cursor on.
+    /// The next part that a Dataset Management gives back: the number of blocks from the cursor on.
     fn next_discard(&mut self, command: &Command, layout: &Layout) -> Option<u32> {
         let data = self.data.as_ref().filter(|_| command.cdw10[1] & DSM_DEALLOCATE != 0)?;
         let mut rest = DsmRange::read_all(data.data()).take(DsmRange::count_of(command)).skip(self.ranges);
@@ -260,12 +258,12 @@ impl Io {
         }
         let most = DISCARD_BYTES / u64::from(layout.stored_bytes());
         self.part = self.left.min(most - self.cursor % most);
-        // No more than a range has.
+        // At most the number of blocks of a range, which is a u32.
         Some(self.part as u32)
     }
 }
 
-/// What comes next for a command whose request was carried out.
+/// The next step of a command whose request was carried out.
 fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<Packet>) -> Next {
     let protected = layout.protected;
     if let (Some(protected), Some(packet)) = (&protected, &mut packet)
@@ -286,14 +284,14 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
                 let to = beyond(to, io.piece(command, layout).offset);
                 Next::Answer(Answer::with(Data::Packet(packet, to)))
             }
-            // A Read without data is none.
+            // A Read without data is a fault of ours.
             None => Next::Fail(Status::INTERNAL_ERROR, io.cursor),
         },
         opcode::io::WRITE if io.next_part() => Next::Bring,
         opcode::io::COMPARE => {
             let is_same = match (&io.data, &packet, protected) {
                 (Some(ours), Some(theirs), None) => ours.data() == theirs.data(),
-                // What lies behind the data is checked, and not compared.
+                // Protection information is checked, but not compared.
                 (Some(ours), Some(theirs), Some(Protected { format, .. })) => {
                     format.data(ours.data()).eq(format.data(theirs.data()))
                 }
@@ -315,12 +313,12 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
     }
 }
 
-/// Whether blocks were read for it.
+/// Whether the command reads blocks.
 fn reads_blocks(command: &Command) -> bool {
     matches!(command.opcode, opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY)
 }
 
-/// The status by which a host is told of a fault.
+/// The host's status for a fault.
 fn status_of(fault: Fault, op: Op) -> Status {
     match (fault, op) {
         (Fault::OutOfRange, _) => Status::LBA_OUT_OF_RANGE.do_not_retry(),

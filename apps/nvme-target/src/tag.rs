@@ -1,13 +1,13 @@
-//! Tags of operations: what a completion means to the stage.
+//! Tags of operations, which tell the stage what a completion is of.
 
-/// What an operation was posted for.
+/// The purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// A response, or data out of a packet: nothing waits for it.
+    /// A response, or data out of a packet: its completion needs no action.
     Response,
     /// READ of the host's data, for the command at this place.
     Fetch(u32),
-    /// WRITE out of the memory of the namespace at this place, which it uses until it is done.
+    /// WRITE out of the memory of the namespace at this place; it holds a use of the namespace.
     Blocks(u16),
     /// The response behind blocks that the device checks through this signature key.
     Signed(u16),

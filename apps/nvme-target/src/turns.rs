@@ -1,14 +1,14 @@
-//! Commands that wait for one thing, in turn over their queues: a queue with many waiting commands
-//! holds up no queue with one.
+//! A list of waiting commands that takes its queues in turn: a queue with many commands does not
+//! hold up a queue with one.
 //!
-//! A command waits for one thing at a time, so that all lists are made of one set of links. Nothing
-//! is allocated after the start.
+//! A command waits for one thing at a time, so that all lists share one set of links. Nothing is
+//! allocated after the start.
 
 use std::collections::VecDeque;
 
 const NONE: u32 = u32::MAX;
 
-/// Which command is behind each, by their places.
+/// The command behind each command, by their places.
 #[derive(Debug)]
 pub(crate) struct Links(Box<[u32]>);
 
@@ -18,7 +18,7 @@ impl Links {
         Links(vec![NONE; commands].into())
     }
 
-    /// Bytes that they take.
+    /// Bytes of the links.
     pub(crate) fn bytes(commands: u64) -> u64 {
         commands * size_of::<u32>() as u64
     }
@@ -28,7 +28,7 @@ impl Links {
 #[derive(Debug)]
 pub(crate) struct Turns {
     lists: Box<[List]>,
-    /// The queues whose lists hold something, the next one first.
+    /// The queues with waiting commands, the next one first.
     ring: VecDeque<u16>,
 }
 
@@ -41,12 +41,12 @@ struct List {
 const EMPTY: List = List { first: NONE, last: NONE };
 
 impl Turns {
-    /// Turns of `queues` queues.
+    /// Makes the lists of `queues` queues.
     pub(crate) fn new(queues: usize) -> Turns {
         Turns { lists: vec![EMPTY; queues].into(), ring: VecDeque::with_capacity(queues) }
     }
 
-    /// Bytes that they take.
+    /// Bytes of the lists.
     pub(crate) fn bytes(queues: u64) -> u64 {
         queues * (size_of::<List>() + size_of::<u16>()) as u64
     }
@@ -55,7 +55,7 @@ impl Turns {
         self.ring.is_empty()
     }
 
-    /// How many queues have something that waits.
+    /// The number of queues with waiting commands.
     pub(crate) fn queues(&self) -> usize {
         self.ring.len()
     }
@@ -66,7 +66,7 @@ impl Turns {
         self.lists[usize::from(queue)].first != NONE
     }
 
-    /// A command waits, behind those of its queue.
+    /// Adds a command behind the others of its queue.
     pub(crate) fn push(&mut self, queue: u16, place: u32, links: &mut Links) {
         links.0[place as usize] = NONE;
         let list = &mut self.lists[usize::from(queue)];
@@ -80,7 +80,7 @@ impl Turns {
         list.last = place;
     }
 
-    /// A command goes on waiting, in front of those of its queue, which has had its turn.
+    /// Puts a command back in front of the others of its queue, whose turn is over.
     pub(crate) fn put_back(&mut self, queue: u16, place: u32, links: &mut Links) {
         let list = &mut self.lists[usize::from(queue)];
         links.0[place as usize] = list.first;
@@ -91,7 +91,7 @@ impl Turns {
         list.first = place;
     }
 
-    /// The next command, and its queue: it waits no more.
+    /// Takes out the next command. Returns its queue and its place.
     pub(crate) fn pop(&mut self, links: &mut Links) -> Option<(u16, u32)> {
         let queue = self.ring.pop_front()?;
         let list = &mut self.lists[usize::from(queue)];
@@ -105,7 +105,7 @@ impl Turns {
         Some((queue, place))
     }
 
-    /// Nothing of this queue waits any more.
+    /// Removes all commands of this queue.
     pub(crate) fn clear(&mut self, queue: u16) {
         if self.has(queue) {
             self.lists[usize::from(queue)] = EMPTY;

@@ -1,5 +1,6 @@
-//! Who waits for what: for room in the port's operations, for a packet, for the store. Each has a
-//! list of its own, in turn over the queues, that is looked at when there is some of it again.
+//! Commands waiting for room in the port's operations, for a packet, or for the store. Each
+//! resource has its own list, in turn over the queues, which is served when some of the resource is
+//! free.
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
@@ -8,7 +9,7 @@ use crate::commands::{Pending, Work};
 use crate::stage::Target;
 
 impl Target {
-    /// Whether a queue may post these operations now, by its own share or by what others leave.
+    /// Whether a queue may post these operations now, from its own share or the spare part.
     #[inline]
     pub(crate) fn may_post(&self, at: u16, operations: u32) -> bool {
         self.queues.get(at).is_none_or(|queue| {
@@ -16,7 +17,7 @@ impl Target {
         })
     }
 
-    /// A queue has posted operations.
+    /// Records that a queue posted operations.
     #[inline]
     pub(crate) fn took_room(&mut self, at: u16, operations: u32) {
         if let Some(queue) = self.queues.get_mut(at) {
@@ -24,7 +25,7 @@ impl Target {
         }
     }
 
-    /// A response was posted, which says how far the queue was read.
+    /// Records that a response was posted, with the queue's new head.
     #[inline]
     pub(crate) fn posted(&mut self, at: u16, operations: u32, sq_head: u16) {
         if let Some(queue) = self.queues.get_mut(at) {
@@ -33,7 +34,7 @@ impl Target {
         }
     }
 
-    /// A command waits for room, as it is.
+    /// Lets a command wait for room, unchanged.
     pub(crate) fn wait_for_room(&mut self, place: u32, pending: Pending) {
         self.counters.waited.add(1);
         let at = pending.queue;
@@ -41,7 +42,7 @@ impl Target {
         self.for_room.push(at, place, &mut self.links);
     }
 
-    /// A command waits for packets, or for one.
+    /// Lets a command wait for its packets.
     pub(crate) fn wait_for_packet(&mut self, place: u32, pending: Pending) {
         self.counters.waited.add(1);
         let at = pending.queue;
@@ -49,7 +50,8 @@ impl Target {
         self.for_packets.push(at, place, &mut self.links);
     }
 
-    /// A packet of the stage's pool, for a command whose queue may have all that it wants.
+    /// Allocates a packet of the stage's pool, if the command's queue may have all that the command
+    /// wants.
     pub(crate) fn packet_for(&mut self, pending: &mut Pending, out: &mut Outputs<'_>) -> Option<Packet> {
         if pending.holds < pending.wants {
             let queue = self.queues.get_mut(pending.queue)?;
@@ -63,12 +65,12 @@ impl Target {
         out.alloc()
     }
 
-    /// Whether a queue may have a packet for what is answered at once.
+    /// Whether a queue may have a packet for an immediate answer.
     pub(crate) fn may_have_packet(&self, at: u16) -> bool {
         self.queues.get(at).is_some_and(|queue| self.packets.allows(queue.packets, 1))
     }
 
-    /// What was to be answered at once waits, with its packet.
+    /// Charges the packet of an answer that could not go at once to its queue.
     pub(crate) fn hold_packet(&mut self, pending: &mut Pending) {
         if let Some(queue) = self.queues.get_mut(pending.queue) {
             self.packets.take(&mut queue.packets, 1);
@@ -76,7 +78,7 @@ impl Target {
         }
     }
 
-    /// A command needs its packets no more, or they have gone on their way.
+    /// Ends the charge for a command's packets: it no longer needs them, or they were sent.
     pub(crate) fn give_back_packets(&mut self, pending: &mut Pending) {
         let holds = std::mem::take(&mut pending.holds);
         if let Some(queue) = self.queues.get_mut(pending.queue).filter(|_| holds > 0) {
@@ -85,7 +87,7 @@ impl Target {
         }
     }
 
-    /// Does what is next for a command.
+    /// Takes the next step of a command.
     pub(crate) fn advance(&mut self, place: u32, out: &mut Outputs<'_>) {
         if let Some(pending) = self.commands.take(place) {
             self.advance_with(place, pending, out);
@@ -112,7 +114,7 @@ impl Target {
         }
     }
 
-    /// Operations are done: those that wait for room go on, a command of each queue in turn.
+    /// Called when operations are done: commands waiting for room go on, one of each queue in turn.
     pub(crate) fn serve_room(&mut self, out: &mut Outputs<'_>) {
         let mut is_stuck = false;
         while !is_stuck {
@@ -143,8 +145,8 @@ impl Target {
         }
     }
 
-    /// Packets are free: as many commands go on as there are packets, and one of each queue at
-    /// least, whose share may be free.
+    /// Called when packets are free: as many commands go on as there are packets, and at least one
+    /// of each queue, whose share may be free.
     fn serve_packets(&mut self, freed: u32, out: &mut Outputs<'_>) {
         for _ in 0..self.for_packets.queues().max(freed as usize) {
             let Some((_, place)) = self.for_packets.pop(&mut self.links) else { return };
@@ -152,8 +154,8 @@ impl Target {
         }
     }
 
-    /// Goes on with what waits for what there is again, asks the stores, and takes what they have
-    /// done.
+    /// Goes on with commands that wait for freed resources, hands the stores their requests, and
+    /// takes the finished ones.
     #[inline]
     pub(crate) fn settle(&mut self, out: &mut Outputs<'_>) {
         if self.spaces.busy() > 0 {

@@ -19,7 +19,7 @@ fn plan(namespaces: &str) -> verbline::plan::Plan {
     loader.load_str("test.toml", &text).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-/// The settings of that plan.
+/// The settings of the same plan.
 fn settings(namespaces: &str) -> Settings {
     let plan = plan(namespaces);
     Settings::read(plan.section("nvme").expect("a section")).unwrap_or_else(|error| panic!("{error}"))
@@ -56,8 +56,8 @@ fn nsid_of(change: &Change) -> u32 {
     }
 }
 
-/// While a namespace is being opened, which may take seconds, stages take and give up what they
-/// have, at once.
+/// While a namespace is being opened, which may take seconds, stages take and give up namespaces
+/// without waiting.
 #[test]
 fn two_lcores_stages_wait_for_nobody_who_opens() {
     let namespaces = Namespaces::default();
@@ -87,8 +87,8 @@ fn two_lcores_stages_wait_for_nobody_who_opens() {
     assert_eq!(changes.iter().map(nsid_of).collect::<Vec<_>>(), [1, 2]);
 }
 
-/// A number comes again, with other blocks, when every stage has given it up, and not before;
-/// one that is taken back before it came never does.
+/// A number is used again, with other blocks, only when every stage has given it up. A namespace
+/// that was withdrawn before the stages took it never appears.
 #[test]
 fn two_lcores_a_number_comes_again_when_every_stage_has_left_it() {
     let namespaces = Namespaces::default();
@@ -109,7 +109,7 @@ fn two_lcores_a_number_comes_again_when_every_stage_has_left_it() {
     assert!(added(&namespaces.take("a")).is_empty());
     assert!(namespaces.leave(first).is_ok());
     assert!(added(&namespaces.take("a")).is_empty(), "stage b has it still");
-    // Taken back, and asked for once more.
+    // Withdrawn, and asked for once more.
     renew(&null(3, 4096));
     renew(&(null(3, 4096) + &null(1, 12_288)));
     assert!(namespaces.leave(second).is_ok());

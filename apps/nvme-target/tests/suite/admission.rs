@@ -1,5 +1,4 @@
-//! Who may connect a queue, and who not: requests and Connects that are wrong, and what is said of
-//! them.
+//! Admission of queues: wrong requests and Connects, and the answers to them.
 
 use crate::common::{CONNECT, ENTRIES, Host, SUBSYSTEM, end, target};
 use verbline::verbs::connection::ConnectionError;
@@ -40,8 +39,8 @@ fn requests_that_are_wrong_are_rejected_with_their_reason() {
     end(running);
 }
 
-/// Regression: an I/O queue had up to 32 entries where the plan, and the controller's CAP.MQES,
-/// have fewer. Admin queues have 32 all the same.
+/// Regression: an I/O queue had up to 32 entries even where the plan, and the controller's
+/// CAP.MQES, say fewer. Admin queues have 32 in any case.
 #[test]
 fn io_queues_have_no_more_entries_than_the_plan_says() {
     let running = target(7954, "entries_max = 16");
@@ -62,7 +61,7 @@ fn io_queues_have_no_more_entries_than_the_plan_says() {
     end(running);
 }
 
-/// The commands of a port are bounded: a queue that asks for more than is left is rejected.
+/// The commands of a port are bounded: a queue that asks for more than the rest is rejected.
 #[test]
 fn queues_beyond_the_room_for_their_commands_are_rejected() {
     let running = target(7802, "commands_max = 40");

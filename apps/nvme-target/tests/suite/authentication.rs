@@ -1,5 +1,4 @@
-//! Hosts that have to prove who they are: those that do, those that can't, and those that do
-//! something else instead.
+//! Hosts that must authenticate: some do, some can't, and some do something else instead.
 
 use crate::common::proving::{AT, OTHER, SECRET, SUCCESS, guarded, key};
 use crate::common::{CONNECT, Host, SUBSYSTEM, end, until};
@@ -46,7 +45,7 @@ fn a_host_with_the_secret_is_served_once_it_has_proved_itself_on_each_queue() {
     assert!(host.ask(io, &read).status.is(Status::AUTHENTICATION_REQUIRED), "the admin queue's proof is its own");
     assert_eq!(host.prove(io, 4, &key(SECRET)).body, SUCCESS);
     host.assert_served(io);
-    // It may prove itself again, and is served meanwhile.
+    // It may authenticate again, and is served meanwhile.
     host.challenged(io, 5);
     host.assert_served(io);
     assert_eq!(host.prove(admin, 6, &key(SECRET)).body, SUCCESS);
@@ -63,7 +62,7 @@ fn a_host_with_another_secret_is_told_so_and_its_association_ends() {
     host.wait_cut_off(admin);
     until(&running, "unauthenticated", 1);
 
-    // A wrong proof on an I/O queue that was authenticated ends the admin queue, too.
+    // A wrong proof on an authenticated I/O queue ends the admin queue, too.
     let (admin, cntlid) = host.proven_controller();
     let (io, _) = host.candidate(cntlid, 1);
     assert_eq!(host.prove(io, 2, &key(SECRET)).body, SUCCESS);
@@ -74,7 +73,7 @@ fn a_host_with_another_secret_is_told_so_and_its_association_ends() {
     end(running);
 }
 
-/// A conversation that was overheard proves nothing the second time.
+/// A replayed conversation proves nothing.
 #[test]
 fn what_was_said_before_is_no_proof() {
     let (running, _folder) = guarded(7862);
@@ -86,9 +85,9 @@ fn what_was_said_before_is_no_proof() {
     assert!(host.send_message(admin, &reply).status.is_success());
     assert_eq!(host.receive(admin).map(|message| message.body), Ok(SUCCESS));
     let cases = [
-        // The same number, and the same response: the challenge is another one.
+        // The same number and the same response to another challenge.
         (8, reply, Reason::Failed),
-        // The number of an exchange that is over.
+        // The number of an exchange that has ended.
         (9, reply, Reason::Payload),
     ];
     for (transaction, reply, reason) in cases {
@@ -99,7 +98,7 @@ fn what_was_said_before_is_no_proof() {
         assert_eq!(host.receive(admin), Ok(Message { transaction, body: Body::Failure1(reason) }));
         host.wait_cut_off(admin);
     }
-    // On the first queue the exchange is over: nobody asked for a reply.
+    // On the first queue the exchange has ended, and no reply is expected.
     assert!(host.send_message(admin, &reply).status.is_success());
     assert_eq!(host.receive(admin).map(|message| message.body), Ok(Body::Failure1(Reason::Message)));
     end(running);
@@ -136,7 +135,7 @@ fn malformed_messages_are_refused_with_their_reasons() {
         assert_eq!(host.receive(admin).map(|message| message.body), Ok(Body::Failure1(*reason)), "{bytes:?}");
         host.wait_cut_off(admin);
     }
-    // A response that is too short, and a host that wants the controller to prove itself, too.
+    // A response that is too short, and a host that asks the controller to authenticate, too.
     for (is_short, reason) in [(true, Reason::Payload), (false, Reason::Failed)] {
         let (admin, _) = host.connected();
         let claim = host.challenged(admin, 2);
@@ -186,7 +185,7 @@ fn commands_that_are_wrong_change_nothing_of_an_exchange() {
     end(running);
 }
 
-/// Hosts without a secret here have nothing to prove, and neither has one that asks for discovery.
+/// Hosts without a secret need not authenticate, nor need a host that asks for discovery.
 #[test]
 fn hosts_without_a_secret_are_served_as_before() {
     let (running, _folder) = guarded(7865);

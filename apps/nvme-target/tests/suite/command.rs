@@ -1,4 +1,4 @@
-//! The command as a user runs it: a target, an initiator, and what the initiator finds.
+//! The command as a user runs it: a target, an initiator, and the initiator's findings.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -20,12 +20,12 @@ fn shipped(sets: &[&str]) -> Option<Program> {
     Some(run.with(all.flat_map(|set| ["--set", set])))
 }
 
-/// A short run of it.
+/// A short run of the shipped plan.
 fn short(sets: &[&str]) -> Option<Program> {
     Some(shipped(sets)?.with(["--for", "700ms"]))
 }
 
-/// A run that lasts until the initiator has read what it wrote, and has flushed.
+/// A run that lasts until the initiator has read blocks back and flushed.
 #[track_caller]
 fn until_verified(run: &Program) -> Finished {
     let has_verified =
@@ -33,7 +33,7 @@ fn until_verified(run: &Program) -> Finished {
     run.with(["--json"]).run_until(has_verified).exited(0)
 }
 
-/// Every block that comes back is of the last write that was answered; nothing is left over.
+/// Every block read is of the last write that was answered, and no command is unaccounted for.
 #[track_caller]
 fn assert_verified(shown: &Finished) {
     let json = shown.json();
@@ -55,10 +55,10 @@ fn two_lcores_serve_and_verify_every_block() {
     assert!(json["counts"]["flushed"].as_u64() > Some(0), "{shown}");
 }
 
-/// A file that a run would make is made by no check, whether the plan is good or not.
+/// A check never creates the file that a run would create, whether the plan is good or not.
 #[test]
 fn a_check_has_no_effects() {
-    // Memory of a kernel's device is pinned, and a plain user may pin little.
+    // A kernel device pins its memory, and an ordinary user may pin little.
     let soft = ["--set", "device.nic0={ provider = \"soft\" }"];
     for plan in ["config/nvme-target.toml", "tests/plans/nvme-target.toml"] {
         app().with(["check", plan]).with(soft).run_without_effects().exited(0);
@@ -69,12 +69,12 @@ fn a_check_has_no_effects() {
     for (set, code) in [("nvme.namespace.1.create_bytes=1048576", 0), ("nvme.queues_max=0", 2), ("nvme.serial=S", 2)] {
         let shown = app().with(plan).with(soft).with(["--set", set]).run_without_effects().exited(code);
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "{shown}");
-        // A file that is not there, and that the plan does not have made.
+        // A file that does not exist, and that the plan does not create.
         assert!(set != "nvme.serial=S" || unwrapped(&shown.stderr).contains("write `create_bytes`"), "{shown}");
     }
 }
 
-/// What the stage needs of the plan is refused where the plan does not offer it.
+/// A plan that lacks something that the stage needs is refused.
 #[test]
 fn what_the_target_needs_of_the_plan_is_proved() {
     let cases = [
@@ -90,7 +90,7 @@ fn what_the_target_needs_of_the_plan_is_proved() {
     }
 }
 
-/// Writes that the target READs, with keys that its responses take back, and with those that stay.
+/// Writes that the target READs, with keys that its responses invalidate, and with keys that stay.
 #[test]
 fn two_lcores_serve_by_keys_of_every_kind() {
     let windows = [
@@ -158,8 +158,8 @@ fn two_lcores_serve_a_file() {
     assert!(blocks.len() == 8_388_608 && blocks[..2_097_152].iter().any(|byte| *byte != 0));
 }
 
-/// The initiator proves who it is on every queue; with another secret, or none, the run fails and
-/// says what to do, and never the secret.
+/// The initiator authenticates on every queue. With another secret, or none, the run fails and
+/// names the remedy, but never the secret.
 #[test]
 fn two_lcores_authenticate() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn two_lcores_authenticate() {
     }
 }
 
-/// Long commands, small blocks, and a namespace whose blocks are no memory that hosts reach.
+/// Long commands, small blocks, and a namespace whose blocks are outside the reach of RDMA.
 #[test]
 fn two_lcores_serve_blocks_of_every_size() {
     for sets in
@@ -201,7 +201,7 @@ fn two_lcores_serve_blocks_of_every_size() {
 
 const BY_DEVICE: &str = "nvme.reads_checked_by=device";
 
-/// Protection information by every type, which the initiator makes and checks, or the target.
+/// Protection information of every type, made and checked by the initiator, or by the target.
 #[test]
 fn two_lcores_serve_protected_blocks() {
     let cases = [
@@ -210,7 +210,7 @@ fn two_lcores_serve_protected_blocks() {
         &["nvme.namespace.1.protection=type2", "load.protection=host", "nvme.namespace.1.block_bytes=512"],
         &["nvme.namespace.1.protection=type3", "load.protection=host", "load.block_bytes=16384", "load.depth=8"],
         &["nvme.namespace.1.protection=type3", "load.protection=target", "load.in_capsule=false"],
-        // With as many keys as a queue has reads under way, and with fewer.
+        // With one key per read in flight, and with fewer.
         &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64", BY_DEVICE],
         &["nvme.namespace.1.protection=type2", "load.protection=host", "port.hosts.signature_keys=4", BY_DEVICE],
         &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64"],
@@ -229,8 +229,8 @@ fn two_lcores_serve_protected_blocks() {
     }
 }
 
-/// Bytes change in the namespace's file behind everybody's back: the target finds them by their
-/// guards, and no block that is not what was written reaches the initiator.
+/// Bytes of the namespace's file change unnoticed: the target finds them by their guards, and no
+/// wrong block reaches the initiator.
 #[test]
 fn two_lcores_where_blocks_rot() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
@@ -254,12 +254,12 @@ fn two_lcores_where_blocks_rot() {
     }
 }
 
-/// Changes a byte of one block after the other, as long as `run` does, once the file is there.
+/// Changes a byte of one block after the other while `run` runs, once the file exists.
 fn while_rotting<T>(disk: &std::path::Path, run: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     let rot = || {
         let mut block = 0;
-        // Relaxed: nothing is handed over by it.
+        // Relaxed: it publishes no other data.
         while !is_over.load(Ordering::Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(1));
             let Ok(file) = OpenOptions::new().read(true).write(true).open(disk) else { continue };
@@ -303,8 +303,8 @@ fn two_lcores_where_the_host_is_not_let_in() {
     }
 }
 
-/// What the initiator sets aside memory for is not for a target to say: this one has a tebibyte, of
-/// which nothing is kept.
+/// The target can't make the initiator allocate memory: this namespace claims a tebibyte, and
+/// stores nothing.
 #[test]
 fn two_lcores_where_the_namespace_says_that_it_is_huge() {
     let sets = ["nvme.namespace.3={null_bytes=1099511627776}", "load.nsid=3", "load.bytes=0"];
@@ -314,7 +314,7 @@ fn two_lcores_where_the_namespace_says_that_it_is_huge() {
     assert!(unwrapped(&format!("{}{}", shown.stdout, shown.stderr)).contains(says), "{shown}");
 }
 
-/// The plan is read again when the user asks, and the run goes on, whatever is wrong with it.
+/// The plan is read again when the user asks. The run goes on, whatever is wrong with the plan.
 #[test]
 fn two_lcores_go_on_while_the_plan_is_read_again() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
@@ -328,7 +328,7 @@ fn two_lcores_go_on_while_the_plan_is_read_again() {
     for more in ["[nvme.namespace.5]\nnull_bytes = 1_048_576\n", "[nvme.namespace.5]\nnull_bytes = \"many\"\n"] {
         std::fs::write(&plan, format!("{text}\n{more}")).unwrap();
         started.signal(Signal::USR1);
-        // It is asked for a few times a second.
+        // The file is checked a few times a second.
         std::thread::sleep(std::time::Duration::from_millis(700));
     }
     let shown = started.finish().exited(0);
@@ -337,7 +337,7 @@ fn two_lcores_go_on_while_the_plan_is_read_again() {
     assert!(said.contains("namespaces added: [5]; removed: []") && said.contains("not taken"), "{shown}");
 }
 
-/// What `load.keys = "window"` needs is said one by one, until the plan has it all.
+/// The requirements of `load.keys = "window"` are reported one by one, until the plan meets all.
 #[test]
 fn keys_that_nothing_could_make_are_refused() {
     let steps = [
@@ -346,7 +346,7 @@ fn keys_that_nothing_could_make_are_refused() {
             r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#,
             "port.io carries out no operations",
         ),
-        // Operations want packets, too.
+        // Operations need packets, too.
         ("pool.commands.packets=4096", "port.io carries out no operations"),
         ("port.io.ops_depth_wr=64", "port.io has no memory windows to bind"),
         ("port.io.windows=1", "needs `windows = 32`"),

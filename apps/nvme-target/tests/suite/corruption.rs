@@ -1,5 +1,5 @@
-//! Blocks with protection information that rot, that nobody wrote, that were given back or zeroed,
-//! and that are compared and verified.
+//! Blocks with protection information that rot, were never written, are deallocated or zeroed, and
+//! are compared and verified.
 
 use std::os::unix::fs::FileExt;
 
@@ -9,8 +9,8 @@ use verbline_nvme::io::{DSM_DEALLOCATE, DsmRange};
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 
-/// A byte that changes in the file is seen by a reader of its block, and by nobody else; once the
-/// block is written again it is good.
+/// A byte that changed in the file is reported to a reader of its block, and to no other reader.
+/// Written again, the block is good.
 #[test]
 fn a_corrupted_block_is_told_of_and_the_next_is_good() {
     let mut served = serve(7830, ProtectionType::Type1);
@@ -30,7 +30,7 @@ fn a_corrupted_block_is_told_of_and_the_next_is_good() {
                 let (answer, _) = served.read(nsid, (10, 3), action);
                 assert!(answer.status.is(Status::GUARD_CHECK_ERROR), "namespace {nsid}: {answer:?}");
                 assert_eq!(served.last_error(), (answer.status, 11, nsid));
-                // What was wrong of the block does not reach the host.
+                // The data of the bad block does not reach the host.
                 let (_, read) = served.read(nsid, (11, 1), Action { ref_tag: 11, ..action });
                 assert!(read.iter().all(|byte| *byte == 0xEE), "namespace {nsid}");
             }
@@ -40,7 +40,7 @@ fn a_corrupted_block_is_told_of_and_the_next_is_good() {
             served.host.memory.write_from(TO as usize, &bytes).expect("within the memory");
             let compared = served.ask(opcode::io::COMPARE, nsid, (10, 3), tags, TO);
             assert!(compared.status.is(Status::GUARD_CHECK_ERROR), "namespace {nsid}: {compared:?}");
-            // The blocks around it are good, and it is read by who does not ask.
+            // The blocks around it are good, and it can be read without checks.
             let extended = protection.extended_bytes() as usize;
             served.assert_read(nsid, (10, 1), tags, &bytes[..extended]);
             served.assert_read(nsid, (12, 1), Action { ref_tag: 12, ..tags }, &bytes[2 * extended..]);
@@ -53,7 +53,7 @@ fn a_corrupted_block_is_told_of_and_the_next_is_good() {
     end(served.running);
 }
 
-/// Blocks that nobody wrote, and that were given back, read as zeros that nobody checks.
+/// Blocks that were never written or were deallocated read as zeros, unchecked.
 #[test]
 fn blocks_that_were_never_written_are_not_checked() {
     for (port, kind) in [(7831, ProtectionType::Type1), (7832, ProtectionType::Type3)] {
@@ -74,14 +74,14 @@ fn blocks_that_were_never_written_are_not_checked() {
             let command = Command::new(opcode::io::DATASET_MANAGEMENT, 0, sgl).with([0, DSM_DEALLOCATE, 0, 0, 0, 0]);
             let answer = served.host.ask_with(served.io, &Command { nsid, ..command }, &range);
             assert!(answer.status.is_success(), "{answer:?}");
-            // Memory gives nothing back.
+            // Memory is not deallocated.
             served.assert_read(nsid, (7, 2), tags, if nsid == 1 { &bytes } else { &never });
         }
         end(served.running);
     }
 }
 
-/// Zeroed blocks have the protection information that Write Zeroes says, or zeros.
+/// Zeroed blocks have the protection information that Write Zeroes asks for, or zeros.
 #[test]
 fn zeroed_blocks_have_what_was_asked_for() {
     for (port, kind) in [(7833, ProtectionType::Type2), (7834, ProtectionType::Type3)] {
@@ -109,7 +109,7 @@ fn zeroed_blocks_have_what_was_asked_for() {
     }
 }
 
-/// The host's data is checked as a write's, the namespace's as a read's; what is compared is data.
+/// The host's data is checked like a write's, the namespace's like a read's; only data is compared.
 #[test]
 fn compare_checks_both_and_compares_data() {
     let mut served = serve(7835, ProtectionType::Type2);
@@ -123,7 +123,7 @@ fn compare_checks_both_and_compares_data() {
             served.ask(opcode::io::COMPARE, nsid, (4, 2), action, TO).status
         };
         assert!(compare(&bytes, tags).is_success());
-        // Other tags than the namespace's: not looked at, nor compared.
+        // Other tags than the namespace's, neither checked nor compared.
         let mut other_tags = bytes.clone();
         let tuple = Tuple { app_tag: 1, ref_tag: 1, ..tuple_of(&bytes, protection, 1) };
         set_tuple(&mut other_tags, protection, 1, tuple);

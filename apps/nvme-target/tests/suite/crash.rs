@@ -1,6 +1,6 @@
-//! Crashes under a target, by seed: what a host was told is durable is there after the restart,
-//! and no block holds what was never written to it. A disk that lies is found out, so that the
-//! judge has eyes.
+//! Crashes under a target, by seed: data that a host was told is durable is there after the
+//! restart, and no block holds data that was never written to it. To show that the judge notices, a
+//! disk that lies is found out.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ const BLOCKS: u64 = 32;
 /// Commands that the host sends at once.
 const AT_ONCE: usize = 6;
 
-/// What each block may hold after a crash: numbers of writes, 0 for none.
+/// The judge: the writes that each block may hold after a crash, by number; 0 for none.
 struct Judge {
-    /// By block: the write that is durable, and those that were begun after it.
+    /// By block: the durable write, and the writes begun after it.
     allowed: Vec<Vec<u64>>,
     /// By block: the last write that was acknowledged.
     last_done: Vec<u64>,
 }
 
 impl Judge {
-    /// After a restart: what is there stays there.
+    /// The judge after a restart: the blocks found are durable.
     fn of(blocks: &[u64]) -> Judge {
         Judge { allowed: blocks.iter().map(|number| vec![*number]).collect(), last_done: blocks.to_vec() }
     }
@@ -39,7 +39,7 @@ impl Judge {
     }
 }
 
-/// A command that the host waits for.
+/// A command in flight.
 enum Asked {
     Write {
         slba: u64,
@@ -47,7 +47,7 @@ enum Asked {
         number: u64,
         fua: bool,
     },
-    /// With what was acknowledged when it was sent, by block.
+    /// With the acknowledged writes at the time it was sent, by block.
     Flush {
         covered: Vec<u64>,
     },
@@ -74,7 +74,7 @@ fn serve(port: u16, disk: &Disk) -> Served {
 }
 
 impl Served {
-    /// Reads every block; says which holds two things at once, or else what each holds.
+    /// Reads every block. Returns the write that each holds, or the block that holds two.
     fn read_all(&mut self) -> Result<Vec<u64>, String> {
         let per_read = 16;
         let mut numbers = Vec::new();
@@ -82,7 +82,7 @@ impl Served {
             let range = ReadWrite { slba, blocks: per_read as u32 };
             let sgl = self.host.keyed(0, (per_read * BLOCK) as u32);
             let read = Command { nsid: NSID, ..Command::new(opcode::io::READ, 0, sgl).with(range.dwords()) };
-            // The disk may fail one now and then.
+            // The disk may fail a read now and then.
             let is_read = (0..100).any(|_| self.host.ask(self.io, &read).status.is_success());
             assert!(is_read, "blocks from {slba} on can be read");
             for (block, bytes) in (slba..).zip(self.host.bytes(0, per_read * BLOCK).chunks(BLOCK)) {
@@ -97,7 +97,7 @@ impl Served {
         Ok(numbers)
     }
 
-    /// Sends some commands at once, of which no two write the same block.
+    /// Sends some commands at once; no two write the same block.
     fn send(&mut self, judge: &mut Judge, next: &mut u64, rng: &mut Rng) -> BTreeMap<u16, Asked> {
         let (mut asked, mut taken) = (BTreeMap::new(), [false; BLOCKS as usize]);
         for _ in 0..rng.usize(1..=AT_ONCE) {
@@ -137,7 +137,7 @@ impl Served {
         asked
     }
 
-    /// Takes this many responses. One that says success is an acknowledgement, whenever it is read.
+    /// Takes this many responses. A success is an acknowledgement, whenever it is read.
     fn take(&mut self, count: usize, asked: &mut BTreeMap<u16, Asked>, judge: &mut Judge) {
         for _ in 0..count {
             let answer = self.host.response(self.io);
@@ -159,7 +159,7 @@ impl Served {
     }
 }
 
-/// Writes, crashes and restarts, a few times; what is wrong after one of them.
+/// Writes, crashes and restarts, a few times. Returns the first fault found.
 fn workload(port: u16, faults: Faults, seed: u64) -> Option<String> {
     let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
     let (mut rng, mut next) = (Rng::with_seed(!seed), 1);
@@ -187,7 +187,7 @@ fn workload(port: u16, faults: Faults, seed: u64) -> Option<String> {
             let count = asked.len();
             served.take(count, &mut asked, &mut judge);
         }
-        // The power goes with some acknowledged, and some under way.
+        // The power fails while some writes are acknowledged, and some in flight.
         let mut asked = served.send(&mut judge, &mut next, &mut rng);
         let before = rng.usize(0..=asked.len());
         served.take(before, &mut asked, &mut judge);
@@ -214,8 +214,7 @@ fn what_was_acknowledged_as_durable_is_there_after_a_restart() {
     }
 }
 
-/// Writes eight blocks, which nobody flushes; `then` is what the host does behind it, after which
-/// they are there whatever becomes of the disk.
+/// Writes eight blocks without a flush, runs `then`, and checks that the blocks survive any crash.
 #[track_caller]
 fn assert_durable_after(port: u16, faults: Faults, seed: u64, then: impl FnOnce(&mut Served)) {
     let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
@@ -241,7 +240,7 @@ impl Served {
         assert!(self.host.ask(self.io, &command).status.is_success(), "{command:?}");
     }
 
-    /// Shuts the controller down: what that was answered with, and how far CSTS says it is.
+    /// Shuts the controller down. Returns the status, and the shutdown's progress in CSTS.
     fn shut_down(&mut self) -> (Status, u32) {
         let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
         let answer = self.host.ask(self.admin, &cc.set(0, SHUT_DOWN));
@@ -252,7 +251,7 @@ impl Served {
 /// CC of a controller that works, with a normal shutdown.
 const SHUT_DOWN: u64 = (property::CC_USUAL | 1 << 14) as u64;
 
-/// A host that has shut its controller down need not have flushed before.
+/// A host that shuts its controller down need not flush before.
 #[test]
 fn what_was_written_before_a_shutdown_is_there_after_a_restart() {
     for seed in 1..=8 {
@@ -263,7 +262,7 @@ fn what_was_written_before_a_shutdown_is_there_after_a_restart() {
     }
 }
 
-/// What can't be made durable leaves the shutdown incomplete, and the host is told; one that goes
+/// A flush that fails leaves the shutdown incomplete, and the host is told. A host that leaves
 /// meanwhile leaves nothing behind.
 #[test]
 fn a_shutdown_whose_flush_fails_is_not_complete() {
@@ -277,7 +276,7 @@ fn a_shutdown_whose_flush_fails_is_not_complete() {
     ended(served, None);
 }
 
-/// What a host found by a command with FUA is not lost, though nobody flushed it.
+/// Data that a host read with FUA survives, even without a flush.
 #[test]
 fn what_was_read_with_fua_is_there_after_a_restart() {
     for (seed, opcode) in (1..).zip([opcode::io::READ, opcode::io::COMPARE, opcode::io::VERIFY]) {

@@ -1,4 +1,4 @@
-//! Blocks that hosts give back: in parts, so that nobody else waits for all of them.
+//! Deallocation of blocks: in parts, so that other commands need not wait for all of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::{Done, Geometry, NullStore, Op, Request, Store};
 
 const NSID: u32 = 3;
-/// 1 TiB in blocks of 4 KiB.
+/// 1 TiB, in blocks of 4 KiB.
 const BLOCKS: u64 = 1 << 28;
-/// 16 MiB of them.
+/// 16 MiB, in blocks.
 const PART: u64 = 1 << 12;
 
-/// A store that keeps nothing but what it was asked for.
+/// A store that records its requests and stores nothing.
 struct Noted {
     store: NullStore,
     asked: Arc<Mutex<Vec<(u64, u32)>>>,
@@ -46,8 +46,8 @@ impl Store for Noted {
     }
 }
 
-/// A range of any length is given back in parts, between the same multiples whatever its first
-/// block, and a range that leaves the namespace is told by its first block that does.
+/// A range of any length is deallocated in parts that end at the same multiples for any first
+/// block. The error for a range beyond the namespace names its first block beyond it.
 #[test]
 fn long_ranges_are_given_back_in_parts() {
     let asked: Arc<Mutex<Vec<_>>> = Arc::default();

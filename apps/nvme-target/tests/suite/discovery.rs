@@ -1,5 +1,5 @@
-//! What hosts learn before they have a namespace: where the subsystem is, and what a controller
-//! says of itself.
+//! Facts for hosts that have no namespace yet: the subsystem's addresses, and a controller's
+//! description of itself.
 
 use crate::common::{CONNECT, Host, SUBSYSTEM, end, plan, start, target};
 use verbline::engine::Running;
@@ -39,7 +39,7 @@ fn discovery_says_where_the_subsystem_is() {
     let [entry] = entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.address, entry.subsystem.as_str()), (([10, 9, 9, 1], 7814).into(), SUBSYSTEM));
     end(running);
-    // The next run may have other listeners: a host sees that its log is another.
+    // The next run may have other listeners: hosts see that its log differs.
     let running = target(7814, "addresses = [\"192.0.2.1:4420\", \"192.0.2.2:4421\"]");
     let (second, entries) = discovered(&mut Host::new(7814));
     let addresses = entries.iter().map(|entry| entry.address.to_string());
@@ -48,7 +48,8 @@ fn discovery_says_where_the_subsystem_is() {
     end(running);
 }
 
-/// A listener on every address is found at the one that the host came by: it can connect there.
+/// For a listener on every address, discovery names the address that the host used: it can connect
+/// there.
 #[test]
 fn a_listener_on_every_address_is_found_where_it_was_called() {
     for (port, every) in [(7896, "0.0.0.0"), (7897, "[::]")] {
@@ -60,7 +61,7 @@ fn a_listener_on_every_address_is_found_where_it_was_called() {
     }
 }
 
-/// The firmware slot log is mandatory: one slot, with the revision that Identify says.
+/// The firmware slot log is mandatory: one slot, with the revision in Identify.
 #[test]
 fn the_firmware_is_in_its_slot() {
     let running = target(7898, "");
@@ -78,7 +79,7 @@ fn the_firmware_is_in_its_slot() {
     end(running);
 }
 
-/// Linux lets hosts and subsystems have any name.
+/// Linux accepts any name for hosts and subsystems.
 #[test]
 fn names_need_not_begin_as_the_specification_says() {
     let running: Running = start(&plan(7899, "hosts = [\"plain-host\"]").replace(SUBSYSTEM, "blktests-subsystem-1"));

@@ -1,6 +1,6 @@
 //! A host that lies, field by field: one case for each field that a peer may choose, at its bounds.
-//! Whatever stands there, the command is answered, or its queue is closed, and the host beside it
-//! is served. What the answer to a wrong value is, `hostile.rs` and `admission.rs` say.
+//! With any value, the command is answered or its queue is closed, and the host beside it is
+//! served. The statuses for wrong values are in `hostile.rs` and `admission.rs`.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,16 +15,17 @@ use verbline_nvme::property::{self, Property};
 use verbline_nvme::secret::Hash;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, opcode};
 
-/// What a field of 32 bits may hold to do harm.
+/// Harmful values of a 32-bit field.
 const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];
 
-/// Hosts that wait to be disconnected: a port has eight connections, the neighbour two of them.
+/// The most hosts waiting to be disconnected: a port has eight connections, the neighbour two of
+/// them.
 const REFUSED_MAX: usize = 4;
 
-/// What becomes of an address and its key.
+/// A change of an address and its key.
 type Change = fn(u64, u32) -> (u64, u32);
 
-/// A host beside, with an I/O queue.
+/// A second host, with an I/O queue.
 fn neighbour(port: u16) -> (Host, usize) {
     let mut good = Host::new(port);
     good.name = "nqn.2026-01.org.example:good";
@@ -33,8 +34,8 @@ fn neighbour(port: u16) -> (Host, usize) {
     (good, io)
 }
 
-/// Asks for a connection with this private data, and leaves; again as long as hosts before it are
-/// on their way out.
+/// Asks for a connection with this private data, and leaves. Tries again while earlier hosts are
+/// being disconnected.
 fn dial(port: u16, private_data: &[u8]) -> Result<usize, ConnectionError> {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -47,7 +48,7 @@ fn dial(port: u16, private_data: &[u8]) -> Result<usize, ConnectionError> {
     }
 }
 
-/// The private data of a connection request, byte by byte: let in, or rejected with a reason.
+/// The private data of a connection request, byte by byte: admitted, or rejected with a reason.
 #[test]
 fn private_data() {
     let running = target(7910, "");
@@ -63,7 +64,7 @@ fn private_data() {
                 (4 | 5, depth) if depth < 15 => Some(Reject::RecvDepth),
                 (6 | 7, depth) if depth >= 128 => Some(Reject::SendDepth),
                 (6 | 7, depth) if depth > 16 => Some(Reject::RecvDepth),
-                // CNTLID is Connect's to say; what is reserved is nobody's.
+                // CNTLID is set by Connect; reserved fields are ignored.
                 _ => None,
             };
             match (dial(7910, &bytes), wanted) {
@@ -75,13 +76,13 @@ fn private_data() {
             }
         }
     }
-    // Longer than the specification has it, as the CM of a kernel delivers it.
+    // Longer than the specification says, as a kernel's CM delivers it.
     dial(7910, &[&usual[..], &[0xEE; 24]].concat()).expect("the rest is nobody's");
     good.assert_served(served);
     end(running);
 }
 
-/// The capsule and the data of Connect: fields that are wrong are named, and the rest is nobody's.
+/// The capsule and the data of Connect: wrong fields are named, and other fields are ignored.
 #[test]
 fn connect() {
     let running = target(7911, "");
@@ -115,7 +116,7 @@ fn connect() {
         (data + 512, &[0], invalid(512, true)),
         (data + 512, &[7], invalid(512, true)),
         (data + 512, &long_name, invalid(512, true)),
-        // The SGL: another length, none, another offset, and another type.
+        // The SGL: other lengths, zero, another offset, and another type.
         (32, &1023_u32.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
         (32, &u32::MAX.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
         (24, &1_u64.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
@@ -128,7 +129,7 @@ fn connect() {
         assert!(answer.status.is(status) && answer.status.is_final(), "byte {at} is {value:x?}: {answer:?}");
         assert_eq!((answer.cid, answer.result), (7, result), "byte {at} is {value:x?}");
     }
-    // Fields that may hold anything: attributes, what is reserved, and the host's own number.
+    // Fields that may hold anything: attributes, reserved fields, and the host's own number.
     for (at, value) in
         [(46, &[0xFF][..]), (47, &[0xFF]), (52, &[0xFF; 12]), (data, &[0; 16]), (data + 18, &[0xFF; 238])]
     {
@@ -144,8 +145,8 @@ fn connect() {
     end(running);
 }
 
-/// Every opcode with every dword at its bounds, on both kinds of queue: each command is answered by
-/// its own identifier.
+/// Every opcode with every dword at its bounds, on both kinds of queue: each command is answered
+/// under its identifier.
 #[test]
 fn opcodes_and_dwords() {
     let running = target(7912, "");
@@ -156,7 +157,7 @@ fn opcodes_and_dwords() {
     let cc = Property { offset: property::CC, is_wide: false }.set(0, property::CC_USUAL.into());
     for opcode in 0..=u8::MAX {
         for (queue, is_admin) in [(admin, true), (io, false)] {
-            // Requests for events are held, and are answered later: another test has them.
+            // Event requests are held and answered later; another test covers them.
             if is_admin && opcode == opcode::admin::ASYNC_EVENT_REQUEST {
                 continue;
             }
@@ -168,11 +169,11 @@ fn opcodes_and_dwords() {
                     3 => command.metadata = u64::from(value) << 32 | u64::from(value),
                     _ => command.cdw10[dword - 4] = value,
                 }
-                // That it is answered is proved by `ask`.
+                // `ask` proves that it is answered.
                 host.ask(queue, &command);
             }
         }
-        // A Property Set may have turned it off.
+        // A Property Set may have disabled the controller.
         if opcode == opcode::fabrics::OPCODE {
             assert!(host.ask(admin, &cc).status.is_success());
         }
@@ -182,8 +183,8 @@ fn opcodes_and_dwords() {
     end(running);
 }
 
-/// The flags and the kind of SGL of a command, and what an SGL says: no value of them is carried
-/// out as something else.
+/// The flags and the kind of SGL of a command, and the fields of the SGL: no value is taken for
+/// another command.
 #[test]
 fn flags_and_descriptors() {
     let running = target(7913, "");
@@ -209,7 +210,7 @@ fn flags_and_descriptors() {
             assert!(answer.status.is(Status::SGL_DATA_LENGTH_INVALID), "{len} bytes: {answer:?}");
         }
     }
-    // An address and a key that the host did not give: its own queue pair fails, and no other.
+    // An address and a key that the host never gave: its own queue pair fails, and no other.
     let wrong: [Change; 4] = [
         |addr, key| (addr, key ^ 1),
         |addr, key| (addr, key ^ 0xFFFF_FF00),
@@ -232,8 +233,8 @@ fn flags_and_descriptors() {
     end(running);
 }
 
-/// What a host says to prove who it is, byte by byte, and cut short: it is answered, or its queue
-/// is closed, and no wrong proof is taken for a right one.
+/// Authentication messages of a host, byte by byte, and cut short: each is answered, or its queue
+/// is closed, and no wrong proof is accepted.
 #[test]
 fn authentication() {
     let (running, _folder) = guarded(7914);
@@ -259,7 +260,7 @@ fn authentication() {
         let reply = written(&Message { transaction: 4, body: Body::Reply { response: right, challenge: None } });
         let digest = reply.windows(48).position(|bytes| bytes == right.as_bytes()).expect("the proof");
         host.vanish();
-        // Each is disconnected a while after it was told: some wait at once.
+        // Each is disconnected a while after its answer: a few wait at the same time.
         let mut refused = VecDeque::new();
         for at in 0..reply.len() {
             let mut host = Host::new(7914);
@@ -283,13 +284,13 @@ fn authentication() {
         refused.into_iter().for_each(|(mut host, queue)| host.wait_cut_off(queue));
         good.assert_served(served);
     }
-    // The fields of the commands that carry messages.
+    // The fields of the commands that carry the messages.
     for (dword, value) in (0..6).flat_map(|dword| BOUNDS.map(|value| (dword, value))) {
         let mut host = Host::new(7914);
         let (queue, _) = host.connected();
         for mut command in [auth::send(0, host.keyed(0, 64)), auth::receive(0, host.keyed(0, 64))] {
             command.cdw10[dword] = value;
-            // That it is answered is proved by `ask`.
+            // `ask` proves that it is answered.
             host.ask(queue, &command);
         }
         host.vanish();
@@ -298,7 +299,7 @@ fn authentication() {
     end(running);
 }
 
-/// A host that begins its proof with these bytes: it is challenged, or told why not.
+/// Sends these bytes as a host's first message: it gets a challenge or a reason.
 #[track_caller]
 fn say_first(bytes: &[u8]) {
     let mut host = Host::new(7914);

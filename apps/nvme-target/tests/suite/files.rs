@@ -1,5 +1,5 @@
-//! Files that the command is given, for blocks and for secrets: those that others have, and those
-//! that are none.
+//! Files given to the command, for blocks and for secrets: files in use, and paths that are not
+//! usable files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ fn check(sets: &[&str]) -> Finished {
     check.with(sets.iter().flat_map(|set| ["--set", set])).run()
 }
 
-/// Two targets of one file would destroy each other's blocks: the second one says who has it.
+/// Two targets of one file would destroy each other's blocks: the second run is refused, with the
+/// reason.
 #[test]
 fn two_lcores_a_file_that_somebody_else_has_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +94,7 @@ fn two_lcores_a_secret_is_read_from_a_regular_file_and_never_shown() {
     }
 }
 
-/// The kind takes no params, and says so before it opens anything.
+/// The kind takes no params, and refuses them before it opens anything.
 #[test]
 fn params_of_a_target_are_refused() {
     let said = check(&["stage.target.params.x=1"]).exited(2).stderr;

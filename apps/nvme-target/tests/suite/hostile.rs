@@ -1,5 +1,5 @@
-//! Hosts that mean harm, or are wrong: each gets the status that the specification names, or is
-//! disconnected, and the host beside it does not notice. docs/nvme-target.md has the table.
+//! Hostile or faulty hosts: each gets the status that the specification names, or is disconnected,
+//! and the host beside it is not affected. docs/nvme-target.md has the table.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn commands_out_of_order_are_told_so() {
     assert!(host.ask(admin, &keep_alive).status.is(Status::SEQUENCE_ERROR), "before CC.EN");
     assert!(host.ask(admin, &cap).status.is_success());
 
-    // An I/O queue before the controller is enabled; of another controller; that was not granted.
+    // An I/O queue before the controller is enabled, of another controller, and one not granted.
     let io = host.dial_queue(1);
     assert!(host.ask(io, &host.read(0, 1)).status.is(Status::SEQUENCE_ERROR), "before Connect");
     let asked = Connect { qid: 1, ..CONNECT };
@@ -154,7 +154,7 @@ fn pages_logs_and_features_that_are_not_there_are_told_so() {
     {
         assert!(host.ask(admin, &command).status.is_success(), "{command:?}");
     }
-    // The latest error first: the log that was too long, under its number and with its status.
+    // The latest error comes first: the log that was too long, with its number and status.
     host.ask(admin, &log(0x01, 64, 0));
     let entry = host.bytes(0, 16);
     assert_eq!(
@@ -164,7 +164,7 @@ fn pages_logs_and_features_that_are_not_there_are_told_so() {
     end(running);
 }
 
-/// Four requests for events are held; the identifiers of those under way are taken.
+/// Four event requests are held; the identifiers of commands in flight are taken.
 #[test]
 fn events_are_held_to_a_limit_and_identifiers_are_not_reused() {
     let running = target(7808, "");
@@ -182,7 +182,7 @@ fn events_are_held_to_a_limit_and_identifiers_are_not_reused() {
     end(running);
 }
 
-/// Those who break the rules of their queue are disconnected; the host beside them is served.
+/// Hosts that break the rules of their queue are disconnected; the host beside them is served.
 #[test]
 fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     let running = target(7809, "");
@@ -214,7 +214,7 @@ fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     end(running);
 }
 
-/// Events that are held count as commands: with them all entries of a queue can be taken.
+/// Held event requests count as commands: they can fill a queue.
 #[test]
 fn a_queue_that_is_overrun_is_disconnected() {
     let running = target(7810, "");
@@ -234,7 +234,8 @@ fn a_queue_that_is_overrun_is_disconnected() {
     assert_eq!(overrun.map(|drop| drop.packets), Some(1), "{:?}", report.drops);
 }
 
-/// A host that says nothing for its time-out is over, with all its queues; one that does, stays.
+/// A host that is silent for its time-out loses its controller and all queues; one that is not,
+/// stays.
 #[test]
 fn a_host_that_is_silent_is_disconnected() {
     let running = target(7811, "");
@@ -245,7 +246,7 @@ fn a_host_that_is_silent_is_disconnected() {
     silent.wait_cut_off(admin);
     silent.wait_cut_off(io);
     until(&running, "keep_alive_expired", 1);
-    // It may come again, once nothing of it is under way.
+    // It may connect again, once its last command has ended.
     let mut again = Host::new(7811);
     let (_, cntlid) = again.controller();
     let io = again.io_queue(cntlid, 1);
@@ -253,7 +254,7 @@ fn a_host_that_is_silent_is_disconnected() {
     end(running);
 }
 
-/// Hosts that vanish with commands under way, again and again: places and packets come back.
+/// Hosts that vanish with commands in flight, again and again: places and packets come back.
 #[test]
 fn hosts_that_vanish_leave_nothing_behind() {
     let running = target(7812, "");
@@ -276,8 +277,8 @@ fn hosts_that_vanish_leave_nothing_behind() {
     end(running);
 }
 
-/// A controller that is disabled keeps its admin queue, and has no I/O queues any more; enabled
-/// again it takes new ones.
+/// A disabled controller keeps its admin queue and loses its I/O queues; enabled again, it takes
+/// new ones.
 #[test]
 fn a_controller_that_is_disabled_has_no_queues() {
     let running = target(7832, "");
@@ -294,8 +295,8 @@ fn a_controller_that_is_disabled_has_no_queues() {
     end(running);
 }
 
-/// Regression: CSTS.RDY went before the queues did. A host that had waited for it found the numbers
-/// of its queues taken, and could not ask for queues.
+/// Regression: CSTS.RDY was cleared before the queues were gone. A host that had waited for it
+/// found its queue numbers taken, and could not ask for queues.
 #[test]
 fn a_reset_is_over_when_the_queues_are() {
     let running = target(7951, "");
@@ -322,8 +323,8 @@ fn a_reset_is_over_when_the_queues_are() {
     end(running);
 }
 
-/// Regression: a controller that was reset kept the requests for events of before. Those that came
-/// then were too many, or had identifiers that were under way.
+/// Regression: a reset controller kept its old event requests. New ones were then too many, or had
+/// identifiers in flight.
 #[test]
 fn a_reset_answers_the_requests_for_events() {
     let running = target(7952, "");

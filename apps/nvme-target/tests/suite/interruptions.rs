@@ -1,5 +1,5 @@
-//! A load that goes on while the target's namespaces come and go, over a target that ends and comes
-//! again, and a target that goes on over loads that end: every block is verified.
+//! A load that goes on while the target's namespaces come and go, a load over a target that ends
+//! and is restarted, and a target whose loads end: every block is verified.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) fn halves(port: u16, namespaces: &str, settings: &str) -> (String, St
 
 pub(crate) fn start(app: &dyn App, text: &str) -> Running {
     let (registry, plan) = load(app, text);
-    // A file or an address of the run before may be let go of a little later than that ends.
+    // A file or an address may be released a little after the end of the run before.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         match Runtime::build(&plan, &registry).and_then(Runtime::start) {
@@ -50,7 +50,7 @@ fn file(path: &Path) -> String {
     format!("[nvme.namespace.1]\nfile = {path:?}\ncreate_bytes = 8_388_608\npage_cache = true\n")
 }
 
-/// Both halves with a namespace in a file, and its folder; `None` where there are too few CPUs.
+/// Both halves with a namespace in a file, and its folder; `None` on too few CPUs.
 fn over_a_file(port: u16) -> Option<(TempDir, String, String)> {
     two_lcores(["target", "load"])?;
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn over_a_file(port: u16) -> Option<(TempDir, String, String)> {
     Some((folder, target, load))
 }
 
-/// Commands that the load has had answered so far.
+/// Answered commands of the load so far.
 fn answered(running: &Running) -> u64 {
     running.snapshot().stage("load").and_then(|stage| stage.counter("answered")).unwrap_or(0)
 }
@@ -73,7 +73,8 @@ pub(crate) fn goes_on(running: &Running, more: u64) {
     }
 }
 
-/// What the load found: nothing that is not the last write, and every command accounted for.
+/// Checks the load's findings: every block is of the last write, and every command is accounted
+/// for.
 #[track_caller]
 fn found(load: &NvmeLoad, report: &Report) -> Map<String, Value> {
     let outcome = load.outcome(report);
@@ -106,7 +107,7 @@ fn two_lcores_verify_over_a_target_that_ends_and_comes_again() {
     target.stop().unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A target that does not come again: what was measured is of the time before, and the run says so.
+/// A target that is not restarted: the measurements are of the time before, and the run says so.
 #[test]
 fn two_lcores_say_that_the_target_was_gone_at_the_end() {
     let Some((_folder, target_text, load_text)) = over_a_file(7943) else { return };
@@ -144,7 +145,7 @@ fn two_lcores_serve_over_loads_that_end() {
     assert!(report.stage("target").and_then(|stage| stage.counter("controllers")) >= Some(4));
 }
 
-/// Other namespaces come and go, and then the load's own: what was there before is there again.
+/// Other namespaces come and go, and then the load's own: its blocks are there again.
 #[test]
 fn two_lcores_verify_while_namespaces_come_and_go() {
     if two_lcores(["target", "load"]).is_none() {
@@ -161,7 +162,7 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     };
     goes_on(&running, 2000);
     for bytes in 1..=6 {
-        // As another one each time, so that its number waits for the one before.
+        // With another size each time, so that its number waits for the namespace before.
         reload(&format!("{own}[nvme.namespace.7]\nnull_bytes = {}\n", bytes * 4096));
         goes_on(&running, 300);
         reload(own);
@@ -170,7 +171,7 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     assert_eq!(failed(&target), Some(0), "nothing of the load's own namespace has changed");
     for _ in 0..3 {
         reload("[nvme.namespace.7]\nnull_bytes = 4096\n");
-        // Refused, over and over.
+        // Commands are refused, over and over.
         std::thread::sleep(Duration::from_millis(250));
         goes_on(&running, 300);
         reload(own);
@@ -184,7 +185,7 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     target.stop().unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Commands that the target has refused.
+/// Commands refused by the target.
 fn failed(target: &Running) -> Option<u64> {
     target.snapshot().stage("target").and_then(|stage| stage.counter("failed"))
 }

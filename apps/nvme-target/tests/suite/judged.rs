@@ -1,4 +1,4 @@
-//! The load as a judge: what it makes of a target that is wrong.
+//! The load as a judge: its findings about a faulty target.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use verbline_nvme::opcode;
 /// It sends all of the block.
 const HONEST: Lies = Lies { sends: |_| 0..BLOCK, refuses: &[] };
 
-/// What a load says of a target, after as many commands of one queue, one at a time; and what the
-/// target was asked.
+/// Runs a load of one queue, one command at a time, for this many commands. Returns its findings,
+/// and the requests that the target received.
 fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, Asked)> {
     let (load, running, serving) = begun(port, lies)?;
     goes_on(&running, commands);
@@ -38,8 +38,8 @@ fn begun(port: u16, lies: Lies) -> Option<(NvmeLoad, Running, Serving)> {
     Some((load, running, serving))
 }
 
-/// A good status and no data, or a part of it, where the memory of the command still holds the
-/// block as it was read before.
+/// A good status with no data, or a part of it, while the memory of the command still holds the
+/// block from an earlier read.
 #[test]
 fn two_lcores_data_that_never_came_is_not_verified() {
     let Some((json, _)) = judged(7960, HONEST, 60) else { return };
@@ -55,8 +55,8 @@ fn two_lcores_data_that_never_came_is_not_verified() {
     }
 }
 
-/// A request for events that is refused is not sent again, nor is it an event; a Flush that failed
-/// is none that was answered well.
+/// A refused event request is not repeated, nor counted as an event. A failed Flush is not counted
+/// as flushed.
 #[test]
 fn two_lcores_what_is_refused_is_neither_repeated_nor_counted_as_done() {
     let refuses = &[opcode::admin::ASYNC_EVENT_REQUEST, opcode::io::FLUSH];

@@ -1,4 +1,4 @@
-//! The live line of a target that has no load beside it.
+//! The live line of a target without a load beside it.
 
 use nvme_target::NvmeTarget;
 use verbline::engine::{ConnectionsReport, CounterReport, PortReport, StageReport};

@@ -1,4 +1,4 @@
-//! The integration tests of `nvme-target`: one program, a module a theme.
+//! The integration tests of `nvme-target`: one program, a module per theme.
 
 mod admission;
 mod authentication;

@@ -1,5 +1,5 @@
-//! The names of namespaces: those of the plan, and those that blocks have of their own. A host that
-//! has a file system mounted tells by them whether what is there now is what it mounted.
+//! The names of namespaces: those in the plan, and those that blocks have of their own. By them, a
+//! host with a mounted file system sees whether the blocks are still those that it mounted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use verbline::cli::App;
 use verbline_nvme::identify::cns;
 use verbline_nvme::{Command, opcode};
 
-/// A page of Identify about a namespace; `None`: there is no such namespace.
+/// A namespace's page of Identify; `None` if the namespace does not exist.
 fn page(host: &mut Host, admin: usize, cns: u8, nsid: u32) -> Option<Vec<u8>> {
     let identify = Command::new(opcode::admin::IDENTIFY, 0, host.keyed(0, 4096)).with([cns.into(), 0, 0, 0, 0, 0]);
     let answer = host.ask(admin, &Command { nsid, ..identify });
@@ -33,7 +33,7 @@ fn uuid(host: &mut Host, admin: usize, nsid: u32) -> [u8; 16] {
     panic!("there is a UUID");
 }
 
-/// The UUIDs of these namespaces, as the host of one run sees them.
+/// The UUIDs of these namespaces in one run.
 fn uuids<const N: usize>(port: u16, more: &str, nsids: [u32; N]) -> [[u8; 16]; N] {
     let running = start(&plan(port, more));
     let mut host = Host::new(port);
@@ -47,8 +47,9 @@ fn file(path: &Path) -> String {
     format!("[nvme.namespace.7]\nfile = {path:?}\ncreate_bytes = 65_536\npage_cache = true\n")
 }
 
-/// Another file under the same number has another name, and the same file under another path has
-/// its own. A region's blocks are gone with the run; what keeps nothing is the same for ever.
+/// Another file under the same number has another UUID, and the same file under another path keeps
+/// its own. A region's UUID ends with the run. That of a namespace that stores nothing never
+/// changes.
 #[test]
 fn blocks_have_names_of_their_own() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -81,7 +82,7 @@ fn a_plan_may_name_a_namespace() {
     end(running);
 }
 
-/// A region that goes to another namespace takes its name along, as it does its blocks.
+/// A region that moves to another namespace keeps its UUID, like its blocks.
 #[test]
 fn a_region_keeps_its_name_under_another_number() {
     let app = NvmeTarget::default();

@@ -1,4 +1,4 @@
-//! Namespaces that come and go while a host is connected, up to as many as there may be.
+//! Namespaces added and removed while a host is connected, up to the greatest number of them.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn ask_until(host: &mut Host, queue: usize, command: Command, is_right: impl Fn(
     }
 }
 
-/// The numbers beyond `after` that Identify lists, a page of them.
+/// The namespace numbers beyond `after` in Identify's list, one page.
 fn listed(host: &mut Host, admin: usize, after: u32) -> Vec<u32> {
     let identify = Command::new(opcode::admin::IDENTIFY, 0, host.keyed(0, 4096));
     let asked = Command { nsid: after, ..identify.with([cns::ACTIVE_NAMESPACES.into(), 0, 0, 0, 0, 0]) };
@@ -46,26 +46,26 @@ fn listed(host: &mut Host, admin: usize, after: u32) -> Vec<u32> {
     numbers(host)
 }
 
-/// The numbers of namespaces at the front of the host's memory, as far as there are some. Not read
-/// by what the target writes them with.
+/// The namespace numbers at the front of the host's memory, up to the first 0. It does not use the
+/// target's code, which writes them.
 fn numbers(host: &Host) -> Vec<u32> {
     let page = host.bytes(0, 4096);
     let words = page.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")));
     words.take_while(|nsid| *nsid != 0).collect()
 }
 
-/// Asks for the log of changed namespaces.
+/// The command that reads the log of changed namespaces.
 fn log(host: &Host, retain_event: bool, offset: u64) -> Command {
     let asked = LogRequest { id: 0x04, retain_event, offset, len: 4096 };
     Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 4096)).with(asked.dwords())
 }
 
-/// The event comes, and the log says which namespaces changed.
+/// Waits for the event, and checks that the log names the namespace.
 #[track_caller]
 fn hear_of(host: &mut Host, admin: usize, nsid: u32) {
     let told = host.response(admin);
     assert_eq!((told.status.is_success(), told.result), (true, event::NAMESPACE_CHANGED.into()), "{told:?}");
-    // Regression: what was refused, since it begins beyond the end, had emptied the log.
+    // Regression: a read from beyond the end was refused, but emptied the log.
     let (beyond, whole) = (log(host, false, 8192), log(host, false, 0));
     assert!(host.ask(admin, &beyond).status.is(Status::INVALID_FIELD));
     assert!(host.ask(admin, &whole).status.is_success());
@@ -73,7 +73,7 @@ fn hear_of(host: &mut Host, admin: usize, nsid: u32) {
     wait_for_event(host, admin);
 }
 
-/// Has the target tell of changed namespaces.
+/// Asks the target for events about changed namespaces.
 #[track_caller]
 fn want_events(host: &mut Host, admin: usize) {
     let wanted = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
@@ -81,7 +81,7 @@ fn want_events(host: &mut Host, admin: usize) {
     assert!(host.ask(admin, &wanted).status.is_success());
 }
 
-/// Asks for the next event; gives the request's identifier.
+/// Sends the next event request. Returns its identifier.
 fn wait_for_event(host: &mut Host, admin: usize) -> u16 {
     let cid = host.cid();
     let request = Command { cid, ..Command::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, Sgl::NONE) };
@@ -103,10 +103,10 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     wait_for_event(&mut host, admin);
     assert_eq!(listed(&mut host, admin, 0), [1, 2]);
 
-    // One that keeps nothing comes, and then one in a file.
+    // Adds one that stores nothing, and then one in a file.
     let done = app.reload(&plan_with(7880, &null(5, 1 << 20))).expect("taken");
     assert_eq!(done, "namespaces added: [5]; removed: []");
-    // Nothing else differs any more.
+    // The same plan changes nothing.
     assert_eq!(app.reload(&plan_with(7880, &null(5, 1 << 20))).as_deref(), Ok(""));
     let command = read(&host, 5);
     ask_until(&mut host, io, command, |answer| answer.status.is_success());
@@ -122,7 +122,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     let write = Command { nsid: 7, ..Command::new(opcode::io::WRITE, 0, in_capsule).with(range) };
     assert!(host.ask_with(io, &write, &data).status.is_success());
 
-    // It goes, and what was written is in the file; the others stay.
+    // Removed: its blocks stay in the file, and the other namespaces stay.
     app.reload(&plan_with(7880, &null(5, 1 << 20))).expect("taken");
     let command = read(&host, 7);
     ask_until(&mut host, io, command, |answer| answer.status.is(Status::INVALID_NAMESPACE));
@@ -131,14 +131,14 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     assert_eq!(std::fs::read(&path).expect("the file")[3 * 4096..4 * 4096], data);
     host.assert_served(io);
 
-    // It comes again, with its blocks, in the place that is free.
+    // Added again, with its blocks, in the free place.
     app.reload(&plan_with(7880, &(null(5, 1 << 20) + &file))).expect("taken");
     let again = Command { nsid: 7, ..host.read(3, 1) };
     ask_until(&mut host, io, again, |answer| answer.status.is_success());
     assert_eq!(host.bytes(0, 4096), data);
     hear_of(&mut host, admin, 7);
 
-    // A region under another namespace than before.
+    // A region moves to another namespace.
     let text = plan(7880, &null(5, 1 << 20)).replace("[nvme.namespace.1]", "[nvme.namespace.9]");
     app.reload(&changed(&text)).expect("taken");
     let ninth = Command { nsid: 9, ..host.of_blocks(opcode::io::WRITE, 2, 1, in_capsule) };
@@ -155,7 +155,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     end(running);
 }
 
-/// What can't be taken changes nothing.
+/// A plan that fails changes nothing.
 #[test]
 fn a_plan_that_can_not_be_taken_is_refused_as_a_whole() {
     let app = NvmeTarget::default();
@@ -176,10 +176,10 @@ fn a_plan_that_can_not_be_taken_is_refused_as_a_whole() {
     end(running);
 }
 
-/// As the target's documentation has it.
+/// The limit in the target's documentation.
 const MOST: u32 = 2048;
 
-/// A plan with namespaces of all numbers up to this one, each a block longer than the one before.
+/// A plan with namespaces of all numbers up to `last`, each a block longer than the one before.
 fn up_to(last: u32) -> Plan {
     plan_with(7935, &(3..=last).map(|nsid| null(nsid, 4096 * (nsid + 1))).collect::<String>())
 }
@@ -211,8 +211,8 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
     assert_eq!((told.cid, told.result), (cid, event::NAMESPACE_CHANGED.into()));
     assert_eq!(listed(&mut host, admin, 0), (1..=1024).collect::<Vec<_>>());
     assert_eq!(listed(&mut host, admin, 1024), (1025..=MOST).collect::<Vec<_>>());
-    // More of them are new than the log names: it says so, and nothing else for as long as it is
-    // kept. Regression: a number of later stood in front.
+    // More namespaces are new than the log names: it has the entry for "too many" alone, as long as
+    // it is retained. Regression: a later number stood in front.
     let (kept, read) = (log(&host, true, 0), log(&host, false, 0));
     assert!(host.ask(admin, &kept).status.is_success());
     assert_eq!(numbers(&host), [CHANGED_TOO_MANY]);
@@ -231,7 +231,7 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
     let read = Command { nsid: MOST + 1, ..host.read(0, 1) };
     assert!(host.ask(io, &read).status.is(Status::INVALID_NAMESPACE));
 
-    // All go, and all come again under the same numbers.
+    // All are removed, and then all added again under the same numbers.
     app.reload(&up_to(2)).expect("taken");
     app.reload(&up_to(MOST)).expect("taken");
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Targets and loads that share lcores: each is told of its own connections, and every block is
+//! Targets and loads that share lcores: each hears of its own connections only, and every block is
 //! verified.
 
 use serde_json::Value;
@@ -7,7 +7,7 @@ use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml");
 const LOAD: &str = "# --- load -";
 
-/// The shipped plan: what comes before its pools, its target, and its load.
+/// The shipped plan in three parts: up to its pools, its target, and its load.
 fn shipped() -> (String, String, String) {
     let text = std::fs::read_to_string(PLAN).unwrap();
     let (target, load) = text.split_once(LOAD).expect("two parts");
@@ -17,7 +17,7 @@ fn shipped() -> (String, String, String) {
     (format!("{front}{of_lcore}\n"), format!("# {target}"), format!("[pool.commands]{load}"))
 }
 
-/// The same plan with a second target, whose blocks are namespace 2, and a load for it.
+/// The shipped plan with a second target, whose blocks are namespace 2, and a load for it.
 fn doubled() -> String {
     let (front, target, load) = shipped();
     let second = |text: &str, names: &[(&str, &str)]| {
@@ -53,7 +53,7 @@ fn doubled() -> String {
     [front, target, target2, load, load2].concat()
 }
 
-/// Everything on the target's lcore.
+/// Moves everything to the target's lcore.
 fn on_one_lcore(text: &str) -> String {
     text.replace("lcore = \"load\"", "lcore = \"target\"")
         .replace("[lcore.load]\ncpu = \"allowed:1\"\nidle = \"poll\"\n", "")
@@ -71,7 +71,7 @@ fn assert_verified(shown: &Finished, loads: u64) {
     assert!(answered.len() as u64 == loads && answered.iter().all(|count| *count > 1000), "{answered:?}");
 }
 
-/// How many commands each load has had answered.
+/// The answered commands of each load.
 fn answered(report: &Value) -> Vec<u64> {
     let stages = report["stages"].as_array().expect("stages");
     let answered = |stage: &Value| {

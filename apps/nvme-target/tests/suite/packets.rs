@@ -14,12 +14,12 @@ const NSID: u32 = 3;
 /// Reads that a host sends at once.
 const AT_ONCE: u16 = 14;
 
-/// A store that is done with all that it has a while after it got the last of it.
+/// A store that completes all its requests together, a while after the last of them.
 struct Rounds {
     depth: usize,
     has: VecDeque<Request>,
     since: Instant,
-    /// How often it was done.
+    /// The number of rounds completed.
     rounds: Arc<AtomicU64>,
 }
 
@@ -54,8 +54,8 @@ impl Store for Rounds {
     }
 }
 
-/// Regression: of the commands of a queue that waited for packets one went on, however many packets
-/// there were again: the store had one after the other from then on.
+/// Regression: of a queue's commands that waited for packets only one went on, however many packets
+/// were free: from then on the store had one request at a time.
 #[test]
 fn as_many_commands_go_on_as_there_are_packets() {
     let rounds = Arc::new(AtomicU64::new(0));
@@ -66,7 +66,7 @@ fn as_many_commands_go_on_as_there_are_packets() {
         since: Instant::now(),
         rounds: Arc::clone(&counted),
     });
-    // Of 256 packets each of 128 connections has 2.
+    // Each of 128 connections has 2 of the 256 packets.
     let text = plan(7953, &format!("[nvme.namespace.{NSID}]\nnull_bytes = {}\n", BLOCKS * 4096));
     let text = text.replace("connections_max = 8", "connections_max = 128");
     let running = start_app(

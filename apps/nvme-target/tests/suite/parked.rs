@@ -1,5 +1,5 @@
-//! Commands that have to wait, and what becomes of their namespaces meanwhile: each is carried out
-//! on the blocks that it named, or it fails.
+//! Commands that wait while their namespaces change: each is carried out on the blocks that it
+//! named, or fails.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn write_in_capsule(host: &mut Host, queue: usize, nsid: u32, slba: u64, filling
 }
 
 /// More reads at once than there is room for, of one namespace and of two in turn: each gets the
-/// blocks that it named. Also where namespace 1 keeps nothing.
+/// blocks that it named, also where namespace 1 stores nothing.
 #[test]
 fn a_read_that_waits_gets_the_blocks_that_it_named() {
     for (port, first) in [(7820, "memory = \"disk\""), (7821, "null_bytes = 1_048_576")] {
@@ -65,8 +65,8 @@ fn a_read_that_waits_gets_the_blocks_that_it_named() {
     }
 }
 
-/// A region goes from one namespace to another, while a Write to the first one waits: it is done,
-/// or refused, before the other one is there.
+/// A region moves from one namespace to another, while a Write to the first waits: it is done, or
+/// refused, before the other namespace appears.
 #[test]
 fn a_write_that_waits_is_never_in_its_namespaces_successor() {
     let app = NvmeTarget::default();
@@ -75,7 +75,7 @@ fn a_write_that_waits_is_never_in_its_namespaces_successor() {
     let mut host = Host::new(7822);
     let (_, cntlid) = host.controller();
     let (slow, good) = (host.deaf_queue(cntlid, 1), host.io_queue(cntlid, 2));
-    // What the first reads hold is not given back before the host takes their responses.
+    // The first reads keep their resources until the host takes their responses.
     for cid in 1..=4 {
         host.send(slow, &Command { cid, ..host.read(0, 1) }.to_bytes());
     }

@@ -1,5 +1,5 @@
-//! A process that does not run for a while: what its hosts sent meanwhile is read before anything
-//! is made of their silence.
+//! A process that does not run for a while: commands that arrived meanwhile are read before their
+//! hosts count as silent.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Commands that are longer than a packet of the stage's pool: they move in pieces, and hosts see
-//! none of it.
+//! Commands longer than a packet of the stage's pool: they move in pieces, unnoticed by hosts.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ fn of(host: &Host, opcode: u8, slba: u32, blocks: u32) -> Command {
     Command { nsid: FILE, ..host.of_blocks(opcode, slba.into(), blocks, sgl) }
 }
 
-/// Writes, reads and compares of every length at every place are what an oracle says.
+/// Writes, reads and compares of every length at every place agree with an oracle.
 #[test]
 fn long_commands_agree_with_an_oracle() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +83,7 @@ fn long_commands_agree_with_an_oracle() {
         }
     }
     assert!(std::fs::read(folder.path().join("disk")).unwrap() == oracle, "what is in the file");
-    // One block more than there may be, and one that the namespace does not have.
+    // One block more than allowed, and one beyond the namespace.
     let too_long = of(&host, opcode::io::READ, 0, LONGEST + 1);
     assert!(host.ask(io, &too_long).status.is(Status::INVALID_FIELD));
     let beyond = of(&host, opcode::io::READ, FILE_BLOCKS - LONGEST + 1, LONGEST);
@@ -92,7 +91,7 @@ fn long_commands_agree_with_an_oracle() {
     end(running);
 }
 
-/// What a capsule carries may be longer than a packet of data, too.
+/// The data of a capsule may be longer than a packet of data, too.
 #[test]
 fn a_capsule_is_copied_in_pieces() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,8 +117,8 @@ fn a_capsule_is_copied_in_pieces() {
     end(running);
 }
 
-/// All commands of several queues are long, and take packets and room from one another: each is
-/// answered, with its own blocks; hosts that leave in the middle leave nothing behind.
+/// All commands of several queues are long, and compete for packets and room: each is answered,
+/// with its own blocks. Hosts that leave in the middle leave nothing behind.
 #[test]
 fn long_commands_of_many_queues_share_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,7 +163,7 @@ fn long_commands_of_many_queues_share_what_there_is() {
     end(running);
 }
 
-/// The pieces of a host that does not take what it reads are its own share, and no more.
+/// The pieces of a host that does not take its data use up its own share, and no more.
 #[test]
 fn long_reads_that_nobody_takes_stop_nobody() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +194,8 @@ fn long_reads_that_nobody_takes_stop_nobody() {
     end(running);
 }
 
-/// A store that fails now and then, in the middle of commands: each is told, and all are answered.
+/// A store that fails now and then, in the middle of commands: each failure is reported, and all
+/// commands are answered.
 #[test]
 fn a_store_that_fails_in_the_middle_is_told() {
     let faults = Faults { error_once_in: 12, latency_polls_max: 3, ..Faults::default() };
@@ -217,12 +217,12 @@ fn a_store_that_fails_in_the_middle_is_told() {
     end(running);
 }
 
-/// Protection information goes with its block, in whichever piece that is: made, checked, taken
-/// off; and the block that is wrong is named.
+/// Protection information moves with its block, in any piece: inserted, checked, and stripped.
+/// Errors name the wrong block.
 #[test]
 fn protected_blocks_move_in_pieces() {
     for (index, kind) in (0..).zip([ProtectionType::Type1, ProtectionType::Type2, ProtectionType::Type3]) {
-        // Two blocks of 4,096 bytes in a packet, of three in a command; of the small ones 15.
+        // Packets hold two blocks of 4,096 bytes, of three in a command; of the small blocks 15.
         let mut served = serve_in_packets_of(8_216, 7925 + index, kind);
         let is_third = kind == ProtectionType::Type3;
         for nsid in BOTH.into_iter().chain([SMALL]) {
@@ -241,7 +241,7 @@ fn protected_blocks_move_in_pieces() {
             }
             served.host.memory.write_from(FROM as usize, &good).expect("within the memory");
             assert!(served.ask(opcode::io::COMPARE, nsid, (slba, blocks), action, FROM).status.is_success());
-            // The last block, which is in the last piece, is wrong as it comes.
+            // The last block, which is in the last piece, is wrong when written.
             let mut bad = good.clone();
             let tuple = tuple_of(&bad, protection, blocks - 1);
             set_tuple(&mut bad, protection, blocks - 1, Tuple { guard: tuple.guard ^ 1, ..tuple });
@@ -250,7 +250,7 @@ fn protected_blocks_move_in_pieces() {
             assert!(answer.status.is(Status::GUARD_CHECK_ERROR), "{nsid}: {answer:?}");
             assert_eq!(served.last_error(), (answer.status, lba, nsid));
             served.assert_read(nsid, (slba, blocks), action, &good);
-            // And as it lies there.
+            // Then it is wrong in the store.
             assert!(served.write(nsid, (slba, blocks), NONE, &bad).status.is_success());
             let (answer, _) = served.read(nsid, (slba, blocks), action);
             assert!(answer.status.is(Status::GUARD_CHECK_ERROR), "{nsid}: {answer:?}");
@@ -264,7 +264,7 @@ fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_nvme-target"))
 }
 
-/// The longest command that hosts may send changes no sum of the plan: it moves by a packet.
+/// The longest command that hosts may send changes no sum of the plan: it moves packet by packet.
 #[test]
 fn the_longest_command_takes_no_memory() {
     let explain = |sets: &[&str]| {
@@ -273,7 +273,7 @@ fn the_longest_command_takes_no_memory() {
     };
     let shipped = explain(&[]);
     let sums = |shown: &Finished| {
-        // What the machine has free changes by itself.
+        // The machine's free memory changes by itself.
         let lines = shown.stdout.lines().filter(|line| !line.contains("nvme") && !line.contains("the machine's"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
@@ -290,8 +290,8 @@ fn the_longest_command_takes_no_memory() {
     }
 }
 
-/// Commands of a mebibyte, as the shipped plan lets hosts send them: out of memory, and in pieces
-/// of a file, with protection information and without.
+/// Commands of a mebibyte, which the shipped plan lets hosts send: out of memory, and in pieces of
+/// a file, with and without protection information.
 #[test]
 fn two_lcores_serve_commands_of_a_mebibyte() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
@@ -315,7 +315,7 @@ fn two_lcores_serve_commands_of_a_mebibyte() {
             ["load.block_bytes=1048576", "load.depth=2", "region.buffers.bytes=9_000_000", "load.flush_every=8"];
         let run = app().with(["run", "config/nvme-target.toml", "--json"]).with(placed.clone());
         let run = run.with(shared.into_iter().chain(sets.iter().map(String::as_str)).flat_map(|set| ["--set", set]));
-        // Of as many as there may be at once, one has come back at least.
+        // More reads than may be in flight at once: at least one has come back.
         let shown = run.run_until(|report| counted(report, "target", "reads") > 2).exited(0);
         let json = shown.json();
         assert_report_holds(&json);

@@ -1,5 +1,6 @@
 //! Reads of protected blocks in memory that the device checks as it sends them, with the response
-//! behind them already: what hosts see of bad ones, that it is what the CPU says, and who checks.
+//! already posted behind: the host's view of bad blocks, its agreement with the CPU's checks, and
+//! the choice between device and CPU.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::common::{end, until};
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Response, Status, opcode};
 
-/// Blocks of the namespace in memory that are written, with a bit of data turned over in those that
-/// are named. Nothing is checked as they come.
+/// Writes blocks of the namespace in memory, unchecked, with one bit of data inverted in the `bad`
+/// ones.
 fn write_blocks(served: &mut Served, blocks: u32, bad: &[u32]) -> Vec<u8> {
     let protection = served.protection(1);
     let extended = protection.extended_bytes() as usize;
@@ -56,7 +57,7 @@ fn a_bad_block_is_a_guard_error_and_its_neighbours_and_the_next_read_are_good() 
             assert_eq!(served.last_error(), (answer.status, lba, 1));
         }
     }
-    // Nobody looks: as it lies there, straight out of memory.
+    // Unchecked, the block is read as it is, straight out of memory.
     let (answer, _) = served.read(1, (1, 1), NONE);
     assert!(answer.status.is_success(), "{answer:?}");
     until(&served.running, "pipelined", 10);
@@ -66,7 +67,7 @@ fn a_bad_block_is_a_guard_error_and_its_neighbours_and_the_next_read_are_good() 
     end(served.running);
 }
 
-/// Sends reads of single blocks all at once, and gives the statuses by block.
+/// Sends reads of single blocks all at once. Returns the responses by block.
 fn read_at_once(served: &mut Served, blocks: &[u32], action: Action) -> BTreeMap<u32, Response> {
     let mut cids = BTreeMap::new();
     let bytes = served.protection(1).wire_bytes(action, 1);
@@ -87,7 +88,7 @@ fn read_at_once(served: &mut Served, blocks: &[u32], action: Action) -> BTreeMap
     answers
 }
 
-/// With a key for each, and with fewer keys than reads: the CPU checks the others. Who checks
+/// With a key for each read, and with fewer keys: the CPU checks the other reads. The checker
 /// changes again and again while the host reads, and the host notices nothing.
 #[test]
 fn of_many_reads_under_way_those_of_bad_blocks_fail() {
@@ -122,7 +123,7 @@ fn of_many_reads_under_way_those_of_bad_blocks_fail() {
     }
 }
 
-/// The software RNIC is the CPU that posts: it checks no faster, and is not asked to unless the
+/// The software RNIC runs on the CPU that posts: it checks no faster, and is not used unless the
 /// plan says so.
 #[test]
 fn the_software_rnic_checks_where_the_plan_says_so_and_else_the_cpu() {
@@ -143,7 +144,7 @@ fn the_software_rnic_checks_where_the_plan_says_so_and_else_the_cpu() {
     }
 }
 
-/// One connection stands, again and again, while another is served.
+/// One connection is stopped by bad blocks, again and again, while another is served.
 #[test]
 fn other_queues_are_served_while_one_stands() {
     let mut served = serve_pipelined(7844, ProtectionType::Type1, 8);
@@ -166,7 +167,7 @@ fn other_queues_are_served_while_one_stands() {
     end(served.running);
 }
 
-/// Hosts go while their queue stands; the next ones are served.
+/// Hosts leave while their queue is stopped; the next ones are served.
 #[test]
 fn a_host_that_vanishes_with_a_bad_block_under_way_disturbs_nobody() {
     let mut served = serve_pipelined(7845, ProtectionType::Type1, 8);
@@ -188,7 +189,7 @@ fn a_host_that_vanishes_with_a_bad_block_under_way_disturbs_nobody() {
     end(served.running);
 }
 
-/// Small numbers from a seed.
+/// Small random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -198,8 +199,8 @@ impl Numbers {
     }
 }
 
-/// Whatever is wrong with which blocks, and whatever is to be checked: the same statuses, the same
-/// block in the error log, the same data.
+/// For any fault of any blocks, and any checks: the same statuses, the same block in the error log,
+/// the same data.
 #[test]
 fn the_device_says_what_the_cpu_says() {
     let kinds = [ProtectionType::Type1, ProtectionType::Type2, ProtectionType::Type3];

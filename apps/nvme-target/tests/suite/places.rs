@@ -1,5 +1,5 @@
-//! Places for commands: a queue has as many as it was admitted with, and they are free when nothing
-//! of it is under way, and not when its host leaves.
+//! Places for commands: a queue keeps those it was admitted with until its last operation is done,
+//! not only until its host leaves.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ fn connect_with_more_entries_than_admitted_is_refused() {
     end(running);
 }
 
-/// Hosts leave while their disk stalls, one after the other: a host that is let in beside what they
-/// left has all commands answered, and one that there is no room for is told so.
+/// Hosts leave one after the other while their disk stalls. A host that is admitted beside their
+/// remains has all commands answered, and a host without room is told so.
 #[test]
 fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
     const NSID: u32 = 3;
@@ -48,7 +48,7 @@ fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
             rejected += 1;
             continue;
         };
-        // It is let in: what it asks of a namespace that does not stall is answered.
+        // Admitted: commands to a namespace that does not stall are answered.
         for slba in 0..5 {
             let cid = host.cid();
             let write = host.of_blocks(opcode::io::WRITE, slba, 1, Sgl::InCapsule { offset: 0, len: 4096 });
@@ -60,7 +60,7 @@ fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
             let write = host.of_blocks(opcode::io::WRITE, 0, 1, Sgl::InCapsule { offset: 0, len: 4096 });
             host.send(io, &[&Command { cid, nsid: NSID, ..write }.to_bytes()[..], &[7; 4096]].concat());
         }
-        // All of them have come.
+        // All of them have arrived.
         let first = Command { cid: 0x80, ..host.read(BLOCKS - 1, 1) };
         host.send(io, &first.to_bytes());
         host.response_within(io, Duration::from_secs(10)).expect("it is answered");
@@ -79,7 +79,7 @@ fn places_of_hosts_that_left_are_free_when_their_commands_are_done() {
     end(running);
 }
 
-/// An I/O queue of a new controller, if there is room for it and its admin queue.
+/// An I/O queue of a new controller; `None` without room for it and its admin queue.
 fn admitted(host: &mut Host) -> Option<usize> {
     let mut dial = |qid: u16| {
         let request = Request { qid, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };

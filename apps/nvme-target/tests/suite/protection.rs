@@ -1,5 +1,5 @@
-//! Namespaces with protection information, in memory and in a file: what is inserted, stripped and
-//! checked, and what a host is told of a write that is wrong.
+//! Namespaces with protection information, in memory and in a file: inserting, stripping and
+//! checking it, and the statuses for wrong writes.
 
 use crate::common::protected::{BOTH, NONE, SMALL, TO, all, pract, serve, serve_with, set_tuple, tuple_of};
 use crate::common::{Host, SECOND, end, target};
@@ -22,7 +22,8 @@ fn identify_says_how_blocks_are_protected() {
                 (namespace.protection, namespace.block_shift, namespace.blocks),
                 (Some(kind), block_shift, blocks)
             );
-            // One format, 8 bytes behind each block and with it; the type, as the last of them.
+            // One format: 8 bytes behind each block, sent with it. The type; its
+            // tuple is the last 8 bytes.
             let number = kind.number();
             assert_eq!(page[25..30], [0, 0x10, 0x01, 0x10 | 1 << (number - 1), number]);
             assert_eq!(page[128..132], [8, 0, block_shift, 0]);
@@ -31,7 +32,7 @@ fn identify_says_how_blocks_are_protected() {
     }
 }
 
-/// What the target makes is what a host would have made, and the other way round.
+/// The target makes the same protection information as a host, in both directions.
 #[test]
 fn the_target_inserts_and_strips() {
     let mut served = serve(7821, ProtectionType::Type1);
@@ -45,19 +46,19 @@ fn the_target_inserts_and_strips() {
         served.assert_read(nsid, (slba, blocks), pract(tags), &data);
         served.assert_read(nsid, (slba, blocks), tags, &extended);
         served.assert_read(nsid, (slba, blocks), NONE, &extended);
-        // The other way: with what the host made, and another filling.
+        // The other way: protection information made by the host, and another filling.
         let extended = served.blocks(nsid, blocks, 0x80, tags);
         assert!(served.write(nsid, (slba, blocks), tags, &extended).status.is_success());
         served.assert_read(nsid, (slba, blocks), tags, &extended);
         let data = served.protection(nsid).data(&extended).collect::<Vec<_>>().concat();
         served.assert_read(nsid, (slba, blocks), pract(tags), &data);
-        // Unchecked: straight into the memory, where it is in memory.
+        // Unchecked, and straight into the memory where the namespace is in memory.
         let extended = served.blocks(nsid, blocks, 0x81, tags);
         assert!(served.write(nsid, (slba, blocks), NONE, &extended).status.is_success());
         served.assert_read(nsid, (slba, blocks), tags, &extended);
         assert!(served.without_data(opcode::io::VERIFY, nsid, (slba, blocks), tags).status.is_success());
     }
-    // In the capsule, with and without.
+    // In the capsule, with protection information and without.
     let tags = all(3, 9);
     for nsid in [1, 3, SMALL] {
         let blocks = if nsid == SMALL { 7 } else { 1 };
@@ -78,7 +79,7 @@ fn the_target_inserts_and_strips() {
     end(served.running);
 }
 
-/// Each part that is wrong is told by a status of its own, with the block, and nothing is written.
+/// Each wrong part has a status of its own, with the block, and nothing is written.
 #[test]
 fn a_write_that_is_wrong_is_not_written() {
     let mut served = serve(7822, ProtectionType::Type1);
@@ -134,7 +135,7 @@ fn tags_are_checked_as_far_as_they_are_asked_for() {
     end(served.running);
 }
 
-/// An application tag of all ones, and in type 3 a reference tag too, turns checking off.
+/// An application tag of all ones, in type 3 with such a reference tag, turns checking off.
 #[test]
 fn blocks_with_escapes_are_not_checked() {
     for (port, kind) in [(7824, ProtectionType::Type2), (7825, ProtectionType::Type3)] {
@@ -184,13 +185,13 @@ fn what_may_not_be_asked_for_is_told_so() {
         }
         let (answer, _) = third.read(nsid, (8, 1), all(8, 0));
         assert!(answer.status.is(Status::INVALID_PROTECTION_INFORMATION), "{answer:?}");
-        // Lengths are those of the data alone, or with what lies behind it.
+        // Lengths are of the data alone, or with protection information.
         for (action, len) in [(NONE, 4096), (pract(NONE), 4104), (NONE, 4112)] {
             let command = first.command(opcode::io::READ, nsid, (8, 1), action, first.host.keyed(TO, len));
             let answer = first.host.ask(first.io, &command);
             assert!(answer.status.is(Status::SGL_DATA_LENGTH_INVALID), "{action:?}, {len}: {answer:?}");
         }
-        // 16,384 bytes at most: four blocks without, three with.
+        // At most 16,384 bytes: four blocks without protection information, three with it.
         let command = first.command(opcode::io::READ, nsid, (8, 4), NONE, first.host.keyed(TO, 4 * 4104));
         assert!(first.host.ask(first.io, &command).status.is(Status::INVALID_FIELD));
     }
@@ -198,7 +199,7 @@ fn what_may_not_be_asked_for_is_told_so() {
     end(third.running);
 }
 
-/// A namespace without protection information takes no notice of what is asked for it.
+/// A namespace without protection information ignores its fields in commands.
 #[test]
 fn without_protection_information_nothing_is_checked() {
     let running = target(7828, "");
@@ -213,7 +214,8 @@ fn without_protection_information_nothing_is_checked() {
     end(running);
 }
 
-/// What one lcore writes the other reads and checks; none of them forgets what the other wrote.
+/// Each lcore reads and checks blocks that the other wrote, and neither misses a write of the
+/// other.
 #[test]
 fn two_lcores_share_protected_blocks() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {

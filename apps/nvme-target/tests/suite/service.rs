@@ -1,10 +1,10 @@
-//! What hosts that are in order get: their blocks.
+//! Well-behaved hosts get their blocks.
 
 use crate::common::{BLOCKS, Host, SECOND, end, plan, start, target};
 use verbline_nvme::identify::{PAGE_BYTES, cns};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 
-/// What is written is read again, by every way that data goes; and the rest of the commands.
+/// Written blocks are read back, by every path of data; and the other commands.
 #[test]
 fn blocks_hold_what_was_written_and_compared() {
     let running = target(7813, "");
@@ -63,8 +63,8 @@ fn a_flush_is_as_identify_says() {
     end(running);
 }
 
-/// The queues of a host are spread over the lcores, which serve the same blocks; a controller that
-/// ends on one of them ends on the other.
+/// The queues of a host are spread over the lcores, which serve the same blocks. A controller that
+/// ends on one lcore ends on the other.
 #[test]
 fn two_lcores_share_the_queues_of_a_host() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {

@@ -1,5 +1,5 @@
 //! Several initiators on several namespaces, by commands of several lengths, at a target with less
-//! room than they ask for: every block that is read is of its own namespace, and of the last write.
+//! room than they ask for: every block read is of its own namespace, and of the last write.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 use crate::common::{changed, start_app};
 
 /// The shipped plan with two more initiators, each with ports and memory of its own, and less room
-/// for operations than the commands of all of them take.
+/// for operations than all their commands take.
 fn plan(folder: &tempfile::TempDir) -> String {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
     let (target, load) = text.split_once("# --- load ---").expect("two parts");
@@ -88,7 +88,7 @@ fn assert_verified(shown: &Finished) {
     assert!(waited > Some(0), "commands waited: {target}");
 }
 
-/// Blocks in two regions and a file, of three lengths; reads alone as well, which wait the most.
+/// Blocks in two regions and a file, of three lengths; also with reads alone, which wait the most.
 #[test]
 fn two_lcores_serve_several_namespaces_under_pressure() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
@@ -101,7 +101,7 @@ fn two_lcores_serve_several_namespaces_under_pressure() {
     }
 }
 
-/// Waits until each initiator of these has had `more` commands answered.
+/// Waits until each of these initiators has had `more` commands answered.
 #[track_caller]
 fn go_on(running: &Running, initiators: &[&str], more: u64) {
     let answered = |name: &str| running.snapshot().stage(name).and_then(|stage| stage.counter("answered")).unwrap_or(0);
@@ -113,8 +113,9 @@ fn go_on(running: &Running, initiators: &[&str], more: u64) {
     }
 }
 
-/// The second initiator's blocks leave, come under another number, and come back, while all wait
-/// for room: its commands fail meanwhile, and nobody ever reads a block that is not its own last
+/// The second initiator's blocks are removed, added under another number, and moved back, while all
+/// wait for room: its commands fail meanwhile, and no initiator ever reads a block other than its
+/// own last write.
 /// write.
 #[test]
 fn two_lcores_serve_several_namespaces_while_one_leaves_moves_and_comes_back() {

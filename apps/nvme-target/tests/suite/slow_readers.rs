@@ -1,4 +1,4 @@
-//! Hosts that do not take what they asked for: the others are served, and they are disconnected.
+//! Hosts that do not take their responses: they are disconnected, and other hosts are served.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::common::{ENTRIES, Host, end, plan, start, until};
 use verbline_nvme::identify::cns;
 use verbline_nvme::{Command, Sgl, opcode};
 
-/// A host on whose I/O queues nobody takes responses, each with all reads that it may have.
+/// A host that takes no responses on its I/O queues, each with all the reads that it may have.
 fn slow_host(port: u16, name: &'static str, queues: u16) -> (Host, Vec<usize>) {
     let mut host = Host::new(port);
     host.name = name;
@@ -20,8 +20,8 @@ fn slow_host(port: u16, name: &'static str, queues: u16) -> (Host, Vec<usize>) {
     (host, deaf)
 }
 
-/// Three queues could hold every operation of the port; a host beside them reads, and asks for
-/// pages, all the while. After their time they are disconnected.
+/// Three queues could hold every operation of the port. A host beside them reads, and asks for
+/// pages, all the while. The slow host is disconnected after the time-out.
 #[test]
 fn hosts_that_take_no_responses_stop_nobody() {
     let text = plan(7825, "response_timeout_ms = 1500").replace("ops_shared_wr = 256", "ops_shared_wr = 64");
@@ -54,7 +54,7 @@ fn hosts_that_take_no_responses_stop_nobody() {
     end(running);
 }
 
-/// A host that is slow and not silent keeps its connection: what it takes, late, is a sign of life.
+/// A slow host keeps its connection: a response taken late is still a sign of life.
 #[test]
 fn a_host_that_takes_its_responses_late_stays() {
     let running = start(&plan(7826, "response_timeout_ms = 2000"));
@@ -69,8 +69,8 @@ fn a_host_that_takes_its_responses_late_stays() {
     assert_eq!(report.stage("target").and_then(|stage| stage.counter("stuck")), Some(0));
 }
 
-/// While hosts have a namespace zeroed and verified, over and over, another one's reads go on: what
-/// the lcore does in a turn is bounded, however much its clients ask for.
+/// While hosts have a namespace zeroed and verified, over and over, the reads of another host go
+/// on: an lcore's work per turn is bounded, however much its hosts ask for.
 #[test]
 fn two_lcores_long_commands_leave_turns_to_others() {
     let running = start(&plan(7827, ""));
@@ -86,15 +86,15 @@ fn two_lcores_long_commands_leave_turns_to_others() {
     let (_, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
     host.assert_served(io);
-    // The most of a few rounds: this thread is not the only one of its CPU, and reads nothing while
-    // another has it. Where long commands take all turns no round has many.
+    // The best of a few rounds: this thread shares its CPU, and reads nothing while another has it.
+    // If long commands took all turns, no round would have many.
     let most = (0..5).map(|_| reads_beside_long_commands(&mut busy, queues, &mut host, io)).find(|reads| *reads > 40);
     assert!(most.is_some(), "in no round more than 40 reads were answered meanwhile");
     end(running);
 }
 
-/// Regression: the first of the namespaces that had something to do spent the budget of every turn,
-/// and those behind it were never asked.
+/// Regression: the first busy namespace spent the budget of every turn, and those behind it were
+/// never asked.
 #[test]
 fn two_lcores_a_namespace_that_always_has_work_leaves_turns_to_others() {
     let running = start(&plan(7828, ""));
@@ -107,7 +107,7 @@ fn two_lcores_a_namespace_that_always_has_work_leaves_turns_to_others() {
     let io = host.io_queue(cntlid, 1);
     let zeroes = busy.of_blocks(opcode::io::WRITE_ZEROES, 0, 256, Sgl::NONE);
     (1..ENTRIES - 1).for_each(|cid| busy.send(queue, &Command { cid, ..zeroes }.to_bytes()));
-    // By the store, where those of the other go too.
+    // Through the store, like those of the other host.
     let read = Command { nsid: 2, cid: ENTRIES, ..host.read(0, 1) };
     let (mut answered, mut is_read) = (0, false);
     while !is_read {
@@ -125,8 +125,8 @@ fn two_lcores_a_namespace_that_always_has_work_leaves_turns_to_others() {
     end(running);
 }
 
-/// Reads that one host has answered while another's 60 long commands are carried out: 60 MiB, of
-/// which a turn does 256 KiB.
+/// Reads of one host answered while 60 long commands of another are carried out: 60 MiB, at 256 KiB
+/// per turn.
 fn reads_beside_long_commands(busy: &mut Host, queues: [usize; 4], host: &mut Host, io: usize) -> usize {
     for cid in 1..ENTRIES {
         for (index, queue) in queues.into_iter().enumerate() {

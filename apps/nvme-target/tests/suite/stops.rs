@@ -1,5 +1,5 @@
 //! A host that is stopped while its target, another process, takes its time: every command that it
-//! sent is answered before its run is over, and none is counted as lost.
+//! sent is answered before its run ends, and none counts as lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use verbline_tests::{Program, two_lcores};
 use crate::common::{end, start_app};
 
 const BYTES: usize = 1 << 20;
-/// Longer than a run without packets on their way goes on by itself, and within the drain's budget.
+/// Longer than a run without packets in flight goes on after a stop; within the drain's budget.
 const STALL: Duration = Duration::from_millis(500);
 
-/// The target and the load of the shipped plan, each for a process of its own.
+/// The target and the load of the shipped plan, as plans of two processes.
 fn plans() -> [String; 2] {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
     let namespace = format!("[nvme.namespace.3]\nnull_bytes = {BYTES}\nblock_bytes = 4096\n\n[load]\nnsid = 3");
@@ -26,7 +26,7 @@ fn plans() -> [String; 2] {
         text.replacen("provider = \"soft\"", &device, 1)
     };
     let load = load.replacen("idle = \"poll\"", "idle = \"poll\"\ndrain = \"60s\"", 1);
-    // Without the target's namespaces, whose memory is not there.
+    // Without the target's namespaces, whose memory is in the other plan.
     let (name, rest) = front.split_once("[nvme]").expect("a section");
     let (_, rest) = rest.split_once("[load]").expect("a section");
     [at(target, 1), at(&format!("{name}[load]{rest}"), 2) + "\n#" + &load]
@@ -52,7 +52,7 @@ fn two_lcores_a_host_waits_for_its_target_in_another_process() {
         std::thread::sleep(Duration::from_millis(5));
     }
     disk.stall(true);
-    // Whatever can be answered is: what is left waits for the disk.
+    // Commands that need no disk are answered meanwhile: the rest waits for the disk.
     std::thread::sleep(STALL);
     host.signal(Signal::TERM);
     std::thread::sleep(STALL);

@@ -1,5 +1,5 @@
-//! Strangers: hosts that know the names of another host, which go over the wire in the clear, and
-//! not its secret; and those that take connections and say nothing.
+//! Strangers: hosts that know another host's names, which cross the wire in the clear, but not its
+//! secret; and hosts that take connections and stay silent.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ fn keep_alive() -> Command {
     Command::new(opcode::admin::KEEP_ALIVE, 0, Sgl::NONE)
 }
 
-/// A queue that never proved anything ends alone, and takes no number from its owner: whatever the
-/// stranger says, and if it says nothing.
+/// A queue that never proved anything ends alone, and takes no number from its owner, whether the
+/// stranger sends anything or nothing.
 #[test]
 fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     let (running, _folder) = guarded(7890);
@@ -26,7 +26,7 @@ fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     assert_eq!(victim.prove(io, 2, &key(SECRET)).body, SUCCESS);
 
     let mut stranger = Host::new(7890);
-    // The number of a queue that has proved itself is taken.
+    // The number of an authenticated queue is taken.
     let (taken, answer) = stranger.candidate(cntlid, 1);
     assert_eq!((answer.status.sc(), answer.result), (0x82, Response::invalid_parameter(42, false)));
     // Five ways to fail on the number that the victim uses next.
@@ -47,7 +47,8 @@ fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     let (silent, answer) = stranger.candidate(cntlid, 2);
     assert!(answer.status.is_success());
 
-    // While the last one is there, the owner gets the number; the stranger gets it no more.
+    // While the stranger's last queue exists, the owner gets the number; after that the stranger
+    // can't.
     let (second, _) = victim.candidate(cntlid, 2);
     assert_eq!(victim.prove(second, 3, &key(SECRET)).body, SUCCESS);
     assert_eq!(stranger.prove(silent, 9, &key(SECRET)).body, Body::Failure1(Reason::Failed), "it is taken");
@@ -62,8 +63,8 @@ fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
     end(running);
 }
 
-/// Regression: an I/O queue that named the discovery subsystem had nothing to prove, and got its
-/// place at the controller of a host that has.
+/// Regression: an I/O queue that named the discovery subsystem need not authenticate, and got a
+/// place at the controller of a host that must.
 #[test]
 fn the_name_of_the_discovery_subsystem_is_no_way_around_a_proof() {
     let (running, _folder) = guarded(7950);
@@ -75,13 +76,13 @@ fn the_name_of_the_discovery_subsystem_is_no_way_around_a_proof() {
     let answer = stranger.connect(io, Connect { qid: 1, ..CONNECT }, &data);
     assert_eq!((answer.status.sc(), answer.result), (0x82, Response::invalid_parameter(16, true)), "{answer:?}");
     assert!(stranger.ask(io, &stranger.read(0, 1)).status.is(Status::SEQUENCE_ERROR), "it is not connected");
-    // The number is its owner's still.
+    // The number is still its owner's.
     let (own, _) = victim.candidate(cntlid, 1);
     assert_eq!(victim.prove(own, 2, &key(SECRET)).body, SUCCESS);
     end(running);
 }
 
-/// Controllers have numbers that nobody guesses from those of his own.
+/// A host can't guess the numbers of other controllers from its own.
 #[test]
 fn controllers_are_not_numbered_in_order() {
     let running = target(7891, "");
@@ -97,7 +98,7 @@ fn controllers_are_not_numbered_in_order() {
     end(running);
 }
 
-/// Controllers have the numbers that the plan gives, on all lcores, and none twice.
+/// All lcores use the controller numbers of the plan, and none twice.
 #[test]
 fn controllers_are_numbered_within_the_range_of_the_plan() {
     let running = target(7892, "cntlid_min = 1001\ncntlid_max = 1016");
@@ -113,21 +114,21 @@ fn controllers_are_numbered_within_the_range_of_the_plan() {
     end(running);
 }
 
-/// Those who connect and say nothing have their places for the plan's time: then the next gets one.
+/// Silent connections keep their places for the plan's time-out: then the next host gets one.
 #[test]
 fn silent_connections_give_their_places_back() {
-    // Long enough for nine connections to be asked for, on a machine that stands still meanwhile.
+    // Long enough to ask for nine connections, even if the machine stalls meanwhile.
     let running = target(7893, "connect_timeout_ms = 1000");
     let mut silent = Host::new(7893);
     let queues: Vec<usize> = (0..8).map(|qid| silent.dial_queue(qid)).collect();
-    // One of them talks, and has not connected for all that.
+    // One of them sends a command, but no Connect.
     assert!(silent.ask(queues[7], &keep_alive()).status.is(Status::SEQUENCE_ERROR));
     let mut late = Host::new(7893);
     let request = Request { qid: 0, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
     assert!(late.dial(request.to_bytes().to_vec()).is_err(), "all places are taken");
     queues.into_iter().for_each(|queue| silent.wait_cut_off(queue));
     until(&running, "never_connected", 8);
-    // Who has connected may be silent for longer.
+    // A connected host may be silent for longer.
     let deadline = Instant::now() + Duration::from_secs(20);
     let admin = loop {
         match late.dial(request.to_bytes().to_vec()) {
@@ -142,8 +143,8 @@ fn silent_connections_give_their_places_back() {
     end(running);
 }
 
-/// One address has its share of the connections, whoever its hosts say they are; of the rest others
-/// may have some.
+/// One address has its share of the connections, under any host names; other addresses get the
+/// rest.
 #[test]
 fn an_address_has_no_more_than_its_share() {
     let running = start(&(plan(7894, "address_connections_max = 3")));
@@ -166,9 +167,9 @@ fn an_address_has_no_more_than_its_share() {
     end(running);
 }
 
-/// Regression: the queues of one address were admitted with all places for commands, and the next
-/// host was rejected. By default an address has half of them, or what a controller may have:
-/// 32 + 2 * 32.
+/// Regression: the queues of one address got all places for commands, and the next host was
+/// rejected. By default an address has half of them, but no less than a controller may have: 32 + 2
+/// * 32.
 #[test]
 fn an_address_has_no_more_than_its_share_of_the_commands() {
     for (key, settings, queues) in
@@ -190,7 +191,8 @@ fn an_address_has_no_more_than_its_share_of_the_commands() {
     }
 }
 
-/// Of 16 places, on two lcores, one address has 9: half would be less than one controller's queues.
+/// Of 16 places on two lcores, one address has 9: half would be less than the queues of one
+/// controller.
 #[test]
 fn two_lcores_share_the_places_of_an_address() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {

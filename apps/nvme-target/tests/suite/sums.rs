@@ -1,4 +1,4 @@
-//! What a target takes of memory is in the plan's sum, which is proved before anything is mapped.
+//! The plan's sum of memory includes the target's, and is proved before anything is mapped.
 
 use nvme_target::NvmeTarget;
 use verbline::cli::App;

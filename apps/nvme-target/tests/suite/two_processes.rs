@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use verbline_tests::{Program, counted, own_address, two_lcores};
 
-/// Both halves, at addresses that no other test has at the same time.
+/// Both halves, at addresses that no other test uses at the same time.
 fn halves(folder: &Path) -> [Program; 2] {
     let [at_server, at_client] = [1, 2].map(own_address);
     let listens = format!("{at_server}:4420");
@@ -40,7 +40,7 @@ fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
     let server = server.start();
     for _ in 0..2 {
         let running = client.start_beside(&server);
-        // On all of its connections: the first of them may have had all answers by itself.
+        // On all of its connections: the first of them could have had all answers.
         let has_answers = |report: &Value| {
             let opened = &report["ports"][1]["connections"]["opened"];
             counted(report, "load", "answered") >= 2000 && opened.as_u64() >= Some(4)

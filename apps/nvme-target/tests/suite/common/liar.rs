@@ -1,5 +1,5 @@
-//! A target that is no engine, but queue pairs of the test: it has one block, and answers a load as
-//! the test likes.
+//! A fake target made of the test's own queue pairs: it has one block, and answers a load as the
+//! test says.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -24,23 +24,23 @@ use super::{ENTRIES, Host, Queue, SUBSYSTEM};
 /// Bytes of its block.
 pub(crate) const BLOCK: usize = 4096;
 
-/// What is wrong with it.
+/// The faults of the fake target.
 #[derive(Clone, Copy)]
 pub(crate) struct Lies {
-    /// The part of the block that a Read sends, by the number of Reads since the block was written,
-    /// with it.
+    /// The part of the block that a Read sends, by the number of Reads since the last write, this
+    /// one included.
     pub(crate) sends: fn(u32) -> Range<usize>,
     /// These commands fail, on any queue.
     pub(crate) refuses: &'static [u8],
 }
 
-/// What it was asked.
+/// The requests that it received.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) event_requests: u32,
 }
 
-/// A liar that serves, on a thread of its own.
+/// A fake target serving on a thread of its own.
 pub(crate) struct Serving {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Asked>,
@@ -52,7 +52,7 @@ struct Liar {
     /// The numbers of its queues.
     qids: Vec<u16>,
     block: Vec<u8>,
-    /// Reads since it was written.
+    /// Reads since the last write.
     reads: u32,
     asked: Asked,
 }
@@ -70,7 +70,7 @@ impl Serving {
             let mut liar = Liar { host, lies, qids, block, reads: 0, asked };
             while !ends.load(Ordering::Relaxed) {
                 liar.turn(&mut listener);
-                // It may have no CPU to itself.
+                // The thread may share its CPU.
                 std::thread::yield_now();
             }
             liar.asked
@@ -127,7 +127,7 @@ impl Liar {
             (refused, _) if self.lies.refuses.contains(&refused) => {
                 status = Status::INVALID_OPCODE.do_not_retry();
             }
-            // Waits for an event, which never comes.
+            // An event request waits for ever.
             (opcode::admin::ASYNC_EVENT_REQUEST, true) => return,
             (opcode::fabrics::OPCODE, _) => result = fabrics(command),
             (opcode::admin::IDENTIFY, true) => self.write(queue, command, &page(command.cdw10[0] as u8)),
@@ -152,7 +152,7 @@ impl Liar {
         self.write_at(queue, command, 0, bytes);
     }
 
-    /// Writes into the memory of a command, from there on.
+    /// Writes into the memory of a command, at `offset`.
     fn write_at(&mut self, queue: usize, command: &Command, offset: u64, bytes: &[u8]) {
         let Sgl::Keyed { addr, key, .. } = command.sgl else { panic!("{command:?} has memory") };
         if bytes.is_empty() {
@@ -166,7 +166,7 @@ impl Liar {
     }
 }
 
-/// What Connect and the properties are answered with.
+/// The result of Connect and of the properties.
 fn fabrics(command: &Command) -> u64 {
     match (command.nsid as u8, command.cdw10[1]) {
         (opcode::fabrics::CONNECT, _) => 1,

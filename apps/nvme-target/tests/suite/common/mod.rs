@@ -1,5 +1,4 @@
-//! A target in this process, and hosts that are no engines but queue pairs of the test: they say
-//! what they like.
+//! A target in this process, and hosts made of the test's own queue pairs, which may send anything.
 
 pub(crate) mod liar;
 pub(crate) mod plans;
@@ -27,7 +26,8 @@ use verbline_nvme::{Command, Nqn, Response, Sgl, opcode};
 
 /// The subsystem.
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.verbline:disk";
-/// Blocks of namespace 1, which is in memory, and of 2, which keeps nothing and is read-only.
+/// The blocks of namespace 1, which is in memory, and of namespace 2, which stores nothing and is
+/// read-only.
 pub(crate) const BLOCKS: u64 = 256;
 /// Names of hosts.
 pub(crate) const NAMES: [&str; 8] = [
@@ -40,7 +40,7 @@ pub(crate) const NAMES: [&str; 8] = [
     "nqn.2026-01.org.example:g",
     "nqn.2026-01.org.example:h",
 ];
-/// Long enough for any machine; what is waited for comes at once.
+/// A time limit for any machine; normally the waits end at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries of a host's queues.
 pub(crate) const ENTRIES: u16 = 16;
@@ -60,7 +60,7 @@ pub(crate) fn start_app(text: &str, app: &NvmeTarget) -> Running {
     Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Ends the run: every packet is back, and nothing has failed.
+/// Ends the run, and checks that every packet is back and nothing has failed.
 #[track_caller]
 pub(crate) fn end(running: Running) -> Report {
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
@@ -68,7 +68,7 @@ pub(crate) fn end(running: Running) -> Report {
     report
 }
 
-/// Waits until a counter of the target's stage is at least that.
+/// Waits until a counter of the target's stage is at least `least`.
 #[track_caller]
 pub(crate) fn until(running: &Running, counter: &str, least: u64) {
     let deadline = Instant::now() + PATIENCE;
@@ -92,7 +92,7 @@ pub(crate) struct Host {
     pub(crate) name: &'static str,
     queues: Vec<Queue>,
     next_cid: u16,
-    /// Receives that the next queue is given; `None`: as many as it may need.
+    /// Receives that the next queue is given; `None` for all that it may need.
     receives: Option<usize>,
 }
 
@@ -100,9 +100,9 @@ struct Queue {
     tag: u16,
     qp: QueuePair,
     connection: Connection,
-    /// Messages that have come.
+    /// Messages received.
     got: Vec<Vec<u8>>,
-    /// Packets of what comes are not posted again.
+    /// Receives are not posted again.
     is_deaf: bool,
 }
 
@@ -117,7 +117,7 @@ impl Host {
         Host::at(port, 2)
     }
 
-    /// The same at the address 10.9.9.N.
+    /// A host at the address 10.9.9.N.
     pub(crate) fn at(port: u16, number: u8) -> Host {
         let device = format!("soft{}", number - 1);
         let context: Context =
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Asks for a connection with this private data; gives the queue's number here.
+    /// Asks for a connection with this private data. Returns the queue's index here.
     pub(crate) fn dial(&mut self, private_data: Vec<u8>) -> Result<usize, ConnectionError> {
         let tag = self.queues.len() as u16 + 1;
         let depth = u32::from(ENTRIES) * 2;
@@ -169,7 +169,8 @@ impl Host {
         Ok(self.queues.len() - 1)
     }
 
-    /// The same for a queue that takes this many responses and no more, until it is let go on.
+    /// Connects a queue that takes this many responses and no more, until
+    /// [`listen_again`](Self::listen_again).
     pub(crate) fn dial_deaf(&mut self, qid: u16, responses: usize) -> usize {
         self.receives = Some(responses);
         let queue = self.dial_queue(qid);
@@ -177,7 +178,7 @@ impl Host {
         queue
     }
 
-    /// A queue that was deaf takes responses again.
+    /// Lets a deaf queue take responses again.
     pub(crate) fn listen_again(&mut self, queue: usize) {
         let depth = usize::from(ENTRIES) * 2;
         let mut batch = Batch::with_capacity(depth);
@@ -186,7 +187,7 @@ impl Host {
         assert!(self.queues[queue].qp.post_recv(&mut batch).posted > 0, "it takes some");
     }
 
-    /// A connection for the queue of this number.
+    /// Connects the queue of this number.
     pub(crate) fn dial_queue(&mut self, qid: u16) -> usize {
         let request = Request { qid, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
         self.dial(request.to_bytes().to_vec()).expect("a queue is let in")
@@ -206,14 +207,15 @@ impl Host {
         self.response(queue)
     }
 
-    /// A controller that is enabled and has granted four queues: its admin queue, and its number.
+    /// Enables a controller that grants four queues. Returns its admin queue, and its number.
     #[track_caller]
     pub(crate) fn controller(&mut self) -> (usize, u16) {
         let admin = self.dial_queue(0);
         (admin, self.controller_on(admin))
     }
 
-    /// The same, on an admin queue that has a connection: its number.
+    /// Like [`controller`](Self::controller), on an admin queue that is connected. Returns its
+    /// number.
     #[track_caller]
     pub(crate) fn controller_on(&mut self, admin: usize) -> u16 {
         let deadline = Instant::now() + PATIENCE;
@@ -235,7 +237,7 @@ impl Host {
         answer.result as u16
     }
 
-    /// From now on the host has to be heard of, and is not: its controller ends.
+    /// Sets a keep-alive time-out and then stays silent: the controller ends.
     #[track_caller]
     pub(crate) fn fall_silent(&mut self, admin: usize) {
         let feature = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
@@ -243,7 +245,7 @@ impl Host {
         assert!(self.ask(admin, &feature).status.is_success());
     }
 
-    /// An I/O queue of a controller.
+    /// Connects an I/O queue of a controller.
     #[track_caller]
     pub(crate) fn io_queue(&mut self, cntlid: u16, qid: u16) -> usize {
         let queue = self.dial_queue(qid);
@@ -251,7 +253,7 @@ impl Host {
         queue
     }
 
-    /// The same, deaf to all responses but that of its Connect.
+    /// Like [`io_queue`](Self::io_queue), but deaf to all responses after that of its Connect.
     #[track_caller]
     pub(crate) fn deaf_queue(&mut self, cntlid: u16, qid: u16) -> usize {
         let queue = self.dial_deaf(qid, 1);
@@ -277,7 +279,7 @@ impl Host {
         self.ask_with(queue, command, &[])
     }
 
-    /// The same, with data behind it.
+    /// Like [`ask`](Self::ask), with data behind the command.
     #[track_caller]
     pub(crate) fn ask_with(&mut self, queue: usize, command: &Command, data: &[u8]) -> Response {
         let cid = self.cid();
@@ -301,7 +303,7 @@ impl Host {
         assert!(self.queues[queue].qp.post_send_one(packet).is_ok());
     }
 
-    /// The next response of a queue.
+    /// Waits for the next response of a queue.
     #[track_caller]
     pub(crate) fn response(&mut self, queue: usize) -> Response {
         let deadline = Instant::now() + PATIENCE;
@@ -322,7 +324,7 @@ impl Host {
         self.taken(queue)
     }
 
-    /// A response that has come.
+    /// Takes a response that was received.
     fn taken(&mut self, queue: usize) -> Option<Response> {
         let got = &mut self.queues[queue].got;
         (!got.is_empty()).then(|| Response::read(&got.remove(0)).expect("a response"))
@@ -340,7 +342,7 @@ impl Host {
         assert!(!matches!(ended, Ok(false)), "the target disconnects it");
     }
 
-    /// Whether the target still answers a queue: it does, for a read of the first block.
+    /// Asserts that the target answers a queue: it reads the first block.
     #[track_caller]
     pub(crate) fn assert_served(&mut self, queue: usize) {
         let answer = self.ask(queue, &self.read(0, 1));
@@ -357,7 +359,7 @@ impl Host {
         Command { nsid: 1, ..Command::new(opcode, 0, sgl).with(range.dwords()) }
     }
 
-    /// The host's memory from there on.
+    /// The host's memory from `offset` on.
     pub(crate) fn keyed(&self, offset: u64, len: u32) -> Sgl {
         let remote = self.memory.remote(offset);
         Sgl::Keyed { addr: remote.addr, len, key: remote.rkey, invalidate: false }
@@ -369,7 +371,7 @@ impl Host {
         bytes
     }
 
-    /// Leaves without a word to the controller: every queue pair is gone.
+    /// Destroys every queue pair, without a word to the controller.
     pub(crate) fn vanish(&mut self) {
         self.queues.clear();
     }

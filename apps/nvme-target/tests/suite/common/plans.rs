@@ -36,7 +36,7 @@ pub(crate) const SECOND: &str = r#"
         out = { host = "port.hosts2" }
 "#;
 
-/// The plan of this text, and what `app` registers for it.
+/// Loads a plan. Returns it with the registrations of `app`.
 #[track_caller]
 pub(crate) fn load(app: &dyn App, text: &str) -> (Registry, Plan) {
     let mut registry = Registry::new(app.name());
@@ -45,7 +45,7 @@ pub(crate) fn load(app: &dyn App, text: &str) -> (Registry, Plan) {
     (registry, plan.unwrap_or_else(|faults| panic!("{faults}")))
 }
 
-/// A plan that a target is to reload.
+/// A plan for a target to reload.
 #[track_caller]
 pub(crate) fn changed(text: &str) -> Plan {
     load(&NvmeTarget::default(), text).1

@@ -13,9 +13,9 @@ use super::{Host, plan, start};
 
 /// Namespaces 1, in memory, and 3, in a file, both with blocks of 4096 and 8 bytes.
 pub(crate) const BOTH: [u32; 2] = [1, 3];
-/// As 3, with blocks of 512 and 8 bytes, and nothing else.
+/// Like namespace 3, but with blocks of 512 and 8 bytes.
 pub(crate) const SMALL: u32 = 4;
-/// Where in the host's memory data comes from, and where it goes to.
+/// The parts of the host's memory that data comes from and goes to.
 pub(crate) const FROM: u64 = 0;
 pub(crate) const TO: u64 = 32 << 10;
 
@@ -24,7 +24,7 @@ pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) host: Host,
     pub(crate) admin: usize,
-    /// The queue that commands go to.
+    /// The queue of the commands.
     pub(crate) io: usize,
     pub(crate) cntlid: u16,
     folder: TempDir,
@@ -35,18 +35,18 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
     serve_with(port, kind, "")
 }
 
-/// The device checks what it can, with `keys` signature keys a connection.
+/// The device checks what it can, with `keys` signature keys per connection.
 pub(crate) fn serve_pipelined(port: u16, kind: ProtectionType, keys: u16) -> Served {
     serve_checked(port, kind, (keys, "device"))
 }
 
-/// The plan with `keys` signature keys a connection, and `reads_checked_by`.
+/// The plan with `keys` signature keys per connection, and `reads_checked_by`.
 pub(crate) fn serve_checked(port: u16, kind: ProtectionType, (keys, by): (u16, &str)) -> Served {
     let keys = format!("ops_depth_wr = 64\nsignature_keys = {keys}");
     serve_by(port, kind, (&keys, by, PACKET_BYTES), "")
 }
 
-/// With more in the plan.
+/// The plan with more text.
 pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served {
     serve_by(port, kind, ("ops_depth_wr = 64", "auto", PACKET_BYTES), more)
 }
@@ -56,7 +56,7 @@ pub(crate) fn serve_in_packets_of(packet_bytes: u32, port: u16, kind: Protection
     serve_by(port, kind, ("ops_depth_wr = 64", "auto", packet_bytes), "")
 }
 
-/// Room for four blocks, and what lies behind them.
+/// Room for four blocks with their protection information.
 const PACKET_BYTES: u32 = 16_896;
 
 fn serve_by(port: u16, kind: ProtectionType, (keys, by, packet_bytes): (&str, &str, u32), more: &str) -> Served {
@@ -82,7 +82,7 @@ fn serve_by(port: u16, kind: ProtectionType, (keys, by, packet_bytes): (&str, &s
     Served { running, host, admin, io, cntlid, folder, kind }
 }
 
-/// Everything is checked, of tags that begin there.
+/// Checks everything, with tags that begin at these.
 pub(crate) fn all(ref_tag: u32, app_tag: u16) -> Action {
     let [checks_guard, checks_app_tag, checks_ref_tag] = [true; 3];
     Action { pract: false, checks_guard, checks_app_tag, checks_ref_tag, ref_tag, app_tag, app_mask: u16::MAX }
@@ -92,7 +92,7 @@ pub(crate) fn pract(action: Action) -> Action {
     Action { pract: true, ..action }
 }
 
-/// Nothing is checked or made.
+/// Checks and inserts nothing.
 pub(crate) const NONE: Action = Action {
     pract: false,
     checks_guard: false,
@@ -108,7 +108,7 @@ impl Served {
         Protection { kind: self.kind, block_bytes: if nsid == SMALL { 512 } else { 4096 } }
     }
 
-    /// Extended blocks of this filling, from a block on, with tags by the action.
+    /// Extended blocks of this filling, with the tags of the action.
     pub(crate) fn blocks(&self, nsid: u32, blocks: u32, filling: u8, action: Action) -> Vec<u8> {
         let protection = self.protection(nsid);
         let mut bytes: Vec<u8> = (0..blocks * protection.block_bytes).map(|at| (at % 249) as u8 ^ filling).collect();
@@ -142,7 +142,7 @@ impl Served {
         self.ask(opcode::io::WRITE, nsid, range, action, FROM)
     }
 
-    /// A Read, and what came of it.
+    /// A Read. Returns the response and the data.
     pub(crate) fn read(&mut self, nsid: u32, range: (u64, u32), action: Action) -> (Response, Vec<u8>) {
         let bytes = self.protection(nsid).wire_bytes(action, range.1) as usize;
         self.host.memory.write_from(TO as usize, &vec![0xEE; bytes]).expect("within the memory");
@@ -161,12 +161,12 @@ impl Served {
         self.host.ask(self.io, &command)
     }
 
-    /// The file of a namespace, behind the target's back.
+    /// Opens the file of a namespace without the target's knowledge.
     pub(crate) fn file(&self, nsid: u32) -> File {
         OpenOptions::new().read(true).write(true).open(self.folder.path().join(nsid.to_string())).expect("the file")
     }
 
-    /// Reads of protected blocks that the device checked, and those that the CPU did.
+    /// Reads of protected blocks that the device checked, and that the CPU checked.
     pub(crate) fn checked(&self) -> [u64; 2] {
         let report = self.running.snapshot();
         let target = report.stage("target").expect("it is in the plan");
@@ -191,7 +191,7 @@ pub(crate) fn last_error(host: &mut Host, admin: usize) -> (Status, u64, u32) {
     (status, lba, u32::from_le_bytes(nsid.try_into().expect("4 bytes")))
 }
 
-/// The protection information of the block that begins there.
+/// The protection information of block number `block` in `bytes`.
 pub(crate) fn tuple_of(bytes: &[u8], protection: Protection, block: u32) -> Tuple {
     let first = (block * protection.extended_bytes() + protection.block_bytes) as usize;
     Tuple::read(&bytes[first..first + 8])

@@ -1,4 +1,4 @@
-//! Hosts that have to prove who they are, and the target that knows a secret.
+//! Hosts that must authenticate, and the target that knows a secret.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,9 @@ use super::{CONNECT, Host, SUBSYSTEM, target};
 
 pub(crate) const HOST: &str = "nqn.2026-01.org.example:host";
 pub(crate) const SECRET: &str = "DHHC-1:01:AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09pl1OOC:";
-/// The secret of somebody else.
+/// The secret of another host.
 pub(crate) const OTHER: &str = "DHHC-1:00:AAcOFRwjKjE4P0ZNVFtiaXB3foWMk5qhqK+2vcTL0tk/PUPo:";
-/// Where messages lie in the host's memory.
+/// The messages' place in the host's memory.
 pub(crate) const AT: u64 = 32 << 10;
 const ROOM: u32 = 512;
 
@@ -28,7 +28,7 @@ pub(crate) fn name(text: &str) -> Nqn {
     Nqn::new(text).expect("a name")
 }
 
-/// A target that knows the secret of one host. The folder goes with the file.
+/// A target that knows the secret of one host. The folder holds the secret's file.
 pub(crate) fn guarded(port: u16) -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let path: PathBuf = folder.path().join("host.key");
@@ -36,7 +36,7 @@ pub(crate) fn guarded(port: u16) -> (Running, tempfile::TempDir) {
     (target(port, &format!("secrets = {{ \"{HOST}\" = {path:?} }}")), folder)
 }
 
-/// What only these hosts do.
+/// Methods for authentication.
 impl Host {
     /// An admin queue that has to be authenticated, and its controller.
     #[track_caller]
@@ -62,7 +62,7 @@ impl Host {
     pub(crate) fn send_message(&mut self, queue: usize, message: &Message) -> Response {
         let mut bytes = [0; WRITTEN_BYTES_MAX];
         let len = message.write(&mut bytes);
-        // In the capsule and by a key in turn.
+        // Alternates between the capsule and a key.
         self.send_bytes(queue, &bytes[..len], message.transaction.is_multiple_of(2))
     }
 
@@ -75,7 +75,7 @@ impl Host {
         }
     }
 
-    /// Negotiates: what is to be proved.
+    /// Negotiates. Returns the claim to be proved.
     #[track_caller]
     pub(crate) fn challenged(&mut self, queue: usize, transaction: u16) -> Claim {
         let negotiate = Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha384)) };
