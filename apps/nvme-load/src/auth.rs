@@ -1,5 +1,5 @@
 //! DH-HMAC-CHAP from the host's side: on the admin queue as steps of the handshake, on each I/O
-//! queue as commands of its own, before the first read.
+//! queue as its first commands.
 
 use verbline::prelude::*;
 use verbline_nvme::auth::{
@@ -12,7 +12,7 @@ use crate::handshake_state::AuthStep;
 use crate::queue::{Pending, State, Task};
 use crate::stage::{IO, Initiator};
 
-/// Room for a message of the controller: less than the data of any slot.
+/// Room for a message of the controller; the data of every slot has more.
 pub(crate) const ROOM_BYTES: usize = 256;
 
 impl Initiator {
@@ -34,7 +34,7 @@ impl Initiator {
         }
     }
 
-    /// The number of the next exchange.
+    /// Draws the number of the next exchange.
     pub(crate) fn next_transaction(&mut self) -> u16 {
         self.transaction = self.transaction.wrapping_add(1);
         self.transaction
@@ -44,7 +44,7 @@ impl Initiator {
         Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha256)) }
     }
 
-    /// Takes what the controller sent at this step: the answer to it, if one is due.
+    /// Takes the controller's message of this step. Returns the host's answer, if one is due.
     pub(crate) fn prove(&self, auth_step: AuthStep, transaction: u16, bytes: &[u8]) -> Result<Option<Message>, String> {
         let message = Message::read(bytes).map_err(|reason| format!("the controller's message: {reason}"))?;
         if let Body::Failure1(reason) = message.body {
@@ -64,14 +64,14 @@ impl Initiator {
         }
     }
 
-    /// Begins to prove who the host is on an I/O queue that is connected.
+    /// Begins the authentication on a connected I/O queue.
     pub(crate) fn authenticate_queue(&mut self, index: usize, out: &mut Outputs<'_>) {
         let transaction = self.next_transaction();
         self.queues[index].transaction = transaction;
         self.send_auth_step(index, AuthStep::Negotiate, Some(Initiator::negotiation(transaction)), out);
     }
 
-    /// A command of the authentication was answered.
+    /// Takes the response to a command of the authentication.
     pub(crate) fn auth_step_answered(
         &mut self,
         index: usize,
@@ -136,7 +136,7 @@ impl Initiator {
         is_filled && out.send(IO, packet)
     }
 
-    /// An Authentication Receive to that place of the region.
+    /// An Authentication Receive into the region at `offset`.
     pub(crate) fn receive_at(&self, cid: u16, offset: usize) -> Option<Command> {
         let remote = self.region.remote(offset).ok()?;
         let sgl = Sgl::Keyed { addr: remote.addr, len: ROOM_BYTES as u32, key: remote.rkey, invalidate: false };

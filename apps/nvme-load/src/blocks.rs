@@ -1,5 +1,5 @@
-//! The blocks of one read or write, as they go over the wire: the pattern that says whose they are,
-//! and behind each block, where the initiator guards them, protection information.
+//! The blocks of one read or write on the wire: the pattern that identifies them, and behind each
+//! block, where the initiator guards it, protection information.
 
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::protection::{Action, Protection, ProtectionType};
@@ -7,30 +7,30 @@ use verbline_nvme::protection::{Action, Protection, ProtectionType};
 use crate::pattern::{self, Stamp};
 use crate::settings::Guards;
 
-/// How the data of a command lies on the wire.
+/// The layout of a command's data on the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     /// Bytes of data.
     pub(crate) len: usize,
-    /// A block of the namespace has two to the power of this many bytes.
+    /// The base-2 logarithm of the bytes of a namespace's block.
     pub(crate) block_shift: u8,
-    /// Of a protected namespace.
+    /// The protection information of a protected namespace.
     pub(crate) protection: Option<Protection>,
-    /// Who makes and checks protection information.
+    /// The side that makes and checks protection information.
     pub(crate) guards: Guards,
 }
 
-/// What is wrong with what was read.
+/// The fault of data that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
-    /// Protection information that is not of the last write.
+    /// Protection information of another write than the last.
     Protection,
-    /// Data that is not.
+    /// Data of another write than the last.
     Data,
 }
 
 impl Shape {
-    /// Those that the initiator guards.
+    /// The protection information that the initiator makes and checks.
     fn own(&self) -> Option<Protection> {
         self.protection.filter(|_| self.guards == Guards::Host)
     }
@@ -58,8 +58,8 @@ impl Shape {
         stamp.place * u64::from(self.blocks())
     }
 
-    /// What the command wants done: everything is checked. The application tag is of the write, so
-    /// that it tells an old block from the last.
+    /// The protection action of the command: everything is checked. The application tag varies by
+    /// write, so that it tells an old block from the last.
     fn action(&self, stamp: Stamp) -> Option<Action> {
         let kind = self.protection?.kind;
         Some(Action {
@@ -68,13 +68,13 @@ impl Shape {
             checks_app_tag: true,
             checks_ref_tag: kind != ProtectionType::Type3,
             ref_tag: self.slba(stamp) as u32,
-            // Never all ones, by which nothing would be checked.
+            // Never all ones, which would turn the checks off.
             app_tag: (stamp.generation % u32::from(u16::MAX)) as u16,
             app_mask: u16::MAX,
         })
     }
 
-    /// Fills this many bytes as a command has on the wire.
+    /// Fills a command's bytes on the wire.
     pub(crate) fn fill(&self, stamp: Stamp, bytes: &mut [u8]) {
         pattern::write(stamp, &mut bytes[..self.len]);
         if let Some((protection, action)) = self.own().zip(self.action(stamp)) {
@@ -82,7 +82,7 @@ impl Shape {
         }
     }
 
-    /// Looks whether bytes that were read are of the last write. They are moved meanwhile.
+    /// Checks that the bytes read are of the last write. Moves the data within `bytes`.
     pub(crate) fn verify(&self, stamp: Stamp, bytes: &mut [u8]) -> Result<(), Mismatch> {
         if let Some((protection, action)) = self.own().zip(self.action(stamp)) {
             protection.check(action, 0, bytes).map_err(|_| Mismatch::Protection)?;
@@ -107,8 +107,8 @@ mod tests {
         Shape { len: 2048, block_shift: 9, protection: Some(Protection { kind, block_bytes: 512 }), guards }
     }
 
-    /// Every byte counts, and each write has other tags; but those of type 3's reference tag, which
-    /// nobody can check.
+    /// Every byte is checked, and each write has other tags, except the reference tag of type 3,
+    /// which can't be checked.
     #[test]
     fn every_byte_of_what_is_read_counts() {
         let stamp = Stamp { place: 7, writer: 3, generation: 9 };
@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(shape.verify(later, &mut block.clone()), Err(Mismatch::Protection), "another write's tags");
             let elsewhere = Stamp { place: 8, ..stamp };
             assert!(shape.verify(elsewhere, &mut block.clone()).is_err(), "another block");
-            // The same application tag again, 65,535 writes later: the data tells.
+            // The same application tag again, 65,535 writes later: the data differs.
             let again = Stamp { generation: 9 + 65_535, ..stamp };
             assert_eq!(shape.verify(again, &mut block), Err(Mismatch::Data));
         }

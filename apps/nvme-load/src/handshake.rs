@@ -1,5 +1,5 @@
-//! The admin queue: what is said before the first read, in the order in which the Linux host says
-//! it, and what keeps the controller alive.
+//! The admin queue: the handshake before the first read, in the order of the Linux host, and the
+//! keep-alive.
 
 use verbline::engine::ConnectionId;
 use verbline::mem::Packet;
@@ -23,15 +23,15 @@ use crate::settings::Guards;
 
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
 
-/// Identifiers of what is under way beside the handshake.
+/// Identifiers of commands in flight beside the handshake.
 const KEEP_ALIVE_CID: u16 = 0xE000;
 const EVENT_CID: u16 = 0xE001;
-/// Blocks whose writes are kept account of, at most: 200 MB of memory.
+/// The most blocks that the oracle keeps account of: 200 MB of memory.
 const ORACLE_BLOCKS_MAX: u64 = 16 << 20;
-/// How long a host waits before it asks a busy controller again.
+/// The time until a host asks a busy controller again.
 const RETRY_NS: u64 = 50_000_000;
 
-/// A number of the host that is the same after a restart: of its name (FNV-1a).
+/// A host identifier that is the same after a restart: the hash of its name (FNV-1a).
 fn host_id(host: &Nqn) -> [u8; 16] {
     let hash = |seed: u64| {
         host.as_str().bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
@@ -40,7 +40,7 @@ fn host_id(host: &Nqn) -> [u8; 16] {
 }
 
 impl Initiator {
-    /// The admin queue has a connection.
+    /// Begins the handshake on a new connection of the admin queue.
     pub(crate) fn begin_handshake(&mut self, out: &mut Outputs<'_>) {
         self.handshake.asks_discovery = self.settings.discover && !self.handshake.is_discovered;
         self.ask(Step::Connect, out);
@@ -100,7 +100,7 @@ impl Initiator {
         Some(auth::send(cid, self.page(len)?))
     }
 
-    /// Takes what a step of authentication brought, and says which step is next.
+    /// Takes the result of a step of authentication, and returns the next step.
     fn learn_auth_step(&mut self, auth_step: AuthStep, page: &[u8]) -> Result<Step, String> {
         let transaction = self.handshake.message.map_or(0, |message| message.transaction);
         Ok(match auth_step {
@@ -116,7 +116,7 @@ impl Initiator {
         })
     }
 
-    /// Where the data of an admin command goes.
+    /// The region's memory for the data of an admin command.
     fn page(&self, len: usize) -> Option<Sgl> {
         let remote = self.region.remote(0).ok()?;
         Some(Sgl::Keyed { addr: remote.addr, len: len as u32, key: remote.rkey, invalidate: false })
@@ -151,7 +151,7 @@ impl Initiator {
         }
     }
 
-    /// A response of the admin queue. False if it is none.
+    /// Takes a response of the admin queue. False if the packet is not one.
     pub(crate) fn admin_answered(&mut self, from: ConnectionId, packet: &Packet, out: &mut Outputs<'_>) -> bool {
         let Ok(response) = Response::read(packet.data()) else { return false };
         if self.admin != Some(from) {
@@ -170,7 +170,8 @@ impl Initiator {
                 self.count(|counts| counts.events += 1);
                 self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
             }
-            // Asked again, it would be refused again: like the Linux host, it does without events.
+            // A repeated request would be refused, too: like the Linux host, the initiator goes on
+            // without events.
             EVENT_CID => tracing::warn!(status = %response.status, "the target takes no request for events"),
             cid if cid == self.handshake.cid && self.handshake.step != Step::Done => self.step_done(&response, out),
             _ => self.count(|counts| counts.unasked += 1),
@@ -181,7 +182,7 @@ impl Initiator {
     fn step_done(&mut self, response: &Response, out: &mut Outputs<'_>) {
         let step = self.handshake.step;
         if step == Step::Connect && response.status.is(Status::CONNECT_BUSY) {
-            // What was under way on the controller before this one is not done yet.
+            // Commands of the controller before this one are still in flight.
             self.handshake.timer = out.arm_timer(out.now_ns() + RETRY_NS, RETRY);
             return;
         }
@@ -200,7 +201,7 @@ impl Initiator {
         }
     }
 
-    /// Takes what a step brought, and says which is next.
+    /// Takes the result of a step, and returns the next step.
     fn learn(&mut self, step: Step, response: &Response) -> Result<Step, String> {
         let is_discovery = self.handshake.asks_discovery;
         let mut page = [0; 4096];
@@ -287,13 +288,14 @@ impl Initiator {
         Ok(())
     }
 
-    /// The namespace is known: its blocks are those of the oracle, from the first time on.
+    /// Sets up the oracle for the blocks of the namespace, the first time.
     fn namespace_known(&mut self, namespace: &Namespace) -> Result<(), String> {
         let unit = u64::from(self.settings.block_bytes);
         let held = namespace.blocks.saturating_mul(1 << namespace.block_shift);
         let bytes = if self.settings.bytes == 0 { held } else { self.settings.bytes.min(held) };
         let units = bytes / unit;
-        // The target says how many there are: what is set aside for them is not for it to say.
+        // The number of blocks comes from the target, which must not decide how much memory is
+        // allocated.
         if units > ORACLE_BLOCKS_MAX {
             return Err(format!(
                 "the namespace says that it has {units} blocks of {unit} bytes, and {ORACLE_BLOCKS_MAX} can be kept \
@@ -325,7 +327,7 @@ impl Initiator {
         Ok(())
     }
 
-    /// The handshake is done: the I/O queues connect.
+    /// Ends the handshake: the I/O queues connect.
     fn begin_load(&mut self, out: &mut Outputs<'_>) {
         self.handshake.step = Step::Done;
         self.lost_ns = None;

@@ -5,10 +5,10 @@ use verbline_nvme::auth::Message;
 
 use crate::blocks::Shape;
 
-/// Entries of an admin queue: as the Linux host has it.
+/// Entries of an admin queue, like the Linux host's.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
-/// A step of an authentication: what the host does on a queue, in this order.
+/// A step of an authentication on a queue, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthStep {
     Negotiate,
@@ -17,13 +17,13 @@ pub(crate) enum AuthStep {
     Verdict,
 }
 
-/// What the host waits for.
+/// The step whose response the host waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Step {
     #[default]
     Nothing,
     Connect,
-    /// The host proves who it is, if it has to.
+    /// Authentication, if the controller asks for it.
     Authenticate(AuthStep),
     Capabilities,
     Enable,
@@ -36,13 +36,13 @@ pub(crate) enum Step {
     Namespace,
     Descriptors,
     Events,
-    /// The I/O queues are connected, or work.
+    /// The I/O queues connect or work.
     Done,
-    /// The discovery controller is left.
+    /// The host leaves the discovery controller.
     Leaving,
 }
 
-/// How far the admin queue is, and what was learned.
+/// The state of the admin queue, and the facts learned from the controller.
 #[derive(Debug, Default)]
 pub(crate) struct Handshake {
     pub(crate) step: Step,
@@ -54,11 +54,11 @@ pub(crate) struct Handshake {
     /// Keep-alives that are not answered.
     pub(crate) keep_alives: u32,
     pub(crate) cntlid: u16,
-    /// The message of authentication that is sent next, or was.
+    /// The message of authentication that is sent next, or was sent last.
     pub(crate) message: Option<Message>,
-    /// How the data of a command lies on the wire.
+    /// The layout of a command's data on the wire.
     pub(crate) shape: Shape,
-    /// Bytes of a capsule that the controller takes.
+    /// The longest capsule that the controller takes, bytes.
     pub(crate) capsule_bytes: u32,
     pub(crate) entries_max: u32,
 }
@@ -72,7 +72,7 @@ impl Handshake {
         self.step == Step::Done
     }
 
-    /// Its connection is over.
+    /// Called when the connection has ended.
     pub(crate) fn stop(&mut self, out: &mut Outputs<'_>) {
         self.timer.take().map(|timer| out.cancel_timer(timer));
         self.keep_alives = 0;

@@ -1,4 +1,4 @@
-//! Reads, writes and flushes: how they begin, and what is made of their responses.
+//! Reads, writes and flushes: their begin, and the check of their responses.
 
 use verbline::engine::{ConnectionId, Done, KeptWindow, Operation, invalidated_key};
 use verbline::mem::Packet;
@@ -15,10 +15,10 @@ use crate::results::{READ, WRITE};
 use crate::settings::MemoryKeys;
 use crate::stage::{IO, Initiator, PAGE_BYTES};
 
-/// Blocks that are looked at for one that is not busy.
+/// The number of blocks tried in search of one that is not busy.
 const LOOKS: usize = 16;
-/// What stands in front of each part of a read's memory until its data comes. No block has it
-/// there, and no protection information is it.
+/// Filling of a read's memory, in front of each part, until its data comes. No block has it there,
+/// and no protection information equals it.
 const SPOILED: u64 = 0x5555_5555_5555_5555;
 const SPOILED_EVERY_BYTES: usize = 512;
 
@@ -31,7 +31,7 @@ impl Initiator {
             else {
                 continue;
             };
-            // What this turn sends is not taken off by the port.
+            // The port does not subtract the commands of this turn from its room.
             let mut room = out.room_to(connection);
             while room > 0 && self.begin(index, connection, out) {
                 room -= 1;
@@ -77,7 +77,7 @@ impl Initiator {
         sent
     }
 
-    /// What comes next.
+    /// Chooses the next command.
     fn choose(&mut self) -> Option<Task> {
         let oracle = self.oracle.as_mut()?;
         let of = |block: usize, may: May| match may {
@@ -85,7 +85,7 @@ impl Initiator {
             May::Write(generation) => Task::Write { block, generation },
         };
         if self.filled < oracle.len() {
-            // In order, once; one that is busy is written later anyway.
+            // The first fill goes in order, once; a busy block is written later anyway.
             let block = self.filled;
             self.filled += 1;
             if let Some(may) = oracle.begin_write(block) {
@@ -122,13 +122,13 @@ impl Initiator {
         }
     }
 
-    /// Where the data of a slot's command lies in the region.
+    /// The offset in the region of a slot's data.
     pub(crate) fn offset_of(&self, index: usize, slot: u16) -> usize {
         let place = index * usize::from(self.settings.depth) + usize::from(slot);
         PAGE_BYTES + place * self.settings.slot_bytes()
     }
 
-    /// Puts the data of a write where the target gets it from, and spoils the memory of a read.
+    /// Puts a write's data where the target fetches it from, and spoils the memory of a read.
     fn prepare(&mut self, task: Task, offset: usize, in_capsule: bool, packet: &mut Packet) {
         let (block, generation) = match task {
             Task::Write { block, generation } => (block, generation),
@@ -148,7 +148,7 @@ impl Initiator {
         }
     }
 
-    /// Makes what a slot holds wrong, part by part: it may be the very block that is read next, and
+    /// Spoils the content of a slot, part by part: it may be the very block that is read next, and
     /// be taken for data that never came.
     fn spoil(&self, offset: usize) {
         for at in (0..self.handshake.shape.wire_bytes()).step_by(SPOILED_EVERY_BYTES) {
@@ -206,7 +206,7 @@ impl Initiator {
         packet: Packet,
         out: &mut Outputs<'_>,
     ) -> bool {
-        // The command gets a packet of its own when it is sent: this one is not needed.
+        // The command gets a packet of its own when it is sent.
         drop(packet);
         let len = self.handshake.shape.wire_bytes();
         let Some(part) = self.region.part(self.offset_of(index, slot), len) else { return false };
@@ -215,7 +215,7 @@ impl Initiator {
         out.operate(IO, Operation::bind(KeptWindow(slot), part, rights).over(connection).tag(tag)).is_ok()
     }
 
-    /// A window is bound: its command goes out.
+    /// Sends the command of a window that is bound.
     pub(crate) fn bound(&mut self, done: Done, out: &mut Outputs<'_>) {
         let (index, slot) = ((done.tag >> 16) as usize, done.tag as u16);
         let Some(queue) = self.queues.get_mut(index).filter(|queue| queue.connection == done.connection) else {
@@ -237,7 +237,7 @@ impl Initiator {
         }
     }
 
-    /// A response of an I/O queue. False if it is none.
+    /// Takes a response of an I/O queue. False if the packet is not one.
     #[inline]
     pub(crate) fn io_answered(&mut self, from: ConnectionId, packet: &Packet, out: &mut Outputs<'_>) -> bool {
         let Ok(response) = Response::read(packet.data()) else { return false };

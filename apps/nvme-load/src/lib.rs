@@ -25,7 +25,7 @@ use results::Results;
 
 pub use secret::{ReadSecretError, read_secret};
 
-/// The app: the initiator's stage, and what it reports.
+/// The app: the initiator's stage, and its report.
 #[derive(Debug, Default)]
 pub struct NvmeLoad {
     results: Results,

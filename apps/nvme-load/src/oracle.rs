@@ -1,7 +1,8 @@
-//! What the initiator knows that the target must say: which write each block holds.
+//! The oracle: the write that each block must hold.
 //!
-//! Of one block either reads are under way or one write, so that a read has one right answer. A
-//! write whose end is not known leaves a block in any state: it is written again before it is read.
+//! A block has either reads or one write in flight, so that a read has one right answer. A write
+//! without a known outcome leaves a block in any state: the block is written again before it is
+//! read.
 
 /// A block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,7 +11,7 @@ struct Block {
     generation: u32,
     readers: u16,
     is_written: bool,
-    /// The write that it holds is known.
+    /// Whether the write that it holds is known.
     is_sure: bool,
 }
 
@@ -41,8 +42,8 @@ impl Oracle {
         self.blocks.len()
     }
 
-    /// Begins a read, if the block holds what is known; else a write. `None`: what is under way
-    /// allows neither.
+    /// Begins a read if the block's content is known, and else a write. `None` if commands in
+    /// flight allow neither.
     pub(crate) fn begin_read(&mut self, at: usize) -> Option<May> {
         let block = self.blocks.get_mut(at)?;
         if block.is_written {
@@ -63,18 +64,18 @@ impl Oracle {
         Some(May::Write(block.generation))
     }
 
-    /// A read has ended, one way or another.
+    /// Ends a read, answered or not.
     pub(crate) fn end_read(&mut self, at: usize) {
         self.blocks[at].readers -= 1;
     }
 
-    /// A write has ended: it was answered well, or nobody knows.
+    /// Ends a write: answered with success, or with an unknown outcome.
     pub(crate) fn end_write(&mut self, at: usize, is_sure: bool) {
         let block = &mut self.blocks[at];
         (block.is_written, block.is_sure) = (false, is_sure);
     }
 
-    /// A write was never sent: the block holds what it held.
+    /// Undoes a write that was never sent: the block holds what it held before.
     pub(crate) fn undo_write(&mut self, at: usize) {
         let block = &mut self.blocks[at];
         (block.is_written, block.generation) = (false, block.generation - 1);

@@ -1,22 +1,22 @@
-//! What is written into a block, so that a block says where it belongs and which write it is of,
-//! and whether each of its bytes is right.
+//! The content of written blocks. Each block names its place and its write, and shows whether each
+//! of its bytes is right.
 //!
 //! `[place u64][writer u32, generation u32][filling …][checksum u64]`, little-endian; the checksum
 //! (XXH3) is of everything in front of it.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The least length of a block, bytes.
+/// The fewest bytes of a block.
 pub(crate) const BYTES_MIN: usize = 32;
 
-/// Which write a block is of.
+/// The identity of a block's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The block's number.
     pub(crate) place: u64,
     /// A number that each initiator draws for itself.
     pub(crate) writer: u32,
-    /// The how-manieth write of the block.
+    /// The number of the write among those of the block.
     pub(crate) generation: u32,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn write(stamp: Stamp, block: &mut [u8]) {
     block[sum_at..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Which write a block is of; `None` if any byte is not as it was written.
+/// Reads which write a block is of; `None` if any byte differs from what was written.
 pub(crate) fn read(block: &[u8]) -> Option<Stamp> {
     let word = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
     let sum_at = block.len().checked_sub(8)?;

@@ -1,18 +1,18 @@
-//! An I/O queue: its commands under way, in slots that name them.
+//! An I/O queue: its commands in flight, in slots that name them.
 
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
 use crate::handshake_state::AuthStep;
 
-/// What a command is.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Connect.
     Connect,
     /// A command of authentication.
     Authenticate(AuthStep),
-    /// A read of a block, which is to be of this generation.
+    /// A read of a block, which should be of this generation.
     Read { block: usize, generation: u32 },
     /// A write of a block, of this generation.
     Write { block: usize, generation: u32 },
@@ -20,23 +20,23 @@ pub(crate) enum Task {
     Flush,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) task: Task,
     pub(crate) began_ns: Tick,
-    /// The key that is to come back with the response.
+    /// The key that the response should invalidate.
     pub(crate) key: Option<u32>,
 }
 
-/// How far a queue is.
+/// The state of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has no connection.
     Down,
     /// It has a connection, and no controller.
     Open,
-    /// It is being connected to the controller, or authenticated.
+    /// It connects to the controller, or authenticates.
     Connecting,
     /// It takes commands.
     Ready,
@@ -47,13 +47,13 @@ pub(crate) enum State {
 pub(crate) struct Queue {
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) state: State,
-    /// The number of its authentication.
+    /// The transaction number of its authentication.
     pub(crate) transaction: u16,
     slots: Vec<(u16, Option<Pending>)>,
     free: Vec<u16>,
 }
 
-/// Slots are the low 12 bits of an identifier; above them is how often the slot was used.
+/// Slots are the low 12 bits of an identifier. The bits above count the uses of the slot.
 const SLOT_BITS: u32 = 12;
 
 impl Queue {
@@ -62,12 +62,12 @@ impl Queue {
         Queue { connection: None, state: State::Down, transaction: 0, slots: vec![(0, None); depth.into()], free }
     }
 
-    /// The slot that the next command gets, if there is one.
+    /// The slot of the next command, if one is free.
     pub(crate) fn next_slot(&self) -> Option<u16> {
         self.free.last().copied()
     }
 
-    /// Puts a command in that slot; gives its identifier.
+    /// Puts a command into that slot. Returns its identifier.
     pub(crate) fn begin(&mut self, pending: Pending) -> Option<u16> {
         let slot = self.free.pop()?;
         let (used, place) = &mut self.slots[usize::from(slot)];
@@ -76,7 +76,7 @@ impl Queue {
         Some(slot | *used << SLOT_BITS)
     }
 
-    /// The command of an identifier, and its slot, once.
+    /// Takes the command of an identifier, with its slot; each command once.
     pub(crate) fn end(&mut self, cid: u16) -> Option<(u16, Pending)> {
         let slot = cid & ((1 << SLOT_BITS) - 1);
         let (used, place) = self.slots.get_mut(usize::from(slot))?;
@@ -94,12 +94,12 @@ impl Queue {
         Some((slot | *used << SLOT_BITS, place.as_mut()?))
     }
 
-    /// Whether no command is under way.
+    /// Whether no command is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// Takes out any command that is under way.
+    /// Takes out any command in flight.
     pub(crate) fn take_any(&mut self) -> Option<Pending> {
         let slot = self.slots.iter().position(|(_, place)| place.is_some())?;
         self.free.push(slot as u16);

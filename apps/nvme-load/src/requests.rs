@@ -1,4 +1,4 @@
-//! What the initiator's ports say as they connect: which queue each connection is to be.
+//! The private data of the initiator's connection requests: the queue of each connection.
 
 use verbline::engine::RequestData;
 use verbline::plan::{Port, Target};
@@ -9,7 +9,7 @@ use crate::handshake_state::ADMIN_ENTRIES;
 use crate::settings::{SECTION, Settings};
 use crate::stage::{ADMIN, IO, KIND};
 
-/// The request of a queue with this many entries.
+/// The request for a queue with this many entries.
 fn request(qid: u16, entries: u16) -> Vec<u8> {
     Request { qid, recv_depth: entries, send_depth_less_one: entries - 1, cntlid: 0 }.to_bytes().to_vec()
 }
@@ -24,7 +24,7 @@ pub(crate) fn register(registry: &mut Registry) {
             return Some(data);
         }
         leads(IO).then(|| -> RequestData {
-            // One entry more than commands: a queue with all its entries taken would be empty.
+            // One entry more than commands: a full queue would look empty.
             Box::new(move |place| request(place as u16 + 1, settings.depth + 1))
         })
     });

@@ -1,4 +1,4 @@
-//! What the initiators measured, and how it is shown.
+//! The measurements of the initiators, and their display.
 //!
 //! Each records into a part of its own; the parts are added up.
 
@@ -9,53 +9,53 @@ use verbline::cli::{self, Latencies, Parts, count};
 use verbline::counts;
 use verbline::prelude::*;
 
-/// What is timed, in the order of the report.
+/// The timed kinds of commands, in the order of the report.
 const WAYS: [&str; 2] = ["read", "write"];
 
 /// Places in [`WAYS`].
 pub(crate) const READ: usize = 0;
 pub(crate) const WRITE: usize = 1;
 
-/// Where the initiators leave their measurements.
+/// The measurements of all initiators.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results(Parts<Measured>);
 
-/// What one initiator measured and found.
+/// The measurements and findings of one initiator.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) latencies: Latencies<{ WAYS.len() }>,
     pub(crate) counts: Counts,
     pub(crate) block_bytes: u64,
-    /// Why it could not go on.
+    /// The reasons why it could not go on.
     pub(crate) failures: Vec<String>,
 }
 
 counts! {
-    /// What an initiator counted.
+    /// The counters of an initiator.
     pub(crate) struct Counts {
         /// I/O commands that were sent, that were answered, and that were lost with their
         /// connections.
         sent,
         answered,
         cut_off,
-        /// Blocks that were read and were right.
+        /// Blocks that were read and found right.
         verified,
-        /// Those among them whose protection information the initiator checked.
+        /// The verified blocks whose protection information the initiator checked.
         guarded,
-        /// Blocks that were read and were not.
+        /// Blocks that were read and found wrong.
         mismatches,
-        /// Writes, and flushes, that were answered well.
+        /// Writes, and flushes, that succeeded.
         written,
         flushed,
         /// I/O commands that failed.
         failed,
-        /// Keys that the target took back, and that it should have.
+        /// Keys that the target invalidated, and keys that it should have invalidated but did not.
         invalidated,
         not_invalidated,
-        /// Responses to no command, and messages that are none.
+        /// Responses that belong to no command, and messages that are not responses.
         unasked,
         malformed,
-        /// How often the controller was connected.
+        /// The number of times that the controller was connected.
         connected,
         /// Keep-alives that were answered well, those that failed, and asynchronous events.
         kept_alive,
@@ -77,18 +77,18 @@ impl Measured {
     }
 }
 
-/// The live line: how many commands so far.
+/// The live line: the number of commands so far.
 pub(crate) fn live(report: &Report) -> String {
     cli::so_far(report, "answered", "commands")
 }
 
 impl Results {
-    /// Takes an initiator's part.
+    /// Takes the measurements of one initiator.
     pub(crate) fn leave(&self, measured: Measured) {
         self.0.leave(measured);
     }
 
-    /// The measurements as JSON and text. A plan without an initiator has none.
+    /// The measurements as JSON and text; none in a plan without an initiator.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();
         if let Some(all) = self.0.total(Measured::add) {
@@ -98,8 +98,8 @@ impl Results {
     }
 }
 
-/// Why no command was measured, though `answered` were answered: those that fill the namespace are
-/// not measured.
+/// The reason why no command was measured, though `answered` were answered: the first fill of the
+/// namespace is not measured.
 fn unmeasured(answered: u64) -> String {
     match answered {
         0 => "no command was measured: see why no queue was connected, or run longer".to_owned(),
@@ -138,7 +138,7 @@ impl Measured {
         self.judge(outcome);
     }
 
-    /// Commands that were sent, and neither answered nor lost with a connection.
+    /// Commands that were sent, but neither answered nor lost with a connection.
     fn balance(&self) -> i64 {
         let Counts { sent, answered, cut_off, .. } = self.counts;
         sent.cast_signed() - answered.cast_signed() - cut_off.cast_signed()
@@ -171,7 +171,7 @@ impl Measured {
 mod tests {
     use super::*;
 
-    /// A run that was too short for its first writes is not told to look for a connection.
+    /// The remark on a run that was too short for its first writes does not blame the connection.
     #[test]
     fn who_measured_nothing_is_told_how_far_it_came() {
         assert!(unmeasured(0).contains("why no queue was connected"));

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use verbline_nvme::secret::{Secret, SecretError};
 
-/// Longer than any secret.
+/// More bytes than any secret has.
 const FILE_BYTES_MAX: u64 = 4096;
-/// How a secret begins, and no path.
+/// The beginning of a secret, by which it is told from a path.
 const HEAD: &str = "DHHC-1:";
-/// Bits of a file's mode by which others may read it, or write to it.
+/// The bits of a file's mode that let others read or write it.
 const OTHERS: u32 = 0o006;
 
-/// A secret can't be had. The secret is not in it.
+/// A secret could not be read. The message never contains the secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadSecretError {
-    /// The plan has the secret in place of the file.
+    /// The plan contains the secret itself in place of its file.
     #[error(
         "the secret itself stands in the plan, which everybody reads who gets a copy of it: write it to a file that \
          its owner alone may read (chmod 600), and that file's path here"
@@ -26,7 +26,7 @@ pub enum ReadSecretError {
     /// The file can't be read.
     #[error("`{0}` can't be read: {1}; write the secret there, as `nvme gen-dhchap-key` prints it")]
     File(String, std::io::Error),
-    /// It is no file that holds something.
+    /// The path is not a regular file with content.
     #[error("`{0}` is {1}, and no regular file: write the secret to one, as `nvme gen-dhchap-key` prints it")]
     Kind(String, &'static str),
     /// It holds no secret.
@@ -34,8 +34,8 @@ pub enum ReadSecretError {
     Secret(String, SecretError),
 }
 
-/// Reads the secret of DH-HMAC-CHAP that a file holds. A file that others may read is one to warn
-/// of, and is read.
+/// Reads a secret of DH-HMAC-CHAP from a file. A file that others may read is accepted with a
+/// warning.
 ///
 /// # Errors
 /// The path is a secret, or the file can't be read, is no regular one, is too long, or holds no
@@ -65,7 +65,7 @@ pub fn read_secret(path: &Path) -> Result<Secret, ReadSecretError> {
     Secret::read(&text).map_err(|error| ReadSecretError::Secret(shown(), error))
 }
 
-/// Opens it without waiting for the other end of a FIFO.
+/// Opens the file without waiting for the other end of a FIFO.
 fn open(path: &Path) -> std::io::Result<File> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     OpenOptions::new().read(true).custom_flags(nonblocking.bits() as i32).open(path)

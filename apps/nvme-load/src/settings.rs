@@ -1,4 +1,4 @@
-//! `[load]` in the plan: which subsystem, and what is done to it.
+//! `[load]` in the plan: the subsystem, and the load on it.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,20 @@ use verbline_nvme::protection::PROTECTION_BYTES;
 
 /// The section.
 pub(crate) const SECTION: &str = "load";
-/// What it is about.
+/// The section's summary.
 pub(crate) const MEANING: &str = "which subsystem, and what is done to it";
 
-/// How the target reaches the memory of a command.
+/// The key by which the target reaches the memory of a command.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MemoryKeys {
     /// By the key of the whole region.
     Region,
-    /// By a memory window that is bound for the command, and taken back with its response.
+    /// By a memory window that is bound for the command, and invalidated with its response.
     Window,
 }
 
-/// Who makes and checks the protection information of a namespace that has it.
+/// The side that makes and checks the protection information of a protected namespace.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Guards {
@@ -85,15 +85,15 @@ impl Keys for Settings {
     ];
 }
 
-/// The least that a block of a namespace has.
+/// The fewest bytes of a namespace's block.
 const BLOCK_BYTES_MIN: u32 = 512;
-/// More than any target takes.
+/// More than any target accepts.
 const DEPTH_MAX: u64 = 1023;
 /// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
 const SEED_MAX: u64 = (1 << 53) - 1;
 
-/// What the `params` of an initiator say otherwise than `[load]`: so that those of one plan use
-/// several namespaces, by commands of several lengths.
+/// Settings of `[load]` that an initiator's `params` override, so that the initiators of one plan
+/// use several namespaces, by commands of several lengths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) nsid: Option<u32>,
@@ -106,7 +106,7 @@ impl Settings {
         Settings::read_with(section, section, Own::default())
     }
 
-    /// The same of an initiator that has some of its own, which `params` are asked for.
+    /// Like [`read`](Self::read), for an initiator with overrides in its `params`.
     pub(crate) fn read_with(section: &Params, params: &Params, own: Own) -> Result<Settings, StageError> {
         let settings: Settings = section.read()?;
         let bytes_at = if own.block_bytes.is_some() { params } else { section };
@@ -122,7 +122,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Bytes that the data of a command needs in memory, whatever the namespace's blocks.
+    /// Bytes of memory for a command's data, for any block size of the namespace.
     pub(crate) fn slot_bytes(&self) -> usize {
         let behind = match self.protection {
             Guards::Host => self.block_bytes / BLOCK_BYTES_MIN * PROTECTION_BYTES,
@@ -131,7 +131,7 @@ impl Settings {
         (self.block_bytes + behind) as usize
     }
 
-    /// A name that was checked.
+    /// Parses a name that was checked before.
     pub(crate) fn name(text: &str) -> Nqn {
         Nqn::new(text).expect("checked as the settings were read")
     }

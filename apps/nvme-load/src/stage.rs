@@ -1,8 +1,8 @@
-//! The initiator's stage: its connections, and what is done with them.
+//! The initiator's stage: its connections, and their use.
 //!
-//! The admin queue connects first, and goes through the handshake; then the I/O queues connect to
-//! the controller, every block is written once, and the load begins. When a connection is lost all
-//! are made anew, as the Linux host resets a controller: what was under way is cut off.
+//! The admin queue connects first, and goes through the handshake. Then the I/O queues connect to
+//! the controller, every block is written once, and the load begins. When a connection is lost, all
+//! are reconnected, as the Linux host resets a controller: commands in flight are lost.
 
 use verbline::cli::duration;
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Region};
@@ -19,9 +19,9 @@ use crate::results::{Counts, Measured, Results};
 use crate::secret::read_secret;
 use crate::settings::{BLOCK_BYTES, MEANING, MemoryKeys, NSID, Own, SECTION, Settings};
 
-/// What `use = "…"` says.
+/// The stage's kind in the plan: the value of `use`.
 pub(crate) const KIND: &str = "initiator";
-/// To the target: the admin queue, and the I/O queues.
+/// The outputs to the target: the admin queue, and the I/O queues.
 pub(crate) const ADMIN: OutId = OutId(0);
 pub(crate) const IO: OutId = OutId(1);
 
@@ -40,7 +40,7 @@ pub(crate) struct Initiator {
     pub(crate) settings: Settings,
     pub(crate) subsystem: Nqn,
     pub(crate) host: Nqn,
-    /// By which it proves that it is this host.
+    /// The key by which the host authenticates.
     pub(crate) key: Option<Key>,
     /// The number of the last authentication.
     pub(crate) transaction: u16,
@@ -48,20 +48,20 @@ pub(crate) struct Initiator {
     admin_port: u16,
     io_port: u16,
     pub(crate) admin: Option<ConnectionId>,
-    /// Since when there has been no controller, after one was lost.
+    /// The time at which the controller was lost, until there is one again.
     pub(crate) lost_ns: Option<Tick>,
     pub(crate) handshake: Handshake,
-    /// By the places of their connections.
+    /// The queues, by the places of their connections.
     pub(crate) queues: Vec<Queue>,
-    /// From the first handshake on.
+    /// `None` until the first handshake.
     pub(crate) oracle: Option<Oracle>,
-    /// Blocks that were written once, or are being.
+    /// The number of blocks whose first write was begun.
     pub(crate) filled: usize,
     pub(crate) writes_to_flush: u32,
     pub(crate) rng: fastrand::Rng,
     pub(crate) writer: u32,
     pub(crate) scratch: Vec<u8>,
-    /// `None` once it was handed over.
+    /// `None` after it was handed over.
     pub(crate) measured: Option<Measured>,
     results: Results,
     pub(crate) answered: Counter,
@@ -85,8 +85,8 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     registry.needs(KIND, needs).params_of::<Params>(KIND, "an initiator");
 }
 
-/// The target READs and WRITEs the data of commands where they lie, by keys of the region or by
-/// windows, which operations bind.
+/// Declares that the target READs and WRITEs the data of commands in place, by keys of the region
+/// or by memory windows, which operations bind.
 fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
     let (Some(settings), Ok(params)) = (settings, asked.params().read::<Params>()) else { return Needs::default() };
@@ -103,8 +103,8 @@ fn needs(asked: &Asked<'_>) -> Needs {
     }
 }
 
-/// `params` of an initiator: which region holds the data of commands under way, and what is
-/// otherwise than in `[load]`.
+/// `params` of an initiator: the region for the data of commands in flight, and overrides of
+/// `[load]`.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
@@ -176,12 +176,12 @@ impl Initiator {
         })
     }
 
-    /// Whether nothing more is begun.
+    /// Whether no new commands begin.
     pub(crate) fn is_over(&self) -> bool {
         self.stopping || self.has_failed
     }
 
-    /// It can't go on: the run ends, and has failed.
+    /// Ends the run as failed: the initiator can't go on.
     pub(crate) fn fail(&mut self, why: String) {
         tracing::error!("{why}");
         self.has_failed = true;
@@ -201,7 +201,7 @@ impl Initiator {
             self.admin = Some(connection);
             return self.begin_handshake(out);
         }
-        // Other ports' connections have the same slots.
+        // Connections of other ports use the same slot numbers.
         if connection.port() == self.io_port
             && let Some(queue) = self.queues.get_mut(connection.slot())
         {
@@ -224,7 +224,7 @@ impl Initiator {
         }
     }
 
-    /// Every connection is made anew, and what was under way is cut off.
+    /// Closes every connection, to be reconnected; commands in flight are lost.
     pub(crate) fn reset(&mut self, out: &mut Outputs<'_>) {
         self.lost_ns.get_or_insert(out.now_ns());
         self.handshake.stop(out);
@@ -233,7 +233,7 @@ impl Initiator {
         }
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
-            // One that is open and has no controller may stay.
+            // A connection that is open and has no controller may stay.
             if queue.state != State::Open {
                 queue.connection.take().map(|connection| out.close(connection));
                 queue.state = State::Down;
@@ -244,7 +244,7 @@ impl Initiator {
         }
     }
 
-    /// A command is lost with its connection.
+    /// Gives up a command that is lost with its connection.
     fn give_up(&mut self, task: Task) {
         if let Some(oracle) = self.oracle.as_mut() {
             match task {
@@ -264,7 +264,7 @@ impl Stage for Initiator {
         if self.is_over() {
             return Next::Done;
         }
-        // Responses, timers and connections are what comes next, or room in a send queue.
+        // The next event is a response, a timer, a connection, or room in a send queue.
         if self.begin_all(out) { Next::At(Tick::MAX) } else { Next::Idle }
     }
 
@@ -324,7 +324,7 @@ impl Stage for Initiator {
     }
 }
 
-/// The port that an output leads to, and how many connections it has.
+/// The port that an output leads to, and its number of connections.
 fn port_of<'plan>(stage: &StageContext<'plan>, out: OutId) -> Result<(&'plan Port, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
@@ -341,7 +341,8 @@ fn port_of<'plan>(stage: &StageContext<'plan>, out: OutId) -> Result<(&'plan Por
     Ok((port, many.max as usize))
 }
 
-/// What `keys = "window"` needs of the port of the I/O queues: without it no command is ever sent.
+/// Checks the port of the I/O queues for `keys = "window"`: without windows no command could be
+/// sent.
 fn bears_windows(port: &Port, depth: u16) -> Result<(), StageError> {
     let name = &port.name;
     let wanted = if port.windows < depth.into() {

@@ -1,4 +1,4 @@
-//! The command as a user runs it, as far as it needs no target.
+//! The command as a user runs it, where no target is needed.
 
 use verbline_tests::{Program, unwrapped};
 
