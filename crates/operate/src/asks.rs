@@ -1,34 +1,34 @@
-//! What a client asks of a capture or a trace: a part of its request.
+//! The parameters of a request for a capture or a trace.
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use verbline_engine::{CaptureError, CaptureFilter, CaptureSpec, TraceError, TraceSpec};
 
-/// Bytes that the packets of an lcore that wait may take where no depth is asked for.
+/// Bytes of an lcore's packets that may wait to be written, unless the request has a depth.
 const WAITING_BYTES: usize = 4 << 20;
-/// Packets that may wait where no depth is asked for.
+/// The most packets that may wait, unless the request has a depth.
 const DEPTH_PACKETS: usize = 4096;
 
-/// Which packets, and how much of each.
+/// The packets to capture, and how much of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureAsk {
-    /// Where: `port.NAME`, `stage.NAME`, `stage.NAME.OUTPUT`, `ring.NAME` or `injector.NAME`;
-    /// empty: at every port.
+    /// The points to capture at: `port.NAME`, `stage.NAME`, `stage.NAME.OUTPUT`, `ring.NAME` or
+    /// `injector.NAME`; every port if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<String>,
-    /// Bytes of a packet that are kept; [`CaptureAsk::SNAP_BYTES`] unless said.
+    /// Bytes kept of each packet; [`CaptureAsk::SNAP_BYTES`] by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snap_bytes: Option<usize>,
-    /// Packets of an lcore that may wait to be written; as many as 4 MiB hold unless said, and 4096
-    /// at most.
+    /// Packets of an lcore that may wait to be written; by default as many as 4 MiB hold, and at
+    /// most 4096.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_packets: Option<usize>,
-    /// Without frames around the packets, as a link type of their own.
+    /// Leaves out the frames around the packets, with a link type of their own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub raw: bool,
-    /// Only packets that have these bytes.
+    /// Captures only packets with these bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterAsk>,
 }
@@ -37,14 +37,14 @@ pub struct CaptureAsk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterAsk {
-    /// Where in the packet they begin.
+    /// The offset in the packet at which they begin.
     pub offset: usize,
-    /// What is there, two digits a byte.
+    /// The bytes, two digits each.
     pub hex: String,
 }
 
 impl CaptureAsk {
-    /// Bytes of a packet that are kept unless said.
+    /// The bytes kept of each packet by default.
     pub const SNAP_BYTES: usize = 256;
 
     pub(crate) fn spec(&self) -> Result<CaptureSpec, CaptureError> {
@@ -75,15 +75,15 @@ impl FilterAsk {
     }
 }
 
-/// What a trace marks, and how much it records.
+/// The packets that a trace marks, and the part of the time that it records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceAsk {
-    /// Marks packets that have these bytes as they are received, popped, or sent by a stage;
+    /// Marks packets that have these bytes when they are received, popped, or sent by a stage;
     /// without it all are marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterAsk>,
-    /// Records one millisecond in this many, and one as an lcore comes late to look for work;
+    /// Records one millisecond in this many, and one whenever an lcore comes late to look for work;
     /// without it everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub one_in: Option<NonZeroU32>,

@@ -1,4 +1,4 @@
-//! Why an lcore is awake, in words, from what it did in a time.
+//! Explains in words why an lcore was awake, from its times.
 
 use crate::change::Change;
 use crate::client_report::Lcore;
@@ -14,7 +14,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Those of an lcore, in the time of a [`Change`].
+    /// The shares of an lcore, in the time of a [`Change`].
     pub fn of(lcore: &Lcore) -> Shares {
         let times = [lcore.busy_ns, lcore.idle_ns, lcore.asleep_ns, lcore.stolen_ns];
         let whole: u64 = times.iter().sum();
@@ -23,16 +23,16 @@ impl Shares {
     }
 }
 
-/// Less of the time than this is not worth a reason.
+/// A smaller share of awake time gets no reason.
 const AWAKE_MIN: f64 = 0.02;
 
-/// Less of the time stolen than this is every machine's.
+/// A smaller stolen share is normal on every machine.
 const STOLEN_MIN: f64 = 0.1;
 
-/// More of the awake time than this is what an lcore is awake for.
+/// An activity with more than this share of the awake time is its reason.
 const MOST: f64 = 0.5;
 
-/// Why `lcore` of `change` was awake: a few words, which go into a line of 80 columns.
+/// The reason why `lcore` of `change` was awake: a few words that fit into a line of 80 columns.
 pub fn why_awake(change: &Change, lcore: &Lcore) -> String {
     let Shares { busy, idle, asleep, stolen } = Shares::of(lcore);
     if busy + idle + asleep + stolen == 0.0 {
@@ -135,7 +135,7 @@ mod tests {
         assert!(why(LcoreReport { busy_loops: 0, ..steady }).contains("a stage wants to be polled at once"));
     }
 
-    /// `top` puts four columns before them.
+    /// `top` puts four columns in front of the words.
     #[test]
     fn the_words_of_a_busy_second_go_into_a_line() {
         let bins = vec![TimeBin { below_ns: 1_048_576, count: 5 }];

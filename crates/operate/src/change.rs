@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use crate::client_report::{Seen, Since};
 
-/// What a run did in a time: a report whose counters are those of that time. What doesn't count
-/// (a depth, a state, a largest so far) is as it was at its end.
+/// A run's activity in a time: a report whose counters are those of that time. Values that do not
+/// count (depths, states, maxima so far) are those of its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change(Seen);
 
 impl Change {
-    /// Between two reports of one run.
+    /// The change between two reports of one run.
     pub fn between(earlier: &Seen, later: &Seen) -> Change {
         Change(later.since(earlier))
     }
 
-    /// Since the lcores started.
+    /// The change since the lcores started.
     pub fn since_start(seen: &Seen) -> Change {
         Change(seen.clone())
     }
@@ -25,7 +25,7 @@ impl Change {
         &self.0
     }
 
-    /// What a counter grew by in that time, a second.
+    /// A counter's growth per second in that time.
     pub fn per_second(&self, count: u64) -> f64 {
         match self.0.elapsed_ns {
             0 => 0.0,
@@ -73,7 +73,7 @@ mod tests {
         );
         assert_eq!((counts.lcores[0].stall_max_ns, counts.ports[0].operations.as_ref().unwrap().under_way), (4, 4));
         assert_eq!((change.per_second(counts.stages[0].packets_in), change.per_second(0)), (100.0, 0.0));
-        // A place that has dropped nothing before.
+        // A place with no drops before.
         assert_eq!(Change::between(&report(0), &report(3)).counts().drops[0].packets, 3);
         assert_eq!(Change::since_start(&report(0)).per_second(7), 0.0, "no time has passed");
     }

@@ -1,4 +1,4 @@
-//! Finds the runs of this user, and asks them.
+//! Finds the runs of this user, and queries them.
 //!
 //! Guarantees: no run is waited for longer than [`PATIENCE`], and no answer is longer than
 //! [`ANSWER_BYTES_MAX`].
@@ -19,41 +19,41 @@ use crate::protocol::{Answer, Ask, Body, CaptureHead, Hello, Refusal, Request, T
 use crate::trace::events::Events;
 use crate::trace::kept::Kept;
 
-/// For one answer.
+/// The time limit for one answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer.
+/// The most bytes of an answer.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Why a run was not asked, or has not answered.
+/// The reason why a run was not asked, or did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there, or not to this user.
+    /// No run listens there, or not for this user.
     #[error("no run answers at {}: {source}", path.display())]
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It takes longer than [`PATIENCE`].
+    /// No answer came within [`PATIENCE`].
     #[error("the run at {} has not answered for {PATIENCE:?}; is its process stopped?", path.display())]
     Late {
         /// The socket.
         path: PathBuf,
     },
-    /// It answers what is no answer.
+    /// The answer makes no sense.
     #[error("what the run at {} answers is not understood: {why}", path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault of the answer.
         why: String,
     },
-    /// It refuses.
+    /// The run refused.
     #[error("the run refuses: {}", .0.message)]
     Refused(Refusal),
-    /// There is no folder to look in.
+    /// The folder of sockets does not exist.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
     /// No run of this user has that name.
@@ -61,10 +61,10 @@ pub enum ClientError {
     NoSuch {
         /// The name.
         name: String,
-        /// The names of those that run.
+        /// The names of the runs that exist.
         runs: Vec<String>,
     },
-    /// Several runs may be meant.
+    /// Several runs match.
     #[error("which run? {}; say its name, its process or its socket", listed(.runs))]
     Several {
         /// Their names.
@@ -84,7 +84,7 @@ fn listed(runs: &[String]) -> String {
 pub struct Client {
     stream: UnixStream,
     path: PathBuf,
-    /// What has come behind the last answer.
+    /// Bytes received behind the last answer.
     read: Vec<u8>,
     last_id: u64,
 }
@@ -98,7 +98,7 @@ fn request(ask: Ask) -> Request {
 pub struct Found {
     /// Its socket.
     pub path: PathBuf,
-    /// Who it is; or why it does not say.
+    /// Its hello, or the reason why there is none.
     pub hello: Result<Hello, ClientError>,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// The runs of this user that listen in its folder. Sockets of dead processes are removed.
+/// The runs of this user that listen in its folder. Removes sockets of dead processes.
 ///
 /// # Errors
 /// There is no such folder.
@@ -126,17 +126,17 @@ fn find_in(folder: &Path) -> Vec<Found> {
     paths.map(|path| Found { hello: hello(&path), path }).collect()
 }
 
-/// The run that `name` means: a plan's name, a process's number or a socket's path; without a name
-/// the only run that there is.
+/// Opens the run that `name` means: a plan's name, a process's number or a socket's path; without a
+/// name, the only run there is.
 ///
 /// # Errors
-/// None or several are meant, or the run doesn't answer.
+/// None or several match, or the run does not answer.
 pub fn open(name: Option<&str>) -> Result<Client, ClientError> {
     meant(name, find)
 }
 
 fn meant(name: Option<&str>, find: impl FnOnce() -> Result<Vec<Found>, NoPlace>) -> Result<Client, ClientError> {
-    // A plan's name may look like a path too.
+    // A plan's name may contain slashes, too.
     let path = name.filter(|name| name.contains('/')).map(Path::new);
     if let Some(path) = path.filter(|path| path.symlink_metadata().is_ok()) {
         return Client::connect(path);
@@ -164,9 +164,9 @@ impl Client {
     /// Connects to a run by its socket.
     ///
     /// # Errors
-    /// Nobody listens there, or not to this user; or its process takes no connections.
+    /// No run listens there, or not for this user; or its process takes no connections.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        // Its writes have that time too.
+        // Sets the same limit for its writes.
         let stream = place::connected(path, PATIENCE).map_err(|source| match source.kind() {
             ErrorKind::WouldBlock => ClientError::Late { path: path.to_owned() },
             _ => ClientError::Unreachable { path: path.to_owned(), source },
@@ -179,10 +179,10 @@ impl Client {
         &self.path
     }
 
-    /// Who runs there.
+    /// The run's identity and state.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses.
+    /// The run does not answer, or refuses.
     pub fn hello(&mut self) -> Result<Hello, ClientError> {
         match self.ask(Ask::Hello)? {
             Body::Hello(hello) => Ok(hello),
@@ -193,7 +193,7 @@ impl Client {
     /// The run's report so far, as `docs/report.schema.json` describes it.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses.
+    /// The run does not answer, or refuses.
     pub fn report(&mut self) -> Result<Value, ClientError> {
         match self.ask(Ask::Report)? {
             Body::Report(report) => Ok(report),
@@ -201,19 +201,19 @@ impl Client {
         }
     }
 
-    /// The part of the report that is read here.
+    /// The part of the report that this crate reads.
     ///
     /// # Errors
-    /// It doesn't answer, refuses, or answers what is no report.
+    /// The run does not answer, refuses, or answers something else than a report.
     pub fn seen(&mut self) -> Result<Seen, ClientError> {
         let report = self.report()?;
         serde_json::from_value(report).map_err(|error| self.malformed(error.to_string()))
     }
 
-    /// Begins a capture, which has the connection from here on.
+    /// Begins a capture, which uses up the connection.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses.
+    /// The run does not answer, or refuses.
     pub fn capture(mut self, ask: CaptureAsk) -> Result<(CaptureHead, Blocks), ClientError> {
         match self.ask_for(Request { capture: Some(ask), ..request(Ask::Capture) })? {
             Body::Capture(head) => Ok((head, Blocks::new(self.stream, self.read))),
@@ -221,10 +221,10 @@ impl Client {
         }
     }
 
-    /// Begins a trace, which has the connection from here on.
+    /// Begins a trace, which uses up the connection.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses.
+    /// The run does not answer, or refuses.
     pub fn trace(mut self, ask: TraceAsk) -> Result<(TraceHead, Events), ClientError> {
         match self.ask_for(Request { trace: Some(ask), ..request(Ask::Trace) })? {
             Body::Trace(head) => {
@@ -238,7 +238,7 @@ impl Client {
     /// The slowest packets of the run's last minute.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses: its plan has no `[trace]`.
+    /// The run does not answer, or refuses: its plan has no `[trace]`.
     pub fn kept(&mut self) -> Result<Kept, ClientError> {
         match self.ask(Ask::Kept)? {
             Body::Kept(kept) => serde_json::from_value(kept).map_err(|error| self.malformed(error.to_string())),
@@ -246,10 +246,10 @@ impl Client {
         }
     }
 
-    /// The filter of the run's log; with `filter`, the one that it has from now on.
+    /// Returns the filter of the run's log; with `filter`, sets it first.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses the filter.
+    /// The run does not answer, or refuses the filter.
     pub fn log(&mut self, filter: Option<&str>) -> Result<String, ClientError> {
         match self.ask_for(Request { log: filter.map(str::to_owned), ..request(Ask::Log) })? {
             Body::Log(filter) => Ok(filter),
@@ -267,7 +267,7 @@ impl Client {
         let mut line = serde_json::to_vec(&request).map_err(|error| self.malformed(error.to_string()))?;
         line.push(b'\n');
         let deadline = Instant::now() + PATIENCE;
-        // A run that refuses to serve says so before it is asked, and may have hung up.
+        // A run that refuses to serve says so before the request, and may have hung up.
         let sent = self.stream.write_all(&line);
         let answer = match (self.line(deadline), sent) {
             (Ok(answer), _) => answer,

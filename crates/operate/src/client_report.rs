@@ -1,18 +1,17 @@
 //! A report as a client reads it.
 //!
-//! The report's own types write, and these read: a client may be older or newer than the run that
-//! it looks at. A key that is missing is an error and no zero; keys that are not known here are
-//! passed over.
+//! The report is written by its own types and read by these, since a client may be older or newer
+//! than its run. A missing key is an error, not a zero; unknown keys are skipped.
 
 use serde::{Deserialize, Serialize};
 
-/// What counts up, and so has a difference.
+/// Counters, which have a difference.
 pub(crate) trait Since {
-    /// What was counted since `earlier`. What doesn't count is as it is now.
+    /// The counts since `earlier`. Values that do not count stay as they are now.
     fn since(&self, earlier: &Self) -> Self;
 }
 
-/// An entry of a list, which another list has by the same key.
+/// An entry of a list, with a key that identifies it in another list.
 trait Keyed {
     fn has_key_of(&self, other: &Self) -> bool;
 }
@@ -40,7 +39,7 @@ impl<T: Since + Clone> Since for Option<T> {
     }
 }
 
-/// Declares the part of the report that a client reads: what is what it is, and what counts up.
+/// Declares the part of the report that a client reads, with its values and its counters.
 macro_rules! seen {
     ($($(#[$doc:meta])* $name:ident $(by $($key:ident)+)? {
         is { $($field:ident: $kind:ty,)* }
@@ -151,7 +150,7 @@ seen! {
         }
     }
 
-    /// Times that a stage measures itself. A run of before there were any has no list of them.
+    /// Times that a stage measures itself. Older runs have no list of them.
     Histogram by name {
         is {
             name: String,
@@ -281,7 +280,7 @@ seen! {
         counts {}
     }
 
-    /// What went wrong with the packets of a connection over UDP.
+    /// Faults of the packets of a connection over UDP.
     Incidents {
         is {}
         counts {
@@ -367,7 +366,7 @@ seen! {
         counts {}
     }
 
-    /// Why the run has failed.
+    /// The reason why the run failed.
     Failure {
         is {
             lcore: String,
@@ -379,7 +378,7 @@ seen! {
 }
 
 impl Times {
-    /// This share of them took no longer, to a quarter; `None`: there were none.
+    /// The time that this share of them did not exceed, to a quarter; `None` without times.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let all: u64 = self.bins.iter().map(|bin| bin.count).sum();
         let wanted = (all as f64 * share).ceil().max(1.0) as u64;

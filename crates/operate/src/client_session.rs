@@ -1,9 +1,9 @@
-//! One client of the server: what it has sent, what it has not taken yet, and how long that takes.
+//! One client of the server: its requests, its pending answer, and its time limits.
 //!
-//! Guarantees: a client holds [`INPUT_BYTES_MAX`] bytes and one answer at most. It is dropped
-//! when a request takes longer than [`PATIENCE`] to arrive, an answer longer than that to be
-//! taken, or when it asks nothing for [`IDLE_MAX`]. A client that asks more often than its grant
-//! waits for it, and nobody else does.
+//! Guarantees: a client holds [`INPUT_BYTES_MAX`] bytes and one answer at most. It is dropped when
+//! a request takes longer than [`PATIENCE`] to arrive, when an answer takes longer than that to be
+//! read, or when it sends no request for [`IDLE_MAX`]. A client that asks more often than its grant
+//! allows waits, and delays no other client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,17 +17,17 @@ use crate::listener::{PATIENCE, Socket};
 use crate::protocol::{Ask, REQUEST_BYTES_MAX, Refusal, Request, refusal};
 use crate::snapshot_cache::Told;
 
-/// Without a request.
+/// The time limit between requests.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of what a client has sent and what is not answered yet.
+/// Bytes of a client's unanswered input.
 const INPUT_BYTES_MAX: usize = 8192;
 
-/// Requests at once, and the time in which one more is granted.
+/// The burst of requests, and the time until one more is granted.
 const REQUESTS_BURST: u32 = 20;
 const REQUEST_EVERY: Duration = Duration::from_millis(20);
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     /// [`crate::protocol`].
@@ -36,7 +36,7 @@ pub(crate) enum Speaks {
     Http,
 }
 
-/// What became of a look at a client.
+/// The result of serving a client once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Stays,
@@ -50,11 +50,11 @@ pub(crate) struct Peer {
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
-    /// It ends once the output is taken.
+    /// The connection ends once the output is written.
     is_last: bool,
     /// The peer has closed its sending half.
     has_said_all: bool,
-    /// Since when it has been doing what it does: idle, sending a request, taking an answer.
+    /// The start of its current phase: idle, sending a request, or reading an answer.
     since: Instant,
     grant: Grant,
 }
@@ -74,7 +74,7 @@ impl Peer {
         }
     }
 
-    /// A client that is told why it is not served.
+    /// A client that only gets the reason why it is not served.
     pub(crate) fn refused(socket: Socket, speaks: Speaks, why: &Refusal, now: Instant) -> Peer {
         let mut peer = Peer::new(socket, speaks, now);
         let told = match speaks {
@@ -85,9 +85,9 @@ impl Peer {
         peer
     }
 
-    /// Writes what can be written at once.
+    /// Writes whatever the socket takes at once.
     pub(crate) fn bid_farewell(&mut self, now: Instant) {
-        // It goes whether or not it was told.
+        // It is dropped whether or not it gets the reason.
         let _ = self.write(now);
     }
 
@@ -95,7 +95,7 @@ impl Peer {
         self.socket.as_fd()
     }
 
-    /// What to wait for. A client that has an answer to take is not read from.
+    /// The events to wait for. Nothing is read from a client with an answer to read.
     pub(crate) fn wants(&self, now: Instant) -> PollFlags {
         if self.is_answering() {
             PollFlags::OUT
@@ -106,7 +106,7 @@ impl Peer {
         }
     }
 
-    /// When to look at it though nothing has happened.
+    /// The time of the next look, even without events.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let ends_at = self.since + if self.is_idle() { IDLE_MAX } else { PATIENCE };
         match self.grant.ready_at() {
@@ -115,12 +115,12 @@ impl Peer {
         }
     }
 
-    /// Since when it has asked nothing; `None`: it is being served.
+    /// The time since which it has sent no request; `None` while it is served.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         self.is_idle().then_some(self.since)
     }
 
-    /// Since when a request has been on its way that has not come whole; `None`: there is none.
+    /// The time since which a request has been incomplete; `None` without one.
     pub(crate) fn half_since(&self) -> Option<Instant> {
         let is_half = !self.input.is_empty() && !self.is_answering() && !self.has_request();
         is_half.then_some(self.since)
@@ -134,9 +134,9 @@ impl Peer {
         self.input.is_empty() && !self.is_answering()
     }
 
-    /// Moves it on: `ready` says what its socket is ready for.
+    /// Serves the client, whose socket is `ready` for these events.
     pub(crate) fn serve(&mut self, ready: PollFlags, told: &mut Told<'_>, now: Instant) -> Life {
-        // A client that has hung up takes no answer.
+        // A client that has hung up reads no answer.
         let ended = PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP;
         if ready.intersects(ended) || self.advance(ready, told, now).is_err() {
             return Life::Ends;
@@ -153,8 +153,8 @@ impl Peer {
         if self.is_answering() {
             self.write(now)?;
         }
-        // What it has sent behind a request is looked at once it has taken the answer: its socket
-        // may announce nothing more.
+        // Input behind a request is handled as soon as the answer is written: the socket may report
+        // no further events.
         while !self.is_answering() && !self.is_last && self.has_request() && self.grant.take(now) {
             self.answer(told, now);
             self.write(now)?;
@@ -183,7 +183,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether its input has a whole request, or too much for one.
+    /// Whether its input holds a whole request, or is too long for one.
     fn has_request(&self) -> bool {
         match self.speaks {
             Speaks::Lines => self.input.contains(&b'\n') || self.input.len() > REQUEST_BYTES_MAX,
@@ -194,7 +194,7 @@ impl Peer {
     fn answer(&mut self, told: &mut Told<'_>, now: Instant) {
         (self.output, self.is_last) = match self.speaks {
             Speaks::Lines => self.answer_line(told, now),
-            // One request a connection: nothing of a second one is mistaken for the first.
+            // One request per connection, so that no part of a second one is taken for the first.
             Speaks::Http => (http::answer(&self.input, told, now), true),
         };
         self.written = 0;
@@ -217,7 +217,7 @@ impl Peer {
                 let begun =
                     self.socket.shared().and_then(|client| told.capture(&capture.unwrap_or_default(), id, client));
                 match begun {
-                    // The thread of the capture has the socket, and answers.
+                    // The thread of the capture takes over the socket, and answers.
                     Ok(()) => return (Vec::new(), true),
                     Err(why) => refusal(id, &why),
                 }
@@ -225,7 +225,7 @@ impl Peer {
             Ok(Request { id, ask: Ask::Trace, trace, .. }) => {
                 let begun = self.socket.shared().and_then(|client| told.trace(&trace.unwrap_or_default(), id, client));
                 match begun {
-                    // As of a capture.
+                    // As for a capture.
                     Ok(()) => return (Vec::new(), true),
                     Err(why) => refusal(id, &why),
                 }
@@ -253,7 +253,7 @@ impl Peer {
                 Err(error) => return Err(error),
             }
         }
-        // A client that asked once for much must not hold that for ever.
+        // Releases the memory of a large answer.
         (self.output, self.written, self.since) = (Vec::new(), 0, now);
         Ok(())
     }

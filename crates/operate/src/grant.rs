@@ -1,15 +1,15 @@
-//! How often something may be done: a burst at once, then a rate a second.
+//! A rate limit: a burst at once, then one grant per interval.
 
 use std::time::{Duration, Instant};
 
-/// Grants, which come back with time.
+/// Grants that are restored over time.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// At once, at most.
+    /// The most grants at once.
     burst: u32,
-    /// Between two of them that come back.
+    /// The time in which one grant is restored.
     every: Duration,
-    /// When all of them are there.
+    /// The time at which the burst is fully restored.
     full_at: Instant,
 }
 
@@ -18,7 +18,7 @@ impl Grant {
         Grant { burst, every, full_at: now }
     }
 
-    /// Takes one, if one is there.
+    /// Takes a grant, if one is available.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let is_there = self.ready_at() <= now;
         if is_there {
@@ -27,9 +27,9 @@ impl Grant {
         is_there
     }
 
-    /// When the next one is there.
+    /// The time of the next available grant.
     pub(crate) fn ready_at(&self) -> Instant {
-        // An instant has no room below what the machine's clock began with.
+        // An `Instant` can't go below the start of the machine's clock.
         self.full_at.checked_sub(self.every * (self.burst - 1)).unwrap_or(self.full_at)
     }
 }

@@ -1,12 +1,12 @@
-//! The plan's graph as data: what leads where.
+//! The plan's graph as data: its nodes and edges.
 
 use serde_json::{Value, json};
 use verbline_plan::{Consumer, Destination, Plan, Target};
 
 /// `nodes`: each lcore's ports and stages, and the rings and spreads between them; `edges`: from
-/// one of them to another, by the same names (`stage.book`). A target `drop` is no node. An edge of
-/// kind `wire` leads from a port to the port that it sends to, or to each that has joined the group
-/// that it sends to.
+/// one node to another, by name (`stage.book`). A target `drop` is no node. An edge of kind `wire`
+/// leads from a port to the port that it sends to, or to each port that has joined the group that
+/// it sends to.
 pub(crate) fn json(plan: &Plan) -> Value {
     let mut nodes = Vec::new();
     let mut edges = Vec::new();

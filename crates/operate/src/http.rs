@@ -1,8 +1,8 @@
-//! HTTP as far as metrics and a page need it: GET and HEAD, one request a connection, read only.
+//! HTTP as far as metrics and a page need it: GET and HEAD, one request per connection, read only.
 //!
-//! Guarantees: a request is answered only if it names this machine as its host, and comes from no
-//! other site: a page that somebody's browser shows can't read what is served here, whatever name
-//! it resolves to this address.
+//! Guarantees: a request is answered only if it names this machine as its host and comes from no
+//! other site. So another site's page in a browser can't read the data served here, even under a
+//! name that it resolves to this address.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::snapshot_cache::Told;
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
 
-/// Whether the headers are complete; what can't be parsed is as complete as it gets.
+/// Whether the headers are complete; a head that can't be parsed counts as complete.
 pub(crate) fn is_whole(input: &[u8]) -> bool {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     !matches!(Request::new(&mut headers).parse(input), Ok(Status::Partial))
@@ -24,7 +24,7 @@ pub(crate) fn is_whole(input: &[u8]) -> bool {
 
 const NOT_ALLOWED: &str = "405 Method Not Allowed";
 
-/// What is sent back.
+/// A response.
 struct Reply {
     status: &'static str,
     kind: &'static str,
@@ -47,7 +47,7 @@ impl Reply {
         }
     }
 
-    /// The body becomes the answer, as of [`line`](crate::protocol::line).
+    /// Makes the answer out of the body's buffer, as [`line`](crate::protocol::line) does.
     fn bytes(self, with_body: bool) -> Vec<u8> {
         let Reply { status, kind, mut body } = self;
         // RFC 9110, 15.5.6.
@@ -68,12 +68,12 @@ impl Reply {
     }
 }
 
-/// What a client gets that is not served.
+/// The response for a client that is not served.
 pub(crate) fn refusal(why: &Refusal) -> Vec<u8> {
     Reply::of("text/plain; charset=utf-8", Err(why.clone())).bytes(true)
 }
 
-/// The answer to a request, all of it.
+/// The whole answer to a request.
 pub(crate) fn answer(input: &[u8], told: &mut Told<'_>, now: Instant) -> Vec<u8> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
@@ -92,7 +92,7 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
     let header = |name: &str| {
         let mut all = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
         let first = all.next().and_then(|header| std::str::from_utf8(header.value).ok());
-        // Two of them say nothing: a reader before us may have looked at the other.
+        // Two of the same header count as none: a proxy may have looked at the other one.
         first.filter(|_| all.next().is_none())
     };
     if !matches!(request.method, Some("GET" | "HEAD")) {
@@ -116,7 +116,7 @@ fn reply(request: &Request<'_, '_>, told: &mut Told<'_>, now: Instant) -> Reply 
         "/hello.json" => Reply::of("application/json", told.json(Ask::Hello, now)),
         "/report.json" => Reply::of("application/json", told.json(Ask::Report, now)),
         "/graph.json" => Reply::of("application/json", told.json(Ask::Graph, now)),
-        // For the page: that a plan has none kept is no fault.
+        // For the page: a plan that keeps no packets is no error.
         "/kept.json" if !told.keeps() => Reply::ok("application/json", "null".to_owned()),
         "/kept.json" => Reply::of("application/json", told.json(Ask::Kept, now)),
         "/awake.json" => Reply::of("application/json", told.awake(now)),

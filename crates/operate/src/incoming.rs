@@ -1,4 +1,4 @@
-//! What comes from a run behind its answer to a capture or a trace, until the run has no more.
+//! The bytes that a run sends behind its answer to a capture or a trace, until the end.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -9,34 +9,34 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Incoming {
     stream: UnixStream,
-    /// What has come, and how much of it was taken.
+    /// Bytes received, and how many of them were taken.
     read: Vec<u8>,
     taken: usize,
 }
 
 impl Incoming {
-    /// `read`: what has come behind the answer already.
+    /// `read` has the bytes already received behind the answer.
     pub(crate) fn new(stream: UnixStream, read: Vec<u8>) -> Incoming {
         Incoming { stream, read, taken: 0 }
     }
 
-    /// Asks the run to end it: what it has comes still.
+    /// Asks the run to end the stream; the rest of it still arrives.
     pub(crate) fn end(&self) {
-        // A run that is gone has ended it.
+        // A run that is gone has ended the stream.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// What has come and was not taken.
+    /// Bytes received but not taken.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.read[self.taken..]
     }
 
-    /// The first bytes of the rest are taken.
+    /// Takes the first bytes of the rest.
     pub(crate) fn take(&mut self, bytes: usize) {
         self.taken = (self.taken + bytes).min(self.read.len());
     }
 
-    /// Waits for more; false if none has come within `patience`.
+    /// Waits for more bytes; false if none arrive within `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<bool> {
         self.read.drain(..self.taken);
         self.taken = 0;

@@ -1,15 +1,15 @@
-//! The thread that keeps the slowest packets of a run's last time, from its start on.
+//! The thread that keeps the slowest packets of a run's last minutes, from its start on.
 //!
 //! ```text
 //!   lcores ── one millisecond in N ──▶ keeper: an analysis, as a client of a trace has it
 //!                                        ▲ looked at for those who ask
 //! ```
 //!
-//! A run has one trace at a time, and this is one. It gives way to a client's ([`Keeper::lend`]),
-//! and goes on once that has ended.
+//! A run has one trace at a time, and the keeper's is one. It gives way to a client's trace
+//! ([`Keeper::lend`]), and goes on after that.
 //!
-//! Guarantees: its memory is bounded, and what events need of it is there from the start; no lcore
-//! waits for it. A run whose plan doesn't ask for it has no such thread.
+//! Guarantees: its memory is bounded, and memory for events is there from the start; no lcore waits
+//! for it. A run whose plan doesn't ask for it has no such thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,21 +25,21 @@ use crate::trace::settings::TraceSettings;
 use crate::trace::tallies::SLICES;
 use crate::trace::{Analysis, Wanted, feed};
 
-/// Between two looks at what the lcores have handed out, at most; less if more than one millisecond
-/// in that many is recorded. So about two are recorded between two looks.
+/// The longest time between two looks at the lcores' events; shorter if a larger part of the time
+/// is recorded. So about two milliseconds are recorded between two looks.
 const LOOK_EVERY_MS: u32 = 16;
 
-/// For the lcores to hear that a client's trace comes. An lcore whose stage does not return hears
-/// nothing.
+/// The time for lcores to notice that a client's trace comes. An lcore whose stage does not return
+/// notices nothing.
 const GIVES_WAY: Duration = Duration::from_millis(100);
 
-/// For the thread to take what is left of a run that is over.
+/// The time for the thread to take the last events of a run that has ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Pauses that are told apart; beyond them the two oldest count as one.
+/// The most pauses that are kept apart; with more, the two oldest are joined.
 const PAUSES_MAX: usize = 64;
 
-/// See the top of this file. Dropping it ends it.
+/// The keeper's handle. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
@@ -50,45 +50,45 @@ pub(crate) struct Keeper {
 struct Shared {
     settings: TraceSettings,
     desk: Mutex<Desk>,
-    /// Something at the desk has changed.
+    /// Notified when the desk changes.
     changed: Condvar,
     book: Mutex<Option<Book>>,
 }
 
-/// What the thread and the others tell each other.
+/// The state exchanged between the thread and its users.
 #[derive(Debug, Default)]
 struct Desk {
     observer: Option<Observer>,
     is_to_stop: bool,
     /// A client's trace is about to begin.
     is_lent: bool,
-    /// The thread has the run's trace, or begins it.
+    /// The thread has the run's trace, or is beginning it.
     has_trace: bool,
-    /// The thread has nothing more to take.
+    /// The thread has ended.
     is_done: bool,
 }
 
-/// What is kept.
+/// The kept packets.
 #[derive(Debug)]
 struct Book {
     analysis: Analysis,
     last_ns: u64,
-    /// When it took what had come last, by the run's clock and by this process's.
+    /// The time of the last events taken, by the run's clock and by this process's.
     now_ns: u64,
     looked_at: Instant,
     pauses: VecDeque<Pause>,
-    /// Held, and no more.
+    /// Only held: see [`make_room`].
     _between_room: Vec<Vec<u8>>,
 }
 
-/// The thread's: once it is dropped nobody waits for the thread.
+/// Marks the thread as done when it is dropped, so that no one waits for it.
 struct Done<'a>(&'a Shared);
 
-/// While it lasts a client's trace may begin.
+/// A guard: a client's trace may begin while it exists.
 pub(crate) struct Lent<'a>(&'a Shared);
 
 impl Keeper {
-    /// Waits for the run.
+    /// Starts the thread, which waits for the run.
     pub(crate) fn start(settings: TraceSettings) -> io::Result<Keeper> {
         let (desk, changed, book) = (Mutex::default(), Condvar::new(), Mutex::default());
         let shared = Arc::new(Shared { settings, desk, changed, book });
@@ -101,13 +101,13 @@ impl Keeper {
         Ok(Keeper { shared, thread: Some(thread) })
     }
 
-    /// The run has started.
+    /// Tells the thread that the run has started.
     pub(crate) fn observe(&self, observer: Observer) {
         lock(&self.shared.desk).observer = Some(observer);
         self.shared.changed.notify_all();
     }
 
-    /// What is kept; `None`: the run has not started. Of a run that is over it is all there is.
+    /// The kept packets; `None` before the start of the run. After its end, the result is complete.
     pub(crate) fn kept(&self) -> Option<Kept> {
         let desk = lock(&self.shared.desk);
         let is_over = desk.observer.as_ref().is_some_and(Observer::is_over);
@@ -119,7 +119,7 @@ impl Keeper {
         lock(&self.shared.book).as_mut().map(Book::told)
     }
 
-    /// Has the thread give up the run's trace until a client's has begun.
+    /// Makes the thread give up the run's trace until a client's has begun.
     pub(crate) fn lend(&self) -> Result<Lent<'_>, Refusal> {
         let mut desk = lock(&self.shared.desk);
         desk.is_lent = true;
@@ -164,7 +164,7 @@ impl Drop for Keeper {
 }
 
 impl Shared {
-    /// Keeps, until it is told to stop or the run is over.
+    /// Keeps packets until the keeper is stopped or the run ends.
     fn keep(&self) {
         let is_awaited = |desk: &mut Desk| desk.observer.is_none() && !desk.is_to_stop;
         let desk = self.changed.wait_while(lock(&self.desk), is_awaited);
@@ -195,14 +195,14 @@ impl Shared {
         }
     }
 
-    /// Begins a trace; `None`: a client has one, or an lcore has not heard of its end.
+    /// Begins a trace. `None` if a client has one, or an lcore has not noticed the end of the last.
     fn begin(&self, observer: &Observer) -> Result<Option<Trace>, TraceError> {
         {
             let mut desk = lock(&self.desk);
             if desk.is_lent {
                 return Ok(None);
             }
-            // Before it has it: a client that asks meanwhile waits for what becomes of that.
+            // Set before the trace begins: a client that asks meanwhile waits for the result.
             desk.has_trace = true;
         }
         match observer.trace(&TraceSpec { filter: None, one_in: Some(self.settings.one_in) }) {
@@ -220,7 +220,7 @@ impl Shared {
         }
     }
 
-    /// Takes what has come. Gives the trace back, unless that has ended.
+    /// Takes the new events. Returns the trace, unless it has ended.
     fn look(&self, mut trace: Trace) -> Option<Trace> {
         if trace.is_over() || lock(&self.desk).is_lent {
             self.end(trace);
@@ -246,16 +246,16 @@ impl Shared {
     }
 }
 
-/// Has memory at hand for the packets that come to be kept, this many of each slice, so that what
-/// the thread has does not grow with them. Between two of what it gives there is room: what is free
-/// at the end of a thread's memory is given back to the system (mallopt(3), M_TRIM_THRESHOLD), what
-/// is between others is not.
+/// Prepares heap memory for the packets that will be kept, `slowest` of each slice, so that the
+/// thread's memory does not grow with them. The blocks returned lie between the freed ones: malloc
+/// gives free memory at the end of a heap back to the system (mallopt(3), M_TRIM_THRESHOLD), but
+/// not memory between blocks in use.
 fn make_room(slowest: usize) -> Vec<Vec<u8>> {
-    /// Of one packet, with all that lcores did meanwhile.
+    /// Bytes of one packet, with all that the lcores did meanwhile.
     const PACKET_BYTES: usize = 4 << 10;
     const PACKETS_MAX: usize = 1 << 10;
     let packets = (slowest * SLICES as usize).min(PACKETS_MAX);
-    // Written to, so that its pages are there.
+    // Written to, so that its pages are mapped.
     let (room, between): (Vec<_>, Vec<_>) =
         (0..packets / 8 + 1).map(|_| (vec![1_u8; 8 * PACKET_BYTES], vec![0])).unzip();
     drop(std::hint::black_box(room));
@@ -290,7 +290,7 @@ impl Book {
         analysis.add(0, TraceEvent::new(TraceKind::Now, *now_ns, 0, 0), &mut ());
     }
 
-    /// A trace has ended, for a client's or with the run.
+    /// Called when a trace has ended, because of a client's trace or with the run.
     fn pause(&mut self, is_over: bool) {
         self.analysis.pause();
         if is_over {
@@ -303,7 +303,7 @@ impl Book {
         }
     }
 
-    /// It goes on.
+    /// Called when a new trace has begun.
     fn go_on(&mut self, now_ns: u64) {
         (self.now_ns, self.looked_at) = (now_ns, Instant::now());
         self.pauses.iter_mut().for_each(|pause| _ = pause.to_ns.get_or_insert(now_ns));
@@ -315,7 +315,7 @@ impl Book {
         let Book { analysis, last_ns, now_ns, looked_at, pauses, .. } = self;
         let (mut now_ns, last_ns) = (*now_ns, *last_ns);
         if pauses.back().is_some_and(|pause| pause.to_ns.is_none()) {
-            // Nobody looks meanwhile, and what is kept gets older.
+            // Events are not taken meanwhile, and kept packets get older.
             now_ns += u64::try_from(looked_at.elapsed().as_nanos()).unwrap_or(0);
             analysis.add(0, TraceEvent::new(TraceKind::Now, now_ns, 0, 0), &mut ());
         }
@@ -326,6 +326,6 @@ impl Book {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked under it has its message logged; what lies there can be told.
+    // The message of a thread that panicked with the lock is logged; the data can still be used.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! A running plan, seen from outside.
+//! Observing a running plan from outside.
 //!
-//! - [`Operate`] listens on a control socket, and where the plan says so at an HTTP address, and
+//! - [`Operate`] listens on a control socket, and at an HTTP address if the plan has one, and
 //!   answers from snapshots of the run ([`verbline_engine::Observer`]).
-//! - [`client`] finds the runs of this user and asks them; [`client_report`] holds the answers,
-//!   [`change`] their differences; [`awake`] says why an lcore is awake.
-//! - [`capture`] streams copies of what passes a run's ports, as pcapng; [`trace`] streams what its
-//!   lcores do, and finds each packet's way in that; a run keeps its slowest packets itself if its
-//!   plan says so ([`TraceSettings`]).
+//! - [`client`] finds and queries the runs of this user; [`client_report`] holds the answers,
+//!   [`change`] their differences; [`awake`] explains why an lcore is awake.
+//! - [`capture`] streams copies of the packets at a run's ports, as pcapng; [`trace`] streams the
+//!   activity of its lcores, and finds each packet's way in that; a run keeps its slowest packets
+//!   itself if its plan says so ([`TraceSettings`]).
 //! - [`metrics`] writes a snapshot in Prometheus' formats.
 //!
 //! ```no_run
@@ -22,9 +22,9 @@
 //!
 //! `docs/operate.md` describes the protocol.
 //!
-//! Guarantees: no lcore's line is written; one thread serves all clients and waits for none of
-//! them; what one client can hold is bounded in bytes, time and number; a client that stalls or
-//! lies is dropped. Nothing is served to another user but what the plan publishes by HTTP.
+//! Guarantees: no memory that an lcore writes is written; one thread serves all clients and waits
+//! for none of them; the resources of one client are bounded in bytes, time and number; a client
+//! that stalls or lies is dropped. Other users are served only what the plan publishes by HTTP.
 #![forbid(unsafe_code)]
 
 mod asks;

@@ -1,4 +1,4 @@
-//! The listening sockets of the server, and the connected ones, of either kind.
+//! The listening and the connected sockets of the server, of either kind.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use crate::place::Placed;
 use crate::protocol::Refusal;
 
-/// For a request to arrive whole, and for an answer to be taken whole.
+/// The time limit for a whole request to arrive, and for a whole answer to be read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A listening socket.
@@ -31,7 +31,7 @@ pub(crate) enum Socket {
 }
 
 impl Listener {
-    /// The next connection that waits; it never blocks.
+    /// Accepts the next waiting connection; it never blocks.
     pub(crate) fn accept(&self) -> io::Result<Socket> {
         let socket = match self {
             Listener::Control(placed) => Socket::Unix(placed.listener.accept()?.0),
@@ -55,8 +55,9 @@ impl AsFd for Listener {
 }
 
 impl Socket {
-    /// Why its client may not ask. The socket's mode keeps others out already; a process that was
-    /// handed a connected descriptor, or root's choice of `--socket`, it does not.
+    /// The reason why its client may not ask, if any. The socket's mode already keeps other users
+    /// out, but not a process that was handed a connected descriptor, nor anyone if root chose
+    /// `--socket`.
     pub(crate) fn forbids(&self) -> Option<Refusal> {
         let Socket::Unix(stream) = self else { return None };
         let own = geteuid().as_raw();
@@ -68,7 +69,7 @@ impl Socket {
         .map(|why| Refusal::new("forbidden", why))
     }
 
-    /// A handle of a control socket's connection, for a thread that writes to it alone.
+    /// A handle of a control socket's connection, for a thread that then writes to it alone.
     pub(crate) fn shared(&self) -> Result<UnixStream, Refusal> {
         let none = |error| Refusal::new("busy", format!("no descriptor is free for it: {error}"));
         match self {

@@ -1,5 +1,5 @@
-//! What an embedder holds: the control socket and the metrics of one run, and the threads that
-//! serve them and keep its slowest packets.
+//! The embedder's handle: the control socket and the metrics of one run, and the threads that serve
+//! them and keep its slowest packets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,21 +21,21 @@ use crate::snapshot_cache::{LogControl, Run, Told};
 use crate::trace::kept::Kept;
 use crate::trace::settings::TraceSettings;
 
-/// Where a run listens for its user.
+/// The place of a run's control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SocketChoice {
     /// In the user's folder, where `ps` finds it: `$XDG_RUNTIME_DIR/verbline`, or `/run/verbline`.
     #[default]
     Folder,
-    /// Here; `ps` doesn't find it.
+    /// At this path, where `ps` does not find it.
     At(PathBuf),
-    /// Nowhere.
+    /// No control socket.
     None,
 }
 
-/// What a served run has open beside the rest of it, for the sum of its file descriptors
-/// ([`Loader::opens`](verbline_plan::Loader::opens)): the socket, the metrics of a plan that has
-/// them, the clients of both, a capture and a trace.
+/// The descriptors that serving a run adds to its sum of file descriptors
+/// ([`Loader::opens`](verbline_plan::Loader::opens)): for the socket, the metrics of a plan that
+/// has them, the clients of both, a capture and a trace.
 pub fn opens_beside(socket: &SocketChoice) -> Vec<OpensBeside> {
     let clients = PEERS_MAX as u64;
     let metrics = OpensBeside {
@@ -51,34 +51,34 @@ pub fn opens_beside(socket: &SocketChoice) -> Vec<OpensBeside> {
     socket.into_iter().chain([metrics]).collect()
 }
 
-/// A listener, a client that is told that there is no room, and by what the thread is told to stop
-/// (both ends of that hold the same eventfd).
+/// A listener, a client that is refused for lack of room, and the eventfd that stops the thread,
+/// held at both ends.
 const OF_LISTENER: u64 = 4;
-/// The client of a capture, and that of a trace, which are none of the listener's any more.
+/// The clients of a capture and of a trace, which no longer count as the listener's.
 const OF_STREAMS: u64 = 2;
 
-/// What to serve.
+/// The services of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The control socket.
     pub socket: SocketChoice,
-    /// The metrics, as the plan has them ([`MetricsSettings::of`]).
+    /// The metrics, as configured in the plan ([`MetricsSettings::of`]).
     pub metrics: Option<MetricsSettings>,
-    /// The slowest packets, which are kept as the plan says ([`TraceSettings::of`]).
+    /// The slowest packets, as configured in the plan ([`TraceSettings::of`]).
     pub trace: Option<TraceSettings>,
-    /// The log, if clients of the control socket may change how much of it there is.
+    /// The log, if clients of the control socket may change its filter.
     pub log: Option<LogControl>,
 }
 
-/// Why a run can't be served.
+/// The reason why a run can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OperateError {
-    /// Of a socket that was asked for by its path.
+    /// The socket at a given path.
     #[error("no control socket can be made at {}: {source}; choose another path, or clear it", path.display())]
     Socket {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Of the plan's `[metrics]`.
@@ -86,10 +86,10 @@ pub enum OperateError {
     Metrics {
         /// The address.
         listen: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Of the plan's `[trace]`: no thread is free.
+    /// The plan's `[trace]`: no thread is free.
     #[error(
         "the thread that keeps the slowest packets can't be started: {0}; free threads (ulimit -u), or drop `[trace]`"
     )]
@@ -135,7 +135,7 @@ pub struct Operate {
     socket: Option<PathBuf>,
     metrics: Option<SocketAddr>,
     no_place: Option<NoPlace>,
-    /// `None`: nothing is served.
+    /// `None` if nothing is served.
     thread: Option<Serving>,
 }
 
@@ -146,15 +146,15 @@ struct Serving {
 }
 
 impl Operate {
-    /// Listens, and answers from now on: that the run is starting, until [`Operate::observe`].
-    /// Without a folder for its socket, or a thread, a run that asked for nothing does without one
-    /// ([`Operate::no_place`]).
+    /// Listens, and answers from now on; until [`Operate::observe`], that the run is starting. If
+    /// there is no folder for the socket, or no thread, a run that was given neither path nor
+    /// address goes without them ([`Operate::no_place`]).
     ///
     /// # Errors
-    /// What was asked for by path or address can't be had.
+    /// A given path or address can't be used.
     pub fn start(plan: &Plan, app: &str, options: Options) -> Result<Operate, OperateError> {
         let (mut listeners, mut no_place) = (Vec::new(), None);
-        // Nobody has asked for what every run has: the run does without it.
+        // The default socket is not essential: the run goes on without it.
         let is_spare = options.socket == SocketChoice::Folder && options.metrics.is_none();
         match options.socket {
             SocketChoice::None => {}
@@ -190,7 +190,7 @@ impl Operate {
         Ok(Operate { run, socket, metrics, no_place, thread })
     }
 
-    /// The run has started: answers come from its counters from now on.
+    /// Tells it that the run has started: answers now come from the run's counters.
     pub fn observe(&self, observer: Observer) {
         self.run.observe(observer);
     }
@@ -200,19 +200,19 @@ impl Operate {
         self.socket.as_deref()
     }
 
-    /// Where the metrics are: the plan's address, with the port that the system chose if the plan
-    /// says 0.
+    /// The address of the metrics: the plan's, with the port that the system chose if the plan's is
+    /// 0.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// The slowest packets of the last minute; `None`: the plan has none kept, or the run has not
-    /// started. Behind the end of the run they are those of its last minute.
+    /// The slowest packets of the last minute. `None` if the plan keeps none, or before the start
+    /// of the run. After its end they are those of its last minute.
     pub fn kept(&self) -> Option<Kept> {
         self.run.kept()
     }
 
-    /// Why there is no control socket, though none was declined.
+    /// The reason why there is no control socket, unless it was declined.
     pub fn no_place(&self) -> Option<&NoPlace> {
         self.no_place.as_ref()
     }
@@ -243,7 +243,7 @@ impl Serving {
 impl Drop for Operate {
     fn drop(&mut self) {
         let Some(Serving { stop, thread }) = self.thread.take() else { return };
-        // The counter is 0 or 1, and has room.
+        // The eventfd's counter is 0 or 1, and has room.
         let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
         if thread.join().is_err() {
             tracing::error!("the thread that answered for the run has panicked");

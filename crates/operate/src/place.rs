@@ -1,8 +1,8 @@
-//! Where control sockets are, how one comes to be there, and how those of dead processes go.
+//! Control sockets: their folder, their creation, and the removal of those of dead processes.
 //!
-//! Guarantees: a socket has mode 0600 and listens from the moment at which it has its name; its
-//! folder belongs to the user and nobody else may write to it; a socket that somebody listens to is
-//! never taken away, nor by two starts at once.
+//! Guarantees: a socket has mode 0600, and listens from the moment at which it has its name; its
+//! folder belongs to the user, and no other user may write to it; a socket in use is never removed,
+//! not even by two runs that start at once.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -21,25 +21,25 @@ use nix::sys::time::TimeVal;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-/// What a socket's name ends with.
+/// The extension of a socket's name.
 const ENDING: &str = "sock";
 
-/// For a socket to say whether somebody listens: no more than the kernel has to be asked.
+/// The time limit for finding out whether a process listens: just long enough to ask the kernel.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// For another process that removes a dead socket of the same folder.
+/// The time limit for another process that removes a dead socket of the same folder.
 const REMOVAL: Duration = Duration::from_secs(1);
 
-/// Runs of one process that may listen at once.
+/// The most runs of one process that may listen at once.
 const RUNS_MAX: u32 = 64;
 
-/// Why there is no folder for control sockets.
+/// The reason why there is no folder for control sockets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {remedy}")]
 pub struct NoPlace {
-    /// What is wrong with which folder.
+    /// The folder, and its fault.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -66,18 +66,18 @@ fn folder_below(base: Option<OsString>, is_root: bool) -> Result<PathBuf, NoPlac
     }
 }
 
-/// A socket that listens. Its file goes when it is dropped.
+/// A listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
-    /// The file's device and inode: another process may have put its own in its place.
+    /// The file's device and inode: another process may have replaced it.
     file: (u64, u64),
 }
 
 impl Placed {
-    /// Listens in the user's folder, under the process's number, and clears the folder of sockets
-    /// of dead processes.
+    /// Listens in the user's folder, under the process's number, and removes sockets of dead
+    /// processes from the folder.
     pub(crate) fn in_folder(folder: &Path) -> Result<Placed, NoPlace> {
         let refuse = |error: io::Error| NoPlace {
             why: format!("no control socket can be made in {}: {error}", folder.display()),
@@ -100,16 +100,16 @@ impl Placed {
         Err(refuse(io::Error::new(ErrorKind::AddrInUse, format!("process {pid} has {RUNS_MAX} of them"))))
     }
 
-    /// Listens at `path`, in place of a socket that nobody listens to.
+    /// Listens at `path`, in place of a socket of a dead process.
     pub(crate) fn at(path: &Path) -> io::Result<Placed> {
-        // A longer path could name the socket as well, and nobody could connect to it.
+        // A longer path could be bound as well, but no client could connect to it.
         SocketAddr::from_pathname(path)?;
         if !clear(path)? {
             return Err(io::Error::new(ErrorKind::AddrInUse, "another run listens there"));
         }
-        // Under another name until it listens and is nobody else's: the mode that bind(2) gives
-        // depends on the umask. A link fails where a name exists, so that of two that come at once
-        // one fails.
+        // The socket has another name until it listens with the right mode: the mode that bind(2)
+        // gives depends on the umask. A link fails where a name exists, so that of two runs that
+        // start at once one fails.
         let unready = path.with_file_name(unready_name());
         let _ = fs::remove_file(&unready);
         let listener = UnixListener::bind(&unready)?;
@@ -132,17 +132,17 @@ impl Placed {
 impl Drop for Placed {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file) {
-            // Where it can't be removed the next run clears it.
+            // If it can't be removed, the next run removes it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The name of a socket that is made now, no other's of this process. It is short: a path of a
-/// socket has 107 bytes at most (unix(7)).
+/// The name of a socket in the making, unique in this process. It is short: a path of a socket has
+/// 107 bytes at most (unix(7)).
 fn unready_name() -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: each number is given once, and nothing else goes by it.
+    // Relaxed: each number is given once, and orders nothing else.
     format!(".{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn listed(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What a path has.
+/// The content of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum There {
     Nothing,
@@ -176,17 +176,17 @@ fn there(path: &Path) -> io::Result<There> {
     match connected(path, LOOK) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(There::Dead),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(There::Nothing),
-        // A full queue of connections (EAGAIN) is somebody's.
+        // A full connection queue (EAGAIN) belongs to a live process.
         _ => Ok(There::Somebodys),
     }
 }
 
-/// Removes the socket of a dead process. Says whether nothing is left there; a file that is no
+/// Removes the socket of a dead process. Returns whether the path is free; a file other than a
 /// socket is an error.
 pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     let mut found = there(path)?;
     if found == There::Dead {
-        // Another may have removed it by now, and listen there.
+        // Another process may have removed it by now, and listen there.
         let _lock = locked(path.parent().unwrap_or(path))?;
         found = there(path)?;
         if found == There::Dead {
@@ -197,8 +197,8 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     Ok(found == There::Nothing)
 }
 
-/// The lock of a folder, which a process holds that removes a dead socket from it. Nobody else does
-/// meanwhile, and a name that is taken stays that socket's.
+/// The lock of a folder, held while a dead socket is removed from it. No other process removes one
+/// meanwhile, so that a name in use stays with its socket.
 fn locked(folder: &Path) -> io::Result<File> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (file, asked) = (File::open(folder)?, Instant::now());
@@ -216,12 +216,13 @@ fn locked(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Connects to the socket at `path`. A process that is stopped takes no connections: once its queue
-/// is full, connect(2) waits, and after `patience` the error is [`ErrorKind::WouldBlock`].
+/// Connects to the socket at `path`. A stopped process accepts no connections: once its queue is
+/// full, connect(2) waits, and after `patience` the error is [`ErrorKind::WouldBlock`].
 pub(crate) fn connected(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let (address, flags) = (UnixAddr::new(path)?, SockFlag::SOCK_CLOEXEC);
     let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // It bounds connect(2) too (unix_stream_connect of the kernel). A second has a million of them.
+    // It bounds connect(2) too (unix_stream_connect of the kernel). A second has a million
+    // microseconds.
     let (seconds, micros) = (patience.as_secs().cast_signed(), patience.subsec_micros().into());
     setsockopt(&stream, SendTimeout, &TimeVal::new(seconds, micros))?;
     loop {
@@ -233,7 +234,7 @@ pub(crate) fn connected(path: &Path, patience: Duration) -> io::Result<UnixStrea
     }
 }
 
-/// Makes the folder, or insists that the one that is there is the user's own.
+/// Creates the folder, or checks that the existing one is the user's own.
 fn own_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => return Ok(()),
@@ -294,7 +295,7 @@ mod tests {
         assert!(!dead.exists() && alive.exists());
         let refused = Placed::at(&alive).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AddrInUse, "{refused}");
-        // Another process's socket in its place is not removed with it.
+        // Another process's socket in its place is not removed on drop.
         fs::remove_file(&placed.path).unwrap();
         let path = placed.path.clone();
         let _other = UnixListener::bind(&path).unwrap();
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"precious");
     }
 
-    /// Whether a socket is dead is looked at again under the folder's lock.
+    /// The check for a dead socket is repeated under the folder's lock.
     #[test]
     fn a_socket_that_took_a_dead_ones_place_meanwhile_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -341,7 +342,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("1.sock");
         let _listens = UnixListener::bind(&path).unwrap();
-        // Those that have hung up wait there as well.
+        // Connections that have hung up wait in the queue, too.
         while connected(&path, LOOK).is_ok() {}
         let full = connected(&path, LOOK).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::WouldBlock, "{full}");

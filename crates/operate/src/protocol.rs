@@ -1,4 +1,4 @@
-//! The protocol of a control socket: requests and answers, one JSON object a line.
+//! The protocol of a control socket: requests and answers, one JSON object per line.
 //!
 //! ```
 //! use verbline_operate::protocol::{Ask, Request};
@@ -18,41 +18,42 @@ use serde_json::Value;
 
 use crate::asks::{CaptureAsk, TraceAsk};
 
-/// The version of the protocol. It rises when a request or a key of an answer goes or changes its
-/// meaning, and not when one is added.
+/// The version of the protocol. It rises when a request or a key of an answer is removed or changes
+/// its meaning, but not when one is added.
 pub const VERSION: u32 = 1;
 
-/// Bytes of the longest request, its newline not included.
+/// Bytes of the longest request, without its newline.
 pub const REQUEST_BYTES_MAX: usize = 1024;
 
-/// What a client may ask.
+/// The requests of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ask {
-    /// Who runs here: [`Hello`].
+    /// The run's identity and state: [`Hello`].
     Hello,
     /// The run's report so far, as `docs/report.schema.json` describes it.
     Report,
-    /// The plan's lcores, stages, ports and rings, and what leads where.
+    /// The plan's lcores, stages, ports and rings, and the edges between them.
     Graph,
-    /// Copies of what passes the run's ports; [`CaptureAsk`] has which. The answer is a line, and
-    /// behind it a file in the format pcapng, until the client closes its sending half.
+    /// Copies of the packets at the points in [`CaptureAsk`]. The answer is a line, and behind it a
+    /// file in the format pcapng, until the client closes its sending half.
     Capture,
-    /// What its lcores do, and the way of each packet; [`TraceAsk`] has which. The answer is a
-    /// line, and behind it events of 16 bytes, until the client closes its sending half.
+    /// The activity of the run's lcores, and the way of each packet, as [`TraceAsk`] says. The
+    /// answer is a line, and behind it events of 16 bytes, until the client closes its sending
+    /// half.
     Trace,
-    /// The slowest packets of its last minute, which it keeps if its plan says so, as
-    /// [`Kept`](crate::trace::kept::Kept) has them.
+    /// The slowest packets of the run's last minute, if its plan keeps them, as a
+    /// [`Kept`](crate::trace::kept::Kept).
     Kept,
-    /// What the run logs: the filter of its log, which [`Request::log`] changes.
+    /// The filter of the run's log, which [`Request::log`] changes.
     Log,
 }
 
 impl Ask {
-    /// All of them.
+    /// All requests.
     pub const ALL: [Ask; 7] = [Ask::Hello, Ask::Report, Ask::Graph, Ask::Capture, Ask::Trace, Ask::Kept, Ask::Log];
 
-    /// The key of its answer.
+    /// The name of the request, and the key of its answer.
     pub fn word(self) -> &'static str {
         match self {
             Ask::Hello => "hello",
@@ -78,27 +79,27 @@ pub struct Request {
     /// Comes back with the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// What it asks.
+    /// The kind of request.
     pub ask: Ask,
-    /// Of what, if it asks for a capture.
+    /// The parameters of a capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureAsk>,
-    /// What is marked, if it asks for a trace.
+    /// The parameters of a trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceAsk>,
-    /// The filter that the log has from now on, if it asks for the log: `debug`, or by part
+    /// The new filter of the log, for [`Ask::Log`]: `debug`, or by part
     /// `warn,verbline_engine=debug`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// Why a request has no answer.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// A stable name: `malformed`, `version`, `unknown-ask`, `too-long`, `starting`, `over`,
     /// `busy`, `invalid` or `forbidden`.
     pub code: String,
-    /// What is wrong, with the value, and what to do.
+    /// The fault, with the value, and the remedy.
     pub message: String,
 }
 
@@ -137,7 +138,7 @@ impl FromStr for Request {
             Some(_) => return Err(malformed("`ask` is no string".to_owned())),
             None => return Err(malformed("`ask` is missing".to_owned())),
         };
-        // Of what it asks, under the same key.
+        // The parameters are under the same key as the request.
         let mut of_what = |asked: Ask| (ask == asked.word()).then(|| keys.remove(asked.word())).flatten();
         let capture = read(Ask::Capture, of_what(Ask::Capture)).map_err(malformed)?;
         let trace = read(Ask::Trace, of_what(Ask::Trace)).map_err(malformed)?;
@@ -146,7 +147,7 @@ impl FromStr for Request {
             Some(Value::String(filter)) => Some(filter),
             Some(_) => return Err(malformed("`log` is no string".to_owned())),
         };
-        // What a later client adds must not be taken for something else by this run.
+        // Keys that a later client adds must not be misunderstood by this run.
         if let Some(key) = keys.keys().next() {
             return Err(malformed(format!("the key {key:?} is unknown")));
         }
@@ -158,7 +159,7 @@ impl FromStr for Request {
     }
 }
 
-/// What is asked for, which is an object; or what is wrong with it.
+/// Reads the parameters of a request, an object. Returns the fault if they are wrong.
 fn read<T: DeserializeOwned>(ask: Ask, of_what: Option<Value>) -> Result<Option<T>, String> {
     match of_what {
         None => Ok(None),
@@ -170,7 +171,7 @@ fn read<T: DeserializeOwned>(ask: Ask, of_what: Option<Value>) -> Result<Option<
     }
 }
 
-/// What a run is doing.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -178,40 +179,40 @@ pub enum State {
     Starting,
     /// Its lcores run.
     Running,
-    /// It drains, or is over.
+    /// It drains, or has ended.
     Stopping,
 }
 
-/// Who runs here.
+/// The identity and state of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The app.
     pub app: String,
     /// The plan's name.
     pub plan: String,
-    /// Its process.
+    /// Its process number.
     pub pid: u32,
     /// Verbline's version.
     pub version: String,
     /// When it began, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// What it does now.
+    /// Its current state.
     pub state: State,
 }
 
-/// One answer, as a client reads it.
+/// An answer, as a client reads it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
     /// [`VERSION`].
     pub verbline: u32,
-    /// That of the request.
+    /// The number of the request.
     pub id: Option<u64>,
-    /// What was answered.
+    /// The content.
     #[serde(flatten)]
     pub body: Body,
 }
 
-/// What was answered.
+/// The content of an answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Body {
@@ -221,54 +222,55 @@ pub enum Body {
     Report(Value),
     /// To [`Ask::Graph`].
     Graph(Value),
-    /// To [`Ask::Capture`]: what follows is no line.
+    /// To [`Ask::Capture`]; bytes other than lines follow.
     Capture(CaptureHead),
-    /// To [`Ask::Trace`]: what follows is no line.
+    /// To [`Ask::Trace`]; bytes other than lines follow.
     Trace(TraceHead),
     /// To [`Ask::Kept`].
     Kept(Value),
     /// To [`Ask::Log`].
     Log(String),
-    /// There is none.
+    /// The request was refused.
     Error(Refusal),
 }
 
-/// What precedes a capture.
+/// The head of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureHead {
-    /// Where it captures: the interfaces of the file, in order.
+    /// The capture points: the interfaces of the file, in order.
     pub points: Vec<String>,
 }
 
-/// What precedes a trace: what its events name by numbers.
+/// The head of a trace: the names behind the numbers in its events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceHead {
     /// The names of the lcores.
     pub lcores: Vec<String>,
-    /// The places.
+    /// The names of the places.
     pub places: Vec<TraceHeadPlace>,
-    /// Records one millisecond in this many, and one as an lcore is late; without it everything.
+    /// Records one millisecond in this many, and one whenever an lcore is late; without it
+    /// everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_in: Option<NonZeroU32>,
 }
 
-/// A place that events name.
+/// A place that events refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceHeadPlace {
     /// `stage.NAME`, `port.NAME`, `ring.NAME` or `injector.NAME`.
     pub name: String,
-    /// The lcore that runs the stage, owns the port, or empties the ring: its place among
+    /// The lcore that runs the stage, owns the port, or empties the ring, as an index into
     /// [`TraceHead::lcores`].
     pub lcore: usize,
 }
 
-/// Room that each answer begins with. Reports get longer as a run lasts: without it the memory of
-/// who answers would have a hole for each size that an answer had.
+/// The initial room of each answer. Reports get longer as a run lasts: without it, the heap of the
+/// answering thread would get a hole of each size that an answer had.
 pub(crate) const ANSWER_BYTES: usize = 64 << 10;
 
-/// A line of an answer: `body` is JSON already, and becomes the line. A second buffer of that size
-/// would be more than glibc leaves with who answers (M_TRIM_THRESHOLD, mallopt(3)): it would be
-/// given back, and touched again, with each answer.
+/// Makes an answer's line out of `body`, which is JSON, in the same buffer. A second buffer of that
+/// size would exceed the memory that glibc leaves with the thread (M_TRIM_THRESHOLD, mallopt(3)):
+/// it would be given back, and touched again, with each answer.
 pub(crate) fn line(id: Option<u64>, word: &str, mut body: String) -> Vec<u8> {
     let id = id.map_or(String::new(), |id| format!(r#""id":{id},"#));
     body.insert_str(0, &format!(r#"{{"verbline":{VERSION},{id}"{word}":"#));
@@ -283,7 +285,7 @@ pub(crate) fn json(answer: &impl Serialize) -> serde_json::Result<String> {
     String::from_utf8(text).map_err(serde::ser::Error::custom)
 }
 
-/// A line that refuses.
+/// A refusal as a line.
 pub(crate) fn refusal(id: Option<u64>, refusal: &Refusal) -> Vec<u8> {
     line(id, "error", serde_json::json!(refusal).to_string())
 }

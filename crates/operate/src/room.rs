@@ -1,20 +1,20 @@
-//! Whether a process whose address space is limited (RLIMIT_AS) has room for a capture or a trace.
+//! Checks that a process whose address space is limited (RLIMIT_AS) has room for a capture or a
+//! trace.
 //!
-//! Past that limit an allocation aborts the process, wherever it happens to be: a look at a run
-//! must not end it so.
+//! Past that limit any allocation aborts the process: observing a run must not end it like that.
 
 use verbline_plan::Machine;
 
 use crate::protocol::Refusal;
 
-/// What the thread maps that writes to the client: its stack, the arena that the allocator gives it
-/// (which it maps twice, to align it), and what it writes at once.
+/// The memory mapped by the thread that writes to the client: its stack, its arena of the allocator
+/// (mapped twice, to align it), and its buffer.
 const THREAD_BYTES: u64 = 160 << 20;
 
-/// What an lcore hands out in a trace: events, and those of its turn.
+/// The memory for an lcore's trace: its events, and those of its current turn.
 pub(crate) const TRACE_BYTES: u64 = 4 << 20;
 
-/// Refuses what takes more than is left; `bytes`: for what lcores hand out.
+/// Refuses a request for which too little is left; `bytes` is the memory handed out by lcores.
 pub(crate) fn is_there_for(bytes: u64) -> Result<(), Refusal> {
     within(Machine::detect().address_space_bytes, bytes.saturating_add(THREAD_BYTES))
 }

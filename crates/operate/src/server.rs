@@ -1,10 +1,10 @@
 //! The thread that serves all clients: one poll(2) over its listeners and its clients.
 //!
-//! Guarantees: it waits for no client; without clients it sleeps; each kind of listener has
-//! [`PEERS_MAX`] clients at most and takes a bounded number of new ones a second, so that clients
-//! of one kind keep nobody of the other kind out. A listener that is full makes room by ending the
-//! client that has asked nothing for longest, if that is a second or more; without such a one, the
-//! client whose request has been on its way for longest.
+//! Guarantees: it waits for no client, and sleeps without clients. Each kind of listener has
+//! [`PEERS_MAX`] clients at most and accepts a bounded number per second, so that clients of one
+//! kind never keep out those of the other. A full listener makes room by ending the client that has
+//! been idle for longest, if for a second or more; without one, the client whose request has been
+//! incomplete for longest.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,22 +19,23 @@ use crate::listener::Listener;
 use crate::protocol::Refusal;
 use crate::snapshot_cache::Told;
 
-/// Clients of one listener.
+/// The most clients of one listener.
 pub(crate) const PEERS_MAX: usize = 16;
 
-/// A client that has asked nothing for this long makes room for another.
+/// A client that has been idle for this long makes room for another.
 const EVICTED_AFTER: Duration = Duration::from_secs(1);
 
-/// A client whose request has been on its way for this long makes room for another where none is
-/// idle. It is less time than [`PEERS_MAX`] clients take to come: they can't keep all places by
-/// coming again.
+/// A client whose request has been incomplete for this long makes room for another if none is idle.
+/// The time is less than [`PEERS_MAX`] clients take to connect: they can't keep all places by
+/// reconnecting.
 const HALF_EVICTED_AFTER: Duration = Duration::from_millis(50);
 
-/// New clients at once, and the time in which one more is taken.
+/// The burst of new clients, and the time until one more is accepted.
 const ACCEPTS_BURST: u32 = 32;
 const ACCEPT_EVERY: Duration = Duration::from_millis(5);
 
-/// After a failure to accept (no descriptor is free), which poll(2) would announce again at once.
+/// The pause after a failure to accept (no free descriptor), which poll(2) would report again at
+/// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 struct Door {
@@ -44,10 +45,10 @@ struct Door {
     peers: Vec<Peer>,
 }
 
-/// What the thread has.
+/// The state of the thread.
 pub(crate) struct Server {
     doors: Vec<Door>,
-    /// Readable once the thread is to end.
+    /// Readable when the thread should end.
     stop: OwnedFd,
 }
 
@@ -63,7 +64,7 @@ impl Server {
         Server { doors: listeners.into_iter().map(door).collect(), stop }
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn serve(mut self, told: &mut Told<'_>) {
         write_heap_room();
         while let Some(ready) = self.wait() {
@@ -80,8 +81,8 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do. Gives what each door and each of its clients is ready
-    /// for, in order; `None`: it is told to stop.
+    /// Waits until there is something to do. Returns the events of each door and each of its
+    /// clients, in order; `None` when it should stop.
     fn wait(&self) -> Option<Vec<PollFlags>> {
         let now = Instant::now();
         let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
@@ -95,11 +96,11 @@ impl Server {
             fds.extend(door.peers.iter().map(|peer| PollFd::from_borrowed_fd(peer.fd(), peer.wants(now))));
         }
         let timeout = deadline.and_then(|deadline| {
-            // Rounded up: a look before its time would find nothing to do.
+            // Rounded up: an early look would find nothing to do.
             Timespec::try_from(deadline.saturating_duration_since(now) + Duration::from_micros(1)).ok()
         });
         match poll(&mut fds, timeout.as_ref()) {
-            // Nothing is known of any of them: deadlines are looked at.
+            // Without events, only deadlines are checked.
             Err(_) => Some(vec![PollFlags::empty(); fds.len() - 1]),
             Ok(_) if !fds[0].revents().is_empty() => None,
             Ok(_) => Some(fds[1..].iter().map(PollFd::revents).collect()),
@@ -138,7 +139,7 @@ impl Door {
                             Peer::refused(socket, self.speaks(), &Refusal::new("busy", why), now)
                         }
                     };
-                    // It is told if its socket takes that at once, and waited for by nobody.
+                    // It gets the reason only if its socket takes that at once.
                     peer.bid_farewell(now);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -152,8 +153,8 @@ impl Door {
         }
     }
 
-    /// Whether there is room for one more, where need be in place of an idle one, or of one whose
-    /// request does not come whole.
+    /// Whether there is room for one more client, if necessary in place of an idle one, or of one
+    /// whose request is incomplete.
     fn has_room(&mut self, now: Instant) -> bool {
         if self.peers.len() < PEERS_MAX {
             return true;

@@ -1,7 +1,7 @@
-//! What clients are told: who runs here, and the latest snapshot as text.
+//! The content of answers: the run's identity, and its latest snapshot as text.
 //!
-//! Guarantees: however many clients ask however often, a snapshot is taken at most a hundred times
-//! a second.
+//! Guarantees: for any number of clients and requests, at most a hundred snapshots are taken per
+//! second.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -26,18 +26,18 @@ use crate::stream::Streams;
 use crate::trace::feed::{self as trace_feed, TraceFeed};
 use crate::trace::kept::Kept;
 
-/// How old a snapshot may be that is told.
+/// The greatest age of a snapshot in an answer.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// The time between two reports whose difference says why lcores are awake, at least.
+/// The least time between the two reports whose difference explains why lcores are awake.
 const AWAKE: Duration = Duration::from_secs(1);
 
-/// Gives the filter of the process's log, after it was changed to the one that it is called with;
-/// or says why that is none.
+/// Returns the filter of the process's log, after setting it to the argument, if any; or the fault
+/// of the argument.
 #[derive(Clone, Copy, Debug)]
 pub struct LogControl(pub fn(Option<&str>) -> Result<String, String>);
 
-/// What the thread that serves shares with the owner of the run.
+/// State shared by the serving thread and the owner of the run.
 #[derive(Debug)]
 pub(crate) struct Run {
     app: String,
@@ -65,14 +65,14 @@ impl Run {
         }
     }
 
-    /// The run has started.
+    /// Tells it that the run has started.
     pub(crate) fn observe(&self, observer: Observer) {
         self.keeper.iter().for_each(|keeper| keeper.observe(observer.clone()));
-        // A second one would be of another run, which has sockets of its own.
+        // A second observer would be of another run, which has sockets of its own.
         let _ = self.observer.set(observer);
     }
 
-    /// What it keeps; `None`: nothing, or nothing yet.
+    /// The kept packets; `None` if the run keeps none, or none yet.
     pub(crate) fn kept(&self) -> Option<Kept> {
         self.keeper.as_ref().and_then(Keeper::kept)
     }
@@ -106,14 +106,14 @@ impl Run {
     }
 }
 
-/// The answers, and how old they are.
+/// The answers, with their ages.
 #[derive(Debug)]
 pub(crate) struct Told<'a> {
     run: &'a Run,
     metrics: Option<&'a MetricsSettings>,
     report: Option<(Instant, Report)>,
     kept: Option<(Instant, String)>,
-    /// Of why the lcores are awake: the reports that the last answers were the difference of.
+    /// For the reasons why lcores are awake: the reports that the last answers were computed from.
     awake: Vec<(Instant, Seen)>,
     captures: Streams,
     traces: Streams,
@@ -125,7 +125,7 @@ impl<'a> Told<'a> {
         Told { run, metrics, report: None, kept: None, awake: Vec::with_capacity(2), captures, traces }
     }
 
-    /// The JSON that answers `ask`.
+    /// The answer to `ask`, as JSON.
     pub(crate) fn json(&mut self, ask: Ask, now: Instant) -> Result<String, Refusal> {
         let text = match ask {
             Ask::Hello => serde_json::to_string(&self.run.hello()),
@@ -140,7 +140,7 @@ impl<'a> Told<'a> {
         text.map_err(|error| Refusal::new("over", format!("the answer can't be written: {error}")))
     }
 
-    /// Begins a capture, which `client` has from here on.
+    /// Begins a capture, which takes over `client`.
     pub(crate) fn capture(&mut self, ask: &CaptureAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
         let spec = ask.spec().map_err(capture_feed::refusal)?;
@@ -154,11 +154,11 @@ impl<'a> Told<'a> {
         self.captures.begin(CaptureFeed::new(capture, &self.run.plan, ask.raw), answer, client)
     }
 
-    /// Begins a trace, which `client` has from here on.
+    /// Begins a trace, which takes over `client`.
     pub(crate) fn trace(&mut self, ask: &TraceAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
         room::is_there_for(room::TRACE_BYTES * self.run.lcores)?;
-        // Until the client's trace has begun, or has not.
+        // Held until the client's trace has begun or failed.
         let _lent = self.run.keeper.as_ref().map(Keeper::lend).transpose()?;
         let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;
         let head = serde_json::json!(trace_feed::head(&trace));
@@ -186,13 +186,13 @@ impl<'a> Told<'a> {
             }
         };
         let known = &self.kept.insert(text).1;
-        // With the room that answers have: it becomes one.
+        // With the usual room of an answer, since it becomes one.
         let mut answer = String::with_capacity(protocol::ANSWER_BYTES);
         answer.push_str(known);
         Ok(answer)
     }
 
-    /// The filter of the log, as JSON; with `filter`, after it was changed.
+    /// Returns the filter of the log, as JSON; with `filter`, sets it first.
     pub(crate) fn log(&self, filter: Option<&str>) -> Result<String, Refusal> {
         let none =
             || Refusal::new("invalid", "the log of this run is its own program's: it can't be changed from here");
@@ -200,24 +200,24 @@ impl<'a> Told<'a> {
         control(filter).map(|filter| Value::String(filter).to_string()).map_err(|why| Refusal::new("invalid", why))
     }
 
-    /// Whether a request that names this host means this machine.
+    /// Whether `host`, from a request, is this machine.
     pub(crate) fn is_host(&self, host: &str) -> bool {
         self.metrics.is_some_and(|metrics| metrics.is_host(host))
     }
 
-    /// The metrics, in the format that the client takes.
+    /// The metrics, in the client's format.
     pub(crate) fn metrics(&mut self, format: exposition::Format, now: Instant) -> Result<String, Refusal> {
         let (hello, metrics) = (self.run.hello(), self.metrics);
         let connections_max = metrics.map_or(0, |metrics| metrics.connections_max);
         Ok(exposition::text(&hello, self.report(now)?, connections_max, format))
     }
 
-    /// Why each lcore was awake in the last one to two seconds: an object of words by its name. All
-    /// who ask share the reports of which it is the difference. Before there are two, it is for the
-    /// time since the start.
+    /// The reasons why each lcore was awake in the last one to two seconds: an object of words by
+    /// lcore. All clients share the reports that it is the difference of. Before there are two, it
+    /// covers the time since the start.
     pub(crate) fn awake(&mut self, now: Instant) -> Result<String, Refusal> {
         let unread = |error| Refusal::new("over", format!("the report can't be read: {error}"));
-        // By its text: a tree of values takes ten times the memory.
+        // From its text: a tree of values takes ten times the memory.
         let text = protocol::json(self.report(now)?).map_err(unread)?;
         let seen: Seen = serde_json::from_str(&text).map_err(unread)?;
         let is_due =

@@ -1,9 +1,9 @@
-//! A thread that writes to one client what the lcores of a run hand out, for a capture or a trace,
-//! until that client has enough or the run is over.
+//! A thread that writes the lcores' data of a capture or a trace to one client, until the client
+//! has enough or the run ends.
 //!
-//! Guarantees: a run has one such thread of each kind at most; a client that takes nothing for
-//! [`PATIENCE`] ends its stream, and so does one that goes away or closes its sending half. Neither
-//! is waited for by anybody else: what the lcores hand out meanwhile is lost, and counted.
+//! Guarantees: a run has one such thread of each kind at most. A client that reads nothing for
+//! [`PATIENCE`] ends its stream, and so does one that goes away or closes its sending half. No
+//! other part of the run waits for the client: data handed out meanwhile is lost, and counted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -16,30 +16,30 @@ use std::time::{Duration, Instant};
 use crate::listener::PATIENCE;
 use crate::protocol::Refusal;
 
-/// Between two looks at what the lcores have handed out.
+/// The time between two looks at the lcores' data.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// For the client to take what is left as the run ends.
+/// The time for the client to read the rest when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Bytes that are written at once.
+/// The most bytes written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is written.
+/// A source of data.
 pub(crate) trait Feed: Send + 'static {
-    /// Appends what comes first.
+    /// Appends the beginning.
     fn head(&mut self, out: &mut Vec<u8>);
-    /// Appends what has come since; says how much that is.
+    /// Appends the new data. Returns its amount.
     fn take(&mut self, out: &mut Vec<u8>) -> usize;
-    /// Appends what comes last.
+    /// Appends the end.
     fn tail(&mut self, out: &mut Vec<u8>);
-    /// Whether nothing will come any more.
+    /// Whether no more data will come.
     fn is_over(&self) -> bool;
-    /// The lcores are to hand out no more: [`Feed::take`] then gives what is left.
+    /// Tells the lcores to hand out no more: [`Feed::take`] then returns the rest.
     fn end(&mut self);
 }
 
-/// The streams of one kind that a run has: one at a time.
+/// The streams of one kind in a run: one at a time.
 #[derive(Debug)]
 pub(crate) struct Streams {
     /// The thread's name.
@@ -47,11 +47,11 @@ pub(crate) struct Streams {
     last: Option<Last>,
 }
 
-/// The last one, which may have ended.
+/// The last stream, which may have ended.
 #[derive(Debug)]
 struct Last {
     stop: Arc<AtomicBool>,
-    /// For as long as the thread has it.
+    /// Alive as long as the thread has it.
     client: Weak<UnixStream>,
     thread: JoinHandle<()>,
 }
@@ -61,20 +61,20 @@ impl Streams {
         Streams { thread, last: None }
     }
 
-    /// Begins one, which goes to the client behind the line `answer`.
+    /// Begins a stream to the client, behind the line `answer`.
     pub(crate) fn begin(&mut self, feed: impl Feed, answer: Vec<u8>, client: UnixStream) -> Result<(), Refusal> {
         let no_thread = |error| Refusal::new("busy", format!("no thread is free for it: {error}"));
         let (stop, client) = (Arc::new(AtomicBool::new(false)), Arc::new(client));
         let shared = Arc::downgrade(&client);
         let mut stream = Stream { feed, answer, client, stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name(self.thread.into()).spawn(move || {
-            // A client that goes away has ended its stream.
+            // A client that goes away ends its stream.
             if let Err(error) = stream.run() {
                 tracing::debug!(%error, "a capture or a trace ended before its client had all of it");
             }
         });
         let last = Last { stop, client: shared, thread: thread.map_err(no_thread)? };
-        // The one before has ended: else this one would have been refused.
+        // The stream before has ended, or this one would have been refused.
         drop(self.last.replace(last));
         Ok(())
     }
@@ -83,13 +83,13 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         let Some(Last { stop, client, thread }) = self.last.take() else { return };
-        // Relaxed: it carries no data, and a look later is soon enough.
+        // Relaxed: it publishes no data, and may be seen one look later.
         stop.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + GRACE;
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(LOOK_EVERY);
         }
-        // A client that takes nothing keeps nobody: the thread's write fails.
+        // A client that reads nothing does not delay the end: the thread's write fails.
         if let Some(client) = client.upgrade() {
             let _ = client.shutdown(Shutdown::Both);
         }

@@ -1,5 +1,5 @@
-//! The blocks of a capture, as a client takes them: whole, one at a time, so that a file can end
-//! and another begin between two of them.
+//! The blocks of a capture, whole and one at a time, so that a client can end a file and begin
+//! another between two of them.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -8,35 +8,35 @@ use std::time::Duration;
 use super::pcapng::{DROPPED, INTERFACE, PACKET, SECTION, STATISTICS};
 use crate::incoming::Incoming;
 
-/// Bytes of a block.
+/// The most bytes of a block.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 const HEAD_BYTES: usize = 8;
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// What a file begins with: the section's or an interface's.
+    /// A block of the file's head: of the section or of an interface.
     Head,
     /// A packet.
     Packet,
-    /// The end of the capture at one point: packets that were seen there and not captured, since
-    /// they came faster than they could be taken.
+    /// The end of the capture at one point, with the packets seen there but not captured, because
+    /// they came faster than they were taken.
     End {
-        /// How many.
+        /// The number of packets not captured.
         lost: u64,
     },
 }
 
-/// One block.
+/// A block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What it is.
+    /// Its kind.
     pub kind: BlockKind,
-    /// All of it.
+    /// The whole block.
     pub bytes: Vec<u8>,
 }
 
-/// A capture as it comes.
+/// A capture being received.
 #[derive(Debug)]
 pub struct Blocks {
     incoming: Incoming,
@@ -47,15 +47,15 @@ impl Blocks {
         Blocks { incoming: Incoming::new(stream, read) }
     }
 
-    /// Asks the run to end the capture: what it has, and its last counts, come still.
+    /// Asks the run to end the capture; the rest of it, and its last counts, still arrive.
     pub fn end(&self) {
         self.incoming.end();
     }
 
-    /// The next block; `None` if none has come whole within `patience`.
+    /// The next block; `None` if no whole one arrives within `patience`.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the capture is over. `InvalidData`: what comes is no capture.
+    /// `UnexpectedEof`: the capture has ended. `InvalidData`: the bytes are not a capture.
     pub fn next(&mut self, patience: Duration) -> io::Result<Option<Block>> {
         loop {
             if let Some(block) = self.take()? {
@@ -92,7 +92,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The count of those that were dropped, among the options of statistics.
+/// The count of dropped packets in the options of a statistics block.
 fn lost(block: &[u8]) -> Option<u64> {
     const OPTIONS_AT: usize = 20;
     let mut options = block.get(OPTIONS_AT..)?;

@@ -1,4 +1,4 @@
-//! A capture on its way to its client: the blocks of a file in the format pcapng.
+//! Feeds a capture to its client: the blocks of a file in the format pcapng.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use super::pcapng;
 use crate::protocol::Refusal;
 use crate::stream::Feed;
 
-/// Connections whose frames are numbered in order; beyond them numbers begin again.
+/// Connections whose frames are numbered in order; with more, the numbers begin again.
 const NUMBERED_MAX: usize = 65_536;
 
 /// See the top of this file.
@@ -18,7 +18,7 @@ pub(crate) struct CaptureFeed {
     capture: Capture,
     plan: String,
     raw: bool,
-    /// The next packet's number, by the queue pairs that it goes from and to.
+    /// The next packet's number, by source and destination queue pair.
     numbers: HashMap<(u32, u32), u32>,
     frame: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl Feed for CaptureFeed {
     fn head(&mut self, out: &mut Vec<u8>) {
         pcapng::section(out, concat!("verbline ", env!("CARGO_PKG_VERSION")), &format!("plan {}", self.plan));
         for (point, name) in self.capture.points().iter().enumerate() {
-            // Between the places of a run nothing has a queue pair, of which a frame is made up.
+            // Points other than ports have no queue pairs to make a frame from.
             let is_framed = self.capture.is_port(point) && !self.raw;
             let linktype = if is_framed { pcapng::LINKTYPE_ETHERNET } else { pcapng::LINKTYPE_USER0 };
             pcapng::interface(out, linktype, name);
@@ -90,7 +90,7 @@ pub(crate) fn refusal(error: CaptureError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// The number of a packet among those between its queue pairs, from the one on that they agreed on.
+/// The number of a packet among those between its queue pairs, counted from their initial number.
 fn number(numbers: &mut HashMap<(u32, u32), u32>, captured: &Captured) -> u32 {
     let Ends { from, to, .. } = Ends::of(captured);
     if numbers.len() >= NUMBERED_MAX {

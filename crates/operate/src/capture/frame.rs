@@ -1,6 +1,6 @@
-//! The frame that a captured packet might have had on Ethernet: addresses and numbers are those of
-//! its queue pairs, the rest is made up. A message is one frame however long it is, and where the
-//! capture kept less of it the lengths in its headers are those of what was kept.
+//! Makes up the Ethernet frame of a captured packet: addresses and numbers are those of its queue
+//! pairs, the rest is invented. A message is one frame of any length. If the capture kept only a
+//! part, the lengths in the headers are of that part.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,13 +12,13 @@ use verbline_roce::wire::{
 const ETHERNET_BYTES: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xDD];
-/// Of an address that a person has given, and nobody's.
+/// Locally administered, so that it belongs to no vendor.
 const LOCAL_MAC: [u8; 3] = [0x02, 0x56, 0x4C];
-/// What an IP packet has room for beside the headers.
+/// The room of an IP packet beside the headers.
 const PAYLOAD_BYTES_MAX: usize = 65_535 - ip::IP_UDP_MAX_BYTES - HEADERS_MAX_BYTES;
 
-/// Writes the frame of a packet into `out`, in place of what is there; gives how many bytes it has
-/// beside the packet's. `psn`: its number.
+/// Writes the frame of a packet with number `psn` into `out`, replacing its content. Returns the
+/// frame's bytes beside the packet's.
 pub(super) fn write(out: &mut Vec<u8>, captured: &Captured, psn: u32) -> usize {
     let data = captured.data();
     let payload = &data[..data.len().min(PAYLOAD_BYTES_MAX)];
@@ -35,7 +35,7 @@ pub(super) fn write(out: &mut Vec<u8>, captured: &Captured, psn: u32) -> usize {
     let datagram = packet.write(&mut out[headers..], &route, 0);
     let mut ip_udp = [0; ip::IP_UDP_MAX_BYTES];
     let ip_bytes = ip::write(&mut ip_udp, &route, 0, datagram);
-    // Right before the datagram, wherever that lies.
+    // The headers end right before the datagram.
     let begin = headers - ip_bytes - ETHERNET_BYTES;
     out[headers - ip_bytes..headers].copy_from_slice(&ip_udp[..ip_bytes]);
     let kind = if route.addresses.source().is_ipv4() { IPV4 } else { IPV6 };
@@ -46,7 +46,7 @@ pub(super) fn write(out: &mut Vec<u8>, captured: &Captured, psn: u32) -> usize {
     out.len() - payload.len()
 }
 
-/// Where a packet came from and went to.
+/// The source and destination of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
     pub(super) from: Endpoint,
@@ -82,14 +82,14 @@ fn segment(transport: Transport, immediate: Option<u32>, from: Endpoint, to: End
     }
 }
 
-/// Those of two GIDs, in one family.
+/// The addresses of two GIDs, in one family.
 fn addresses(from: Gid, to: Gid) -> Addresses {
     let v4 = from.to_ipv4().zip(to.to_ipv4());
     let both = v4.and_then(|(from, to)| Addresses::new(IpAddr::V4(from), IpAddr::V4(to)));
     both.unwrap_or(Addresses::V6 { source: Ipv6Addr::from(from.0), destination: Ipv6Addr::from(to.0) })
 }
 
-/// Made up, the same for the same address.
+/// A made-up address, the same for the same GID.
 fn mac(gid: Gid) -> [u8; 6] {
     let ([a, b, c], [.., x, y, z]) = (LOCAL_MAC, gid.0);
     [a, b, c, x, y, z]

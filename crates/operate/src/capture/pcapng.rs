@@ -1,13 +1,13 @@
 //! Writes blocks of pcapng (draft-ietf-opsawg-pcapng), little-endian, with times in nanoseconds.
 //!
-//! The crate for it, pcap-file, writes the time of statistics with its halves exchanged in 2.0.0,
-//! the last release since 2023.
+//! The pcap-file crate swaps the halves of the time in statistics in 2.0.0, its last release since
+//! 2023.
 
 use verbline_engine::CaptureDirection;
 
-/// Frames of Ethernet.
+/// Ethernet frames.
 pub(super) const LINKTYPE_ETHERNET: u16 = 1;
-/// The first of those that are the user's own.
+/// The first link type for private use.
 pub(super) const LINKTYPE_USER0: u16 = 147;
 
 pub(super) const SECTION: u32 = 0x0A0D_0D0A;
@@ -24,28 +24,28 @@ const RESOLUTION: u16 = 9;
 const FLAGS: u16 = 2;
 const RECEIVED: u16 = 4;
 pub(super) const DROPPED: u16 = 5;
-/// In which a word counts nanoseconds.
+/// The time resolution option for nanoseconds.
 const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// One packet, as its block says it.
+/// The content of a packet block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet<'a> {
     pub(super) interface: u32,
     pub(super) unix_ns: u64,
-    /// What is kept of it.
+    /// The bytes kept of it.
     pub(super) bytes: &'a [u8],
-    /// Bytes of the whole.
+    /// The bytes of the whole packet.
     pub(super) len_bytes: usize,
     pub(super) direction: CaptureDirection,
 }
 
-/// What a file begins with.
+/// The section header, which begins a file.
 pub(super) fn section(out: &mut Vec<u8>, application: &str, comment: &str) {
     block(out, SECTION, |out| {
         word(out, BYTE_ORDER);
-        // Version 1.0; of a length that isn't said.
+        // Version 1.0; length not given.
         out.extend_from_slice(&[1, 0, 0, 0]);
         out.extend_from_slice(&u64::MAX.to_le_bytes());
         option(out, COMMENT, comment.as_bytes());
@@ -54,11 +54,11 @@ pub(super) fn section(out: &mut Vec<u8>, application: &str, comment: &str) {
     });
 }
 
-/// The next interface.
+/// An interface description.
 pub(super) fn interface(out: &mut Vec<u8>, linktype: u16, name: &str) {
     block(out, INTERFACE, |out| {
         out.extend_from_slice(&linktype.to_le_bytes());
-        // Reserved; no limit of a packet's length.
+        // Reserved; no limit on a packet's length.
         out.extend_from_slice(&[0; 6]);
         option(out, INTERFACE_NAME, name.as_bytes());
         option(out, RESOLUTION, &[NANOSECONDS]);
@@ -83,7 +83,7 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: Packet<'_>) {
     });
 }
 
-/// What an interface has come to.
+/// The statistics of an interface.
 pub(super) fn statistics(out: &mut Vec<u8>, interface: u32, unix_ns: u64, received: u64, dropped: u64) {
     block(out, STATISTICS, |out| {
         word(out, interface);
@@ -108,14 +108,14 @@ fn word(out: &mut Vec<u8>, word: u32) {
     out.extend_from_slice(&word.to_le_bytes());
 }
 
-/// The high half comes first.
+/// A time, its high half first.
 fn time(out: &mut Vec<u8>, unix_ns: u64) {
     word(out, (unix_ns >> 32) as u32);
     word(out, unix_ns as u32);
 }
 
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // A plan's names are as long as they like.
+    // A plan's names have no length limit.
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     out.extend_from_slice(&code.to_le_bytes());
     out.extend_from_slice(&(value.len() as u16).to_le_bytes());

@@ -13,7 +13,7 @@ use verbline_engine::Report;
 use crate::metrics::families::{Family, Value, families};
 use crate::protocol::{ANSWER_BYTES, Hello};
 
-/// What every name begins with.
+/// The beginning of every name.
 const PREFIX: &str = "verbline";
 
 /// A format of metrics.
@@ -25,7 +25,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The one that a client takes, by the Accept header of its request.
+    /// The client's format, by the Accept header of its request.
     pub(crate) fn accepted(accept: &str) -> Format {
         match accept.contains("application/openmetrics-text") {
             true => Format::OpenMetrics,
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// Room for the lines of as much, so that no list of them grows; most have over 60 bytes.
+/// Room for the lines of an answer, so that no list of them grows; most lines have over 60 bytes.
 const LINES: usize = ANSWER_BYTES / 32;
 
 /// A snapshot's metrics.
@@ -49,7 +49,7 @@ pub(crate) fn text(hello: &Hello, report: &Report, connections_max: u32, format:
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Collected(families(hello, report, connections_max))));
     let mut out = String::with_capacity(ANSWER_BYTES);
-    // Writing into a string doesn't fail.
+    // Writing into a string can't fail.
     let _ = text::encode(&mut out, &registry);
     match format {
         Format::OpenMetrics => out,
@@ -92,8 +92,8 @@ fn encode(metric: &mut MetricEncoder<'_>, kind: MetricType, value: &Value) -> fm
     }
 }
 
-/// The older format: there a counter's own name has `_total`, an info is a gauge, and neither a
-/// unit nor an end is told.
+/// Converts to the older format: there a counter's own name has `_total`, an info is a gauge, and
+/// there are no units and no end mark.
 fn older(text: &str) -> String {
     let mut out = String::with_capacity(ANSWER_BYTES);
     let mut lines = Vec::with_capacity(LINES);
@@ -106,7 +106,7 @@ fn older(text: &str) -> String {
         };
         let (word, rest) = comment.split_once(' ').unwrap_or((comment, ""));
         let (name, words) = rest.split_once(' ').unwrap_or((rest, ""));
-        // The kind is told behind the words.
+        // The type follows the help text.
         let kinds = lines[place..].iter().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name));
         let kind = kinds.map(str::trim).next().unwrap_or_default();
         let (ending, kind) = match kind {

@@ -14,8 +14,8 @@ use crate::protocol::{Hello, State};
 pub(crate) enum Value {
     Whole(u64),
     Real(f64),
-    /// Times: their sum in seconds, and by bins: its upper bound in seconds, and how many are in
-    /// it.
+    /// Times: their sum in seconds, and their bins: each bin's upper bound in seconds, and its
+    /// count.
     Times(f64, Vec<(f64, u64)>),
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Family {
     pub(crate) series: Vec<(Labels, Value)>,
 }
 
-/// All metrics of a snapshot. `connections_max`: connections that have series of their own.
+/// All metrics of a snapshot, with series for up to `connections_max` connections.
 pub(crate) fn families(hello: &Hello, report: &Report, connections_max: u32) -> Vec<Family> {
     let mut families = Families::default();
     families.run(hello, report);
@@ -60,7 +60,7 @@ fn seconds(ns: u64) -> Value {
     Value::Real(ns as f64 / 1e9)
 }
 
-/// The bounds of times: from 32 ns to a second, each the double of the one before.
+/// The bounds of times: from 32 ns to a second, each double the one before.
 const TIME_BITS: std::ops::RangeInclusive<u32> = 5..=30;
 
 fn times(times: &TimesReport) -> Value {
@@ -190,7 +190,7 @@ impl Families {
         self.gauge("stage_batch_max_packets", "The largest batch so far", batches);
         let failed = stages.iter().map(|stage| (labels(stage), stage.alloc_failed));
         self.counter("stage_allocation_failures", "Packets asked of a pool and not had", failed);
-        // A stage may set what it shows, so that these may fall.
+        // A stage may set these figures itself, so that they may fall.
         let figures = stages.iter().flat_map(|stage| {
             stage.counters.iter().map(|counter| {
                 (labels!(stage: stage.name, lcore: stage.lcore, name: counter.name), Value::Whole(counter.value))
@@ -236,7 +236,7 @@ impl Families {
         self.gauge("port_link_up", "Whether the link under the port is up", link);
     }
 
-    /// What ports with many connections, and ports with operations, count.
+    /// The counters of ports with many connections, and of ports with operations.
     fn many(&mut self, report: &Report) {
         let many = || report.ports.iter().filter_map(|port| Some((port, port.connections.as_ref()?)));
         let open = many().map(|(port, many)| (labels!(port: port.name), Value::Whole(many.open)));
@@ -339,7 +339,7 @@ impl Families {
         self.counter("device_events", "Asynchronous events of devices", events);
     }
 
-    /// What software devices did on the network.
+    /// The network counters of software devices.
     fn wires(&mut self, report: &Report) {
         let wires = &report.wires;
         let both = |of: fn(&WireReport) -> [u64; 2]| {

@@ -1,4 +1,4 @@
-//! `[metrics]`: what a plan says about who may read what by HTTP.
+//! `[metrics]` in the plan: the HTTP address of the metrics, and their readers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use verbline_plan::{AppKey, Diagnostic, Keys, Params, Plan};
 /// The section's name.
 pub(crate) const SECTION: &str = "metrics";
 
-/// Connections that may have metrics of their own: a time series for each costs its reader memory.
+/// The most connections with metrics of their own: each time series costs its reader memory.
 const CONNECTIONS_MAX: u64 = 1000;
 
 /// A plan's `[metrics]`, checked.
@@ -20,11 +20,11 @@ const CONNECTIONS_MAX: u64 = 1000;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// Where it listens: an address of this machine alone, unless there are `hosts`.
+    /// The listening address: of this machine alone, unless there are `hosts`.
     pub listen: SocketAddr,
     /// The names by which readers on other machines call this one.
     pub hosts: Vec<String>,
-    /// Connections that have metrics of their own; 0: none.
+    /// The number of connections that have metrics of their own.
     pub connections_max: u32,
 }
 
@@ -55,7 +55,7 @@ impl MetricsSettings {
         registry.section_of::<Raw>(SECTION, "who may read the run's counters by HTTP, as OpenMetrics");
     }
 
-    /// What the plan says; `None`: it has no such section, and nothing listens.
+    /// The plan's settings; `None` without the section, and then nothing listens.
     ///
     /// # Errors
     /// A key is unknown, missing or wrong.
@@ -63,8 +63,8 @@ impl MetricsSettings {
         plan.section(SECTION).filter(|section| section.is_present()).map(checked).transpose()
     }
 
-    /// Whether `host`, as a request names it, is this machine. A page of another site that a
-    /// browser resolves to this address calls it by that site's name.
+    /// Whether `host`, from a request, is this machine. A page of another site that a browser
+    /// resolves to this address uses that site's name.
     pub(crate) fn is_host(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,4 +1,4 @@
-//! The metrics of a run that has everything: well-formed, and all that dashboard and alerts ask.
+//! The metrics of a run with every feature: they are well-formed, and cover dashboard and alerts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,7 +26,7 @@ fn hello() -> Hello {
     }
 }
 
-/// One of 20 ns, two of 300 ns, and one of an hour.
+/// One time of 20 ns, two of 300 ns, and one of an hour.
 fn times() -> TimesReport {
     let bin = |below_ns, count| TimeBin { below_ns, count };
     let bins = vec![bin(24, 1), bin(320, 2), bin(u64::MAX, 1)];
@@ -95,7 +95,7 @@ fn everything() -> Report {
     }
 }
 
-/// The labels of each metric, by its name as a query writes it.
+/// The labels of each metric, by its name in queries.
 fn labels_of(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -1,14 +1,14 @@
-//! The live page: one document that holds its style and its script, and loads nothing else.
+//! The live page: one document with its style and script, which loads nothing else.
 //!
-//! The script asks `/hello.json`, `/graph.json`, `/report.json`, `/awake.json` and `/kept.json`,
-//! which [`crate::http`] answers. It keeps five minutes of reports itself: a page that is open
-//! costs the run what any other client costs it.
+//! The script fetches `/hello.json`, `/graph.json`, `/report.json`, `/awake.json` and `/kept.json`,
+//! which [`crate::http`] answers. It stores five minutes of reports itself: an open page costs the
+//! run no more than any other client.
 
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
-/// In order: what is counted, where it flows, how it is drawn, how long it took, which packets were
-/// the slowest, and what the page does.
+/// In order: counting, the graph, drawing, durations, the slowest packets, and the page's
+/// behaviour.
 const SCRIPT: [&str; 6] = [
     include_str!("samples.js"),
     include_str!("flows.js"),
@@ -29,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// Names with `_`: of those the script has none of its own.
+    /// Names with `_`: the script itself uses none.
     fn keys_of(text: &str) -> BTreeSet<&str> {
         let is_in_name = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
         text.split(|letter: char| !is_in_name(letter))
@@ -59,7 +59,7 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
         assert_eq!(html.matches("url(").count(), html.matches("url(#").count(), "parts of itself");
-        // The one address is the name of a language, which nobody fetches.
+        // The one address is the name of a language, which is never fetched.
         assert_eq!(html.matches("http://").count(), html.matches("\"http://www.w3.org/2000/svg\"").count());
     }
 }

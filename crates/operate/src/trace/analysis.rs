@@ -1,4 +1,4 @@
-//! Makes of a trace's events slices of the lcores' time, ways of packets, and their summary.
+//! Turns a trace's events into slices of the lcores' time, ways of packets, and their summary.
 
 use verbline_engine::{TraceEvent, TraceKind};
 
@@ -11,12 +11,12 @@ use super::tally::Wanted;
 use super::timeline::Timeline;
 use crate::protocol::TraceHead;
 
-/// Events that wait for others which may come before them, and packets that are followed at once.
+/// The most events that wait for earlier ones, and the most packets followed at once.
 const WAITING_MAX: usize = 4 << 20;
 const FOLLOWED_MAX: usize = 1 << 20;
 
-/// The same of an analysis that has its memory from its start on: for each lcore as many events as
-/// its recorder may hand out at once.
+/// The same limits for an analysis with preallocated memory: per lcore as many events as its
+/// recorder may hand out at once.
 const KEPT_WAITING_MAX: usize = 65_536;
 const KEPT_FOLLOWED_MAX: usize = 16_384;
 
@@ -28,7 +28,7 @@ pub struct Analysis {
     timeline: Timeline,
     follower: Follower,
     tallies: Tallies,
-    /// What each lcore has lost since the trace began.
+    /// The turns that each lcore has lost since the trace began.
     lost: Vec<u64>,
     /// The times of the first event and of the last.
     from_ns: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Of a trace that has begun.
+    /// The analysis of a trace that has begun.
     pub fn new(head: TraceHead, wanted: Wanted) -> Analysis {
         let lcores = head.lcores.len();
         Analysis {
@@ -51,7 +51,8 @@ impl Analysis {
         }
     }
 
-    /// Of one that lasts: with the memory of what waits and of what is followed, which is bounded.
+    /// An analysis that lasts: its bounded memory for waiting events and followed packets is
+    /// allocated now.
     pub(crate) fn with_memory(head: TraceHead, wanted: Wanted) -> Analysis {
         let lcores = head.lcores.len();
         Analysis {
@@ -72,8 +73,8 @@ impl Analysis {
         self.advance(output);
     }
 
-    /// The trace has ended, and another of the same run will begin. The ways of packets that are
-    /// under way are cut off.
+    /// Called when the trace has ended and another of the same run will begin. Ends the ways of
+    /// packets in flight.
     pub(crate) fn pause(&mut self) {
         self.merge.has_all();
         self.advance(&mut ());
@@ -83,14 +84,14 @@ impl Analysis {
         self.lost.fill(0);
     }
 
-    /// An lcore has lost that many turns since the trace began.
+    /// Notes that an lcore has lost this many turns since the trace began.
     fn lose(&mut self, lcore: usize, turns: u64) {
         let Some(told) = self.lost.get_mut(lcore) else { return };
         let more = turns.saturating_sub(std::mem::replace(told, turns));
         *self.tallies.now().lost.entry(lcore).or_default() += more;
     }
 
-    /// No more will come.
+    /// Called at the end of the events. Returns the summary.
     pub fn finish(&mut self, output: &mut impl Output) -> Summary {
         self.merge.has_all();
         self.advance(output);
@@ -101,13 +102,13 @@ impl Analysis {
         self.summary()
     }
 
-    /// What it has found so far.
+    /// The results so far.
     pub fn summary(&self) -> Summary {
         let (since_ns, tally) = self.tallies.merged();
         summary::of(&self.head, &tally, self.elapsed_ns(since_ns))
     }
 
-    /// How many packets that are wanted have come to their ends.
+    /// The number of wanted packets whose ways have ended.
     pub fn packets(&self) -> u64 {
         self.tallies.packets()
     }
@@ -136,7 +137,7 @@ impl Analysis {
         self.pass_time();
     }
 
-    /// What is of the last time gets older also while nothing happens.
+    /// Lets old results expire even while nothing happens.
     fn pass_time(&mut self) {
         let until_ns = self.merge.until_ns();
         if self.tallies.is_of_last() && until_ns > 0 && until_ns < u64::MAX {

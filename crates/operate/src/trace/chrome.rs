@@ -11,21 +11,21 @@ use super::output::Output;
 use super::timeline::{Doing, Slice};
 use crate::protocol::TraceHead;
 
-/// Events of a file: some 100 MB. Perfetto takes several times as much memory.
+/// The most events of a file: some 100 MB. Perfetto takes several times as much memory.
 const EVENTS_MAX: u64 = 1_000_000;
 
-/// The one process that the file has.
+/// The only process in the file.
 const PROCESS: u32 = 1;
 
-/// A file that is being written. What an lcore was kept from its CPU has a track of its own below
-/// the lcore's, as it overlaps turns.
+/// A file being written. The times in which an lcore was kept from its CPU have a track of their
+/// own below the lcore's, as they overlap turns.
 #[derive(Debug)]
 pub struct ChromeFile<W: Write> {
     out: W,
     head: TraceHead,
     written: u64,
     packets: u64,
-    /// The first that went wrong.
+    /// The first error.
     fault: Option<io::Error>,
 }
 
@@ -55,7 +55,7 @@ impl<W: Write> ChromeFile<W> {
         }
     }
 
-    /// Whether it takes no more: it is full, or can't be written.
+    /// Whether it takes no more events: it is full, or can't be written.
     pub fn is_full(&self) -> bool {
         self.written >= EVENTS_MAX || self.fault.is_some()
     }
@@ -93,7 +93,7 @@ fn track(lcore: usize) -> usize {
     lcore * 2 + 1
 }
 
-/// The track below it.
+/// The track below that of an lcore.
 fn below(lcore: usize) -> usize {
     track(lcore) + 1
 }
@@ -118,7 +118,7 @@ impl<W: Write> Output for ChromeFile<W> {
         self.event(&event);
     }
 
-    /// An arrow through the slices in which the packet was: stages' calls.
+    /// An arrow through the slices of the stages' calls with the packet.
     fn journey(&mut self, journey: &Journey) {
         self.packets += 1;
         let stops: Vec<_> = journey.steps.iter().filter(|step| step.kind == TraceKind::Entered).collect();

@@ -1,4 +1,4 @@
-//! The events of a trace, as a client takes them.
+//! The events of a trace, as a client receives them.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -8,12 +8,12 @@ use verbline_engine::{TraceEvent, TraceKind};
 
 use crate::incoming::Incoming;
 
-/// A trace as it comes.
+/// A trace being received.
 #[derive(Debug)]
 pub struct Events {
     incoming: Incoming,
     lcores: usize,
-    /// Whose the next event is.
+    /// The lcore of the next event.
     lcore: usize,
 }
 
@@ -22,16 +22,16 @@ impl Events {
         Events { incoming: Incoming::new(stream, read), lcores, lcore: 0 }
     }
 
-    /// Asks the run to end the trace: what it has comes still.
+    /// Asks the run to end the trace; the rest of it still arrives.
     pub fn end(&self) {
         self.incoming.end();
     }
 
-    /// Hands each event that has come to `each`, with its lcore. Waits for `patience` at most, if
-    /// none has.
+    /// Hands each received event to `each`, with its lcore. Without any, waits for at most
+    /// `patience`.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the trace is over. `InvalidData`: what comes is no trace.
+    /// `UnexpectedEof`: the trace has ended. `InvalidData`: the bytes are not a trace.
     pub fn take(&mut self, patience: Duration, mut each: impl FnMut(usize, TraceEvent)) -> io::Result<()> {
         if self.incoming.rest().len() < TraceEvent::BYTES && !self.incoming.wait(patience)? {
             return Ok(());
@@ -43,7 +43,7 @@ impl Events {
             match event.kind() {
                 Some(TraceKind::Lcore) => self.lcore = usize::from(event.place()),
                 Some(_) => each(self.lcore, event),
-                // Of a later run.
+                // An event kind of a later version.
                 None => {}
             }
             if self.lcore >= self.lcores {

@@ -1,4 +1,4 @@
-//! A trace on its way to its client: events of 16 bytes.
+//! Feeds a trace to its client: events of 16 bytes.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use verbline_engine::{Trace, TraceError, TraceEvent, TraceKind};
 use crate::protocol::{Refusal, TraceHead, TraceHeadPlace};
 use crate::stream::Feed;
 
-/// How often a client hears up to when it has everything, at least.
+/// The longest time between notices to the client that it has everything up to a time.
 const TOLD_EVERY: Duration = Duration::from_millis(10);
 
 /// See the top of this file.
 pub(crate) struct TraceFeed {
     trace: Trace,
-    /// What the client has been told that each lcore lost.
+    /// The lost turns of each lcore that the client knows of.
     lost: Vec<u64>,
     told_at: Instant,
 }
@@ -24,7 +24,7 @@ impl TraceFeed {
     }
 }
 
-/// What the answer begins with.
+/// The head of the answer.
 pub(crate) fn head(trace: &Trace) -> TraceHead {
     let places = trace.places().iter().map(|place| TraceHeadPlace { name: place.name.clone(), lcore: place.lcore });
     TraceHead { lcores: trace.lcores().to_vec(), places: places.collect(), one_in: trace.one_in() }

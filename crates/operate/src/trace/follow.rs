@@ -1,8 +1,8 @@
-//! Follows packets through the graph: of events in the order of their times it makes the way of
-//! each.
+//! Follows packets through the graph: from events in the order of their times it makes the way of
+//! each packet.
 //!
-//! A packet is known by its buffer. So its way ends where its buffer is seen in a place to which
-//! the packet can't have gone: that is another packet.
+//! A packet is known by its buffer. So its way ends when its buffer is seen in a place that the
+//! packet can't have reached: that is another packet.
 
 use std::collections::HashMap;
 
@@ -10,27 +10,27 @@ use verbline_engine::{TraceEvent, TraceKind};
 
 use super::journey::{Ending, Journey, Step};
 
-/// A packet that was left in a stage for that long is not waited for any more.
+/// A packet left in a stage for this long is given up.
 const LEFT_NS: u64 = 100_000_000;
 
 #[derive(Debug)]
 pub(super) struct Follower {
     followed: HashMap<u32, Journey>,
-    /// Packets that are followed at once.
+    /// The most packets followed at once.
     followed_max: usize,
     lcores: Vec<Lane>,
-    /// By place: whether it is an injector, by which packets come into the graph.
+    /// By place: whether it is an injector, through which packets enter the graph.
     is_injector: Vec<bool>,
     settled_ns: u64,
-    /// Some lcore did not record everything.
+    /// Some lcore has not recorded everything.
     has_gaps: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Lane {
-    /// What was received in this turn had waited for that long at most.
+    /// The longest time that packets received in this turn had waited.
     waited_ns: u64,
-    /// The packets that the stage was called with.
+    /// The packets of the stage's current call.
     entered: Vec<u32>,
 }
 
@@ -40,7 +40,7 @@ impl Follower {
         Follower { followed, followed_max, lcores, is_injector, settled_ns: 0, has_gaps: false }
     }
 
-    /// With the memory of all that may be followed at once, which is touched here.
+    /// Allocates and touches the memory of all packets that may be followed at once.
     pub(super) fn with_memory(lcores: usize, is_injector: Vec<bool>, followed_max: usize) -> Follower {
         let mut followed = HashMap::with_capacity(followed_max);
         followed.extend((0..followed_max as u32).map(|packet| (packet, Journey::none())));
@@ -48,7 +48,7 @@ impl Follower {
         Follower { followed, ..Follower::new(lcores, is_injector, followed_max) }
     }
 
-    /// Takes the next event. `ended` is given each packet whose way has ended by it.
+    /// Takes the next event. Hands each packet whose way has ended by it to `ended`.
     pub(super) fn note(&mut self, lcore: usize, event: &TraceEvent, ended: &mut impl FnMut(Journey)) {
         let (Some(kind), Some(lane)) = (event.kind(), self.lcores.get_mut(lcore)) else { return };
         match kind {
@@ -102,7 +102,7 @@ impl Follower {
         before.into_iter().for_each(|journey| ended(finished(journey, self.has_gaps)));
     }
 
-    /// A stage has returned: packets that it was called with and has not sent are left in it.
+    /// Handles a stage's return: packets of the call that it has not sent are left in it.
     fn returned(&mut self, lcore: usize, place: u16, at_ns: u64) {
         let entered = std::mem::take(&mut self.lcores[lcore].entered);
         for packet in &entered {
@@ -116,7 +116,7 @@ impl Follower {
         self.lcores[lcore].entered.clear();
     }
 
-    /// Ends the ways of packets that have been left in a stage for long.
+    /// Ends the ways of packets that have been left in a stage for too long.
     pub(super) fn settle(&mut self, now_ns: u64, ended: &mut impl FnMut(Journey)) {
         if now_ns.saturating_sub(self.settled_ns) < LEFT_NS {
             return;
@@ -130,15 +130,15 @@ impl Follower {
             .for_each(|journey| ended(finished(journey, self.has_gaps)));
     }
 
-    /// What an lcore does next is not known, and so not what becomes of any packet that is under
-    /// way: buffers that come again later may be of others. They are seen in part only.
+    /// Ends all ways, because an lcore stops recording: what becomes of packets in flight is
+    /// unknown, and their buffers may come again with other packets. They count as partly seen.
     pub(super) fn cut(&mut self, ended: &mut impl FnMut(Journey)) {
         self.has_gaps = true;
         self.followed.drain().for_each(|(_, journey)| ended(finished(journey, true)));
     }
 
-    /// No more will come: ends the ways of packets that are left in a stage. Says how many others
-    /// were still under way.
+    /// Ends the ways of packets left in a stage, at the end of the events. Returns the number of
+    /// other packets, which are still in flight.
     pub(super) fn finish(&mut self, ended: &mut impl FnMut(Journey)) -> u64 {
         let mut under_way = 0;
         for (_, journey) in self.followed.drain() {
@@ -151,8 +151,8 @@ impl Follower {
     }
 }
 
-/// The way of a packet of whose buffer there is another packet now. Where not everything was
-/// recorded, one that was not seen again may have gone on.
+/// Ends the way of a packet whose buffer now holds another packet. If not everything was recorded,
+/// a packet that was not seen again may have gone on.
 fn finished(journey: Journey, has_gaps: bool) -> Journey {
     match journey.returned_ns {
         Some(_) => Journey { ending: Ending::InStage, ..journey },

@@ -1,25 +1,25 @@
-//! The way of one packet: what it did when, and what it waited for in between.
+//! The way of one packet: its steps, and its waits in between.
 
 use verbline_engine::TraceKind;
 
-/// Steps that are kept of a packet; a plan's graph has no circle, so that hardly one has more.
+/// The most steps kept of a packet; a plan's graph has no cycle, so that hardly any has more.
 const STEPS_MAX: usize = 64;
 
-/// How a packet's way ended.
+/// The end of a packet's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// A port posted it.
     Posted,
     /// A port dropped it.
     Dropped,
-    /// In a stage, which dropped it, or kept it for longer than it was waited for.
+    /// In a stage, which dropped it, or kept it for too long.
     InStage,
     /// It was not seen again: something dropped it on its way, or the turn was lost to the trace.
     Unseen,
 }
 
 impl Ending {
-    /// In a word.
+    /// The ending in a word.
     pub fn word(self) -> &'static str {
         match self {
             Ending::Posted => "posted",
@@ -30,16 +30,16 @@ impl Ending {
     }
 }
 
-/// Something that a packet did.
+/// A step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What.
+    /// Its kind.
     pub kind: TraceKind,
-    /// Where.
+    /// Its place.
     pub place: u16,
-    /// On which lcore.
+    /// Its lcore.
     pub lcore: u16,
-    /// When.
+    /// Its time.
     pub at_ns: u64,
 }
 
@@ -48,22 +48,22 @@ pub struct Step {
 pub struct Journey {
     /// Its steps, in order; there is one at least.
     pub steps: Vec<Step>,
-    /// How long it had waited at most before its first step, for the lcore to look.
+    /// The most that it may have waited before its first step, for the lcore to look.
     pub waited_ns: u64,
-    /// The filter marks it.
+    /// Whether the filter marks it.
     pub is_marked: bool,
-    /// Its first step is where it came into the graph.
+    /// Whether its first step is its entry into the graph.
     pub is_whole: bool,
-    /// When the stage returned that it is in.
+    /// The time at which the stage that it is left in returned.
     pub returned_ns: Option<u64>,
-    /// How it ended, once it has.
+    /// Its ending, once its way has ended.
     pub ending: Ending,
 }
 
-/// What a packet did, or waited for, between two steps.
+/// A packet's activity or wait between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Between {
-    /// It waited before its first step, for that long at most.
+    /// It waited before its first step, at most that long.
     Before,
     /// It was in a stage.
     InStage(u16),
@@ -76,13 +76,13 @@ pub enum Between {
 /// A part of a packet's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it did.
+    /// Its activity.
     pub between: Between,
     /// The lcore that it waited for, or that it was on.
     pub lcore: u16,
-    /// From when.
+    /// The beginning.
     pub from_ns: u64,
-    /// Until when.
+    /// The end.
     pub to_ns: u64,
 }
 
@@ -91,7 +91,7 @@ impl Journey {
         Journey { steps: vec![first], waited_ns, is_marked, is_whole, ..Journey::none() }
     }
 
-    /// Of no packet.
+    /// A placeholder.
     pub(super) fn none() -> Journey {
         let ending = Ending::Unseen;
         Journey { steps: Vec::new(), waited_ns: 0, is_marked: false, is_whole: false, returned_ns: None, ending }
@@ -118,12 +118,12 @@ impl Journey {
         self.returned_ns = None;
     }
 
-    /// When it came, as far as that was seen.
+    /// The time of its first step.
     pub fn from_ns(&self) -> u64 {
         self.steps.first().map_or(0, |step| step.at_ns)
     }
 
-    /// When it was seen last.
+    /// The time at which it was last seen.
     pub fn to_ns(&self) -> u64 {
         self.returned_ns.or(self.steps.last().map(|step| step.at_ns)).unwrap_or(0)
     }
@@ -133,16 +133,16 @@ impl Journey {
         self.to_ns().saturating_sub(self.from_ns())
     }
 
-    /// The same with what it may have waited before.
+    /// The same, with the most that it may have waited before.
     pub fn at_most_ns(&self) -> u64 {
         self.took_ns() + self.waited_ns
     }
 
-    /// The places that it came by, in order.
+    /// The places that it passed, in order.
     pub fn path(&self) -> Vec<u16> {
         let mut path: Vec<u16> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
-            // A stage is entered and left, a ring filled and emptied.
+            // Stages are both entered and left, rings both filled and emptied.
             if path.last() != Some(&step.place) {
                 path.push(step.place);
             }
@@ -164,7 +164,7 @@ impl Journey {
                 TraceKind::Pushed => Between::InRing(step.place),
                 _ => Between::For(next.place),
             };
-            // Who empties a ring is waited for.
+            // The wait is for the lcore that empties the ring.
             let (from_ns, to_ns) = (step.at_ns, next.at_ns);
             parts.push(Part { between, lcore: next.lcore, from_ns, to_ns });
         }

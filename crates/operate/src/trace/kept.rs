@@ -1,19 +1,19 @@
-//! What a run keeps of itself, as a client is told: the slowest packets of its last time.
+//! The result of the run's own trace: the slowest packets of its last minutes.
 
 use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 
-/// What a run has kept.
+/// The kept packets of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// When it was told, by the run's clock: the times of packets and turns are by that too.
+    /// The time of the answer by the run's clock, which also counts the times of packets and turns.
     pub now_ns: u64,
-    /// It keeps what came in a last time of this length.
+    /// The length of the time of which packets are kept.
     pub last_ns: u64,
-    /// When it kept nothing in that time, since a client traced the run; the oldest first.
+    /// Pauses in that time, in which a client traced the run; the oldest first.
     pub pauses: Vec<Pause>,
-    /// The packets and the turns, and what was counted beside them.
+    /// The packets, the turns, and the counts beside them.
     #[serde(flatten)]
     pub found: Summary,
 }
@@ -21,8 +21,8 @@ pub struct Kept {
 /// A time in which a run kept nothing, by its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// From when.
+    /// The beginning.
     pub from_ns: u64,
-    /// Until when; `None`: it lasts.
+    /// The end; `None` while it lasts.
     pub to_ns: Option<u64>,
 }

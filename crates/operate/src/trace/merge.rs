@@ -1,22 +1,22 @@
 //! The events of several lcores in the order of their times.
 //!
-//! A turn's events come at its end, and those of another lcore may have come by then. What a packet
-//! does on one lcore is seen before what it does on the next only if both wait for a while.
+//! A turn's events arrive at its end, possibly after later events of another lcore. To show a
+//! packet's steps on one lcore before those on the next, both lcores' events wait for a while.
 
 use std::collections::VecDeque;
 
 use verbline_engine::{TraceEvent, TraceKind};
 
-/// For how long: between a push and the end of its turn an lcore may be kept from its CPU.
+/// The time to wait: between a push and the end of its turn an lcore may be kept from its CPU.
 const HOLD_NS: u64 = 20_000_000;
 
 #[derive(Debug)]
 pub(super) struct Merge {
     lanes: Vec<VecDeque<TraceEvent>>,
     waiting: usize,
-    /// Events that wait: beyond them the first go on, though others may come before them.
+    /// The most events that wait. With more, the first go on, though earlier ones may still arrive.
     waiting_max: usize,
-    /// Up to when everything goes on.
+    /// Events up to this time go on.
     until_ns: u64,
 }
 
@@ -25,7 +25,7 @@ impl Merge {
         Merge { lanes: vec![VecDeque::new(); lcores], waiting: 0, waiting_max, until_ns: 0 }
     }
 
-    /// With the memory of all that may wait, which is touched here.
+    /// Allocates and touches the memory of all events that may wait.
     pub(super) fn with_memory(lcores: usize, waiting_max: usize) -> Merge {
         let mut merge = Merge::new(lcores, waiting_max);
         for lane in &mut merge.lanes {
@@ -42,30 +42,30 @@ impl Merge {
         }
     }
 
-    /// Everything up to this time has come.
+    /// Called when everything up to this time has arrived.
     pub(super) fn has_all_until(&mut self, now_ns: u64) {
         self.until_ns = self.until_ns.max(now_ns.saturating_sub(HOLD_NS));
     }
 
-    /// No more will come.
+    /// Called at the end of the events.
     pub(super) fn has_all(&mut self) {
         self.until_ns = u64::MAX;
     }
 
-    /// Nothing waits, and more will come after all.
+    /// Called when nothing waits, and more events will arrive after all.
     pub(super) fn go_on(&mut self) {
         self.until_ns = 0;
     }
 
-    /// Up to when all that has come went on.
+    /// The time up to which all events have gone on.
     pub(super) fn until_ns(&self) -> u64 {
         self.until_ns
     }
 
-    /// The next event; `None`: one that comes before it may be on its way.
+    /// The next event; `None` if an earlier one may still arrive.
     pub(super) fn next(&mut self) -> Option<(usize, TraceEvent)> {
         let fronts = self.lanes.iter().enumerate().filter_map(|(lcore, lane)| Some((lcore, lane.front()?)));
-        // What two lcores saw at once went from one to the other.
+        // Of two events at the same time, the pop comes after the push on the other lcore.
         let order = |(_, event): &(usize, &TraceEvent)| (event.at_ns, event.kind() == Some(TraceKind::Popped));
         let (lcore, first) = fronts.min_by_key(order)?;
         if first.at_ns > self.until_ns && self.waiting <= self.waiting_max {

@@ -1,8 +1,8 @@
-//! A trace of a run: what its lcores did, and the way of each packet.
+//! A trace of a run: the activity of its lcores, and the way of each packet.
 //!
-//! [`Client::trace`](crate::client::Client::trace) begins one. Then [`Events`](events::Events)
-//! come, of which an [`Analysis`] makes slices of the lcores' time (which [`chrome`] writes to a
-//! file) and ways of packets, counted in its [`Summary`](summary::Summary).
+//! [`Client::trace`](crate::client::Client::trace) begins one. From its [`Events`](events::Events),
+//! an [`Analysis`] makes slices of the lcores' time, which [`chrome`] writes to a file, and ways of
+//! packets, counted in its [`Summary`](summary::Summary).
 
 pub mod chrome;
 pub mod events;

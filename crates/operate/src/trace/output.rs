@@ -1,17 +1,17 @@
-//! Where what a trace finds goes as it is found.
+//! The output of a trace's results as they are found.
 
 use super::journey::Journey;
 use super::timeline::Slice;
 
-/// Where the slices and the packets of a trace go besides its summary.
+/// Takes the slices and the packets of a trace, beside its summary.
 pub trait Output {
-    /// What an lcore did.
+    /// A slice of an lcore's time.
     fn slice(&mut self, lcore: usize, slice: &Slice);
-    /// The way of a packet that is wanted.
+    /// The way of a wanted packet.
     fn journey(&mut self, journey: &Journey);
 }
 
-/// Nowhere.
+/// Discards everything.
 impl Output for () {
     fn slice(&mut self, _: usize, _: &Slice) {}
     fn journey(&mut self, _: &Journey) {}

@@ -1,4 +1,4 @@
-//! `[trace]`: what a plan says about the slowest packets that its run keeps.
+//! `[trace]` in the plan: the slowest packets that its run keeps.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,11 +18,11 @@ const SECTION: &str = "trace";
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// How many packets are kept, and how many turns.
+    /// The number of packets kept, and of turns.
     pub slowest: u16,
-    /// Those that came in a last time of this length.
+    /// The length of the time of which they are kept.
     pub last: Duration,
-    /// What part of the time is recorded: a millisecond in this many, and one as an lcore comes
+    /// The recorded part of the time: one millisecond in this many, and one whenever an lcore comes
     /// late.
     pub one_in: NonZeroU32,
 }
@@ -50,7 +50,7 @@ impl TraceSettings {
         registry.section_of::<Raw>(SECTION, "the slowest packets, which the run keeps from its start on");
     }
 
-    /// What the plan says; `None`: it has no such section, and the run keeps nothing.
+    /// The plan's settings; `None` without the section, and then the run keeps nothing.
     ///
     /// # Errors
     /// A key is unknown or wrong.

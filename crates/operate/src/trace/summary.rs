@@ -1,4 +1,4 @@
-//! What a trace has found, with the names of places and lcores.
+//! The results of a trace, with the names of places and lcores.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,26 +11,27 @@ use super::tally::{Kept, KeptTurn, Tally, Times};
 use super::timeline::Doing;
 use crate::protocol::TraceHead;
 
-/// What a trace has found.
+/// The results of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// From the first event to the last.
+    /// The time from the first event to the last.
     pub elapsed_ns: u64,
-    /// Recorded was one millisecond in this many, and one as an lcore was late; `None`: everything.
+    /// One millisecond in this many was recorded, and one whenever an lcore was late; `None` for
+    /// everything.
     pub one_in: Option<NonZeroU32>,
-    /// Events that came.
+    /// The number of events received.
     pub events: u64,
-    /// By lcore: turns that were lost, since more was recorded than could be taken.
+    /// By lcore: turns lost because more was recorded than could be taken.
     pub lost_turns: BTreeMap<String, u64>,
-    /// Packets that are wanted and came to their ends.
+    /// The number of wanted packets whose ways have ended.
     pub packets: u64,
-    /// Packets that were seen from somewhere in the middle on, and are counted nowhere else.
+    /// Packets first seen in the middle of their ways; they are counted nowhere else.
     pub partial: u64,
-    /// Packets that were still under way as the trace ended, and are counted nowhere else.
+    /// Packets in flight at the end of the trace; they are counted nowhere else.
     pub under_way: u64,
     /// The ways that packets took, the most frequent first.
     pub paths: Vec<PathSummary>,
-    /// The time of the packets by what they did, the most first.
+    /// The time of the packets by step, the longest first.
     pub steps: Vec<StepSummary>,
     /// The slowest packets, the slowest first.
     pub slowest: Vec<PacketSummary>,
@@ -43,29 +44,29 @@ pub struct Summary {
 /// A way that packets took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathSummary {
-    /// Its places, in order; none: of all ways beyond those that are told apart.
+    /// Its places, in order; empty for all ways beyond those counted apart.
     pub path: Vec<String>,
-    /// How it ended: `posted`, `dropped`, `ends there` or `not seen again`.
+    /// Its end: `posted`, `dropped`, `ends there` or `not seen again`.
     pub ended: Cow<'static, str>,
-    /// How many packets took it.
+    /// The number of packets that took it.
     pub packets: u64,
-    /// How long they took, with what they waited before, at most.
+    /// Their mean time, with the most that they may have waited before.
     pub mean_ns: u64,
-    /// The same of the slowest.
+    /// The same for the slowest packet.
     pub max_ns: u64,
 }
 
-/// What packets did.
+/// A step of packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepSummary {
-    /// What: `stage.NAME`, `ring.NAME`, `to NAME` for the wait within an lcore for a place, or
-    /// `before` for what they waited at most for their lcore to look.
+    /// The step: `stage.NAME`, `ring.NAME`, `to NAME` for the wait within an lcore for a place, or
+    /// `before` for the most that they may have waited for their lcore to look.
     pub step: String,
-    /// How many did.
+    /// The number of packets with it.
     pub packets: u64,
-    /// How long that took.
+    /// The mean time that it took.
     pub mean_ns: u64,
-    /// The same of the slowest.
+    /// The same for the slowest packet.
     pub max_ns: u64,
     /// Its share of the time of all packets.
     pub share: f64,
@@ -74,15 +75,15 @@ pub struct StepSummary {
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacketSummary {
-    /// When it came, by the run's clock.
+    /// The time of its arrival, by the run's clock.
     pub at_ns: u64,
-    /// From its first step to its last.
+    /// The time from its first step to its last.
     pub took_ns: u64,
-    /// What it had waited before, at most, for its lcore to look.
+    /// The most that it may have waited before, for its lcore to look.
     pub waited_ns: u64,
     /// Its way.
     pub path: Vec<String>,
-    /// How that ended.
+    /// The end of its way.
     pub ended: Cow<'static, str>,
     /// Further packets that came with it, went the same way, and took no longer.
     pub alike: u64,
@@ -97,33 +98,33 @@ pub struct PacketStep {
     pub step: String,
     /// The lcore that it was on, or that it waited for.
     pub lcore: String,
-    /// From when, since the packet came; negative before.
+    /// The beginning, since the packet's arrival; negative before.
     pub from_ns: i64,
-    /// How long it took.
+    /// Its length.
     pub took_ns: u64,
-    /// What else the lcore did meanwhile, the longest first.
+    /// Other activities of the lcore meanwhile, the longest first.
     pub meanwhile: Vec<Meanwhile>,
 }
 
-/// What an lcore did.
+/// An activity of an lcore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meanwhile {
     /// `stage.NAME`, `asleep` or `stolen`.
     pub did: String,
-    /// For how long.
+    /// Its time.
     pub ns: u64,
 }
 
 /// A turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnSummary {
-    /// Of which lcore.
+    /// The name of its lcore.
     pub lcore: String,
-    /// When it began, by the run's clock.
+    /// The time of its beginning, by the run's clock.
     pub at_ns: u64,
-    /// How long it took.
+    /// Its length.
     pub took_ns: u64,
-    /// What was done in it, the longest first.
+    /// The activities in it, the longest first.
     pub did: Vec<Meanwhile>,
 }
 

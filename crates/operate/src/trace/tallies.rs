@@ -1,7 +1,7 @@
-//! The tally of a whole trace, or of its last time only: then it is kept in slices of that time, of
-//! which the oldest goes as a new one begins.
+//! The tally of a whole trace, or of its last time only. The latter is kept in slices of that time;
+//! the oldest is dropped as a new one begins.
 //!
-//! Guarantees: what is kept is bounded, however long a trace lasts.
+//! Guarantees: the memory is bounded, however long a trace lasts.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::output::Output;
 use super::tally::{Tally, Wanted};
 use super::timeline::{Doing, Slice, Timeline};
 
-/// Slices of the last time: it is kept for that, and up to a slice more.
+/// Slices of the last time. Results are kept for that time, and for up to a slice longer.
 pub(crate) const SLICES: u64 = 12;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Tallies {
     wanted: Wanted,
     /// The oldest first, each with its beginning.
     slices: VecDeque<(u64, Tally)>,
-    /// Those that are over, to be used again; of a last time there are enough from the start on.
+    /// Ended slices for reuse. For a last time, all are allocated at the start.
     spare: Vec<Tally>,
 }
 
@@ -33,14 +33,14 @@ impl Tallies {
         self.wanted.last_ns.is_some()
     }
 
-    /// What is counted now is of this time.
+    /// Moves on to the slice of this time.
     pub(super) fn advance(&mut self, now_ns: u64) {
         let Some(last_ns) = self.wanted.last_ns else { return };
         let Some((from_ns, _)) = self.slices.back() else { return };
         if now_ns < from_ns.saturating_add((last_ns / SLICES).max(1)) {
             return;
         }
-        // One whose successor began before that time has nothing of it.
+        // A slice whose successor began before the last time holds nothing of it.
         let is_over = |slices: &VecDeque<(u64, Tally)>| slices.get(1).is_some_and(|(next, _)| next + last_ns < now_ns);
         while is_over(&self.slices) {
             self.spare.extend(self.slices.pop_front().map(|(_, mut tally)| {
@@ -52,7 +52,7 @@ impl Tallies {
         self.slices.push_back((now_ns, fresh));
     }
 
-    /// The one that counts now.
+    /// The current slice's tally.
     pub(super) fn now(&mut self) -> &mut Tally {
         if self.slices.is_empty() {
             self.slices.push_back((0, Tally::new(self.wanted)));
@@ -61,10 +61,10 @@ impl Tallies {
         &mut self.slices[last].1
     }
 
-    /// Takes what an lcore did.
+    /// Counts a slice of an lcore's time.
     pub(super) fn slice(&mut self, lcore: usize, slice: &Slice, timeline: &Timeline) {
         match slice.doing {
-            // What took so long may have been counted in a slice before.
+            // The turn or packet that it lengthened may have been counted in an earlier slice.
             Doing::Stolen => self.slices.iter_mut().for_each(|(_, tally)| tally.slice(lcore, slice, timeline)),
             _ => self.now().slice(lcore, slice, timeline),
         }
@@ -75,14 +75,14 @@ impl Tallies {
         self.now().take(journey, timeline, output);
     }
 
-    /// All of them as one, and since when it counts.
+    /// All tallies as one, with the time since when it counts.
     pub(super) fn merged(&self) -> (u64, Tally) {
         let mut merged = Tally::new(self.wanted);
         self.slices.iter().for_each(|(_, tally)| merged.merge(tally));
         (self.slices.front().map_or(0, |(from_ns, _)| *from_ns), merged)
     }
 
-    /// Packets that are wanted, of all slices.
+    /// The wanted packets of all slices.
     pub(super) fn packets(&self) -> u64 {
         self.slices.iter().map(|(_, tally)| tally.packets).sum()
     }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(take(10_000, 900), (0, 1, vec![900]));
         assert_eq!(take(10_100, 5), (0, 2, vec![900, 5]));
         assert_eq!(take(11_000, 700), (0, 3, vec![900, 700]));
-        // Of the slice that began at 10,000 there is a part yet.
+        // A part of the slice that began at 10,000 still counts.
         assert_eq!(take(11_250, 6), (10_000, 4, vec![900, 700]));
         assert_eq!(take(11_350, 7), (10_100, 4, vec![700, 7]), "the slowest is over a time ago");
         assert_eq!(take(20_000, 3), (11_350, 2, vec![7, 3]), "its end is not known to be over");

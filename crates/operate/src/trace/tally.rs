@@ -1,6 +1,6 @@
-//! What is counted of the ways of packets, and which of them are kept: the first, and the slowest.
+//! The counts of packets' ways, and the packets that are kept: the first, and the slowest.
 //!
-//! Guarantees: what is kept is bounded, however long a trace lasts.
+//! Guarantees: the memory is bounded, however long a trace lasts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,27 +8,27 @@ use super::journey::{Between, Ending, Journey, Part};
 use super::output::Output;
 use super::timeline::{Doing, Slice, Timeline};
 
-/// Ways that are told apart; packets on others are counted together.
+/// The most ways counted apart; packets on others are counted together.
 pub(super) const PATHS_MAX: usize = 256;
 
-/// Which packets are wanted, and how many are kept.
+/// The wanted packets, and the number to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Only those that come by this place.
+    /// Only packets that pass this place.
     pub at: Option<u16>,
-    /// Only those that take longer than that, with what they waited before.
+    /// Only packets that take longer than this, with their wait before.
     pub above_ns: u64,
-    /// The number of them after which nothing more is counted.
+    /// The number of packets after which counting stops.
     pub packets: u64,
-    /// How many are kept whole, the first.
+    /// The number of first packets to keep.
     pub first: usize,
-    /// How many are kept, the slowest; and how many turns.
+    /// The number of slowest packets to keep, and of turns.
     pub slowest: usize,
-    /// Only what came in the last time, of that length; without it in the whole trace.
+    /// The length of the last time to count; `None` for the whole trace.
     pub last_ns: Option<u64>,
 }
 
-/// A packet that is kept, with what the lcores did during each part of its time.
+/// A kept packet, with the lcores' activities during each part of its time.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) journey: Journey,
@@ -48,7 +48,7 @@ impl Kept {
     }
 }
 
-/// A turn that is kept, with what was done in it.
+/// A kept turn, with the activities in it.
 #[derive(Clone, Debug)]
 pub(super) struct KeptTurn {
     pub(super) lcore: usize,
@@ -81,15 +81,15 @@ impl Times {
 #[derive(Debug)]
 pub(super) struct Tally {
     wanted: Wanted,
-    /// Those that are wanted.
+    /// Wanted packets.
     pub(super) packets: u64,
-    /// Those that were seen from somewhere in the middle on.
+    /// Packets first seen in the middle of their ways.
     pub(super) partial: u64,
-    /// Those that were still under way at the end.
+    /// Packets still in flight at the end.
     pub(super) under_way: u64,
-    /// Events that came.
+    /// Events received.
     pub(super) events: u64,
-    /// By lcore: turns that were lost.
+    /// By lcore: lost turns.
     pub(super) lost: BTreeMap<usize, u64>,
     pub(super) paths: HashMap<(Vec<u16>, Ending), Times>,
     pub(super) other_paths: Times,
@@ -100,12 +100,12 @@ pub(super) struct Tally {
     pub(super) turns: Vec<KeptTurn>,
 }
 
-/// There is room for this many of the slowest from the start on.
+/// Room preallocated for this many of the slowest.
 const ROOM_MAX: usize = 256;
 
 impl Tally {
     pub(super) fn new(wanted: Wanted) -> Tally {
-        // One is inserted before another goes.
+        // One is inserted before another is removed.
         let room = wanted.slowest.min(ROOM_MAX) + 1;
         Tally {
             wanted,
@@ -123,8 +123,8 @@ impl Tally {
         }
     }
 
-    /// As it was made, with the room that it has come to by now: a run that keeps its last minute
-    /// takes no more memory as minutes go.
+    /// Empties the tally, but keeps its room: a run that keeps its last minute takes no more memory
+    /// with the minutes.
     pub(super) fn clear(&mut self) {
         let Tally {
             wanted: _,
@@ -152,7 +152,7 @@ impl Tally {
         turns.clear();
     }
 
-    /// Whether it has counted all packets that are wanted.
+    /// Whether all wanted packets are counted.
     pub(super) fn is_full(&self) -> bool {
         self.packets >= self.wanted.packets
     }
@@ -190,7 +190,7 @@ impl Tally {
         }
     }
 
-    /// Whether it is to be kept among the slowest. One packet stands for those of its batch.
+    /// Whether to keep it among the slowest. One packet stands for its batch.
     fn is_slow(&mut self, journey: &Journey) -> bool {
         let ns = journey.at_most_ns();
         let is_full = self.slowest.len() == self.wanted.slowest;
@@ -219,10 +219,10 @@ impl Tally {
         }
     }
 
-    /// Takes what an lcore did.
+    /// Counts a slice of an lcore's time.
     pub(super) fn slice(&mut self, lcore: usize, slice: &Slice, timeline: &Timeline) {
         if slice.doing == Doing::Stolen {
-            // Of turns without work, which are not told, it may have been all since the last one.
+            // Turns without work are not recorded, and may account for all of it.
             if timeline.awake_since_turn_ns(lcore, slice.to_ns) < slice.took_ns() {
                 self.stolen(lcore, slice, timeline.last_turn_ns(lcore));
             }
@@ -238,7 +238,7 @@ impl Tally {
 }
 
 impl Tally {
-    /// Adds what another has counted and kept.
+    /// Adds the counts and the kept packets of another tally.
     pub(super) fn merge(&mut self, other: &Tally) {
         self.packets += other.packets;
         self.partial += other.partial;
@@ -262,9 +262,9 @@ impl Tally {
         self.first.extend(other.first.iter().take(room).cloned());
     }
 
-    /// An lcore was kept from its CPU since `since_ns`, when its last turn began: what it did then
-    /// is told already, of a turn or a packet that is kept. That is added to what may have taken so
-    /// long.
+    /// Handles time stolen from an lcore since `since_ns`, when its last turn began. Its activities
+    /// then may already be kept with a turn or a packet. The stolen time is added to those that it
+    /// may have lengthened.
     fn stolen(&mut self, lcore: usize, slice: &Slice, since_ns: u64) {
         let (ns, to_ns) = (slice.took_ns(), slice.to_ns);
         let may_have = |from: u64, to: u64| to.min(to_ns).saturating_sub(from.max(since_ns)) >= ns.div_ceil(2);
@@ -291,12 +291,12 @@ fn add_stolen(did: &mut Vec<(Doing, u64)>, ns: u64) {
     did.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
 }
 
-/// What the lcore that was waited for did meanwhile.
+/// Adds the activities of the lcore that each part waited for.
 fn explained(parts: Vec<Part>, timeline: &Timeline) -> Vec<(Part, Vec<(Doing, u64)>)> {
     let explain = |part: Part| {
         let mut did = timeline.between(usize::from(part.lcore), part.from_ns, part.to_ns);
         if let Between::InStage(place) = part.between {
-            // That a stage is called while a packet is in it goes without saying.
+            // The call of the stage that the packet is in needs no mention.
             did.retain(|(doing, _)| doing.stage() != Some(place));
         }
         (part, did)
@@ -304,7 +304,7 @@ fn explained(parts: Vec<Part>, timeline: &Timeline) -> Vec<(Part, Vec<(Doing, u6
     parts.into_iter().map(explain).collect()
 }
 
-/// Whether something that slow is to be kept among that many.
+/// Whether a time of `ns` belongs to the `most` longest.
 fn is_among<T>(kept: &[T], most: usize, ns: u64, of: impl Fn(&T) -> u64) -> bool {
     kept.len() < most || kept.last().is_some_and(|last| of(last) < ns)
 }
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::trace::journey::Step;
 
-    /// Came at a time, and was in a stage for another.
+    /// A packet that came at `from_ns`, and was in a stage for `took_ns`.
     fn journey(from_ns: u64, took_ns: u64) -> Journey {
         let steps = vec![Step { kind: TraceKind::Entered, place: 3, lcore: 0, at_ns: from_ns }];
         let (returned_ns, ending) = (Some(from_ns + took_ns), Ending::InStage);
@@ -352,8 +352,8 @@ mod tests {
         assert_eq!((tally.packets, tally.slowest.len(), tally.is_full()), (2, 2, true));
     }
 
-    /// What an lcore learns at the beginning of a turn is of the turn before, or of turns without
-    /// work between the two.
+    /// Stolen time reported at the beginning of a turn belongs to the turn before, or to turns
+    /// without work between the two.
     #[test]
     fn a_turn_has_no_more_stolen_from_it_than_it_took() {
         let (mut tally, mut timeline) = (tally(u64::MAX), Timeline::new(1));
@@ -364,7 +364,7 @@ mod tests {
         note(TraceKind::Turn, 1_000, 0);
         note(TraceKind::TurnEnd, 9_000, 0);
         note(TraceKind::Stolen, 9_010, 7_000);
-        // In a turn without work, and asleep.
+        // In a turn without work, and while asleep.
         note(TraceKind::Stolen, 20_000, 8_000);
         note(TraceKind::Asleep, 60_000, 40_000);
         note(TraceKind::Stolen, 70_000, 9_000);

@@ -1,36 +1,38 @@
-//! What the lcores did when: turns, calls of stages, sleeps, and times in which they were kept from
-//! their CPUs; the last of them are kept, to say what an lcore did while something waited for it.
+//! The lcores' activities over time: turns, calls of stages, sleeps, and times in which they were
+//! kept from their CPUs. The latest are kept, to tell what an lcore did while a packet waited for
+//! it.
 
 use std::collections::VecDeque;
 
 use verbline_engine::{TraceEvent, TraceKind};
 
-/// What of an lcore is kept.
+/// The number of slices kept per lcore.
 const RECENT_MAX: usize = 16_384;
 
-/// What an lcore did.
+/// An activity of an lcore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// A turn that found work: the calls in it are slices of their own.
     Turn,
-    /// It called a stage with packets.
+    /// A call of a stage with packets.
     Process {
         /// The stage's place.
         place: u16,
-        /// How many packets.
+        /// The number of packets.
         packets: u64,
     },
-    /// It polled a stage.
+    /// A poll of a stage.
     Poll {
         /// The stage's place.
         place: u16,
     },
-    /// It slept.
+    /// Sleep.
     Asleep {
-        /// What woke it.
+        /// The cause of its end.
         cause: &'static str,
     },
-    /// It was kept from its CPU. When exactly is not known: it found out at the end of the slice.
+    /// The lcore was kept from its CPU. The exact time is unknown: it found out at the end of the
+    /// slice.
     Stolen,
 }
 
@@ -44,19 +46,19 @@ impl Doing {
     }
 }
 
-/// What an lcore did, from when to when.
+/// An activity of an lcore, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// What.
+    /// The activity.
     pub doing: Doing,
-    /// From when, by the run's clock.
+    /// The beginning, by the run's clock.
     pub from_ns: u64,
-    /// Until when.
+    /// The end.
     pub to_ns: u64,
 }
 
 impl Slice {
-    /// How long it took.
+    /// Its length.
     pub fn took_ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns)
     }
@@ -72,7 +74,7 @@ pub(super) struct Timeline {
 struct Lane {
     recent: VecDeque<Slice>,
     turn_ns: Option<u64>,
-    /// When the last turn that found work began, and ended.
+    /// The beginning and the end of the last turn that found work.
     last_turn_ns: u64,
     last_end_ns: u64,
     call: Option<(Doing, u64)>,
@@ -83,7 +85,7 @@ impl Timeline {
         Timeline { lcores: vec![Lane::default(); lcores] }
     }
 
-    /// With the memory of all that is kept, which is touched here.
+    /// Allocates and touches the memory of all slices that are kept.
     pub(super) fn with_memory(lcores: usize) -> Timeline {
         let mut timeline = Timeline::new(lcores);
         for lane in &mut timeline.lcores {
@@ -93,7 +95,7 @@ impl Timeline {
         timeline
     }
 
-    /// Takes the next event of an lcore. Gives what ended by it.
+    /// Takes the next event of an lcore. Returns the slice that ends with it.
     pub(super) fn note(&mut self, lcore: usize, event: &TraceEvent) -> Option<Slice> {
         let lane = self.lcores.get_mut(lcore)?;
         let ended = lane.ended(event)?;
@@ -106,12 +108,12 @@ impl Timeline {
         Some(ended)
     }
 
-    /// When the last turn of the lcore began that found work.
+    /// The beginning of the lcore's last turn that found work.
     pub(super) fn last_turn_ns(&self, lcore: usize) -> u64 {
         self.lcores.get(lcore).map_or(0, |lane| lane.last_turn_ns)
     }
 
-    /// How long the lcore was awake from the end of that turn until `at_ns`.
+    /// The time that the lcore was awake from the end of that turn until `at_ns`.
     pub(super) fn awake_since_turn_ns(&self, lcore: usize, at_ns: u64) -> u64 {
         let end_ns = self.lcores.get(lcore).map_or(0, |lane| lane.last_end_ns);
         let did = self.between(lcore, end_ns, at_ns).into_iter();
@@ -119,11 +121,11 @@ impl Timeline {
         at_ns.saturating_sub(end_ns).saturating_sub(asleep_ns)
     }
 
-    /// What the lcore did between two times, and for how long each: the longest first.
+    /// The lcore's activities between two times, with the time of each: the longest first.
     pub(super) fn between(&self, lcore: usize, from_ns: u64, to_ns: u64) -> Vec<(Doing, u64)> {
         let mut did: Vec<(Doing, u64)> = Vec::new();
         let Some(lane) = self.lcores.get(lcore) else { return did };
-        // Slices lie in the order of their ends.
+        // Slices are in the order of their ends.
         let since = lane.recent.iter().rev().take_while(|slice| slice.to_ns > from_ns);
         for slice in since {
             let spent_ns = slice.to_ns.min(to_ns).saturating_sub(slice.from_ns.max(from_ns));
@@ -211,7 +213,7 @@ mod tests {
         assert!(timeline.between(1, 0, 999).is_empty() && timeline.between(7, 0, 999).is_empty());
     }
 
-    /// The beginning of what ends was lost.
+    /// An end whose beginning was lost.
     #[test]
     fn an_end_without_its_beginning_is_nothing() {
         let mut timeline = Timeline::new(1);

@@ -1,4 +1,4 @@
-//! What a run answers: by its socket, and by HTTP.
+//! A run's answers, at its socket and by HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -48,7 +48,7 @@ fn a_run_says_who_it_is_and_what_it_does_from_its_start_to_its_end() {
 #[test]
 fn the_first_answer_is_there_within_a_tenth_of_a_second() {
     let served = Served::new("");
-    // The shortest of some: what is measured is the way, and not who else has the CPUs.
+    // The shortest of ten: it measures the way itself, not other users of the CPUs.
     let took = (0..10).map(|_| {
         let from = Instant::now();
         Client::connect(&served.socket()).unwrap().seen().unwrap();
@@ -82,8 +82,8 @@ fn requests_may_come_in_pieces_and_many_at_once() {
     served.assert_undisturbed();
 }
 
-/// The answers fill its socket, so that one of them waits for it. The request behind that one does
-/// not wait for the client to say more.
+/// The answers fill its socket, so that one of them waits for the client. The request behind that
+/// one is answered without further input from the client.
 #[test]
 fn requests_behind_an_answer_that_was_taken_late_are_answered_at_once() {
     const REQUESTS: usize = 100;
@@ -91,7 +91,7 @@ fn requests_behind_an_answer_that_was_taken_late_are_answered_at_once() {
     let mut stream = UnixStream::connect(served.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all("{\"verbline\":1,\"ask\":\"report\"}\n".repeat(REQUESTS).as_bytes()).unwrap();
-    // Granted are 20 and 50 a second: more than its socket holds.
+    // The grant is 20 and then 50 a second: more than its socket holds.
     std::thread::sleep(Duration::from_secs(1));
     let (mut buffer, mut answers, mut longest) = (vec![0; 1 << 20], 0, Duration::ZERO);
     while answers < REQUESTS {
@@ -161,7 +161,7 @@ fn metrics_are_for_readers_of_this_machine_and_for_no_page_of_another_site() {
 fn a_reader_of_the_metrics_that_finds_no_place_is_told_so_by_http() {
     let served = Served::new(METRICS);
     let connected = |_| TcpStream::connect(served.operate.metrics().unwrap()).unwrap();
-    // None of them has been idle for long, and makes room.
+    // None of them has been idle for long enough to make room.
     let crowd: Vec<TcpStream> = (0..16).map(connected).collect();
     let mut late = connected(16);
     late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -173,7 +173,7 @@ fn a_reader_of_the_metrics_that_finds_no_place_is_told_so_by_http() {
     served.assert_undisturbed();
 }
 
-/// Half a request each, again and again before they are late: the one that has been on its way for
+/// Half a request each, repeated before it is late: the request that has been incomplete for
 /// longest makes room.
 #[test]
 fn requests_that_do_not_come_whole_keep_no_reader_of_the_metrics_out() {

@@ -1,4 +1,4 @@
-//! Captures: what is in them, what is refused, what is lost, and who ends them.
+//! Captures: their content, refusals, losses, and ends.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ fn next(blocks: &mut Blocks) -> Block {
     blocks.next(PATIENCE).unwrap().expect("a block comes")
 }
 
-/// A packet's block, read.
+/// A packet's block, parsed.
 #[derive(Debug)]
 struct Packet {
     interface: u32,
@@ -49,13 +49,13 @@ fn packet(block: &Block) -> Packet {
     }
 }
 
-/// The first `count` packets of a capture that has begun, and what it counts as lost at its end.
+/// The first `count` packets of a capture that has begun, and its count of losses at the end.
 fn packets(blocks: &mut Blocks, count: usize) -> (Vec<Packet>, u64) {
     assert_eq!([next(blocks).kind, next(blocks).kind], [BlockKind::Head; 2], "a section and an interface");
     taken(blocks, count)
 }
 
-/// The same of one whose first heads were read.
+/// Like [`packets`], behind the first heads.
 fn taken(blocks: &mut Blocks, count: usize) -> (Vec<Packet>, u64) {
     let (mut packets, mut lost) = (Vec::new(), 0);
     loop {
@@ -149,7 +149,7 @@ fn what_an_injector_gives_is_captured() {
     let ask = CaptureAsk { at: vec!["injector.hand".into()], ..CaptureAsk::default() };
     let (_, mut blocks) = begun(&served, ask);
     assert_eq!(link_types(&mut blocks, 1), [147]);
-    // Until the lcore has heard of the capture nothing is seen.
+    // Nothing is captured until the lcore has noticed the capture.
     let mut first = None;
     for text in (0_u64..).map(|number| number.to_le_bytes()) {
         let _ = hand.try_push(&text);
@@ -163,7 +163,7 @@ fn what_an_injector_gives_is_captured() {
     served.assert_undisturbed();
 }
 
-/// Numbers from another lcore.
+/// Numbers sent to a stage on another lcore.
 const HAND_OFF: &str = r#"
 [lcore.other]
 cpu = "allowed:1"
@@ -271,7 +271,7 @@ fn what_can_not_be_captured_is_refused_with_what_can() {
     served.assert_undisturbed();
 }
 
-/// Waits until a capture can begin. Says how long that took.
+/// Waits until a capture can begin. Returns the time that this took.
 fn await_free(served: &Served) -> Duration {
     let from = Instant::now();
     let connect = || Client::connect(&served.socket()).unwrap();

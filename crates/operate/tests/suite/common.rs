@@ -11,7 +11,7 @@ use verbline_operate::client::ClientError;
 use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceSettings};
 use verbline_plan::{Loader, Machine, Plan};
 
-/// What every test's plan is: one lcore that sends numbers to itself, a few at a time.
+/// The plan of every test: one lcore that sends numbers to itself, a few at a time.
 const PLAN: &str = r#"
 name = "rig"
 
@@ -60,7 +60,7 @@ use = "sink"
 lcore = "main"
 "#;
 
-/// Packets that go at once.
+/// Packets sent at once.
 const BURST: u64 = 8;
 
 /// Sends a burst of numbers every millisecond.
@@ -92,12 +92,12 @@ impl Stage for Sink {
     }
 }
 
-/// Whether the gate lets packets pass, of the one test that has a gate.
+/// Whether the gate lets packets pass; only one test has a gate.
 pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);
-/// Whether a packet stands before it.
+/// Whether a packet waits at the gate.
 pub(crate) static IS_AWAITED: AtomicBool = AtomicBool::new(false);
 
-/// Keeps its lcore until it is opened.
+/// Blocks its lcore until the gate is opened.
 struct Gate;
 
 impl Stage for Gate {
@@ -111,7 +111,7 @@ impl Stage for Gate {
     }
 }
 
-/// How long a nap takes.
+/// The length of a nap.
 pub(crate) const NAP: Duration = Duration::from_millis(30);
 
 /// Sleeps over each batch.
@@ -136,10 +136,10 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-/// Long enough for any machine; what is waited for comes soon.
+/// A time limit for any machine; normally the waits end soon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What `begin` gives as soon as the run is no longer busy with the one before.
+/// The result of `begin` as soon as the run is no longer busy with the stream before.
 pub(crate) fn once_free<T>(begin: impl Fn() -> Result<T, ClientError>) -> T {
     let from = Instant::now();
     loop {
@@ -159,7 +159,7 @@ pub(crate) fn plan(more: &str) -> Plan {
     plan.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-/// A run and what serves it.
+/// A run and its server.
 pub(crate) struct Served {
     pub(crate) operate: Operate,
     pub(crate) running: Option<Running>,
@@ -167,7 +167,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Not started yet.
+    /// A run that has not started yet.
     pub(crate) fn starting(more: &str) -> (Served, Runtime) {
         let (plan, folder) = (plan(more), tempfile::tempdir().unwrap());
         let runtime = Runtime::build(&plan, &registry()).unwrap();
@@ -196,7 +196,7 @@ impl Served {
         self.operate.socket().unwrap().to_owned()
     }
 
-    /// Insists that the end does not wait for a client that takes nothing of `stalled`.
+    /// Checks that the end does not wait for a client that reads nothing of `stalled`.
     pub(crate) fn assert_ends_beside<T>(mut self, stalled: T) {
         std::thread::sleep(Duration::from_millis(400));
         self.running.take().unwrap().stop().unwrap();
@@ -206,10 +206,10 @@ impl Served {
         drop(stalled);
     }
 
-    /// Insists that the run is as good as one that nobody looked at.
+    /// Checks that the run is as good as an unobserved one.
     pub(crate) fn assert_undisturbed(mut self) {
         let running = self.running.take().unwrap();
-        // A quick test may be over before the first packet is.
+        // A quick test may end before the first packet.
         let deadline = Instant::now() + PATIENCE;
         while running.snapshot().stages[1].packets_in == 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

@@ -10,7 +10,7 @@ use crate::common::Served;
 
 const ASK_REPORT: &[u8] = b"{\"verbline\":1,\"ask\":\"report\"}\n";
 
-/// Reads until the end. Says how long that took, and how much came.
+/// Reads until the end. Returns the time that took, and the number of bytes.
 fn drained(stream: &mut UnixStream) -> (Duration, usize) {
     let (from, mut read) = (Instant::now(), 0);
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -30,7 +30,7 @@ fn drained(stream: &mut UnixStream) -> (Duration, usize) {
 
 fn is_served(served: &Served) {
     let asked = Instant::now();
-    // A client that comes while all places are taken is told to come again.
+    // A client that comes while all places are taken is told to try again.
     while let Err(error) = Client::connect(&served.socket()).and_then(|mut client| client.seen()) {
         assert!(asked.elapsed() < Duration::from_secs(30), "{error}");
         std::thread::sleep(Duration::from_millis(20));
@@ -40,7 +40,8 @@ fn is_served(served: &Served) {
 #[test]
 fn a_thousand_clients_that_say_nothing_keep_nobody_out() {
     let served = Served::new("");
-    // Behind the queue of connections a connect would block: they come as fast as they are taken.
+    // With the queue of connections full, a connect blocks: they connect as fast as they are
+    // accepted.
     let connect = |_| UnixStream::connect(served.socket()).ok();
     let crowd: Vec<_> = (0..1000).filter_map(connect).collect();
     assert!(crowd.len() > 900, "{}", crowd.len());
@@ -71,8 +72,8 @@ fn half_a_request_and_an_answer_that_nobody_takes_end_their_clients() {
     assert!(took > Duration::from_secs(1) && read == 0, "{took:?}, {read} bytes");
     deaf.set_nonblocking(false).unwrap();
     is_served(&served);
-    // It has taken nothing for longer than an answer may take. What lies in its socket it can still
-    // read, and then it is over.
+    // It has read nothing for longer than an answer may take. It can still read the rest in its
+    // socket, and then the connection ends.
     std::thread::sleep(Duration::from_secs(3));
     let (_, read) = drained(&mut deaf);
     assert!(read > 0 && read < 4 << 20, "{read} bytes");
@@ -91,7 +92,7 @@ fn garbage_is_answered_by_what_is_wrong_with_it() {
         (b"{\"verbline\":99,\"ask\":\"report\"}\n".to_vec(), "version"),
     ] {
         let mut stream = UnixStream::connect(served.socket()).unwrap();
-        // It may be dropped before all of it is sent.
+        // The server may drop it before all of it is sent.
         let _ = stream.write_all(&garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = vec![0; 65536];

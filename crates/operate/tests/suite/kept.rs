@@ -1,5 +1,5 @@
-//! The slowest packets, which a run keeps itself: which those are, for how long, and what becomes
-//! of them while a client traces the run.
+//! The slowest packets, which a run keeps itself: their choice, their expiry, and their fate while
+//! a client traces the run.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use crate::common::{NAP, Served, plan};
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAP_NS: u64 = NAP.as_nanos() as u64;
 
-/// A stage that sleeps over what is handed to it, while others wait.
+/// A stage that sleeps over its packets, while others wait.
 const NAPS: &str = "\n[injector.hand]\nto = \"stage.nap\"\npool = \"packets\"\ndepth = 8\n\
                     [stage.nap]\nuse = \"nap\"\nlcore = \"main\"\n";
 
@@ -31,7 +31,7 @@ fn asked(served: &Served) -> Result<Kept, ClientError> {
     Client::connect(&served.socket()).and_then(|mut client| client.kept())
 }
 
-/// What is kept, as soon as `is_it`.
+/// The kept packets, as soon as `is_it` holds.
 fn until(served: &Served, what: &str, mut is_it: impl FnMut(&Kept) -> bool) -> Kept {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -48,7 +48,7 @@ fn at_most_ns(packet: &PacketSummary) -> u64 {
     packet.took_ns + packet.waited_ns
 }
 
-/// Whether a packet was in the stage that sleeps.
+/// Whether a packet was in the stage that naps.
 fn was_in_nap(packet: &PacketSummary) -> bool {
     packet.steps.iter().any(|step| step.step == "stage.nap" && step.took_ns >= NAP_NS)
 }
@@ -83,8 +83,8 @@ fn the_slowest_packets_are_kept_with_their_way_and_what_the_lcore_did_meanwhile(
     served.assert_undisturbed();
 }
 
-/// Of one millisecond in a hundred hardly a packet is seen; the one in which the lcore comes late
-/// is, though what kept it is not.
+/// With one millisecond in a hundred recorded, hardly a packet is seen. The millisecond in which
+/// the lcore comes late is recorded, but not the cause of the delay.
 #[test]
 fn an_lcore_that_comes_late_is_seen_though_little_is_recorded() {
     let (served, hand) = napping("[trace]\none_in = 100\n");

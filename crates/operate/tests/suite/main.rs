@@ -1,4 +1,4 @@
-//! The integration tests of `operate`: one program, a module a theme.
+//! The integration tests of `operate`: one program, a module per theme.
 
 mod answers;
 mod capture;

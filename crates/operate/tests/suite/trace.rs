@@ -1,4 +1,4 @@
-//! Traces: what is in them, what is refused, and who ends them.
+//! Traces: their content, refusals, and ends.
 
 use std::io::ErrorKind;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ fn begun(served: &Served, ask: TraceAsk) -> (Analysis, Events) {
     (Analysis::new(head, WANTED), events)
 }
 
-/// Takes what comes until there are this many packets, and ends it.
+/// Takes events until there are this many packets, and ends the trace.
 fn taken(mut analysis: Analysis, mut events: Events, packets: u64) -> Summary {
     let (deadline, mut has_ended) = (Instant::now() + PATIENCE, false);
     loop {
@@ -57,7 +57,7 @@ fn every_packet_is_followed_from_its_source_to_its_end() {
     served.assert_undisturbed();
 }
 
-/// The stage does not return before the trace is over.
+/// The stage does not return before the end of the trace.
 #[test]
 fn a_turn_that_stands_at_the_end_of_a_trace_is_told_with_its_stage() {
     let gate = "\n[injector.hand]\nto = \"stage.gate\"\npool = \"packets\"\ndepth = 8\n\
@@ -66,7 +66,7 @@ fn a_turn_that_stands_at_the_end_of_a_trace_is_told_with_its_stage() {
     let hand = runtime.injector("hand").unwrap();
     served.run(runtime);
     let (mut analysis, mut events) = begun(&served, TraceAsk::default());
-    // Once packets are followed the lcore has the trace.
+    // Once packets are followed, the lcore has noticed the trace.
     while analysis.packets() == 0 {
         events.take(Duration::from_millis(50), |lcore, event| analysis.add(lcore, event, &mut ())).unwrap();
     }
@@ -100,7 +100,7 @@ fn a_trace_has_its_turns_whole_and_its_lcore_asleep_between_them() {
     let served = Served::new("");
     let (_, mut events) = begun(&served, TraceAsk::default());
     let mut all: Vec<TraceEvent> = Vec::new();
-    // A machine whose CPUs others take has few sleeps among as many events.
+    // On a machine with busy CPUs there are few sleeps among as many events.
     let has_slept =
         |all: &[TraceEvent]| all.iter().filter(|event| event.kind() == Some(TraceKind::Asleep)).count() > 20;
     while all.len() < 2_000 || !has_slept(&all) {
@@ -129,7 +129,7 @@ fn a_trace_has_its_turns_whole_and_its_lcore_asleep_between_them() {
     served.assert_undisturbed();
 }
 
-/// The source sends every millisecond. Each window has some packets whole, and no packet is made of
+/// The source sends every millisecond. Each window has some whole packets, and no packet is made of
 /// two that had the same buffer in different windows.
 #[test]
 fn a_trace_of_some_milliseconds_has_whole_packets_of_them_and_nothing_between() {
