@@ -1,5 +1,5 @@
-//! Ping-pong: SEND of N bytes back and forth between two lcores over one connected pair of queue
-//! pairs, and how long half a round trip takes.
+//! Ping-pong: SENDs of N bytes back and forth between two lcores over one connected pair of queue
+//! pairs, and the time of half a round trip.
 //!
 //! `config/pingpong.toml` is the plan. `--set lcore.ping.idle=event --set lcore.pong.idle=event`
 //! measures wake-ups; `--set pingpong.window=64` measures the message rate.
@@ -12,7 +12,7 @@ use verbline::prelude::*;
 
 use results::Results;
 
-/// The app: its stages, and what it reports.
+/// The app: its stages, and its report.
 #[derive(Debug, Default)]
 pub struct PingPong {
     results: Results,

@@ -1,4 +1,4 @@
-//! What the client measured, and how it is shown.
+//! The client's measurements, and their display.
 //!
 //! The client records into a histogram of its own and hands it over when it is dropped, so that no
 //! lock is near the measurement.
@@ -11,7 +11,7 @@ use serde_json::json;
 use verbline::cli::{count, duration};
 use verbline::prelude::*;
 
-/// Where the client leaves its measurements.
+/// The place where the client leaves its measurements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results(Arc<Mutex<Option<Measured>>>);
 
@@ -23,7 +23,7 @@ struct Measured {
     last_ns: u64,
 }
 
-/// What the client holds while it runs.
+/// The measurements of a running client.
 #[derive(Debug)]
 pub(crate) struct Timings {
     measured: Option<Measured>,
@@ -32,7 +32,7 @@ pub(crate) struct Timings {
 }
 
 impl Timings {
-    /// Allocates all that recording will need: 1 ns to 60 s at three digits.
+    /// Allocates all memory for recording: 1 ns to 60 s at three digits.
     pub(crate) fn new(results: &Results, size_bytes: usize) -> Result<Timings, CreationError> {
         let half_trip_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
         let measured = Some(Measured { half_trip_ns, size_bytes, first_ns: 0, last_ns: 0 });
@@ -58,12 +58,12 @@ impl Drop for Timings {
     }
 }
 
-/// Whether the plan has a client, which counts what is answered.
+/// Whether the plan has a client, which counts answers.
 fn measures(report: &Report) -> bool {
     report.stages.iter().any(|stage| stage.counter("answered").is_some())
 }
 
-/// The live line: how many exchanges so far; of a plan without a client how many messages.
+/// The live line: the number of exchanges so far, or of messages in a plan without a client.
 pub(crate) fn live(report: &Report) -> String {
     if !measures(report) {
         let echoed = report.ports.iter().map(|port| port.rx_packets).sum();

@@ -31,7 +31,7 @@ impl Keys for Settings {
             .or(1)
             .unit("messages"),
         AppKey::integer("warm_up", 0..=WARM_UP_MAX, "exchanges before the first that counts").or(10_000),
-        // For a connection that may be lost. Costs a reading of the clock in every turn.
+        // For connections that may be lost. Costs a reading of the clock in every turn.
         AppKey::integer("resend_after_ms", 1..=RESEND_AFTER_MS_MAX, "unanswered for so long, a message is sent anew")
             .unit("ms")
             .optional("never"),
@@ -82,7 +82,7 @@ impl Settings {
 const WINDOW_MAX: u64 = 1 << 20;
 const WARM_UP_MAX: u64 = 1_000_000_000_000;
 const RESEND_AFTER_MS_MAX: u64 = 3_600_000;
-/// The most that a packet of any pool holds.
+/// The greatest packet of any pool.
 const DATA_BYTES_MAX: u64 = 1 << 26;
 
 /// Each message carries the time of its departure, so that any number may be in flight.
@@ -92,30 +92,30 @@ struct Client {
     settings: Settings,
     timings: Timings,
     in_flight: usize,
-    /// When the last answer came, or the last message was sent in place of one.
+    /// The time of the last answer, or of the last message sent in place of a lost one.
     heard_ns: Tick,
     lone: Lone,
-    /// When the messages of the last turn departed, and when they came back: recorded once their
-    /// successors are on their way.
+    /// The departures and arrivals of the messages answered in the last turn: recorded once their
+    /// successors are sent.
     answers: Vec<(Tick, Tick)>,
-    /// What is answered from now on is not sent again, so that the run comes to rest.
+    /// Answers are no longer followed by new messages, so that the run comes to rest.
     stopping: bool,
     answered: verbline::engine::Counter,
 }
 
-/// A message that is alone on its way (`window = 1`). From one departure to the next is a round
-/// trip, and when one was is only asked in the turn after it: no clock is read, and no payload,
-/// between a message's arrival and its successor's departure.
+/// The only message in flight (`window = 1`). A round trip lasts from one departure to the next,
+/// and a departure is timed only in the turn after it: between a message's arrival and its
+/// successor's departure neither a clock nor a payload is read.
 ///
-/// A thread that is kept from its CPU between a departure and that turn finds the answer in it
-/// already: when that message departed nobody knows, and its trip is not recorded.
+/// If the thread is kept from its CPU between a departure and that turn, the answer has already
+/// come by then. The time of that departure is unknown, and its trip is not recorded.
 #[derive(Debug, Default)]
 struct Lone {
     departed_ns: Tick,
-    /// The turn that `departed_ns` is of.
+    /// The turn of `departed_ns`.
     departed_in: u64,
     answered: bool,
-    /// Whether the answer came in a later turn than that.
+    /// Whether the answer came in a later turn than the departure.
     known: bool,
 }
 
@@ -124,13 +124,13 @@ impl Lone {
         (self.departed_in, self.departed_ns) = (turn, now_ns);
     }
 
-    /// Its answer has come, and its successor departs.
+    /// Notes that the answer has come; its successor departs now.
     fn answered(&mut self, turn: u64) {
         (self.answered, self.known) = (true, turn != self.departed_in);
     }
 
-    /// When the message departed that was answered in the turn before, if one was and that is
-    /// known. Its successor did just now.
+    /// The departure of the message answered in the turn before, if there is one and its time is
+    /// known. Its successor has just departed.
     fn take(&mut self, turn: u64, now_ns: Tick) -> Option<Tick> {
         if !std::mem::take(&mut self.answered) {
             return None;
@@ -152,7 +152,8 @@ impl Stage for Client {
             _ => self.restamp(input, out.now_ns()),
         }
         out.send_batch(SEND, input);
-        // What found no room is dropped as unclaimed, and another takes its place in the window.
+        // Messages without room are dropped as unclaimed, and others take their places in the
+        // window.
         self.in_flight = self.in_flight.saturating_sub(input.len());
     }
 
@@ -161,16 +162,16 @@ impl Stage for Client {
         self.give_up(out);
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
-            // `check` has held it against this pool.
+            // `check` compared the size with this pool.
             let fits = packet.set_len(self.settings.size_bytes);
             debug_assert!(fits, "{} bytes in {}", self.settings.size_bytes, packet.capacity());
             self.lone.departs(out.turn(), out.fresh_ns());
             stamp(&mut packet, self.lone.departed_ns);
-            // There is room; a plan that drops what is sent counts it.
+            // There is room; a plan without an output for messages counts them as dropped.
             out.send(SEND, packet);
             self.in_flight += 1;
         }
-        // All under way: the answers are what comes next.
+        // The window is full: the next event is an answer.
         match self.in_flight < self.settings.window {
             true => Next::Busy,
             false => Next::At(self.patience_ns().map_or(Tick::MAX, |patience_ns| self.heard_ns + patience_ns)),
@@ -178,14 +179,13 @@ impl Stage for Client {
     }
 
     fn stop(&mut self, _: &mut Outputs<'_>) {
-        // What was answered in the last turn stays unrecorded: there is no turn after it whose time
-        // could be asked.
+        // Answers of the last turn stay unrecorded: no turn follows to time them.
         self.stopping = true;
     }
 }
 
 impl Client {
-    /// One reading an exchange: the end of one is the beginning of the next.
+    /// One reading per exchange: the end of one is the beginning of the next.
     fn restamp(&mut self, input: &mut Batch, now_ns: Tick) {
         for packet in input.iter_mut() {
             self.answers.push((departed_ns(packet), now_ns));
@@ -231,7 +231,7 @@ struct Echo;
 
 impl Stage for Echo {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        // What finds no room stays in `input`, and is dropped as unclaimed.
+        // Messages without room stay in `input`, and are dropped as unclaimed.
         out.send_batch(SEND, input);
     }
 }
@@ -240,7 +240,7 @@ impl Stage for Echo {
 mod tests {
     use super::*;
 
-    /// What is recorded of a trip of 700 ns, and of what comes after it.
+    /// Recording a trip of 700 ns, and the trips after it.
     #[test]
     fn a_trip_whose_departure_nobody_saw_is_not_timed() {
         let mut lone = Lone::default();

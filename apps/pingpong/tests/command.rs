@@ -1,5 +1,4 @@
-//! The command as a user runs it: what it measures, what it prints, and what it says to a plan that
-//! can't be.
+//! The command as a user runs it: its measurements, its output, and its refusals of wrong plans.
 
 use insta::assert_snapshot;
 use rustix::process::Signal;
@@ -17,7 +16,7 @@ fn short(sets: &[&str]) -> Option<Program> {
     Some(shipped(sets)?.with(["--for", "500ms"]))
 }
 
-/// The same, which goes on.
+/// The shipped plan, run without an end.
 fn shipped(sets: &[&str]) -> Option<Program> {
     let run = app().with(["run", "config/pingpong.toml"]).with(two_lcores(["ping", "pong"])?);
     // A busy machine may leave few turns for either side.
@@ -68,7 +67,7 @@ fn two_lcores_have_another_path_to_go_by() {
     let json = shown.json();
     assert_report_holds(&json);
     assert!(json["exchanges"].as_u64() > Some(0), "{shown}");
-    // A device that has none says so before anything is connected.
+    // A device without it is refused before anything is connected.
     let sets = ["--set", "device.nic0={ provider = \"soft\", address = \"127.0.0.1\" }"];
     let listens = ["--set", "port.pong.listen=127.0.0.1:4421", "--set", "port.ping.connect=127.0.0.1:4421"];
     let Some(placed) = two_lcores(["ping", "pong"]) else { return };
@@ -96,8 +95,8 @@ fn two_lcores_report() {
     assert_snapshot!("report", normalised(&shown.stdout));
 }
 
-/// The plan is read again when the user asks: ports take what a connected queue pair can be told,
-/// and the run goes on.
+/// The plan is read again when the user asks: ports take attributes that a connected queue pair can
+/// change, and the run goes on.
 #[test]
 fn two_lcores_take_other_attributes_while_they_run() {
     let Some(placed) = two_lcores(["ping", "pong"]) else { return };
@@ -112,7 +111,7 @@ fn two_lcores_take_other_attributes_while_they_run() {
     for keys in ["timeout = 17\nmin_rnr_timer = 9", "timeout = 17\nmin_rnr_timer = 9\npath_mtu = 512", "timeout = 18"] {
         std::fs::write(&plan, told(keys)).unwrap();
         started.signal(Signal::USR1);
-        // It is asked for a few times a second.
+        // The file is checked a few times a second.
         std::thread::sleep(std::time::Duration::from_millis(700));
     }
     let shown = started.finish().exited(0);
@@ -130,10 +129,10 @@ fn two_lcores_take_other_attributes_while_they_run() {
     assert!(expected.iter().all(|line| said.contains(line)), "{shown}");
 }
 
-/// The signal that asks for the plan again ends no run that reads it for the first time.
+/// A signal to read the plan again does not end a run that is reading it for the first time.
 #[test]
 fn a_plan_that_is_asked_for_again_while_it_is_read_is_read_once_more() {
-    // The plan comes late; the signal as soon as there is a handler, and not before the program.
+    // The plan comes late; the signal comes as soon as the program has a handler.
     const SCRIPT: &str = "\"$0\" \"$@\" < <(sleep 3; echo 'name = 1') & \
                           for _ in {1..40}; do sleep 0.05; grep -qs pingpong /proc/$!/comm && \
                           grep -qs 'SigCgt:.*[2367abef]..$' /proc/$!/status && break; done; \
@@ -143,7 +142,7 @@ fn a_plan_that_is_asked_for_again_while_it_is_read_is_read_once_more() {
     assert!(shown.stderr.contains("wrong-type"), "{shown}");
 }
 
-/// Standard input has a plan once: the run says so, and goes on.
+/// Standard input has a plan only once: the run says so, and goes on.
 #[test]
 fn two_lcores_whose_plan_came_by_standard_input_keep_it() {
     const SCRIPT: &str = "\"$0\" \"$@\" < config/pingpong.toml & \
@@ -210,7 +209,7 @@ fn every_number_of_the_plan_has_bounds() {
 fn sums_of_the_shipped_plan() {
     let shown = app().with(["check", "--explain", "config/pingpong.toml"]).run().exited(0);
     assert_fits(&shown.stdout);
-    // The memory is this machine's affair.
+    // The sum of memory depends on the machine.
     let of_the_plan = |part: &&str| ["config/", "pool.", "lcore."].iter().any(|start| part.starts_with(start));
     let sums: Vec<_> = shown.stdout.split("\n\n").filter(of_the_plan).collect();
     assert_snapshot!("sums", sums.join("\n\n"));
