@@ -1,9 +1,9 @@
-//! A server of datagrams that knows nobody, and answers every sender.
+//! A datagram server that knows no peers in advance, and answers every sender.
 //!
 //! Three clients send questions to a multicast group by UD. The server has joined it, and its port
 //! has places for senders (`senders_max`): a packet carries the handle of its sender, so that an
-//! echo answers it and nobody else. An address handle is made beside the lcore when a sender is
-//! new; what is sent to it waits until then.
+//! echo goes to that sender alone. The address handle of a new sender is made beside the lcore;
+//! packets to it wait until then.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Stage for Echo {
     }
 }
 
-/// Asks one question after the other, each once the one before was answered.
+/// Asks one question after the other, each after the answer to the last.
 struct Client {
     number: u8,
     is_asking: bool,

@@ -61,10 +61,10 @@ use = "sink"
 lcore = "main"
 "#;
 
-/// A packet of the plan's pool has no room for a number.
+/// The drop reason of packets without room for a number.
 const TOO_SHORT: DropReason = DropReason::Stage(0);
 
-/// Sends every packet on as it came.
+/// Sends every packet on unchanged.
 struct Echo;
 
 impl Stage for Echo {
@@ -73,7 +73,7 @@ impl Stage for Echo {
     }
 }
 
-/// Sends the numbers below `limit`, a burst a loop.
+/// Sends the numbers below `limit`, one burst per loop.
 struct Source {
     next: u64,
     limit: u64,
@@ -87,8 +87,7 @@ impl Stage for Source {
                 return Next::Done;
             }
             let Some(mut packet) = out.alloc() else { break };
-            // What `send` refuses, it counts; a packet that has no room for a number is for us to
-            // count.
+            // `send` counts its own refusals; a packet without room for a number is counted here.
             match packet.fill(&self.next.to_le_bytes()) {
                 true => _ = out.send(packets, packet),
                 false => out.drop(packet, TOO_SHORT),
@@ -112,7 +111,7 @@ impl Stage for Sink {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // `tracing` reports what happens while a run lasts, e.g. a port that goes down.
+    // `tracing` reports events of the run, e.g. a port that goes down.
     let _log = verbline::cli::log_to_stderr();
     let mut registry = Registry::new("echo");
     let source = StageSpec {
@@ -128,8 +127,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
-    // What an embedder should hear: of the plan, of what was built, of the run. Who has a
-    // subscriber of `tracing` also gets each as it happens.
+    // The warnings about the plan, about the build, and about the run. A `tracing` subscriber also
+    // gets each as it happens.
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
     eprint!("{}", plan.warnings());
     let runtime = Runtime::build(&plan, &registry)?;

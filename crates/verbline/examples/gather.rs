@@ -1,8 +1,8 @@
-//! A header and its data from two memories, written to a peer as one: nothing is copied together.
+//! A header and its data from two memories, written to a peer as one message without a copy.
 //!
-//! A recorder keeps blocks in a region. For each it WRITEs a header, which lies in a packet, and
-//! the block, where it lies in the region, to the peer's region by one operation (`Local::List`).
-//! The list comes back with the operation, and is used again.
+//! A recorder keeps blocks in a region. It WRITEs each to the peer's region by one operation
+//! (`Local::List`), with a header in front: the header lies in a packet, and the block stays in its
+//! region. The list comes back with the operation, and is used again.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ const BLOCKS: usize = 32;
 
 struct Recorder {
     blocks: Region,
-    /// Where the archive begins, once the peer has said so.
+    /// The beginning of the archive, once the peer has sent it.
     archive: Option<Remote>,
     next: usize,
     done: usize,
@@ -102,14 +102,14 @@ impl Recorder {
 }
 
 impl Stage for Recorder {
-    /// The key of the archive.
+    /// Takes the key of the archive.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for key in input.drain_front(input.len()) {
             self.archive = key.data().try_into().ok().map(Remote::from_bytes);
             for block in 0..BLOCKS {
                 let _ = self.blocks.write_from(block * BLOCK, &[block as u8; BLOCK]);
             }
-            // Made once; as many are under way as there are lists.
+            // The lists are made once; each has one operation in flight.
             (0..4).for_each(|_| self.write(Box::new(SgList::with_capacity(2)), out));
         }
     }

@@ -1,9 +1,8 @@
-//! A port that holds what it sends while its path changes, and loses nothing.
+//! A port that holds its packets while its path changes, and loses none.
 //!
-//! A feed sends a thousand numbered messages over an RC pair of the software RNIC. In the middle of
-//! that the program pauses the feed's port (its queue pair drains, SQD), gives it the traffic class
-//! of another path, and lets it go on. What the feed sent meanwhile waited, and arrives in its
-//! order.
+//! A feed sends a thousand numbered messages over an RC pair of the software RNIC. Halfway, the
+//! program pauses the feed's port (its queue pair drains, SQD), gives it the traffic class of
+//! another path, and resumes it. Messages sent meanwhile wait, and arrive in order.
 
 use std::time::Duration;
 
@@ -69,7 +68,7 @@ impl Stage for Feed {
             return Next::Done;
         }
         let now_ns = out.fresh_ns();
-        // A port without room for more would drop what it is given: a feed that may wait asks.
+        // A port without room would drop further packets: a feed that can wait asks first.
         if now_ns < self.due_ns || out.room(MESSAGES) == 0 {
             return Next::At(self.due_ns.max(now_ns + GAP_NS));
         }

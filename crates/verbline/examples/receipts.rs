@@ -1,9 +1,9 @@
-//! Sends that say how they are sent, and a receipt for those that matter.
+//! Sends with options, and a receipt for the important ones.
 //!
 //! A desk sends a hundred orders over an RC pair of the software RNIC. Each carries its kind as
-//! immediate data; every tenth is a large one, of which the desk wants to know that the peer has
-//! it: it asks for the packet back (`SendWith::returned`), and finds in it how its send ended. The
-//! others cost what they cost without any of this but for their immediate data.
+//! immediate data. Every tenth is a large one, and the desk wants to know that the peer has it: it
+//! asks for the packet back (`SendWith::returned`), and finds in it how its send ended. The other
+//! orders cost nothing extra but their immediate data.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ lcore = "main"
 "#;
 
 const ORDERS: OutId = OutId(0);
-/// What `check` holds the plan against: the port must look at what packets ask for.
+/// `check` compares the plan with this: the port must read the options of packets.
 const SENDS: &[OutputSends] =
     &[OutputSends { output: "orders", options: &[SendOption::Immediate, SendOption::Returned] }];
 const SMALL: u32 = 1;
@@ -70,7 +70,7 @@ struct Desk {
 impl Stage for Desk {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.sent == 100 {
-            // Every receipt is waited for.
+            // Wait for every receipt.
             return if self.receipts.value() == 10 { Next::Done } else { Next::Idle };
         }
         let Some(mut order) = out.alloc() else { return Next::Busy };
@@ -86,7 +86,7 @@ impl Stage for Desk {
         Next::Busy
     }
 
-    /// Nothing but receipts leads here.
+    /// Only receipts arrive here.
     fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
         for order in input.drain_front(input.len()) {
             match send_result(&order) {

@@ -1,5 +1,4 @@
-//! Three rings between two lcores that do three different things when they are full, and one that
-//! comes first.
+//! Three rings between two lcores, each with another policy when it is full, and one with priority.
 //!
 //! A feed sends quotes to a screen, which wants the newest (its ring displaces older ones), and a
 //! copy of each to an archive, which wants all of them (its ring holds the feed up). Orders among
@@ -75,10 +74,10 @@ lcore = "office"
 const QUOTES: OutId = OutId(0);
 const ORDERS: OutId = OutId(1);
 const NOTICES: OutId = OutId(2);
-/// What a packet to the desk is, in its mark.
+/// The packet's mark for the desk: an order.
 const ORDER: u64 = 1;
 const COUNT: u64 = 3200;
-/// More at once than the screen's ring holds.
+/// More packets at once than the screen's ring holds.
 const BURST: u64 = 32;
 
 #[derive(Default)]
@@ -108,7 +107,7 @@ impl Stage for Feed {
     }
 }
 
-/// Asserts that no quote comes behind a newer one.
+/// Checks that no quote arrives behind a newer one.
 struct Reader {
     newest: Counter,
 }

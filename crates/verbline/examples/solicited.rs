@@ -1,9 +1,9 @@
-//! A stream that wakes nobody, and requests in it that do.
+//! A stream that does not wake its reader, with requests in it that do.
 //!
 //! A sensor sends a record each millisecond; every fiftieth is a request, whose send asks for a
-//! solicited event (`SendWith::solicited`). The lcore that reads sleeps through the records, since
-//! its plan says `unsolicited_wait`, and takes what has come with the next request. Without that
-//! key each record wakes it.
+//! solicited event (`SendWith::solicited`). The reading lcore sleeps through the records, since its
+//! plan says `unsolicited_wait`, and reads them together with the next request. Without that key
+//! each record wakes it.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ lcore = "reader"
 "#;
 
 const RECORDS: OutId = OutId(0);
-/// What `check` holds the plan against: the port must look at what packets ask for.
+/// `check` compares the plan with this: the port must read the options of packets.
 const SENDS: &[OutputSends] = &[OutputSends { output: "records", options: &[SendOption::Solicited] }];
 const GAP_NS: Tick = 1_000_000;
 const COUNT: u64 = 500;

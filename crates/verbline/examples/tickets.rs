@@ -1,4 +1,4 @@
-//! Tickets from a peer's memory, without a turn of the peer: atomics.
+//! Tickets from a peer's memory by atomics, without a turn of the peer.
 //!
 //! An office has two words in a region. Two clerks, each with a queue pair of its own, take tickets
 //! from the first by FETCH_ADD. The first clerk that puts its name into the second, by
@@ -77,7 +77,7 @@ const TICKETS: usize = 100;
 const TICKET: u64 = 0;
 const HEAD: u64 = 1;
 
-/// Says to both clerks where the words are.
+/// Tells both clerks where the words are.
 struct Office {
     words: Region,
     told: u8,
@@ -96,7 +96,7 @@ impl Stage for Office {
     }
 }
 
-/// What the clerks got: tickets, and heads.
+/// The results of the clerks: tickets, and heads.
 #[derive(Debug, Default)]
 struct Got {
     tickets: Vec<u64>,
@@ -113,7 +113,7 @@ struct Clerk {
 impl Clerk {
     fn ask(&self, out: &mut Outputs<'_>) {
         let (Some(words), Some(mut room)) = (self.words, out.alloc()) else { return };
-        // What was there comes back in eight bytes of a packet.
+        // The word's old value comes back in eight bytes of a packet.
         let asked = match (self.taken, room.fill(&[0; 8])) {
             (0, true) => Operation::compare_swap(room, words.offset(8), 0, self.number).tag(HEAD),
             _ => Operation::fetch_add(room, words, 1).tag(TICKET),

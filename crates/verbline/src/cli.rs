@@ -62,11 +62,11 @@ pub use figures::{count, duration, percent, rate};
 pub use log::{LogGuard, log_to_stderr};
 pub use measured::{Latencies, Parts, so_far};
 
-/// Said at once: a run may take hours, and only its end would find nobody to tell.
+/// Printed at the start: a run may take hours, and only its end would find standard output closed.
 const CLOSED: &str = "error: standard output is closed (`>&-`), and what the command reports would be lost; \
                       give it a file, a pipe, or /dev/null";
 
-/// Runs the command line of `app`, and says how the process should exit.
+/// Runs the command line of `app`. Returns the exit code of the process.
 pub fn main(app: &dyn App) -> ExitCode {
     if verbline_mem::stdout_was_closed() {
         output::message(CLOSED);
@@ -84,7 +84,7 @@ pub fn main(app: &dyn App) -> ExitCode {
     verbline_engine::panic_hook_is_prompt();
     signals::survive_file_limit();
     let code = match arguments.command {
-        // Its stop has waited for standard error as long as a stop may.
+        // A run's stop has already waited for standard error as long as a stop may.
         Command::Run(options) => return run::run(app, &options),
         Command::Check(options) => check::check(app, &options),
         Command::Graph(options) => check::graph(app, &options),
@@ -101,7 +101,7 @@ pub fn main(app: &dyn App) -> ExitCode {
     code
 }
 
-/// A panic's words go the way of every other text: the thread may be an lcore, which must not wait
+/// Writes a panic's message like every other text: the thread may be an lcore, which must not wait
 /// for a terminal.
 fn tell_panic(panic: &panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
@@ -113,7 +113,7 @@ fn tell_panic(panic: &panic::PanicHookInfo<'_>) {
     output::message(&text);
 }
 
-/// What the command line's own parser has to say: its help, its version, or what is wrong.
+/// Prints a message of the command line's own parser: its help, its version, or an error.
 fn tell(error: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     let text = |coloured: bool| match coloured {

@@ -1,6 +1,6 @@
 //! Verbline: a kernel-bypass, poll-mode data plane on RDMA verbs.
 //!
-//! This crate is what an embedder depends on. It re-exports what a stage and a program that runs a
+//! An embedder depends on this crate. It re-exports the items that a stage and a program with a
 //! plan need ([`prelude`]), and holds the command line that every app shares ([`cli`]).
 //!
 //! A plan (TOML) declares pinned lcores, the queue pairs that each owns, and the stages that
@@ -26,7 +26,7 @@ pub use verbline_mem as mem;
 pub use verbline_plan as plan;
 pub use verbline_verbs as verbs;
 
-/// What an app's source starts with.
+/// The imports at the top of an app's source.
 pub mod prelude {
     pub use crate::cli::{App, Outcome};
     pub use verbline_engine::{

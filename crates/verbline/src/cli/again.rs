@@ -1,5 +1,5 @@
-//! A run that is asked again and again. It hangs up on a client that asks nothing for a minute, and
-//! on one that makes room for another, so that the next question may need another connection.
+//! Asks a run repeatedly. The run hangs up on a client that is idle for a minute, and on one that
+//! makes room for another, so that the next question may need another connection.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,32 +11,34 @@ use verbline_operate::protocol::Hello;
 #[derive(Debug)]
 pub(super) struct Again {
     path: PathBuf,
-    /// `None`: the last answer was late or wrong, and a later one can't be told from it.
+    /// `None` if the last answer was late or wrong: a later one can't be told from it.
     client: Option<Client>,
     hello: Hello,
 }
 
 impl Again {
-    /// Begins with the connection by which the run said who it is.
+    /// Starts with the connection over which the run gave its hello.
     pub(super) fn new(client: Client, hello: Hello) -> Again {
         Again { path: client.path().to_owned(), client: Some(client), hello }
     }
 
-    /// Asks over the connection that there is, or over another one.
+    /// Asks over the existing connection, or over a new one.
     ///
     /// # Errors
-    /// It doesn't answer, or refuses. [`ClientError::Unreachable`]: that run listens no more.
+    /// The run does not answer, or refuses. [`ClientError::Unreachable`]: that run no longer
+    /// listens.
     pub(super) fn ask<T>(&mut self, ask: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         if let Some(mut client) = self.client.take() {
             match ask(&mut client) {
-                // It has hung up, which a run that was stopped for some time does as it goes on.
+                // The run has hung up, as a run that was stopped for some time does when it goes
+                // on.
                 Err(ClientError::Unreachable { .. }) => {}
                 told => return self.keep(client, told),
             }
         }
         let mut client = Client::connect(&self.path)?;
         let hello = client.hello()?;
-        // A process in a container may have the number of the one before.
+        // Another process in a container may have the same number.
         if (hello.pid, hello.since_unix_ms) != (self.hello.pid, self.hello.since_unix_ms) {
             let source = io::Error::new(io::ErrorKind::NotFound, "another run listens there now");
             return Err(ClientError::Unreachable { path: self.path.clone(), source });
@@ -45,7 +47,7 @@ impl Again {
         self.keep(client, told)
     }
 
-    /// Keeps the connection for the next question, unless an answer may be on its way still.
+    /// Keeps the connection for the next question, unless an answer may still arrive on it.
     fn keep<T>(&mut self, client: Client, told: Result<T, ClientError>) -> Result<T, ClientError> {
         self.client = told.is_ok().then_some(client);
         told
@@ -59,7 +61,8 @@ mod tests {
 
     use super::*;
 
-    /// A run that hangs up after each of these numbers of answers, and then is another one.
+    /// A run that hangs up after each of these numbers of answers; behind its third connection is
+    /// another run.
     fn hangs_up(listener: UnixListener, answers: &[u64]) {
         for (connection, answers) in answers.iter().enumerate() {
             let mut client = BufReader::new(listener.accept().unwrap().0);

@@ -1,4 +1,4 @@
-//! The arguments, declared. What a person reads with `--help` is written here.
+//! The declarations of the arguments, with the text of `--help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ Exit codes:
   2    the plan or the command line is wrong
   130  a second Ctrl-C or SIGTERM aborted a run";
 
-/// The whole command line of the app of this name. `tables` are those that `keys` can explain.
+/// The whole command line of the app of this name. `keys` can explain the given `tables`.
 pub(super) fn command(name: &'static str, about: &'static str, tables: Vec<&'static str>) -> clap::Command {
     let run = format!(
         "Ctrl-C, SIGTERM and SIGHUP end a run: it drains, reports and exits with 0; a\n\

@@ -1,4 +1,4 @@
-//! The arguments of the verbs that look at a run: which run, how often, how it is printed.
+//! The arguments of the verbs that observe a run: its name, the interval, the output.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

@@ -10,12 +10,12 @@ use verbline_operate::{FilterAsk, TraceAsk};
 use super::args_capture::filter;
 use super::times::duration;
 
-/// How many packets end a trace for which nothing else was said, and how long it lasts at most.
+/// The number of packets that ends a trace by default, and its longest time.
 const PACKETS: u64 = 1000;
 const LENGTH: Duration = Duration::from_secs(10);
-/// Of the slowest packets that many are shown.
+/// The number of slowest packets shown.
 const SLOWEST: u16 = 3;
-/// How long a trace lasts that is written to a file.
+/// The length of a trace that is written to a file.
 const CHROME_LENGTH: Duration = Duration::from_secs(1);
 
 /// Options of `trace`.
@@ -70,7 +70,7 @@ impl TraceOptions {
         TraceAsk { filter: self.filter.clone(), one_in: self.one_in }
     }
 
-    /// How many of the slowest packets are shown.
+    /// The number of slowest packets to show.
     pub(super) fn slowest(&self) -> usize {
         match (self.slowest, self.kept) {
             (Some(slowest), _) => slowest.into(),
@@ -79,13 +79,13 @@ impl TraceOptions {
         }
     }
 
-    /// How many packets end it.
+    /// The number of packets that ends the trace.
     pub(super) fn packets(&self) -> Option<u64> {
         let is_open = self.length.is_none() && self.chrome.is_none() && self.last.is_none();
         self.packets.or(is_open.then_some(PACKETS))
     }
 
-    /// How long it lasts at most; `None`: until a signal comes.
+    /// The longest time of the trace; `None`: until a signal.
     pub(super) fn length(&self) -> Option<Duration> {
         let short = if self.chrome.is_some() { CHROME_LENGTH } else { LENGTH };
         self.length.or((self.last.is_none()).then_some(short))

@@ -1,4 +1,4 @@
-//! `capture`: what passes the ports of a run, as a file for tshark and Wireshark.
+//! `capture`: the packets at a run's ports, as a file for tshark and Wireshark.
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
@@ -16,13 +16,13 @@ use super::run::fail;
 use super::signals::caught;
 use super::times::end_of;
 
-/// How soon a signal is seen.
+/// The time until a signal is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// For the run to send what is left once it was asked to end.
+/// The time for the run to send the rest after the request to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Captures until the count or the time is reached, a signal comes, or the run is over.
+/// Captures until the count or the time is reached, a signal arrives, or the run ends.
 pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
     let asked = match caught() {
         Ok(asked) => asked,
@@ -57,20 +57,20 @@ pub(super) fn capture(options: &CaptureOptions) -> ExitCode {
 }
 
 enum Fault {
-    /// Of the file.
+    /// A fault of the file.
     File(io::Error),
-    /// Of the run, or of what it sends.
+    /// A fault of the run, or of its data.
     Run(String),
 }
 
 struct Taking<'a> {
     options: &'a CaptureOptions,
     blocks: Blocks,
-    /// The run was asked to end the capture, and until when it is waited for.
+    /// Set when the run was asked to end the capture: the time limit for that.
     ends_at: Option<Instant>,
     packets: u64,
     lost: u64,
-    /// The last counts have come.
+    /// The last counts have arrived.
     has_end: bool,
 }
 
@@ -79,7 +79,7 @@ impl Taking<'_> {
         let until = self.options.length.and_then(end_of);
         loop {
             let now = Instant::now();
-            // Relaxed: the flag carries no data; a look later is soon enough.
+            // Relaxed: the flag publishes no data, and may be seen one look later.
             let is_enough = asked.load(Ordering::Relaxed)
                 || until.is_some_and(|until| until <= now)
                 || self.options.count.is_some_and(|count| self.packets >= count);
@@ -103,7 +103,7 @@ impl Taking<'_> {
     fn block(&mut self, kind: BlockKind, bytes: &[u8], files: &mut CaptureFiles) -> io::Result<()> {
         match kind {
             BlockKind::Head => files.head(bytes),
-            // What comes behind the last one that was wanted.
+            // Packets beyond the wanted count.
             BlockKind::Packet if self.options.count.is_some_and(|count| self.packets >= count) => Ok(()),
             BlockKind::Packet => {
                 self.packets += 1;
@@ -117,7 +117,7 @@ impl Taking<'_> {
         }
     }
 
-    /// The run sends no more.
+    /// Handles the end of the run's data.
     fn over(&self, files: &mut CaptureFiles) -> Result<(), Fault> {
         files.flush().map_err(Fault::File)?;
         match self.has_end {

@@ -1,7 +1,7 @@
-//! The file that a capture is written to, or the files one after another.
+//! The file of a capture, or its files one after another.
 //!
-//! Guarantees: a file is for its user alone (mode 0600), and takes the place of none that is there
-//! unless that is asked for; each file is whole, and begins with the capture's own head.
+//! Guarantees: a file is for its user alone (mode 0600), and replaces an existing one only on
+//! request; each file is whole, and begins with the capture's own head.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 /// How a command line names standard output.
 const STDOUT: &str = "-";
 
-/// For its user alone.
+/// The mode of files: for their user alone.
 const MODE: u32 = 0o600;
 
-/// Where a capture goes.
+/// The output of a capture.
 pub(super) struct CaptureFiles {
     path: PathBuf,
     force: bool,
-    /// When one file is full, and how many are kept.
+    /// The size at which a file is full, and the number of files kept.
     full_bytes: Option<u64>,
     kept: Option<u64>,
-    /// What each file begins with.
+    /// The beginning of each file.
     head: Vec<u8>,
     written: VecDeque<PathBuf>,
     number: u64,
@@ -35,7 +35,7 @@ pub(super) struct CaptureFiles {
 }
 
 impl CaptureFiles {
-    /// None is made yet. `-`: standard output.
+    /// No file is created yet. `-` is standard output.
     pub(super) fn new(path: &Path, force: bool, full_bytes: Option<u64>, kept: Option<u64>) -> Self {
         CaptureFiles {
             path: path.to_owned(),
@@ -50,12 +50,12 @@ impl CaptureFiles {
         }
     }
 
-    /// Makes the first file.
+    /// Creates the first file.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.next_file()
     }
 
-    /// What went wrong with the file that is written now, or that could not be made.
+    /// Describes an error of the current file, or of its creation.
     pub(super) fn words(&self, error: &io::Error) -> String {
         let path = self.path();
         match error.kind() {
@@ -64,7 +64,7 @@ impl CaptureFiles {
         }
     }
 
-    /// The file that is written now.
+    /// The current file.
     fn path(&self) -> PathBuf {
         match self.full_bytes {
             Some(_) if self.path != Path::new(STDOUT) => numbered(&self.path, self.number),
@@ -72,13 +72,13 @@ impl CaptureFiles {
         }
     }
 
-    /// A part of what each file begins with.
+    /// Adds a part to the beginning of each file.
     pub(super) fn head(&mut self, block: &[u8]) -> io::Result<()> {
         self.head.extend_from_slice(block);
         self.write(block)
     }
 
-    /// A packet: into another file if this one has no room for it.
+    /// Writes a packet: to another file if this one has no room for it.
     pub(super) fn packet(&mut self, block: &[u8]) -> io::Result<()> {
         let is_full = |full: u64| self.out_bytes + block.len() as u64 > full;
         if self.full_bytes.is_some_and(is_full) && self.out_bytes > self.head.len() as u64 {
@@ -112,7 +112,7 @@ impl CaptureFiles {
         self.written.push_back(path);
         while self.kept.is_some_and(|kept| self.written.len() as u64 > kept) {
             let removed = self.written.pop_front().map_or(Ok(()), fs::remove_file);
-            // Somebody else may have removed it already.
+            // It may have been removed already.
             removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         }
         Ok(())
@@ -136,7 +136,7 @@ pub(super) fn created(path: &Path, force: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// `dump_00001.pcapng` of `dump.pcapng`.
+/// For `dump.pcapng`: `dump_00001.pcapng`.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.file_stem().map(OsString::from).unwrap_or_default();
     name.push(format!("_{number:05}"));

@@ -11,7 +11,7 @@ use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
 use super::output::{advise, document, is_coloured, message, result};
 use super::{App, explain};
 
-/// A plan, or a command line, that is wrong.
+/// The exit code for a wrong plan or command line.
 pub(super) const EXIT_PLAN: u8 = 2;
 
 /// The app's registry, filled.
@@ -23,8 +23,8 @@ pub(super) fn registry(app: &dyn App) -> Registry {
     registry
 }
 
-/// Loads the plan against what the app has registered and what this machine has, for a run that
-/// listens there.
+/// Loads the plan against the app's registrations and this machine, for a run that listens at
+/// `socket`.
 pub(super) fn load(registry: &Registry, options: &PlanOptions, socket: &SocketChoice) -> Result<Plan, Diagnostics> {
     loader(registry, options, socket).load_path(&options.plan)
 }
@@ -34,21 +34,21 @@ fn loader(registry: &Registry, options: &PlanOptions, socket: &SocketChoice) -> 
     loader.opens(opens_beside(socket))
 }
 
-/// Prints diagnostics to standard error as a person reads them.
+/// Prints diagnostics to standard error, as text.
 pub(super) fn show(diagnostics: &Diagnostics) {
     if !diagnostics.is_empty() {
         message(&diagnostics.render(is_coloured(&io::stderr())));
     }
 }
 
-/// Says on standard error what the machine lacks.
+/// Prints the machine's shortcomings to standard error.
 pub(super) fn show_notes(notes: &[Note]) {
     for note in notes {
         advise(&format!("note[{}]: ", note.lack.code()), &note.message, &note.remedy);
     }
 }
 
-/// `check`: every fault in one go, exit code 2 if there is any.
+/// `check`: shows every fault at once; exit code 2 if there is any.
 pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     let registry = registry(app);
     let inspected = loader(&registry, &options.plan, &SocketChoice::default()).inspect_path(&options.plan.plan);
@@ -56,7 +56,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         Ok(Inspection { plan, diagnostics, notes, sums, .. }) => (plan, diagnostics, notes, sums),
         Err(unreadable) => (None, unreadable, Vec::new(), Vec::new()),
     };
-    // What the stages themselves say can be asked only of a plan that is sound so far.
+    // The stages' own checks need a plan without faults so far.
     let faults = plan.as_ref().map_or_else(Vec::new, |plan| {
         let of_operate = [MetricsSettings::of(plan).err(), TraceSettings::of(plan).err()];
         let of_operate = of_operate.into_iter().flatten().map(Diagnostics::from);
@@ -90,7 +90,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     result(&text, code, None)
 }
 
-/// `graph`: the plan as a drawing, what is wrong in red.
+/// `graph`: draws the plan, with its faults in red.
 pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
     match loader(&registry(app), &options.plan, &SocketChoice::default()).inspect_path(&options.plan.plan) {
         Ok(Inspection { plan, diagnostics, drawing, .. }) => {

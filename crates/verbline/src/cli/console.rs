@@ -1,9 +1,9 @@
 //! Standard error, written by one thread.
 //!
-//! Guarantees: no other thread waits for the reader of standard error, be it a terminal that is
-//! stopped (Ctrl-S) or a pipe that nobody empties. Texts wait in a bounded queue; what finds no
-//! room there is counted, and the count is written once texts are taken again. The live line is a
-//! slot and not a queue: only the latest is drawn.
+//! Guarantees: no other thread waits for the reader of standard error, be it a stopped terminal
+//! (Ctrl-S) or a pipe that is not read. Texts wait in a bounded queue; texts without room are
+//! counted, and the count is written once the queue moves again. The live line is a slot, not a
+//! queue: only the latest is drawn.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,19 +19,19 @@ use super::line::Line;
 use super::rate;
 use super::said::{self, Out, journal};
 
-/// Texts that may wait.
+/// The most texts in the queue.
 const TEXTS_MAX: usize = 1024;
 
-/// How often the thread looks at what nobody wakes it for: log records that were left out.
+/// The time between checks for log records that were left out, of which nothing wakes the thread.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a waiting thread looks whether all is written.
+/// The time between looks of a thread that waits until all is written.
 const WAIT_STEP: Duration = Duration::from_millis(2);
 
-/// A reader that takes nothing for this long is given up.
+/// A reader that reads nothing for this long is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of one write: a slow reader shows in between that it reads.
+/// Bytes of one write: between them, a slow reader shows that it reads.
 pub(super) const PIECE_BYTES: usize = 4096;
 
 static CONSOLE: OnceLock<Console> = OnceLock::new();
@@ -47,26 +47,26 @@ enum Text {
     Look,
 }
 
-/// What the thread and those who give it texts share. Everything is relaxed: the texts themselves
-/// go by the channel, and the numbers are only compared, again and again.
+/// State shared by the thread and its callers. All accesses are relaxed: the texts themselves go
+/// through the channel, and the numbers are only compared, again and again.
 #[derive(Default)]
 struct State {
     line: Mutex<Option<Line>>,
-    /// A [`Text::Look`] waits in the queue already.
+    /// A [`Text::Look`] is in the queue already.
     is_asked_to_look: AtomicBool,
-    /// Texts that were put into the queue, and those that are written.
+    /// Texts put into the queue, and texts written.
     given: AtomicU64,
     done: AtomicU64,
-    /// Pieces written: rises as long as the reader takes something.
+    /// Pieces written: rises as long as the reader reads.
     pieces: AtomicU64,
-    /// One more than `pieces` was when the reader was given up; 0: it never was.
+    /// `pieces` plus 1 when the reader was given up; 0 if it never was.
     given_up_at: AtomicU64,
-    /// Texts that found no room: in all, and those of them that are not told of yet.
+    /// Texts without room: all of them, and those not reported yet.
     left_out: AtomicU64,
     left_out_untold: AtomicU64,
 }
 
-/// Starts the thread. Without it (no thread can be made) each thread writes its own texts.
+/// Starts the thread. If it can't be started, each thread writes its own texts.
 pub(super) fn start() {
     if CONSOLE.get().is_some() {
         return;
@@ -76,26 +76,26 @@ pub(super) fn start() {
     let shared = Arc::clone(&state);
     let thread = thread::Builder::new().name("verbline-stderr".into()).spawn(move || write_texts(&queue, &shared));
     if thread.is_ok() {
-        // A second thread that came first has its own, and this one ends with its channel.
+        // If a second thread came first, its console stays, and this thread ends with its channel.
         let _ = CONSOLE.set(Console { texts, state });
     }
 }
 
-/// Has `text` written, in the form of the log. Never waits.
+/// Queues `text` in the form of the log. Never waits.
 pub(super) fn say(text: String) {
     put(said::formed(text));
 }
 
-/// Has this written as it is. Never waits.
+/// Queues a text unchanged. Never waits.
 pub(super) fn put(out: Out) {
     match CONSOLE.get() {
         Some(console) => console.give(Text::Out(out)),
-        // If that can't be written there is nobody left to tell.
+        // A failure could not be reported anywhere.
         None => _ = io::stderr().write_all(words_of(out).as_bytes()),
     }
 }
 
-/// What goes to standard error of this: nothing, where the journal takes it.
+/// The part of a text for standard error: nothing if the journal takes it.
 fn words_of(out: Out) -> String {
     match out {
         Out::Words(words) => words,
@@ -104,7 +104,7 @@ fn words_of(out: Out) -> String {
     }
 }
 
-/// Has `line` drawn in place of the one before, or that one removed. Never waits.
+/// Draws `line` in place of the one before, or removes that one. Never waits.
 pub(super) fn show(line: Option<Line>) {
     let Some(console) = CONSOLE.get() else { return };
     *console.state.line() = line;
@@ -113,9 +113,8 @@ pub(super) fn show(line: Option<Line>) {
     }
 }
 
-/// Waits until all is written, at most until the reader has taken nothing for `patience`; `None`:
-/// without end. A reader that was given up once, and has taken nothing since, is not waited for
-/// again.
+/// Waits until all is written, or until the reader has read nothing for `patience`; `None` has no
+/// limit. A reader that was given up and has read nothing since is not waited for again.
 pub(super) fn flush(patience: Option<Duration>) {
     let Some(console) = CONSOLE.get() else { return };
     rate::left_out(true).into_iter().for_each(put);
@@ -134,7 +133,7 @@ pub(super) fn flush(patience: Option<Duration>) {
     }
 }
 
-/// Texts that were never written, since standard error took nothing.
+/// Texts that were never written, because standard error was not read.
 pub(super) fn left_out() -> u64 {
     CONSOLE.get().map_or(0, |console| console.state.left_out.load(Ordering::Relaxed))
 }
@@ -167,7 +166,7 @@ impl State {
     }
 }
 
-/// The thread.
+/// The writing thread.
 fn write_texts(queue: &Receiver<Text>, state: &State) {
     let mut screen = Screen { drawn: String::new() };
     loop {
@@ -192,9 +191,9 @@ fn write_texts(queue: &Receiver<Text>, state: &State) {
     }
 }
 
-/// What is on the terminal.
+/// The state of the terminal.
 struct Screen {
-    /// The live line; empty: none.
+    /// The drawn live line; empty if there is none.
     drawn: String,
 }
 
@@ -207,7 +206,7 @@ impl Screen {
         }
         let erase = if self.drawn.is_empty() { "" } else { "\r\x1b[2K" };
         for piece in format!("{erase}{words}{wanted}").as_bytes().chunks(PIECE_BYTES) {
-            // If that can't be written there is nobody left to tell.
+            // A failure could not be reported anywhere.
             let _ = io::stderr().write_all(piece);
             pieces.fetch_add(1, Ordering::Relaxed);
         }
@@ -215,7 +214,7 @@ impl Screen {
     }
 }
 
-/// The terminal's width now.
+/// The terminal's current width.
 fn columns() -> usize {
     const USUAL: usize = 80;
     match tcgetwinsize(io::stderr()).map(|size| usize::from(size.ws_col)) {

@@ -1,4 +1,4 @@
-//! `devices`: what a plan can name, with the limits that matter to it.
+//! `devices`: the devices that a plan can name, with the limits that matter to it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::args::DevicesOptions;
 use super::figures::count;
 use super::output::{COLUMNS, document, message, result, sentence, wrapped};
 
-/// One device as it is shown.
+/// One device's row.
 #[derive(Debug, Serialize)]
 struct Row {
     provider: String,
@@ -38,9 +38,9 @@ struct Row {
     max_qp_rd_atomic: u32,
     atomics: &'static str,
     max_mcast_groups: u32,
-    /// As verbs.h names them, without IBV_DEVICE_.
+    /// Named as in verbs.h, without IBV_DEVICE_.
     capabilities: Vec<&'static str>,
-    /// Who its queue pairs can be connected to, and by what.
+    /// The peers that its queue pairs can be connected to, and the network used.
     reaches: String,
     ports: Vec<PortRow>,
 }
@@ -64,7 +64,7 @@ struct GidRow {
     kind: String,
     /// The network interface behind it.
     netdev: Option<String>,
-    /// A plan without `gid_index` goes by it.
+    /// Whether a plan without `gid_index` uses it.
     preferred: bool,
 }
 
@@ -129,7 +129,7 @@ fn row(device: &Device, context: &Context) -> Result<Row, VerbError> {
     })
 }
 
-/// Who its queue pairs can be connected to, and by what.
+/// The peers that its queue pairs can be connected to, and the network used.
 fn reaches(provider: Provider, ports: &[PortRow]) -> String {
     match provider {
         Provider::Soft => "this process, within it; with an `address` in its plan also other processes and hosts that \

@@ -1,4 +1,4 @@
-//! The plan's sums, and where its memory belongs: within 80 columns for a person, as JSON for a
+//! The plan's sums, and the NUMA nodes of its memory: within 80 columns for a person, as JSON for a
 //! script.
 
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use verbline_plan::{Home, Limit, Location, Plan, Sum, Term};
 use super::figures::count;
 use super::output::alarming;
 
-/// Columns for what a term is; its value stands before it and its line behind, 80 in all.
+/// Columns for a term's description; with its value before and its line behind, 80 in all.
 const TERM_COLUMNS: usize = 54;
 
 /// All sums as text, one paragraph each.
@@ -49,7 +49,7 @@ fn line(term: &Term) -> String {
     format!("{value:>14}  {what:<TERM_COLUMNS$}{at:>10}\n{:>16}({how})\n", "")
 }
 
-/// The file is known: a line of it, or the flag that overrode it.
+/// The place in the plan's file: its line, or the flag that overrode it.
 fn place(at: &Location) -> String {
     if at.line == 0 { "--set".to_owned() } else { format!("line {}", at.line) }
 }
@@ -75,7 +75,7 @@ fn term_json(term: &Term) -> Value {
     json!({ "what": term.what, "how": term.how, "value": term.value, "at": term.at.to_string() })
 }
 
-/// On which NUMA node memory belongs; nothing on a machine where that makes no difference.
+/// The NUMA node of each memory; empty on a machine where that makes no difference.
 pub(super) fn nodes_text(plan: &Plan) -> String {
     let nodes = plan.nodes(&[]);
     let line = |(name, home): (String, &Home)| {
@@ -89,7 +89,7 @@ pub(super) fn nodes_text(plan: &Plan) -> String {
     if lines.is_empty() { lines } else { format!("\nmemory by NUMA node\n{lines}") }
 }
 
-/// The same as JSON.
+/// Like [`nodes_text`], as JSON.
 pub(super) fn nodes_json(plan: &Plan) -> Value {
     let nodes = plan.nodes(&[]);
     nodes.homes(plan).map(|(name, home)| json!({ "of": name, "node": home.node, "why": home.why })).collect()

@@ -13,16 +13,16 @@ pub fn count(value: u64) -> String {
 pub fn duration(value_ns: u64) -> String {
     match value_ns {
         0..1_000 => format!("{value_ns}ns"),
-        // What rounds to a thousand of a unit is one of the next.
+        // Values that round to a thousand of a unit are shown as one of the next.
         999_950..1_000_000 => duration(1_000_000),
         999_950_000..1_000_000_000 => duration(1_000_000_000),
         _ => format!("{:.1?}", Duration::from_nanos(value_ns)),
     }
 }
 
-/// A rate in a few digits, e.g. `1.25M`: what is read at a glance, and compared.
+/// A rate in a few digits, e.g. `1.25M`, to be read at a glance and compared.
 pub fn rate(per_second: f64) -> String {
-    // A unit, and from where on it is taken: what rounds to a whole one of it has it.
+    // Units, with the value from which each is used: values that round to one of a unit use it.
     const UNITS: [(f64, &str, f64); 4] =
         [(1e12, "T", 999.95e9), (1e9, "G", 999.95e6), (1e6, "M", 999.95e3), (1e3, "k", 9999.5)];
     match UNITS.iter().find(|(_, _, from)| per_second >= *from) {
@@ -32,7 +32,7 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// Four digits at most.
+/// A value in four digits at most.
 fn digits(value: f64, unit: &str) -> String {
     match value {
         ..99.995 => format!("{value:.2}{unit}"),

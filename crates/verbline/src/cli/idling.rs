@@ -1,4 +1,4 @@
-//! What lcores did without work: for how long they spun, and what woke them.
+//! The lcores' idle time: how long they spun, and what woke them.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use verbline_engine::LcoreReport;
 use super::figures::{count, duration, percent};
 use super::output::labelled;
 
-/// For how long lcores spin before they sleep, and what woke those that slept.
+/// The time that lcores spin before they sleep, and the causes that woke those that slept.
 pub(super) fn sleepers(lcores: &[LcoreReport]) -> String {
     let mut text = String::new();
     for lcore in lcores.iter().filter(|lcore| lcore.policy == "adaptive") {

@@ -14,7 +14,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome) -> Value {
     if let Value::Object(engine) = json!(report) {
         whole.extend(engine);
     }
-    // What the app finds wrong is of no lcore.
+    // Failures found by the app belong to no lcore.
     let of_app = |message| json!({ "lcore": null, "stage": null, "panicked": false, "message": message });
     let failures = report.failures.iter().map(|failure| json!(failure));
     whole.insert("failures".into(), failures.chain(outcome.failures.iter().map(of_app)).collect());

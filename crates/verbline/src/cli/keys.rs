@@ -1,4 +1,4 @@
-//! `keys`: prints what a plan can say, table by table: the engine's tables, and those that the app
+//! `keys`: prints the keys of a plan, table by table: the engine's tables, and those that the app
 //! declares. `docs/plan.md` and `docs/keys.md` show the same. Editors get them as a JSON schema.
 
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use verbline_plan::{TableReference, app_reference, reference, schema};
 use super::args::KeysOptions;
 use super::output::{document, result};
 
-/// Prints every table's keys, or one's; or all as a schema.
+/// Prints the keys of every table, or of one; or all as a schema.
 pub(super) fn keys(registry: &Registry, options: &KeysOptions) -> ExitCode {
     if options.schema {
         return document(&schema(&registry.catalog()), ExitCode::SUCCESS, None);
@@ -25,8 +25,8 @@ fn tables(registry: &Registry) -> Vec<TableReference> {
     tables
 }
 
-/// What can be asked for: the sorts of tables, the app's sections, and the kinds whose `params` it
-/// declares.
+/// The names that `keys` accepts: the sorts of tables, the app's sections, and the kinds whose
+/// `params` it declares.
 pub(super) fn names(registry: &Registry) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for name in tables(registry).into_iter().map(|table| table.sort).filter(|sort| !sort.is_empty()) {

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use indicatif::FormattedDuration;
 
-/// Columns of a terminal that has room for the bar.
+/// The width from which a terminal has room for the bar.
 const BAR_FROM_COLUMNS: usize = 60;
 
 /// Columns of the bar itself.
 const BAR: usize = 16;
 
-/// What a run shows of its progress.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     /// The plan's name.
     pub(super) plan: String,
     /// The time since the start.
     pub(super) elapsed: Duration,
-    /// How long the run lasts; `None`: it has no end, and so no part of it is done.
+    /// The length of the run; `None` if it has no end, and so no part of it is done.
     pub(super) length: Option<Duration>,
-    /// What the app says: pieces, with a comma and a space between them.
+    /// The app's words: pieces, with a comma and a space between them.
     pub(super) words: String,
 }
 
@@ -38,7 +38,7 @@ impl Line {
     }
 }
 
-/// As many whole pieces of `words` as fit; of the first, as many whole words as fit.
+/// Appends as many whole pieces of `words` as fit; of the first, as many whole words as fit.
 fn append_words(line: &mut String, words: &str, width: usize) {
     for (index, piece) in words.split_inclusive(", ").enumerate() {
         let whole = piece.strip_suffix(", ").unwrap_or(piece);
@@ -57,7 +57,7 @@ fn append_words(line: &mut String, words: &str, width: usize) {
     }
 }
 
-/// Adds `part` behind a space if it fits. Says whether it did.
+/// Adds `part` behind a space if it fits. Returns whether it did.
 fn append(line: &mut String, part: &str, width: usize) -> bool {
     let fits = columns_of(line) + 1 + columns_of(part) <= width;
     if fits {
@@ -79,7 +79,7 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
     }
 }
 
-/// `[=====>          ]`: how much of the run is done.
+/// The done part of the run: `[=====>          ]`.
 fn bar(elapsed: Duration, length: Duration) -> String {
     let share = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
     let done = (share * BAR as f64) as usize;

@@ -9,17 +9,16 @@ use super::line::Line;
 use super::output::{message, moves_cursor};
 use super::visible::visible_name;
 
-/// A few updates a second are enough for eyes, and cost the lcores nothing: the counters are only
-/// read.
+/// A few updates a second are enough for eyes, and cost the lcores nothing: counters are only read.
 pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
-/// Between two plain lines of a log: a run of the usual length leaves none there.
+/// The time between two plain lines in a log: a run of the usual length leaves none there.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// Between two plain lines of a terminal, which somebody looks at.
+/// The time between two plain lines on a terminal, which somebody watches.
 const TERMINAL_PERIOD: Duration = Duration::from_secs(2);
 
-/// What a run shows while it runs.
+/// The progress display of a run.
 pub(super) struct LiveLine {
     plan: String,
     length: Option<Duration>,
@@ -37,7 +36,7 @@ enum Kind {
 }
 
 impl LiveLine {
-    /// For a run of `length`, or one without an end; nothing if the user wants quiet.
+    /// The display of a run of `length`, or one without an end; nothing if the user wants quiet.
     pub(super) fn new(plan: &str, length: Option<Duration>, quiet: bool) -> LiveLine {
         let stderr = io::stderr();
         let plain = |every| Kind::Plain { every, due: every };
@@ -50,7 +49,7 @@ impl LiveLine {
         LiveLine { plan: visible_name(plan), length, kind }
     }
 
-    /// Shows what `say` gives beside the progress, if it is time for it.
+    /// Shows the words of `say` beside the progress, if it is time for it.
     pub(super) fn show(&mut self, elapsed: Duration, say: impl FnOnce() -> String) {
         match &mut self.kind {
             Kind::Drawn => {
@@ -65,7 +64,7 @@ impl LiveLine {
         }
     }
 
-    /// Says that the run is draining, after this time.
+    /// Shows that the run is draining, after this time.
     pub(super) fn draining(&mut self, elapsed: Duration) {
         if let Kind::Drawn = self.kind {
             self.show(elapsed, || "draining".to_owned());

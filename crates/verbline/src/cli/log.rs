@@ -1,4 +1,4 @@
-//! The log: what [`tracing`] is told, on standard error or in the journal, and how much of it.
+//! The log: the [`tracing`] records on standard error or in the journal, and their filter.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,11 +16,10 @@ use super::said::Form;
 
 const LOG: &str = "VERBLINE_LOG";
 
-/// The filter of this process's log, which may be changed while it runs.
+/// The filter of this process's log, which may change while it runs.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// What was logged is written when this is dropped, unless standard error takes nothing for two
-/// seconds.
+/// Dropping it writes the rest of the log, unless standard error is not read for two seconds.
 #[derive(Debug)]
 #[must_use = "what was logged last is written when this is dropped: keep it until the end of `main`"]
 pub struct LogGuard(());
@@ -31,17 +30,18 @@ impl Drop for LogGuard {
     }
 }
 
-/// Has the engine's warnings (a fallback taken, a port that is down) written to standard error;
-/// `VERBLINE_LOG=debug` shows more. `VERBLINE_LOG_FORMAT` is `text`, `json` or `journald`; a
-/// service of systemd's, whose standard error is the journal, has `journald` without being asked.
+/// Writes the engine's warnings (a fallback taken, a port that is down) to standard error;
+/// `VERBLINE_LOG=debug` shows more. `VERBLINE_LOG_FORMAT` is `text`, `json` or `journald`; the
+/// default is `journald` in a service of systemd's whose standard error is the journal.
 ///
-/// [`main`](super::main) does it for every app. The engine tells by [`tracing`] what happens while
-/// a run lasts, and nobody hears it where no subscriber is installed: an embedder calls this, or
-/// installs one of its own, which is then kept.
+/// [`main`](super::main) calls this for every app. The engine reports events of a run by
+/// [`tracing`], and without a subscriber they are lost: an embedder calls this, or installs a
+/// subscriber of its own, which is then kept.
 ///
 /// A thread of its own writes, so that neither an lcore nor a stop ever waits for a terminal or a
-/// pipe: what finds no room in its queue is counted, and told once something is taken again. Of one
-/// place in the code at most ten warnings a second are written, and the rest is told as a count.
+/// pipe: records without room in its queue are counted, and the count is written once the queue
+/// moves again. Each place in the code writes at most ten warnings a second, and the rest as a
+/// count.
 pub fn log_to_stderr() -> LogGuard {
     console::start();
     let (form, fault) = Form::choose();
@@ -57,19 +57,19 @@ pub fn log_to_stderr() -> LogGuard {
         Form::Json => lines().json().flatten_event(true).with_ansi(false).boxed(),
         Form::Journal => Entries.boxed(),
     };
-    // It fails on a second call, and where an embedder has a subscriber of its own: the first one
-    // is kept.
+    // It fails on a second call, and if an embedder has a subscriber of its own: the first one is
+    // kept.
     if tracing_subscriber::registry().with(filter).with(records).with(RateLimit).try_init().is_ok() {
-        // The first is the only one.
+        // Only the first handle is kept.
         let _ = FILTER.set(handle);
     }
     LogGuard(())
 }
 
-/// What is logged now, as `VERBLINE_LOG` would say it; with `wanted`, from now on.
+/// Returns the filter of the log, in the form of `VERBLINE_LOG`; with `wanted`, sets it first.
 ///
 /// # Errors
-/// `wanted` is no filter, or the log is not this library's.
+/// `wanted` is no filter, or the process has a log of its own.
 pub(super) fn filter(wanted: Option<&str>) -> Result<String, String> {
     let handle = FILTER.get().ok_or("the log of this process is its own program's")?;
     if let Some(wanted) = wanted {
@@ -83,7 +83,7 @@ pub(super) fn filter(wanted: Option<&str>) -> Result<String, String> {
     handle.with_current(EnvFilter::to_string).map_err(|error| error.to_string())
 }
 
-/// What is logged: warnings, unless the environment says otherwise in words that can be understood.
+/// The initial filter: warnings, unless the environment has another that can be parsed.
 fn usual_filter(said: Option<&OsStr>) -> EnvFilter {
     let usual = || EnvFilter::new("warn");
     let Some(said) = said else { return usual() };

@@ -1,4 +1,4 @@
-//! `log`: how much a run logs, shown or changed while it lasts.
+//! `log`: shows or changes how much a run logs.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::args_operate::LogOptions;
 use super::output::result;
 use super::run::fail;
 
-/// Prints the filter of the run's log, changed if that is asked.
+/// Prints the filter of the run's log, changed on request.
 pub(super) fn log(options: &LogOptions) -> ExitCode {
     let told = open(options.name.as_deref()).and_then(|mut client| client.log(options.set.as_deref()));
     match told {

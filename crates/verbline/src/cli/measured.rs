@@ -1,6 +1,6 @@
-//! What stages of several lcores measured, added up at the end of a run.
+//! The measurements of stages on several lcores, added up at the end of a run.
 //!
-//! Each records into a part of its own, and leaves it when it is dropped, so that no lock is near
+//! Each stage records into a part of its own, and leaves it when dropped, so that no lock is near
 //! the measurement.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,12 @@ use verbline_engine::{Report, StageContext};
 
 use super::figures::{count, duration};
 
-/// Where stages leave their parts.
+/// The stages' parts.
 #[derive(Debug)]
 pub struct Parts<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Clone for Parts<T> {
-    /// The same place.
+    /// Another handle of the same parts.
     fn clone(&self) -> Self {
         Parts(self.0.clone())
     }
@@ -34,7 +34,7 @@ impl<T> Parts<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(part);
     }
 
-    /// All parts as one, by `add`; `None` where nobody left one.
+    /// All parts as one, by `add`; `None` if no stage left one.
     pub fn total(&self, mut add: impl FnMut(&mut T, &T)) -> Option<T>
     where
         T: Clone,
@@ -46,22 +46,22 @@ impl<T> Parts<T> {
     }
 }
 
-/// How long something takes that is done in `N` ways, and from when to when it was done.
+/// The latencies of `N` kinds of operations, with the times of the first and the last.
 #[derive(Clone, Debug)]
 pub struct Latencies<const N: usize> {
     by_way_ns: [Histogram<u64>; N],
-    /// The same ways, as who looks at the run sees them. Parts of no run have none.
+    /// The same latencies, as seen while the run lasts. Parts outside a run have none.
     live: Vec<verbline_engine::Histogram>,
     first_ns: u64,
     last_ns: u64,
 }
 
 impl<const N: usize> Latencies<N> {
-    /// Allocates all that recording will need: 1 ns to 60 s at three digits. While the run lasts
-    /// the stage shows the ways by these names, to a quarter.
+    /// Allocates all memory for recording: 1 ns to 60 s at three digits. While the run lasts, the
+    /// stage shows the kinds under the names in `ways`, to a quarter.
     ///
     /// # Errors
-    /// None, with these bounds.
+    /// Never, with these bounds.
     pub fn new(stage: &StageContext<'_>, ways: [&str; N]) -> Result<Latencies<N>, CreationError> {
         Latencies::shown_by(ways.map(|way| stage.histogram(way)).into())
     }
@@ -71,7 +71,7 @@ impl<const N: usize> Latencies<N> {
         Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), live, first_ns: 0, last_ns: 0 })
     }
 
-    /// Records one that went this way, below `N`.
+    /// Records one operation of kind `way`, which is below `N`.
     #[inline]
     pub fn record(&mut self, way: usize, began_ns: u64, now_ns: u64) {
         if self.first_ns == 0 {
@@ -94,7 +94,7 @@ impl<const N: usize> Latencies<N> {
     /// Adds what another stage recorded.
     pub fn add(&mut self, other: &Latencies<N>) {
         for (mine, theirs) in self.by_way_ns.iter_mut().zip(&other.by_way_ns) {
-            // Alike in their bounds, so that nothing is out of them.
+            // The bounds are equal, so that no value is outside.
             let _ = mine.add(theirs);
         }
         if other.first_ns > 0 {
@@ -103,12 +103,12 @@ impl<const N: usize> Latencies<N> {
         self.last_ns = self.last_ns.max(other.last_ns);
     }
 
-    /// How many were recorded.
+    /// The number of records.
     pub fn len(&self) -> u64 {
         self.by_way_ns.iter().map(Histogram::len).sum()
     }
 
-    /// Whether none was.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -118,7 +118,7 @@ impl<const N: usize> Latencies<N> {
         self.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64
     }
 
-    /// An object for each way, by these names: how many `what` went it, the latencies of these
+    /// An object for each kind, by these names: its number of `what`, the latencies at these
     /// quantiles by their keys, and the greatest.
     pub fn to_json(&self, names: [&str; N], what: &str, quantiles: &[(&str, f64)]) -> Value {
         let row = |ns: &Histogram<u64>| {
@@ -128,7 +128,7 @@ impl<const N: usize> Latencies<N> {
         names.into_iter().zip(self.by_way_ns.iter().map(row)).collect()
     }
 
-    /// A line for each way that was gone, by these names.
+    /// A line for each kind with records, by these names.
     pub fn lines(&self, names: [&str; N]) -> String {
         let gone = names.iter().zip(&self.by_way_ns).filter(|(_, ns)| !ns.is_empty());
         let line = |(name, ns): (&&str, &Histogram<u64>)| {
@@ -140,7 +140,7 @@ impl<const N: usize> Latencies<N> {
     }
 }
 
-/// How many of something the stages have counted so far, and how many a second: a live line.
+/// A live line: the stages' count of something so far, and its rate a second.
 pub fn so_far(report: &Report, counter: &str, what: &str) -> String {
     let done: u64 = report.stages.iter().filter_map(|stage| stage.counter(counter)).sum();
     let per_second = u128::from(done) * 1_000_000_000 / u128::from(report.elapsed_ns.max(1));

@@ -1,4 +1,4 @@
-//! Writes to a person or a script. A write does not panic when the reader has stopped reading.
+//! Output to a person or a script. A write does not panic when the reader has stopped reading.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,17 +13,17 @@ use super::said;
 use super::signals::StopRequest;
 use super::visible::visible;
 
-/// The width that everything fits.
+/// The width of all output.
 pub(super) const COLUMNS: usize = 80;
 
-/// How often it is looked whether a result is being taken.
+/// The time between checks whether a result is being read.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Writes a command's result to standard output. `code` is how the command then exits, unless the
-/// result could not be written.
+/// Writes a command's result to standard output. Returns the exit code: `code`, unless the result
+/// could not be written.
 ///
-/// A reader that has seen enough (`… | head`) is no failure. A run is written `until` its user asks
-/// for an end.
+/// A reader that has seen enough (`… | head`) is no failure. The result of a run is written `until`
+/// its user asks for an end.
 pub(super) fn result(text: &str, code: ExitCode, until: Option<&StopRequest>) -> ExitCode {
     match written(visible(text, is_coloured(&io::stdout())).into_owned(), until) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
@@ -31,8 +31,8 @@ pub(super) fn result(text: &str, code: ExitCode, until: Option<&StopRequest>) ->
     }
 }
 
-/// Writes a part of a command's result; more follow. Gives how the command ends if no more can be
-/// written. `must_be_whole`: a reader that goes away has missed something.
+/// Writes a part of a command's result; more follow. Returns the exit code if no more can be
+/// written. With `must_be_whole`, a reader that goes away is a failure.
 pub(super) fn part(text: &str, must_be_whole: bool) -> Option<ExitCode> {
     match written(visible(text, is_coloured(&io::stdout())).into_owned(), None) {
         Ok(()) => None,
@@ -41,8 +41,8 @@ pub(super) fn part(text: &str, must_be_whole: bool) -> Option<ExitCode> {
     }
 }
 
-/// Writes a command's JSON to standard output. Half a document is none: a reader that went away is
-/// a failure too.
+/// Writes a command's JSON to standard output. Half a document is useless: here a reader that goes
+/// away is a failure, too.
 pub(super) fn document(json: &serde_json::Value, code: ExitCode, until: Option<&StopRequest>) -> ExitCode {
     match written(format!("{json:#}\n"), until) {
         Err(error) => unwritten(&error),
@@ -51,7 +51,7 @@ pub(super) fn document(json: &serde_json::Value, code: ExitCode, until: Option<&
 }
 
 fn written(text: String, until: Option<&StopRequest>) -> io::Result<()> {
-    // Both may go to one terminal.
+    // Both outputs may be the same terminal.
     console::flush(until.map(|_| PATIENCE));
     match until {
         None => write_now(&text, &AtomicU64::new(0)),
@@ -64,15 +64,15 @@ fn write_now(text: &str, pieces: &AtomicU64) -> io::Result<()> {
     for piece in text.as_bytes().chunks(PIECE_BYTES) {
         stdout.write_all(piece)?;
         stdout.flush()?;
-        // Relaxed: only compared with itself.
+        // Relaxed: it is only compared with itself.
         pieces.fetch_add(1, Ordering::Relaxed);
     }
     stdout.flush()
 }
 
-/// Writes on a thread of its own, which is left behind where nothing is taken: by a terminal that
-/// is stopped (Ctrl-S), or, once the user has asked for an end, by whatever standard output is. A
-/// reader that is only slow (a pager) is waited for.
+/// Writes on a thread of its own, which is abandoned if nothing is read for [`PATIENCE`]: by a
+/// stopped terminal (Ctrl-S), or, once the user has asked for an end, by any reader. A reader that
+/// is only slow (a pager) is waited for.
 fn write_until(text: String, stop: &StopRequest) -> io::Result<()> {
     let (done, ended) = sync_channel(1);
     let pieces = Arc::new(AtomicU64::new(0));
@@ -106,14 +106,14 @@ pub(super) fn message(text: &str) {
     console::say(format!("{}\n", visible(text, is_coloured(&io::stderr()))));
 }
 
-/// Whether to colour what goes to `stream` (<https://no-color.org>).
+/// Whether to colour output to `stream` (<https://no-color.org>).
 pub(super) fn is_coloured(stream: &impl IsTerminal) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     moves_cursor(stream) && !is_set("NO_COLOR")
 }
 
-/// Whether `stream` is a terminal that understands escape sequences: it says what it is, and not
-/// that it is dumb.
+/// Whether `stream` is a terminal that understands escape sequences: TERM is set, and is not
+/// `dumb`.
 pub(super) fn moves_cursor(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
@@ -123,8 +123,8 @@ pub(super) fn alarming(text: &str, coloured: bool) -> String {
     if coloured { format!("\x1b[1;31m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Breaks `text` at spaces so that it fits `width`; every line but the first is indented by
-/// `indent`, which the first has used up.
+/// Breaks `text` at spaces so that it fits `width`. Every line but the first is indented by
+/// `indent`; the caller has already used that many columns of the first.
 pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = indent;
@@ -144,13 +144,13 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// A sentence on standard error behind `indent` columns: within [`COLUMNS`] for a person, and whole
-/// for a program that collects logs.
+/// A sentence for standard error, behind `indent` columns: within [`COLUMNS`] for a person, on one
+/// line for a program that collects logs.
 pub(super) fn sentence(text: &str, indent: usize) -> String {
     if said::is_text() { wrapped(text, COLUMNS, indent) } else { text.to_owned() }
 }
 
-/// Writes to standard error what is wrong, behind `head`, and below it what mends that.
+/// Writes a fault to standard error behind `head`, and its remedy below.
 pub(super) fn advise(head: &str, text: &str, remedy: &str) {
     const HELP: &str = "  = help: ";
     message(&format!("{head}{}\n{HELP}{}", sentence(text, head.len()), sentence(remedy, HELP.len())));

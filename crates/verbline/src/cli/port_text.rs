@@ -1,4 +1,4 @@
-//! What went wrong at ports and connections, as a person reads it.
+//! Faults of ports and connections, as text.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,7 @@ use super::figures::{count, duration};
 use super::output::labelled;
 use super::remedies;
 
-/// What went wrong at the ports, and what to do about it: once for each kind of error, however many
-/// ports have it.
+/// The ports' errors and their remedies: once for each kind of error, for any number of ports.
 pub(super) fn port_errors(ports: &[PortReport]) -> String {
     let (mut text, mut told) = (String::new(), Vec::new());
     let is_bad =
@@ -41,13 +40,13 @@ pub(super) fn port_errors(ports: &[PortReport]) -> String {
     text
 }
 
-/// Why connections ended before the run did, and what keeps them from being made again.
+/// The reasons why connections ended before the run, and why they can't be reconnected.
 pub(super) fn lost(connections: &[ConnectionReport]) -> String {
     let mut text = String::new();
     for connection in connections {
         let Some(reason) = &connection.reason else { continue };
         let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
-        // One that is there was lost as often as it was made, but for once.
+        // A connection that is up was lost one time less than it was made.
         let losses = connection.times_connected.saturating_sub((connection.state == ConnectionState::Connected).into());
         let often = if losses > 1 { format!("{} times, the last time: ", count(losses)) } else { String::new() };
         let since = connection.last_error.as_ref().map(|error| format!("; since then: {error}")).unwrap_or_default();
@@ -60,7 +59,7 @@ pub(super) fn lost(connections: &[ConnectionReport]) -> String {
     text
 }
 
-/// Why connections of ports with many were not made: the last reason of each port, with the
+/// The reasons why ports with many connections could not make some: the last of each port, with the
 /// listener's words.
 pub(super) fn refused(ports: &[PortReport]) -> String {
     let mut text = String::new();

@@ -17,18 +17,18 @@ use super::run::fail;
 use super::tables::table;
 use super::visible::visible_name;
 
-/// Between the two looks that a rate is of.
+/// The time between the two looks that rates are computed from.
 const BETWEEN: Duration = Duration::from_millis(80);
 
-/// One run, as it is listed.
+/// A run in the list.
 struct Listed {
     hello: Hello,
     age: Duration,
-    /// Packets received and sent a second; `None`: it has nothing to report.
+    /// Packets received and sent a second; `None` if it has nothing to report.
     rates: Option<[f64; 2]>,
 }
 
-/// Lists them.
+/// Lists the runs.
 pub(super) fn ps(options: &PsOptions) -> ExitCode {
     let found = match find() {
         Ok(found) => found,
@@ -58,12 +58,12 @@ pub(super) fn ps(options: &PsOptions) -> ExitCode {
     result(&text, code(&silent), None)
 }
 
-/// That a run doesn't answer is something that went wrong.
+/// A run that does not answer makes the command fail.
 fn code(silent: &[ClientError]) -> ExitCode {
     if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Looks at all of them twice, so that the wait between the looks is one wait.
+/// Looks at all runs twice, so that there is only one wait between the looks.
 fn look(open: Vec<(Hello, Client)>) -> Vec<Listed> {
     let mut open: Vec<(Hello, Client, Option<Seen>)> = open
         .into_iter()

@@ -1,6 +1,6 @@
-//! Warnings and errors of one place in the code, limited to a few a second. The rest is counted,
-//! and the count is written a second later. Without a limit a fault that each command meets is a
-//! fault that each lcore writes of.
+//! Limits warnings and errors of one place in the code to a few a second. The rest is counted, and
+//! the count is written a second later. Without a limit, every lcore would write about a fault that
+//! each command meets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::figures::count;
 use super::said::{self, Out};
 use super::visible::visible;
 
-/// Records of one place in the code in one second.
+/// The most records of one place in the code in one second.
 const PER_SECOND: u64 = 10;
 
 static PLACES: LazyLock<Places> = LazyLock::new(|| Places { since: Instant::now(), all: RwLock::default() });
@@ -30,17 +30,17 @@ struct Places {
     all: RwLock<HashMap<Identifier, Arc<Place>>>,
 }
 
-/// One place. Its numbers are relaxed: two threads that warn at the turn of a second may write a
-/// record more or less.
+/// A place in the code. Its numbers are relaxed: two threads that warn at the turn of a second may
+/// write a record more or less.
 struct Place {
     level: Level,
-    /// The words of a record that was left out.
+    /// The message of a record that was left out.
     words: Mutex<String>,
     /// The second of the last record.
     second: AtomicU64,
     said: AtomicU64,
     left_out: AtomicU64,
-    /// The second of the first record that was left out and is not told of.
+    /// The second of the first record left out and not reported yet.
     untold_since: AtomicU64,
 }
 
@@ -49,12 +49,12 @@ pub(super) struct RateLimit;
 
 impl<S: Subscriber> Layer<S> for RateLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        // What is finer than a warning somebody has asked for.
+        // Levels finer than a warning were requested by the user.
         *event.metadata().level() > Level::WARN || place_of(event).takes(event, PLACES.since.elapsed().as_secs())
     }
 }
 
-/// What was left out in seconds that are over, a line for each place; `all`: in this second too.
+/// Lines about records left out in past seconds, one per place; with `all`, in this second, too.
 pub(super) fn left_out(all: bool) -> Vec<Out> {
     let places = PLACES.all.read().unwrap_or_else(PoisonError::into_inner);
     let second = PLACES.since.elapsed().as_secs();
@@ -80,7 +80,7 @@ fn place_of(event: &Event<'_>) -> Arc<Place> {
 }
 
 impl Place {
-    /// Whether a record of this second may be written; counts it otherwise.
+    /// Whether a record of this second may be written; if not, it is counted.
     fn takes(&self, event: &Event<'_>, second: u64) -> bool {
         if self.second.swap(second, Ordering::Relaxed) != second {
             self.said.store(0, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Place {
         }
         if self.left_out.fetch_add(1, Ordering::Relaxed) == 0 {
             self.untold_since.store(second, Ordering::Relaxed);
-            // Once a second. Where the words are just being told, they stay: nobody waits here.
+            // Once a second. While the words are being written they stay: no thread waits here.
             if let Ok(mut words) = self.words.try_lock() {
                 event.record(&mut Message(&mut words));
             }
@@ -98,7 +98,7 @@ impl Place {
         false
     }
 
-    /// A line about what was left out since it was last told; `None`: nothing.
+    /// A line about the records left out since the last one; `None` if there are none.
     fn tell(&self) -> Option<Out> {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out == 0 {

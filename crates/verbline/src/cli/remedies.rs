@@ -1,8 +1,8 @@
-//! What a user can do about an error of a run: one sentence for each completion status
-//! (ibv_poll_cq(3)) and each device event (ibv_get_async_event(3)) that has a usual cause. A status
-//! or event without a usual cause has no sentence, rather than a guess.
+//! Remedies for errors of a run: one sentence for each completion status (ibv_poll_cq(3)) and each
+//! device event (ibv_get_async_event(3)) that has a usual cause. Others have no sentence, rather
+//! than a guess.
 
-/// For a status, named as in verbs.h without its prefix.
+/// The remedy for a status, named as in verbs.h without its prefix.
 pub(super) fn for_status(status: &str) -> Option<&'static str> {
     Some(match status {
         "LOC_LEN_ERR" => {
@@ -42,15 +42,15 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
     })
 }
 
-/// For ports that lost messages.
+/// The remedy for ports that lost messages.
 pub(super) const OUT_OF_BUFFER: &str =
     "raise `rx_depth_wr` of the port, and `packets` of its pool, or give its lcore less to do";
 
-/// For a port whose only error is `WR_FLUSH_ERR`.
+/// The remedy for a port whose only error is `WR_FLUSH_ERR`.
 pub(super) const FLUSHED: &str =
     "the queue pair was in error already: the device's events, or the peer's report, say what ended the connection";
 
-/// For an event, named as in verbs.h.
+/// The remedy for an event, named as in verbs.h.
 pub(super) fn for_event(event: &str) -> Option<&'static str> {
     Some(match event {
         "IBV_EVENT_CQ_ERR" => "completions were lost; set `cq_depth_wc` of the lcore higher",

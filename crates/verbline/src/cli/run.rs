@@ -24,7 +24,7 @@ use super::{App, console, json, text};
 
 /// Runs the plan and prints its report.
 pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
-    // First of all: until there is a handler the signal ends the process.
+    // First of all: without a handler the signal ends the process.
     let reload = match ReloadRequest::install() {
         Ok(reload) => reload,
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
@@ -50,7 +50,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     };
     let running = match built.and_then(|runtime| start(runtime, &stop)) {
         Ok(running) => running,
-        // What only the app can judge: as much a fault of the plan as any other.
+        // A fault that only the app can find is still a fault of the plan.
         Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
         Err(error) => return fail(&error.to_string()),
     };
@@ -72,13 +72,13 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     conclude(app, ended, is_ready.err(), kept, options.json, &stop)
 }
 
-/// What of the run can be looked at.
+/// The services that the run offers to observers.
 fn served(plan: &Plan, options: &RunOptions) -> Result<Options, Diagnostic> {
     let (metrics, trace) = (MetricsSettings::of(plan)?, TraceSettings::of(plan)?);
     Ok(Options { socket: options.socket.choice(), metrics, trace, log: Some(LogControl(log::filter)) })
 }
 
-/// Listens for those who look at the run. A run that nobody can look at is better than none.
+/// Listens for observers of the run. If that fails, the run goes on without them.
 fn serve(app: &dyn App, plan: &Plan, served: Options, is_quiet: bool) -> Result<Operate, OperateError> {
     let operate = Operate::start(plan, app.name(), served)?;
     if let Some(why) = operate.no_place() {
@@ -90,7 +90,7 @@ fn serve(app: &dyn App, plan: &Plan, served: Options, is_quiet: bool) -> Result<
     Ok(operate)
 }
 
-/// Announces what the user should know before the run, connects and starts it.
+/// Prints notes for the user, then connects and starts the run.
 fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineError> {
     show_notes(runtime.notes());
     runtime.connect(|| stop.asked())?;
@@ -121,8 +121,8 @@ fn watch(
     }
 }
 
-/// Reads the plan again, for what the ports and the app take of it. The run goes on whatever is
-/// wrong with it.
+/// Reads the plan again, and applies the keys that ports and the app can change. The run goes on,
+/// whatever is wrong with the plan.
 fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOptions) {
     if is_stdin(&options.plan.plan) {
         return message("the plan came by standard input, which has it once; a run of a file can read it again");
@@ -143,7 +143,7 @@ fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOp
     }
 }
 
-/// What became of another value of a port's keys.
+/// Describes the outcome of a change of a port's keys.
 fn change(ChangedPort { port, keys, outcome }: &ChangedPort) -> String {
     let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
     let keys = if keys.is_empty() { "where it sends to".to_owned() } else { keys.join(", ") };
@@ -157,14 +157,14 @@ fn change(ChangedPort { port, keys, outcome }: &ChangedPort) -> String {
     }
 }
 
-/// What the app says, and what it should not be believed without.
+/// The app's live line, with a warning about stolen time.
 fn live(app: &dyn App, report: &Report) -> String {
     let robbed = report.lcores.iter().filter(|lcore| lcore.is_robbed());
     let stolen = robbed.map(|lcore| format!(", {} of {} stolen", percent(lcore.stolen_share), lcore.name));
     app.live(report) + &stolen.collect::<String>()
 }
 
-/// Says which signal ended the run before its time was up: its exit code is that of a whole run.
+/// Says which signal ended the run early, since the exit code is that of a whole run.
 fn tell_early(ran: Duration, length: Option<Duration>, stop: &StopRequest) {
     if let Some((signal, length)) = stop.signal().zip(length.filter(|length| ran < *length)) {
         message(&format!(
@@ -174,8 +174,8 @@ fn tell_early(ran: Duration, length: Option<Duration>, stop: &StopRequest) {
     }
 }
 
-/// Prints the report, and says whether the run was a good one. `not_ready`: why the app had it
-/// stopped at its start; `kept`: the slowest packets of its last minute.
+/// Prints the report. Returns the exit code. `not_ready` is the app's reason for stopping the run
+/// at its start; `kept` has the slowest packets of its last minute.
 fn conclude(
     app: &dyn App,
     ended: Result<Report, EngineError>,
@@ -189,7 +189,7 @@ fn conclude(
         Err(
             EngineError::Panicked { report, .. }
             | EngineError::Failed { report, .. }
-            // The process ends behind the report, and with it the threads that did not.
+            // The process ends after the report, and with it the threads that did not.
             | EngineError::Stuck { report, .. },
         ) => *report,
         Err(error) => return fail(&error.to_string()),
@@ -219,16 +219,16 @@ fn conclude(
     }
     let code = document(&json::report(&report, &outcome), code, Some(stop));
     warn(&report);
-    // The document goes to a file or a program; who started the run sees what went wrong here.
+    // The document goes to a file or a program; the user sees failures here.
     for failure in text::failures(&report, &outcome) {
         message(&alarming(&failure, is_coloured(&io::stderr())));
     }
     code
 }
 
-/// Says on standard error what was done to the run from outside (of the machine, and not of the
-/// run, which is why it isn't in the report's text), which ports nobody could reach, and whose path
-/// has failed. What else there is to warn of has its lines in the text.
+/// Warns on standard error of influences from outside (they are the machine's, not the run's, and
+/// so are not in the report's text), of ports that were never reached, and of failed paths. Other
+/// warnings have lines in the text.
 fn warn(report: &Report) {
     let told = ["stolen-time", "lcore-moved", "not-connected", "path-migrated"];
     for warning in report.warnings().iter().filter(|warning| told.contains(&warning.code)) {
@@ -236,14 +236,14 @@ fn warn(report: &Report) {
     }
 }
 
-/// What no run may end with, whatever the app.
+/// Faults of any run, whatever the app.
 fn faults(report: &Report) -> Vec<String> {
     let mut faults = Vec::new();
-    // The packets of a run that did not end may be with the stage that kept it from ending.
+    // The packets of a run that did not end may be in the stage that kept it from ending.
     if report.packets.held > 0 && report.ended {
         faults.push(format!("{} packets were not given back", count(report.packets.held)));
     }
-    // An lcore that failed could not drain: that it failed says it all.
+    // A failed lcore could not drain: its failure says enough.
     if !report.drained && report.failures.is_empty() {
         faults.push("the drain budget ran out with packets still on their way; raise `drain` of the lcores".to_owned());
     }

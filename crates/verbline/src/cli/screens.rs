@@ -1,9 +1,9 @@
-//! The screens of docs/operate.md are made by tests: `WRITE=1` writes them again.
+//! Tests make the screens of docs/operate.md: `WRITE=1` writes them again.
 
 use std::fs;
 use std::path::Path;
 
-/// Insists that the document shows these screens, each by its name.
+/// Checks that the document shows these screens, each by its name.
 pub(super) fn assert_shown(screens: &[(&str, String)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate.md");
     let text = fs::read_to_string(&path).unwrap();

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::signal_name;
 
-/// The shell's convention for a process that ended on SIGINT.
+/// The shell's exit code of a process that ended on SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Set by a signal that ends a command which looks at a run: it still says what it has found. A
@@ -51,10 +51,10 @@ impl ReloadRequest {
     }
 }
 
-/// What the user asks of the run.
+/// The user's requests to the run.
 pub(super) struct StopRequest {
     stop: Arc<AtomicBool>,
-    /// The signal that asked for it, of several the last; 0 until one has come.
+    /// The last signal that asked for it; 0 if there is none.
     signal: Arc<AtomicUsize>,
     reload: Arc<AtomicBool>,
 }
@@ -70,7 +70,7 @@ impl StopRequest {
             flag::register_usize(signal, Arc::clone(&by), signal as usize)?;
             flag::register(signal, Arc::clone(&asked))?;
         }
-        // nohup(1) ignores it for us.
+        // nohup(1) has it ignored.
         if !ignores_hangup() {
             flag::register_usize(SIGHUP, Arc::clone(&by), SIGHUP as usize)?;
             flag::register(SIGHUP, Arc::clone(&asked))?;
@@ -79,33 +79,33 @@ impl StopRequest {
         Ok(StopRequest { stop: asked, signal: by, reload })
     }
 
-    /// Whether the user has asked the run to stop.
+    /// Whether the user asked the run to stop.
     pub(super) fn asked(&self) -> bool {
-        // Relaxed: the flag carries no data; a look later is soon enough.
+        // Relaxed: the flag publishes no data, and may be seen one look later.
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The signal by which the user has asked the run to stop.
+    /// The signal by which the user asked the run to stop.
     pub(super) fn signal(&self) -> Option<&'static str> {
         // Relaxed: a name for the user, stored before the flag that made the run stop.
         signal_name(self.signal.load(Ordering::Relaxed) as i32)
     }
 
-    /// Whether the user has asked for the plan to be read again, since this was last asked.
+    /// Takes the user's request to read the plan again, if there is one.
     pub(super) fn takes_reload(&self) -> bool {
         // Relaxed: as above.
         self.reload.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Lets a write beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, as one to a full
-/// disk fails, and not end the process.
+/// Makes a write beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, like one to a
+/// full disk, instead of ending the process.
 pub(super) fn survive_file_limit() {
-    // Where it can't be caught things stay as they were.
+    // If it can't be caught, the limit still ends the process.
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Whether SIGHUP was ignored when this process was started.
+/// Whether SIGHUP was ignored at the start of this process.
 fn ignores_hangup() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignored(&status, SIGHUP))
 }

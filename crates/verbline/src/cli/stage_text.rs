@@ -1,4 +1,4 @@
-//! What is said of stages below their table, as a person reads it.
+//! The text about stages below their table.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use verbline_engine::{HistogramReport, StageReport};
 use super::figures::{count, duration};
 use super::output::labelled;
 
-/// How the table of the stages came about, below it.
+/// The source of the figures in the stages' table, to be shown below it.
 pub(super) fn sampled(stages: &[StageReport]) -> &'static str {
     if stages.is_empty() {
         "\n"
@@ -16,7 +16,7 @@ pub(super) fn sampled(stages: &[StageReport]) -> &'static str {
     }
 }
 
-/// What the stages counted and measured themselves.
+/// The counts and measurements of the stages' own.
 pub(super) fn own_figures(stages: &[StageReport]) -> String {
     let counted = stages.iter().filter(|stage| !stage.counters.is_empty());
     let mut text = String::new();
@@ -39,7 +39,7 @@ pub(super) fn own_figures(stages: &[StageReport]) -> String {
     text
 }
 
-/// What stages asked for and did not get, with what gives it to them.
+/// Requests of stages that were refused, with the remedies.
 pub(super) fn unmet(stages: &[StageReport]) -> String {
     let mut text = String::new();
     for stage in stages {
@@ -56,8 +56,8 @@ pub(super) fn unmet(stages: &[StageReport]) -> String {
     text
 }
 
-/// How long half, 99 and 99.9 in a hundred took at most; `None`: it is not known. The figures are
-/// ends of bins, so that an app that measures more exactly says less.
+/// The longest times of half, 99 and 99.9 in a hundred; `None` for unknown ones. The figures are
+/// ends of bins, so that an app with more exact measurements shows smaller ones.
 pub(super) fn times_within(ends_ns: [Option<u64>; 3]) -> String {
     let end = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), duration);
     let [half, p99, p999] = ends_ns.map(end);

@@ -1,4 +1,4 @@
-//! `stats`: what a run does, as tables or as JSON, once or again and again.
+//! `stats`: a run's activity, as tables or as JSON, once or repeatedly.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use super::run::fail;
 use super::stats_tables::{Figures, text};
 use super::times::Times;
 
-/// Prints what the run does until it ends, the reader has enough, or the count is reached.
+/// Prints the run's activity until it ends, the reader has enough, or the count is reached.
 pub(super) fn stats(options: &StatsOptions) -> ExitCode {
     let ended = open(options.name.as_deref()).and_then(|mut client| {
         let hello = client.hello()?;
@@ -46,7 +46,7 @@ fn again(options: &StatsOptions, client: Client, hello: &Hello) -> Result<ExitCo
         times.wait();
         let (shown, now) = match next(options, &mut run, hello, &before, time) {
             Ok(next) => next,
-            // It has stopped meanwhile, which is how a run ends.
+            // It has stopped meanwhile, which is the normal end of a run.
             Err(ClientError::Refused(why)) if why.code == "over" => return Ok(over(hello)),
             Err(ClientError::Unreachable { .. }) => return Ok(over(hello)),
             Err(error) => return Err(error),
@@ -62,7 +62,7 @@ fn again(options: &StatsOptions, client: Client, hello: &Hello) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is printed this time, and the report that the next time is held against.
+/// The text to print this time, and the report to compare the next one with.
 fn next(
     options: &StatsOptions,
     run: &mut Again,

@@ -1,4 +1,4 @@
-//! What a run did in a time, as tables of at most 80 columns; numbers of long runs may take more.
+//! A run's activity in a time, as tables of at most 80 columns; numbers of long runs may take more.
 
 use std::fmt::Write as _;
 
@@ -13,12 +13,12 @@ use super::stage_text::times_within;
 use super::tables::{mean, table};
 use super::visible::visible_name;
 
-/// How counters are shown.
+/// The form of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figures {
-    /// A second.
+    /// Rates a second.
     Rates,
-    /// In all of the time.
+    /// Counts over the whole time.
     Counts,
 }
 
@@ -35,7 +35,7 @@ impl Shown<'_> {
         }
     }
 
-    /// A column's name, with what it counts by.
+    /// A column's name, with the unit of its counts.
     fn head(&self, name: &str) -> String {
         match self.figures {
             Figures::Rates => format!("{name}/s"),
@@ -44,7 +44,7 @@ impl Shown<'_> {
     }
 }
 
-/// All tables. `elapsed_ns`: how long the run has lasted, where that is longer than the change.
+/// All tables. `elapsed_ns` is the run's time so far, if that is longer than the change.
 pub(super) fn text(hello: &Hello, change: &Change, elapsed_ns: Option<u64>, figures: Figures) -> String {
     let (shown, counts) = (Shown { change, figures }, change.counts());
     let over = duration(counts.elapsed_ns);
@@ -110,7 +110,7 @@ fn stages(shown: &Shown<'_>, counts: &Seen) -> Option<String> {
     (!counts.stages.is_empty()).then(|| table(header, 2, rows) + &own_times(shown, counts))
 }
 
-/// What stages measured themselves, a line each below their table.
+/// The stages' own measurements, a line each below their table.
 fn own_times(shown: &Shown<'_>, counts: &Seen) -> String {
     let mut text = String::new();
     for stage in &counts.stages {
@@ -211,7 +211,7 @@ fn pools(counts: &Seen) -> Option<String> {
     (!counts.pools.is_empty()).then(|| table(header, 1, rows))
 }
 
-/// Who holds packets, those with the most first.
+/// The holders of packets, with the most packets first.
 fn held(counts: &Seen) -> String {
     let mut holders: Vec<_> = counts.packets.holders.iter().filter(|holder| holder.packets > 0).collect();
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.packets));

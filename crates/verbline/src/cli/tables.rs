@@ -1,8 +1,8 @@
 //! The report's tables: names on the left, numbers on the right.
 //!
-//! Guarantees: no number is broken: a part of one, read alone, is another number. Where a table is
-//! wider than [`COLUMNS`], its names are broken, down to [`NAME_COLUMNS`]; only numbers that leave
-//! no room for that make it wider.
+//! Guarantees: no number is broken: its part, read alone, would be another number. A table wider
+//! than [`COLUMNS`] has its names broken, down to [`NAME_COLUMNS`]; only numbers that leave no room
+//! for that make it wider.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
 use verbline_engine::{
@@ -13,10 +13,10 @@ use verbline_engine::{
 use super::figures::{count, duration, percent};
 use super::output::COLUMNS;
 
-/// Stands where there is nothing to divide by.
+/// Shown in place of a quotient without a divisor.
 const NONE: &str = "-";
 
-/// No name is broken into shorter parts.
+/// The shortest part of a broken name.
 const NAME_COLUMNS: u16 = 6;
 
 /// A table whose first `names` columns are names.
@@ -45,13 +45,13 @@ pub(super) fn table<const N: usize>(
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// How lcores spent their time. Rescues are failures, and stand among them.
+/// The lcores' times. Rescues are failures, and are listed there.
 pub(super) fn lcores(lcores: &[LcoreReport]) -> String {
     let header = ["lcore", "policy", "cpu", "busy", "idle", "asleep", "stolen", "sleeps"];
     let rows = lcores.iter().map(|lcore| {
         let shares = [lcore.busy_share, lcore.idle_share, lcore.asleep_share, lcore.stolen_share];
         let [busy, idle, asleep, stolen] = shares.map(percent);
-        // Others that it may use since somebody moved it.
+        // Further CPUs that it may use since it was moved.
         let more = if lcore.cpus_allowed > 1 { format!("+{}", lcore.cpus_allowed - 1) } else { String::new() };
         let (cpu, sleeps) = (format!("{}{more}", lcore.cpu), count(lcore.sleeps));
         [lcore.name.clone(), lcore.policy.clone(), cpu, busy, idle, asleep, stolen, sleeps]
@@ -59,20 +59,20 @@ pub(super) fn lcores(lcores: &[LcoreReport]) -> String {
     table(header, 2, rows)
 }
 
-/// What went through the stages, and what it cost.
+/// The stages' packets, and their cost.
 pub(super) fn stages(stages: &[StageReport]) -> String {
     let header = ["stage", "lcore", "in", "out", "batch", "ns/pkt", "of busy", "±"];
     table(header, 2, stages.iter().map(stage_row))
 }
 
 fn stage_row(stage: &StageReport) -> [String; 8] {
-    // Without a call that was timed nothing is known.
+    // Without timed calls the figures are unknown.
     let known = |figure: String| if stage.timed > 0 { figure } else { NONE.to_owned() };
     [
         stage.name.clone(),
         stage.lcore.clone(),
         count(stage.packets_in),
-        // What it has its ports carry out goes out as well.
+        // Operations of its ports count as sent, too.
         count(stage.packets_out + stage.operations),
         mean(stage.packets_in, stage.calls),
         known(format!("{:.0}", stage.ns_per_packet)),
@@ -81,12 +81,12 @@ fn stage_row(stage: &StageReport) -> [String; 8] {
     ]
 }
 
-/// What went through the ports.
+/// The ports' packets.
 pub(super) fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "lcore", "received", "sent", "sent/post", "errors"];
     let rows = ports.iter().map(|port| {
         let errors: u64 = port.errors.iter().map(|status| status.count).sum();
-        // What goes out of a port with operations has a table of its own.
+        // Packets sent by operations have a table of their own.
         let by_operations = port.operations.is_some() && port.tx_packets == 0;
         let sent = || (count(port.tx_packets), mean(port.tx_packets, port.tx_posts));
         let (sent, batch) = if by_operations { (NONE.to_owned(), NONE.to_owned()) } else { sent() };
@@ -96,7 +96,7 @@ pub(super) fn ports(ports: &[PortReport]) -> String {
     table(header, 2, rows)
 }
 
-/// What became of the ports' operations, by kind; `None`: there were none.
+/// The outcomes of the ports' operations, by kind; `None` if there were none.
 pub(super) fn operations(ports: &[PortReport]) -> Option<String> {
     let rows = ports.iter().flat_map(|port| {
         let kinds = port.operations.iter().flat_map(|operations| &operations.kinds);
@@ -110,7 +110,7 @@ pub(super) fn operations(ports: &[PortReport]) -> Option<String> {
     (!rows.is_empty()).then(|| table(header, 2, rows.into_iter()))
 }
 
-/// The connections of ports that may have many; `None`: there are no such ports.
+/// The connections of ports with many; `None` without such ports.
 pub(super) fn many_connections(ports: &[PortReport]) -> Option<String> {
     let rows: Vec<_> = ports.iter().filter_map(|port| Some(many_row(port, port.connections.as_ref()?))).collect();
     let header = ["port", "role", "asked", "rejected", "unmade", "opened", "most", "left", "failed"];
@@ -119,7 +119,7 @@ pub(super) fn many_connections(ports: &[PortReport]) -> Option<String> {
 
 fn many_row(port: &PortReport, many: &ConnectionsReport) -> [String; 9] {
     let by_this_end = many.rejected_full + many.rejected_acceptor + many.rejected_device + many.rejected_resources;
-    // What the listener rejects is among the attempts that came to nothing.
+    // Rejections by the listener are counted among the unanswered attempts.
     let rejected = by_this_end + many.rejected_by_peer;
     let unmade = many.unanswered - many.rejected_by_peer.min(many.unanswered);
     let figures = [many.requests, rejected, unmade, many.opened, many.open_max, many.closed, many.failed].map(count);
@@ -127,7 +127,7 @@ fn many_row(port: &PortReport, many: &ConnectionsReport) -> [String; 9] {
     [port.name.clone(), many.role.to_owned(), asked, rejected, unmade, opened, most, left, failed]
 }
 
-/// Who the ports were connected to by address.
+/// The peers of ports connected by address.
 pub(super) fn connections(connections: &[ConnectionReport]) -> String {
     let header = ["port", "role", "state", "peer", "over", "attempts", "times", "took"];
     let rows = connections.iter().map(|one| {
@@ -144,10 +144,10 @@ pub(super) fn connections(connections: &[ConnectionReport]) -> String {
     table(header, 5, rows)
 }
 
-/// What went over the rings, in which batches, and how full they were.
+/// The rings' packets, batches, and fill levels.
 pub(super) fn rings(rings: &[RingReport]) -> String {
     let header = ["ring", "from", "to", "pushed", "/push", "/pop", "depth", "most", "full"];
-    // A lane of several follows its ring.
+    // The lanes of a ring follow it.
     let rows = rings.iter().flat_map(|ring| std::iter::once(ring).chain(&ring.lanes)).map(|ring| {
         let (from, to) = (ring.producer.clone(), ring.consumer.clone());
         let (per_push, per_pop) = (mean(ring.pushed, ring.push_batches), mean(ring.popped, ring.pop_batches));
@@ -157,7 +157,7 @@ pub(super) fn rings(rings: &[RingReport]) -> String {
     table(header, 3, rows)
 }
 
-/// What threads of the embedder handed in.
+/// The packets handed in by threads of the embedder.
 pub(super) fn injectors(injectors: &[InjectorReport]) -> String {
     let header = ["injector", "stage", "pushed", "popped", "depth", "most", "refused"];
     let rows = injectors.iter().map(|one| {
@@ -168,13 +168,13 @@ pub(super) fn injectors(injectors: &[InjectorReport]) -> String {
     table(header, 2, rows)
 }
 
-/// What was dropped, where and why.
+/// Drops, by place and reason.
 pub(super) fn drops(drops: &[DropReport]) -> String {
     let rows = drops.iter().map(|drop| [drop.place.clone(), drop.reason.clone(), count(drop.packets)]);
     table(["dropped at", "reason", "packets"], 2, rows)
 }
 
-/// As many as come to each, e.g. `31.5`; `-` where there is none to divide by.
+/// The mean per item, e.g. `31.5`; `-` without items.
 pub(super) fn mean(sum: u64, of: u64) -> String {
     if of == 0 { NONE.to_owned() } else { format!("{:.1}", sum as f64 / of as f64) }
 }
@@ -183,7 +183,7 @@ pub(super) fn mean(sum: u64, of: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A table of two names and four numbers, as wide as these make it.
+    /// A table of two names and four numbers, as wide as they make it.
     fn shown(numbers: [u64; 4]) -> String {
         let [a, b, c, d] = numbers.map(count);
         let row = ["a-long-name".to_owned(), "market-data".to_owned(), a, b, c, d];
@@ -200,7 +200,7 @@ mod tests {
             let least = 2 * usize::from(NAME_COLUMNS) + 4 * count(number).len() + 5 * 2;
             assert!(widest <= COLUMNS.max(least), "{text}");
         }
-        // Names are broken only where there is no room for them.
+        // Names are broken only for lack of room.
         assert!(shown([1 << 28; 4]).contains("a-long-name"));
     }
 }

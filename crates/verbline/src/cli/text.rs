@@ -1,4 +1,4 @@
-//! The report as a person reads it, within 80 columns; numbers of long runs may take more.
+//! The report as text, within 80 columns; numbers of long runs may take more.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::stage_text::{own_figures, sampled, unmet};
 use super::visible::visible_name;
 use super::{Outcome, remedies, tables};
 
-/// The whole report. What went wrong stands at the end, where a terminal shows it.
+/// The whole report. Failures come last, where a terminal shows them.
 pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> String {
     let failures = failures(report, outcome);
     let verdict = if failures.is_empty() { String::new() } else { alarming(", FAILED", coloured) };
@@ -61,7 +61,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     text
 }
 
-/// What was taken from the lcores of a run that failed: the failures may come of that alone.
+/// The time stolen from the lcores of a failed run: it alone may have caused the failures.
 fn stolen(report: &Report) -> String {
     let warnings = report.warnings();
     let stolen = warnings.iter().filter(|warning| warning.code == "stolen-time");
@@ -72,7 +72,7 @@ fn stolen(report: &Report) -> String {
     stolen.map(line).collect()
 }
 
-/// What went wrong, one paragraph each.
+/// The failures, one paragraph each.
 pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
     let of_lcore = report.failures.iter().map(|failure| {
         let stage = failure.stage.as_deref().map(|stage| format!(", stage {stage}")).unwrap_or_default();
@@ -95,7 +95,7 @@ fn packets(report: &Report) -> String {
     text
 }
 
-/// The events of the devices, the ports and lcores that they concern, and what to do.
+/// The events of the devices, with their ports and lcores, and the remedies.
 fn events(events: &[EventReport]) -> String {
     let names = |kind: &str, names: &[String]| match names {
         [] => String::new(),
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that a report can have, with numbers of a long run.
+    /// A report with everything that it can have, and numbers of a long run.
     fn bad_day() -> Report {
         let wakes =
             [("completion", 1_234_567_890), ("ring", 987_654_321), ("control", 0), ("timer", 4_096), ("timeout", 2)];
@@ -354,7 +354,7 @@ mod tests {
             errors: statuses.iter().map(|&status| StatusReport { status: status.into(), count: 1 }).collect(),
             ..PortReport::default()
         };
-        // The second port says nothing again, and the third was only flushed.
+        // The second port repeats nothing, and the third was only flushed.
         let ports = [port("all", &statuses), port("again", &statuses), port("flushed", &["WR_FLUSH_ERR"])];
         let kinds = [
             "CQ_ERR",

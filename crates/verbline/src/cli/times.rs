@@ -1,9 +1,9 @@
-//! Times, as a command line says them.
+//! Times in the form of a command line.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Seconds, or a number with a unit. The caller says what else may be written.
+/// Parses seconds, or a number with a unit. The caller names the other accepted forms.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
@@ -11,27 +11,26 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// When that time from now on is over; `None`: later than any clock says.
+/// The end of that time from now on; `None` if it is beyond the clock.
 pub(super) fn end_of(length: Duration) -> Option<Instant> {
     Instant::now().checked_add(length)
 }
 
-/// Times that come again and again.
+/// Times at a regular interval.
 #[derive(Debug)]
 pub(super) struct Times {
     every: Duration,
-    /// The last one.
+    /// The last time.
     last: Instant,
 }
 
 impl Times {
-    /// The first one is over `every` from now on.
+    /// The first time is `every` from now.
     pub(super) fn new(every: Duration) -> Times {
         Times { every, last: Instant::now() }
     }
 
-    /// Waits for the next one. Those that were missed, as a reader took nothing, are not made up
-    /// for.
+    /// Waits for the next time. Times missed because of a slow reader are not made up for.
     pub(super) fn wait(&mut self) {
         let left = self.left();
         thread::sleep(left);

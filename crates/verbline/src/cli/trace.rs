@@ -1,4 +1,4 @@
-//! `trace`: which ways a run's packets take, how long each step does, and what the lcores did
+//! `trace`: the ways of a run's packets, the time of each step, and the lcores' activities
 //! meanwhile.
 
 use std::fs::File;
@@ -23,17 +23,17 @@ use super::run::fail;
 use super::signals::caught;
 use super::trace_text::{kept_text, text};
 
-/// How soon a signal is seen.
+/// The time until a signal is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// For the run to send more of what is left once it was asked to end.
+/// The time for the run to send more of the rest after the request to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Packets that the document has whole.
+/// The number of packets that the document has whole.
 const FIRST_MAX: usize = 1000;
 
-/// Traces until the packets or the time are reached, a signal comes, or the run is over.
-/// Or shows what the run has kept.
+/// Traces until the packets or the time are reached, a signal arrives, or the run ends. Or shows
+/// the packets that the run has kept.
 pub(super) fn trace(options: &TraceOptions) -> ExitCode {
     if options.kept {
         return kept(options);
@@ -113,7 +113,7 @@ fn chrome(options: &TraceOptions, plan: &str, head: &TraceHead) -> Result<Chrome
     ChromeFile::new(BufWriter::with_capacity(1 << 20, file), plan, head).map_err(unwritten)
 }
 
-/// Where the slices go.
+/// The output of slices.
 struct Sink {
     chrome: Option<ChromeFile<BufWriter<File>>>,
 }
@@ -134,7 +134,7 @@ impl Output for Sink {
     }
 }
 
-/// Shows what was found so far. False: nobody reads on.
+/// Shows the results so far. False if the reader has gone.
 fn show(options: &TraceOptions, plan: &str, summary: &Summary) -> bool {
     let shown = match options.json {
         true => format!("{:#}\n", serde_json::to_value(summary).unwrap_or_default()),
@@ -158,7 +158,7 @@ fn take_all(
     loop {
         let now = Instant::now();
         let has_packets = options.packets().is_some_and(|packets| analysis.packets() >= packets);
-        // Relaxed: the flag carries no data; a look later is soon enough.
+        // Relaxed: the flag publishes no data, and may be seen one look later.
         let is_enough =
             has_packets || until.is_some_and(|until| until <= now) || sink.is_full() || asked.load(Ordering::Relaxed);
         if is_enough && ends_at.is_none() {
@@ -183,7 +183,7 @@ fn take_all(
             analysis.add(lcore, event, sink);
         });
         match taken {
-            // A busy machine may take longer than the patience for all that is left.
+            // A busy machine may take longer than the patience for the whole rest.
             Ok(()) if has_come && ends_at.is_some() => ends_at = Some(Instant::now() + END_PATIENCE),
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),

@@ -1,4 +1,4 @@
-//! What a trace has found, as a person reads it, in 80 columns.
+//! The results of a trace as text, in 80 columns.
 
 use std::fmt::Write as _;
 
@@ -10,23 +10,23 @@ use super::output::{COLUMNS, labelled, wrapped};
 use super::tables::table;
 use super::visible::visible_name;
 
-/// Ways that are shown.
+/// The number of ways shown.
 const PATHS_MAX: usize = 20;
 
-/// Packets that a report shows; as JSON it has all.
+/// The number of packets in a report; its JSON has all.
 const IN_REPORT: usize = 3;
 
-/// Times in which nothing was kept that are shown.
+/// The number of pauses shown.
 const PAUSES_MAX: usize = 3;
 
-/// What takes a smaller share of a packet's time, or of a turn, is left out.
+/// The smallest share of a packet's or a turn's time that is shown.
 const SHOWN_MIN: f64 = 0.01;
 
 pub(super) fn text(plan: &str, summary: &Summary) -> String {
     told(plan, summary, None)
 }
 
-/// What a run has kept: each packet and turn says how long ago it was.
+/// A run's kept packets and turns, each with its age.
 pub(super) fn kept_text(plan: &str, kept: &Kept) -> String {
     let mut text = told(plan, &kept.found, Some(kept.now_ns));
     for pause in kept.pauses.iter().rev().take(PAUSES_MAX) {
@@ -40,7 +40,7 @@ pub(super) fn kept_text(plan: &str, kept: &Kept) -> String {
     text
 }
 
-/// The slowest that a run has kept, as its report shows them: some, one below the other.
+/// The slowest packets that a run has kept, for its report: the first few, one below the other.
 pub(super) fn kept_slowest(kept: &Kept) -> String {
     let slowest = kept.found.slowest.iter().take(IN_REPORT).enumerate();
     let one = |(number, packet): (usize, &PacketSummary)| {
@@ -142,7 +142,7 @@ fn long_turn(when: &str, turn: &TurnSummary) -> String {
     format!("{}\n", labelled("turn", &text))
 }
 
-/// The longest of what was done in a time, without what is a small part of it.
+/// The longest activities in a time, without those with a small part of it.
 fn listed(did: &[Meanwhile], within_ns: u64) -> String {
     let one = |one: &Meanwhile| {
         let what = match one.did.as_str() {
@@ -156,7 +156,7 @@ fn listed(did: &[Meanwhile], within_ns: u64) -> String {
     did.iter().filter(is_shown).take(4).map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What the figures above do not have.
+/// Facts that the figures above do not show.
 fn untold(summary: &Summary) -> String {
     let mut text = String::new();
     let lost: Vec<String> = (summary.lost_turns.iter().filter(|(_, turns)| **turns > 0))

@@ -28,8 +28,8 @@ pub(super) fn visible_name(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() }).collect()
 }
 
-/// The length of the sequence at the start of `text` that sets colours (SGR, e.g. `ESC [ 1 ; 31
-/// m`); 0 if none is there.
+/// The length of a colour sequence (SGR, e.g. `ESC [ 1 ; 31 m`) at the start of `text`; 0 if there
+/// is none.
 fn colour_len(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\x1b[") else { return 0 };
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';' && c != ':');

@@ -1,4 +1,4 @@
-//! What a report says of the network of software devices.
+//! The report's text about the network of software devices.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use verbline_engine::{ConnectionReport, DatagramsReport, IncidentsReport, Report
 use super::figures::count;
 use super::output::labelled;
 
-/// What the network did, and an empty line behind it; nothing where there is none.
+/// The network's activity, with an empty line behind it; empty without a network.
 pub(super) fn network(report: &Report) -> String {
     let mut text = connections(&report.connections) + &wires(&report.wires);
     if !text.is_empty() {
@@ -16,7 +16,7 @@ pub(super) fn network(report: &Report) -> String {
     text
 }
 
-/// A line a device with an address; nothing without one.
+/// A line per device with an address; empty without one.
 fn wires(wires: &[WireReport]) -> String {
     wires.iter().map(|wire| labelled("wire", &line(wire)) + "\n").collect()
 }
@@ -31,14 +31,14 @@ fn line(wire: &WireReport) -> String {
     let reasons = of_reasons("not sent", &wire.unsent).into_iter().chain(of_reasons("discarded", &wire.discarded));
     let all: Vec<_> = said(&wire.incidents).chain(reasons).collect();
     let rest = if all.is_empty() { "no loss was noticed".to_owned() } else { all.join(", ") };
-    // Where processes share the address.
+    // Known where processes share the address.
     let shared = [(wire.datagrams_passed_on, "passed on"), (wire.datagrams_taken_over, "taken over")];
     let shared = shared.into_iter().filter(|(datagrams, _)| *datagrams > 0);
     let shared: String = shared.map(|(datagrams, what)| format!(", {} {what}", count(datagrams))).collect();
     format!("{device} at {address}: {sent} datagrams sent, {received} received{shared}; {rest}")
 }
 
-/// A line a connection with which something went wrong.
+/// A line per connection with incidents.
 fn connections(connections: &[ConnectionReport]) -> String {
     let mut text = String::new();
     for one in connections {
@@ -51,7 +51,7 @@ fn connections(connections: &[ConnectionReport]) -> String {
     text
 }
 
-/// What happened, each with how often.
+/// The incidents that occurred, each with its number.
 fn said(all: &IncidentsReport) -> impl Iterator<Item = String> {
     let incidents = [
         ("packets sent again", all.retransmitted),

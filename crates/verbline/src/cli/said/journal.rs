@@ -15,7 +15,7 @@ static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
 /// Finds the journal.
 pub(super) fn connect() -> io::Result<()> {
     if SOCKET.get().is_none() {
-        // A second one that came first is as good.
+        // A second socket that came first is as good.
         let _ = SOCKET.set(connected(Path::new(JOURNAL))?);
     }
     Ok(())
@@ -24,17 +24,17 @@ pub(super) fn connect() -> io::Result<()> {
 fn connected(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
-    // A journal that is behind is waited for by nobody.
+    // No thread waits for a journal that is behind.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Whether the journal has taken an entry.
+/// Sends an entry. Returns whether the journal has taken it.
 pub(crate) fn send(entry: &[u8]) -> bool {
     SOCKET.get().is_some_and(|socket| socket.send(entry).is_ok())
 }
 
-/// An entry of these fields, whose names the journal takes.
+/// An entry of these fields; their names must be valid for the journal.
 pub(crate) fn entry(level: Level, message: &str, fields: &[(String, String)]) -> Vec<u8> {
     let priority = match level {
         Level::ERROR => "3",
@@ -70,7 +70,7 @@ fn identifier() -> String {
     Path::new(&program).file_name().map_or_else(|| "verbline".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// A field's name as the journal takes it: capitals, digits and `_`, not in front.
+/// A field's name as the journal accepts it: capitals, digits and `_`, which can't come first.
 pub(crate) fn field_name(name: &str) -> String {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
     name.chars().map(letter).collect::<String>().trim_start_matches('_').to_owned()

@@ -1,6 +1,6 @@
-//! The form of what is said on standard error: lines for a person, JSON for a program that collects
-//! logs, or entries of the journal. Texts that are no records (a note on the machine, an error at
-//! the end) take the form of the log's, so that a reader of JSON meets nothing else.
+//! The form of texts on standard error: lines for a person, JSON for a program that collects logs,
+//! or entries of the journal. Texts that are not records (a note on the machine, an error at the
+//! end) take the same form, so that a reader of JSON gets nothing else.
 
 pub(super) mod journal;
 
@@ -14,13 +14,14 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 const FORMAT: &str = "VERBLINE_LOG_FORMAT";
 
-/// What systemd tells a service whose standard error is the journal: the device and inode of that.
+/// Set by systemd for a service whose standard error is the journal: the journal's device and
+/// inode.
 const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 
-/// Chosen once, as the log begins; before that it is text.
+/// Chosen once, at the start of the log; before that it is text.
 static FORM: OnceLock<Form> = OnceLock::new();
 
-/// How the log is written.
+/// The form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -28,17 +29,17 @@ pub(super) enum Form {
     Journal,
 }
 
-/// One thing to write.
+/// A text to write.
 #[derive(Debug)]
 pub(super) enum Out {
-    /// To standard error.
+    /// For standard error.
     Words(String),
-    /// To the journal; `words` go to standard error if that doesn't take it.
+    /// For the journal; `words` go to standard error if the journal does not take the entry.
     Entry { bytes: Vec<u8>, words: String },
 }
 
 impl Form {
-    /// What the environment says, and what is wrong with that.
+    /// Chooses the form by the environment. Returns it, with any fault of the environment.
     pub(super) fn choose() -> (Form, Option<String>) {
         let said = std::env::var_os(FORMAT);
         let form = match said.as_ref().map(|said| said.to_string_lossy()).as_deref() {
@@ -52,7 +53,7 @@ impl Form {
             Some(other) => Err(format!("{FORMAT}={other} is ignored; write text, json or journald")),
         };
         let (form, fault) = form.map_or_else(|fault| (Form::Text, Some(fault)), |form| (form, None));
-        // It is chosen once.
+        // The first choice stays.
         (*FORM.get_or_init(|| form), fault)
     }
 }
@@ -63,10 +64,10 @@ fn is_journal() -> bool {
     std::env::var(JOURNAL_STREAM).is_ok_and(|stream| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// A text of the command's own in the form of the log. Its first word says how bad it is.
+/// One of the command's own texts in the form of the log. Its first word gives the level.
 pub(super) fn formed(text: String) -> Out {
     let level = match &text {
-        // A thread that panics says its name.
+        // A panicking thread begins with its name.
         error if error.starts_with("error") || error.starts_with("thread '") => Level::ERROR,
         warning if warning.starts_with("warning") => Level::WARN,
         _ => Level::INFO,
@@ -74,7 +75,7 @@ pub(super) fn formed(text: String) -> Out {
     with_level(level, text)
 }
 
-/// The same, of a text whose level is known.
+/// Like [`formed`], for a text of known level.
 pub(super) fn with_level(level: Level, text: String) -> Out {
     match FORM.get() {
         None | Some(Form::Text) => Out::Words(text),
@@ -89,15 +90,15 @@ pub(super) fn with_level(level: Level, text: String) -> Out {
     }
 }
 
-/// The time as each record has it.
+/// The time in the form of a record.
 pub(super) fn now() -> String {
     let mut time = String::new();
-    // Writing into a string doesn't fail.
+    // Writing into a string can't fail.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
     time
 }
 
-/// Whether a line has its time and level in front: where the form has no other place for both.
+/// Whether a line begins with its time and level, since the form has no other place for them.
 pub(super) fn is_text() -> bool {
     FORM.get().is_none_or(|form| *form == Form::Text)
 }

@@ -1,5 +1,5 @@
-//! The thread that asks the run for its reports, so that a run that doesn't answer keeps no key
-//! waiting.
+//! The thread that asks the run for its reports, so that keys work even while the run does not
+//! answer.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use verbline_operate::protocol::Hello;
 
 use super::super::again::Again;
 
-/// What the thread tells.
+/// A message of the thread.
 #[derive(Debug)]
 pub(crate) enum News {
     Seen(Box<Seen>),
-    /// The run answers late or wrongly; it is asked again.
+    /// The run answers late or wrongly; the thread asks again.
     Trouble(String),
     Over,
 }
 
-/// The second report follows the first at once: rates are of two.
+/// The time until the second report, since rates need two.
 const FIRST: Duration = Duration::from_millis(200);
 
-/// Has a thread ask every `every`, until the receiver is dropped or the run is over.
+/// Starts a thread that asks every `every`, until the receiver is dropped or the run ends.
 ///
 /// # Errors
 /// No thread can be made.

@@ -1,4 +1,4 @@
-//! What a run did in a time, as rows to sort and filter: a grid for each kind of thing.
+//! A run's activity in a time, as rows to sort and filter: a grid for each kind of thing.
 
 use verbline_operate::change::Change;
 use verbline_operate::client_report::{Port, Seen, Times};
@@ -6,7 +6,7 @@ use verbline_operate::client_report::{Port, Seen, Times};
 use super::super::figures::{count, duration, percent, rate};
 use super::super::visible::visible_name;
 
-/// What the lower part of the screen lists.
+/// The content of the lower part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     Stages,
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// A cell: what is shown, and what it is sorted by; a name is sorted as a text.
+/// A cell: its text, and its value for sorting; a name is sorted as a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
     pub(crate) text: String,
@@ -57,18 +57,18 @@ fn figure(value: f64, text: String) -> Cell {
     Cell { text, value: Some(value) }
 }
 
-/// An amount that is there now.
+/// A current amount.
 fn now(amount: u64) -> Cell {
     figure(amount as f64, count(amount))
 }
 
-/// A count of the change, a second.
+/// A count of the change, as a rate.
 fn a_second(change: &Change, counted: u64) -> Cell {
     let value = change.per_second(counted);
     figure(value, rate(value))
 }
 
-/// A figure that is not known.
+/// An unknown figure.
 fn unknown() -> Cell {
     figure(0.0, "-".to_owned())
 }
@@ -82,7 +82,7 @@ fn mean(sum: u64, of: u64) -> Cell {
 
 impl Grid {
     /// The rows of a view: of one lcore, if one was chosen. `later` is the report at the end of the
-    /// change, with what was counted since the start.
+    /// change, with the counts since the start.
     pub(crate) fn of(view: View, change: &Change, later: &Seen, lcore: Option<&str>) -> Grid {
         let is_of = |one: &str| lcore.is_none_or(|lcore| lcore == one);
         match view {
@@ -96,7 +96,7 @@ impl Grid {
         }
     }
 
-    /// Keeps the rows in which a name has these letters.
+    /// Keeps the rows with these letters in a name.
     pub(crate) fn filter(&mut self, letters: &str) {
         self.rows.retain(|row| row.iter().any(|cell| cell.value.is_none() && cell.text.contains(letters)));
     }
@@ -109,8 +109,8 @@ impl Grid {
         });
     }
 
-    /// The header and the rows as text of at most `width` columns. Figures are whole; names give
-    /// way.
+    /// The header and the rows as text of at most `width` columns. Figures stay whole; names are
+    /// shortened.
     pub(crate) fn lines(&self, width: usize, sorted_by: Option<usize>) -> (String, Vec<String>) {
         let is_name = |column: usize| self.rows.first().is_some_and(|row| row[column].value.is_none());
         let mark = |column: usize| if sorted_by == Some(column) { "*" } else { "" };
@@ -146,7 +146,7 @@ fn stages(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     let over_ns = change.counts().elapsed_ns.max(1) as f64;
     let rows = change.counts().stages.iter().filter(|stage| is_of(&stage.lcore)).map(|stage| {
         let share = stage.busy_ns as f64 / over_ns;
-        // Times are sampled: a stage that was never measured has none.
+        // Times are sampled: a stage without samples has none.
         let known = |cell: Cell| if stage.timed > 0 { cell } else { unknown() };
         vec![
             name(&stage.name),
@@ -164,7 +164,7 @@ fn stages(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     Grid { header, rows: rows.collect() }
 }
 
-/// How long what took: timers' wake-ups, calls of stages, and what stages measure themselves. The
+/// The lengths of timers' wake-ups, of calls of stages, and of the stages' own measurements. The
 /// longest is since the start.
 fn times(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     let row = |of: &str, what: &str, times: &Times| {
@@ -217,8 +217,8 @@ fn state(port: &Port) -> &'static str {
     }
 }
 
-/// A row for each port with many connections, and one for each connection by address. All of its
-/// counts but the rate are since the start, or since the connection was made the last time.
+/// A row for each port with many connections, and one for each connection by address. All counts
+/// but the rate are since the start, or since the connection was last made.
 fn connections(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> Grid {
     let ports = change.counts().ports.iter().zip(&later.ports).filter(|(port, _)| is_of(&port.lcore));
     let many = ports.filter_map(|(port, in_all)| {
@@ -234,7 +234,7 @@ fn connections(change: &Change, later: &Seen, is_of: impl Fn(&str) -> bool) -> G
     let one = by_address.map(|one| {
         let (lost, failed) = (one.times_connected.saturating_sub(1), one.attempts.saturating_sub(one.times_connected));
         let names = [name(&one.port), name(&one.peer_address), name(&one.state)];
-        // Where its packets go by UDP.
+        // Known where its packets go over UDP.
         let again = one.wire.as_ref().map_or_else(unknown, |wire| now(wire.retransmitted));
         let figures = [unknown()].into_iter().chain([one.times_connected, lost, failed].map(now));
         names.into_iter().chain(figures).chain([again]).collect()
@@ -262,7 +262,7 @@ fn pools(change: &Change) -> Grid {
         let figures = [pool.packets, pool.free, pool.cached, pool.held].map(now);
         [name(&pool.name)].into_iter().chain(figures).collect()
     });
-    // Below the pools, who holds packets of them.
+    // Below the pools: the holders of their packets.
     let blank = || Cell { text: String::new(), value: Some(0.0) };
     let holders = counts.packets.holders.iter().map(|holder| {
         let place = if holder.place == "elsewhere" { "stages or the app" } else { &holder.place };
@@ -273,7 +273,7 @@ fn pools(change: &Change) -> Grid {
 
 fn drops(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     let counts = change.counts();
-    // What is dropped between lcores is listed with each of them.
+    // Drops between lcores are listed with each of the two.
     let lcore_of = |place: &str| match place.split_once('.')? {
         ("stage", name) => counts.stages.iter().find(|one| one.name == name).map(|stage| stage.lcore.as_str()),
         ("port", name) => counts.ports.iter().find(|one| one.name == name).map(|port| port.lcore.as_str()),

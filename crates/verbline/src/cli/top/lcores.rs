@@ -1,4 +1,4 @@
-//! The upper part of the screen: lcores as bars, and why each is awake.
+//! The upper part of the screen: lcores as bars, with the reasons why they are awake.
 
 use ratatui::text::{Line, Span};
 use verbline_operate::awake::{Shares, why_awake};
@@ -13,15 +13,15 @@ use super::state::{Mark, Shown};
 /// Columns of a bar.
 const BAR: usize = 16;
 
-/// Columns of a name; the longest is cut.
+/// Columns of a name; longer ones are cut.
 const NAME: usize = 12;
 
-/// What a bar is made of: shares of the time, and the letter that stands for each.
+/// The parts of a bar: shares of the time, each with its letter.
 const PARTS: [(char, Meaning); 4] =
     [('#', Meaning::Busy), ('-', Meaning::Idle), ('.', Meaning::Asleep), ('!', Meaning::Stolen)];
 
-/// At most `height` lines: a header, the lcores, and below each, or below the marked one where
-/// there is no room for more, why it is awake.
+/// At most `height` lines: a header, the lcores, and below each lcore the reason why it is awake,
+/// or below the marked one alone if there is no room for more.
 pub(crate) fn lines(shown: &Shown<'_>, mark: Mark, size: (usize, usize), palette: Palette) -> Vec<Line<'static>> {
     let (width, height) = size;
     let lcores = &shown.change.counts().lcores;
@@ -71,7 +71,7 @@ fn row(shown: &Shown<'_>, lcore: &Lcore, is_marked: bool, palette: Palette) -> L
     Line::from(spans)
 }
 
-/// As many clauses, from the first on, as a line has room for.
+/// As many clauses, from the first on, as fit a line.
 fn whole_clauses(words: &str, width: usize) -> &str {
     let mut whole = words;
     while whole.chars().count() > width
@@ -82,8 +82,8 @@ fn whole_clauses(words: &str, width: usize) -> &str {
     whole
 }
 
-/// The columns of each share, which are [`BAR`] together, once the lcore has run. What is there,
-/// and too little for a column, still has one.
+/// The columns of each share; together [`BAR`], once the lcore has run. A share too small for a
+/// column still gets one.
 fn bar(shares: [f64; 4]) -> [usize; 4] {
     let mut columns = shares.map(|share| match share {
         share if share < 0.005 => 0,

@@ -1,5 +1,5 @@
-//! `top`: a run on the whole screen, live: lcores and why they are awake, stages, ports,
-//! connections, rings, pools and drops, and the last minutes of them.
+//! `top`: a run on the whole screen, live: lcores and the reasons why they are awake, stages,
+//! ports, connections, rings, pools and drops, and their last minutes.
 
 mod asking;
 mod grid;
@@ -27,19 +27,19 @@ use palette::Palette;
 use state::{After, State};
 use terminal::{Did, Taken};
 
-/// How soon a report is on the screen, and a signal is seen.
+/// The time until a report is on the screen, or a signal is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 const NO_SCREEN: &str = "top draws on a terminal that moves its cursor, and this is none (TERM, or a pipe); \
                          `stats --every 1s` prints the same as lines";
 
-/// How the screen was left.
+/// The reason for leaving the screen.
 enum End {
     Quit,
     Over,
 }
 
-/// Shows a run until its user or the run has had enough.
+/// Shows a run until its user leaves or the run ends.
 pub(super) fn top(options: &TopOptions) -> ExitCode {
     if !moves_cursor(&stdout()) || !io::IsTerminal::is_terminal(&stdin()) {
         return fail(NO_SCREEN);
@@ -70,7 +70,7 @@ fn show(taken: &mut Taken, state: &mut State, news: &Receiver<News>) -> io::Resu
     loop {
         if is_changed {
             match taken.terminal.draw(|frame| screen::draw(frame, state, palette)) {
-                // The terminal is gone (tty(4)), and who looked at it with it.
+                // The terminal is gone (tty(4)), and its user with it.
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(End::Quit),
                 drawn => drawn?,
             };

@@ -1,8 +1,8 @@
-//! How what is meant is shown: in colours, or without them by letters and weight alone.
+//! The display of meanings: in colours, or without them by letters and weight alone.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What a piece of text means.
+/// The meaning of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Plain,
@@ -10,7 +10,7 @@ pub(crate) enum Meaning {
     Header,
     /// The row or view that keys act on.
     Marked,
-    /// Explains something else.
+    /// An explanation of something else.
     Quiet,
     Alarm,
     Busy,

@@ -1,4 +1,4 @@
-//! The screen as lines of text: what [`State`] holds, in a given number of columns and rows.
+//! The screen as lines of text: the content of [`State`] in a given number of columns and rows.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ const HELP: &[(&str, &str)] = &[
 
 const KEYS: &str = "q quit  ? help  Enter in  Esc back  p pause  left/right time  s sort  / filter";
 
-/// Draws it on all of a frame.
+/// Draws the screen on a whole frame.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, palette: Palette) {
     let area = frame.area();
     let lines = lines(state, (area.width.into(), area.height.into()), palette);
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// As many lines as the screen has rows, or fewer.
+/// At most as many lines as the screen has rows.
 pub(crate) fn lines(state: &State, size: (usize, usize), palette: Palette) -> Vec<Line<'static>> {
     let (width, height) = size;
     let shown = state.shown();
@@ -95,7 +95,7 @@ fn body(state: &State, shown: &Shown<'_>, (width, height): (usize, usize), palet
     let mark = state.mark(shown.later.lcores.len(), grid.rows.len());
     let mut lines = vec![timeline(state, width, palette), Line::default()];
     lines.extend(failures(shown, width, palette));
-    // Half of the rest, but for the lines between the two tables and the header of the second.
+    // Half of the rest, without the lines between the two tables and the header of the second.
     let half = (height.saturating_sub(lines.len() + 3) / 2).max(2);
     lines.extend(lcores::lines(shown, mark, (width, half), palette));
     lines.push(Line::default());
@@ -113,7 +113,7 @@ fn failures(shown: &Shown<'_>, width: usize, palette: Palette) -> Vec<Line<'stat
     shown.later.failures.iter().take(2).map(line).collect()
 }
 
-/// The packets of the ports over the reports that are kept, the latest at the right.
+/// The packets of the ports over the kept reports, the latest at the right.
 fn timeline(state: &State, width: usize, palette: Palette) -> Line<'static> {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (rates, place) = state.rates();
@@ -121,7 +121,7 @@ fn timeline(state: &State, width: usize, palette: Palette) -> Line<'static> {
     let head = format!("rx+tx/s {:>8} ", now.map_or("-".to_owned(), rate));
     let room = width.saturating_sub(head.len()).min(rates.len());
     let from = match place {
-        // What is shown is on the screen, whichever report it is.
+        // The shown report is always within the bars.
         Some(place) => place.min(rates.len() - room),
         None => rates.len() - room,
     };

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it. Knows neither a terminal nor a clock.
+//! The content of the screen, and its changes by keys. It knows neither a terminal nor a clock.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use verbline_operate::protocol::Hello;
 
 use super::grid::{Grid, View};
 
-/// Reports that are kept: five minutes of one a second.
+/// The number of reports kept: five minutes of one a second.
 const KEPT: usize = 300;
 
-/// Reports that `[` and `]` step over.
+/// The number of reports that `[` and `]` step over.
 const LEAP: usize = 10;
 
-/// A key that means something here.
+/// A key with a meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -38,14 +38,14 @@ pub(crate) enum After {
     Quits,
 }
 
-/// What the mark is on.
+/// The marked row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Lcore(usize),
     Row(usize),
 }
 
-/// The report that is shown, and what has happened since the one before.
+/// The shown report, and the change since the one before.
 #[derive(Debug)]
 pub(crate) struct Shown<'a> {
     pub(crate) later: &'a Seen,
@@ -55,18 +55,18 @@ pub(crate) struct Shown<'a> {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) hello: Hello,
-    /// The latest is last.
+    /// The reports, the latest last.
     history: VecDeque<Seen>,
-    /// How many reports the screen is behind the latest; `None`: it follows.
+    /// The distance from the latest report in reports; `None` while the screen follows.
     behind: Option<usize>,
-    /// What is wrong with the run's answers.
+    /// The fault of the run's answers.
     pub(crate) trouble: Option<String>,
     /// The run has ended: no report follows.
     is_over: bool,
     pub(crate) view: View,
-    /// The lcore whose rows alone are listed.
+    /// The chosen lcore, if only its rows are listed.
     pub(crate) lcore: Option<String>,
-    /// Counts the lcores, then the rows of the grid.
+    /// The number of the marked row, over the lcores and then the rows of the grid.
     marked: usize,
     pub(crate) sorted_by: Option<usize>,
     pub(crate) filter: String,
@@ -92,20 +92,20 @@ impl State {
         }
     }
 
-    /// One more report has come.
+    /// Adds a new report.
     pub(crate) fn take(&mut self, seen: Seen) {
         if self.history.len() == KEPT {
             self.history.pop_front();
         }
         self.history.push_back(seen);
         self.trouble = None;
-        // The report that is looked at stays while more come, until it is too old to be kept.
+        // The shown report stays while more arrive, until it is dropped as the oldest.
         if let Some(behind) = &mut self.behind {
             *behind = (*behind + 1).min(self.history.len().saturating_sub(2));
         }
     }
 
-    /// The run has ended. A reader who is looking back goes on looking.
+    /// Called when the run has ended. A user who is looking back goes on looking.
     pub(crate) fn end(&mut self) -> After {
         self.is_over = true;
         self.trouble = Some("the run is over".to_owned());
@@ -116,8 +116,8 @@ impl State {
         if self.is_over && self.behind.is_none() { After::Quits } else { After::Stays }
     }
 
-    /// How long before the latest report the shown one was made, in nanoseconds; `None`: it is the
-    /// latest, and the screen follows.
+    /// The age of the shown report compared with the latest, in nanoseconds; `None` if the screen
+    /// follows the latest.
     pub(crate) fn age_ns(&self) -> Option<u64> {
         self.behind?;
         Some(self.history.back()?.elapsed_ns.saturating_sub(self.history.get(self.place()?)?.elapsed_ns))
@@ -128,7 +128,7 @@ impl State {
         self.history.len().checked_sub(self.behind.unwrap_or(0) + 1)
     }
 
-    /// The shown report, and what happened since the one before; of the first report since the
+    /// The shown report, and the change since the one before; for the first report, since the
     /// start.
     pub(crate) fn shown(&self) -> Option<Shown<'_>> {
         let place = self.place()?;
@@ -139,7 +139,7 @@ impl State {
     }
 
     /// Packets that ports received and sent a second, between each two reports, the latest last;
-    /// and which of them is shown.
+    /// and the index of the shown rate.
     pub(crate) fn rates(&self) -> (Vec<f64>, Option<usize>) {
         let packets = |seen: &Seen| seen.ports.iter().map(|port| port.rx_packets + port.tx_packets).sum::<u64>();
         let pairs = self.history.iter().zip(self.history.iter().skip(1));
@@ -150,7 +150,7 @@ impl State {
         (pairs.map(rate).collect(), self.place().and_then(|place| place.checked_sub(1)))
     }
 
-    /// The rows that are listed, in their order.
+    /// The listed rows, in order.
     pub(crate) fn grid(&self, shown: &Shown<'_>) -> Grid {
         let mut grid = Grid::of(self.view, &shown.change, shown.later, self.lcore.as_deref());
         grid.filter(&self.filter);
@@ -160,7 +160,7 @@ impl State {
         grid
     }
 
-    /// What is marked, where the run has this number of lcores, and the grid this number of rows.
+    /// The marked row, if the run has this number of lcores, and the grid this number of rows.
     pub(crate) fn mark(&self, lcores: usize, rows: usize) -> Mark {
         match self.marked.min((lcores + rows).saturating_sub(1)) {
             marked if marked < lcores => Mark::Lcore(marked),
@@ -228,7 +228,7 @@ impl State {
         self.behind = Some((self.behind.unwrap_or(0) + reports).min(oldest));
     }
 
-    /// Behind the latest report, the screen follows again.
+    /// Steps towards the latest report; beyond it, the screen follows again.
     fn step_forward(&mut self, reports: usize) {
         self.behind = self.behind.and_then(|behind| behind.checked_sub(reports));
     }
@@ -239,7 +239,7 @@ impl State {
         self.marked = to(self.marked.min(last), last);
     }
 
-    /// From an lcore to its stages, from a stage to its lcore's ports, from a port to its
+    /// Goes from an lcore to its stages, from a stage to its lcore's ports, from a port to its
     /// connections.
     fn drill(&mut self) {
         let Some(shown) = self.shown() else { return };
@@ -263,7 +263,7 @@ impl State {
         self.marked = lcores;
     }
 
-    /// Takes back the last of: help, filter, lcore.
+    /// Undoes the first that applies: help, filter, lcore.
     fn leave(&mut self) {
         if self.shows_help {
             self.shows_help = false;

@@ -21,16 +21,16 @@ use signal_hook::flag;
 use super::super::signals;
 use super::state::Key;
 
-/// A terminal that is taken; dropping it gives it back.
+/// The terminal in use as a screen; dropping it gives the terminal back.
 pub(crate) struct Taken {
-    /// Never dropped: its `Drop` prints that the cursor can't be shown, and panics where standard
+    /// Never dropped: its `Drop` prints that the cursor can't be shown, and panics if standard
     /// error has gone with the terminal. [`give_back`] shows the cursor.
     pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
-    /// A signal asks for the end.
+    /// Set by a signal that asks for the end.
     asked: Arc<AtomicBool>,
 }
 
-/// What the person at the terminal has done.
+/// An action of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Did {
     Nothing,
@@ -42,10 +42,10 @@ pub(crate) enum Did {
 }
 
 impl Taken {
-    /// Takes the terminal: another screen, without a cursor, and each key as it is pressed.
+    /// Takes the terminal over: another screen, without a cursor, and each key as it is pressed.
     ///
     /// # Errors
-    /// It is no terminal, or refuses.
+    /// It is not a terminal, or refuses.
     pub(crate) fn take() -> io::Result<Taken> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -70,12 +70,13 @@ impl Taken {
         }
     }
 
-    /// What was done, at the latest after `patience`.
+    /// The user's action, at the latest after `patience`.
     ///
     /// # Errors
     /// The terminal can't be read.
     pub(crate) fn wait(&self, patience: Duration) -> io::Result<Did> {
-        // What crossterm has read already makes the terminal no more readable: it is asked first.
+        // Bytes that crossterm has already read do not make the terminal readable: its buffer comes
+        // first.
         let mut did = self.look(Duration::ZERO)?;
         if did == Did::Nothing {
             did = self.look(patience)?;
@@ -83,9 +84,9 @@ impl Taken {
         Ok(did)
     }
 
-    /// What was done, once the terminal says something or after `patience`. crossterm reads the end
-    /// of a terminal that has gone again and again, for as long as it waits, so that it is asked
-    /// only of one that is there, and never to wait.
+    /// The user's action, once the terminal is readable or after `patience`. crossterm reads the
+    /// end of a closed terminal again and again, for as long as it waits, so it is asked only while
+    /// the terminal is open, and never to wait.
     fn look(&self, patience: Duration) -> io::Result<Did> {
         let is_gone = hangs_up_within(patience)?;
         // Relaxed: the flag carries no data; a look later is soon enough.
@@ -100,8 +101,8 @@ impl Taken {
     }
 }
 
-/// Whether nobody is at the terminal any more. Looks until there is something to read, a signal
-/// comes or `patience` is over.
+/// Whether the terminal is closed. Waits until there is something to read, a signal arrives, or
+/// `patience` is over.
 fn hangs_up_within(patience: Duration) -> io::Result<bool> {
     let keyboard = stdin();
     let mut looked = [PollFd::new(&keyboard, PollFlags::IN)];
@@ -120,9 +121,9 @@ impl Drop for Taken {
     }
 }
 
-/// Gives the terminal back. May be done again.
+/// Gives the terminal back. May be called twice.
 fn give_back() {
-    // If that can't be written there is no terminal left.
+    // On failure there is no terminal left.
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }

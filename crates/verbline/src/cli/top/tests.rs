@@ -1,4 +1,4 @@
-//! What is on the screen, and what keys do to it: of reports that no machine has a part in.
+//! The screen, and its changes by keys, for reports that depend on no machine.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -30,7 +30,7 @@ fn hello() -> Hello {
     }
 }
 
-/// This number of times of about one length.
+/// This number of times, all of about one length.
 fn times(count: u64, below_ns: u64) -> TimesReport {
     let bins = if count == 0 { Vec::new() } else { vec![TimeBin { below_ns, count }] };
     TimesReport { count, sum_ns: count * below_ns, max_ns: below_ns, bins, ..TimesReport::default() }
@@ -63,7 +63,7 @@ fn port(name: &str, lcore: &str, packets: u64) -> PortReport {
     }
 }
 
-/// The report of a run that has lasted this number of seconds.
+/// The report of a run after this number of seconds.
 fn report(seconds: u64) -> Seen {
     let all_ns = seconds * 1_000_000_000;
     let share = |percent: u64| all_ns / 100 * percent;
@@ -153,7 +153,7 @@ fn report(seconds: u64) -> Seen {
     serde_json::from_value(serde_json::to_value(report).unwrap()).unwrap()
 }
 
-/// A run of ten seconds, the last of which is shown.
+/// A run of ten seconds, with the last one shown.
 fn ten_seconds() -> State {
     let mut state = State::new(hello());
     (1..=10).for_each(|seconds| state.take(report(seconds)));
@@ -172,7 +172,7 @@ fn terminal(state: &State, (width, height): (u16, u16), palette: Palette) -> Tes
     terminal.backend().clone()
 }
 
-/// The screen's rows, without the blanks behind them.
+/// The screen's rows, without trailing blanks.
 fn screen_of(state: &State, size: (u16, u16)) -> String {
     let backend = terminal(state, size, PLAIN);
     let buffer = backend.buffer();
@@ -254,7 +254,7 @@ fn rows_are_sorted_and_filtered() {
         let shown = state.shown().unwrap();
         state.grid(&shown).rows.iter().map(|row| row[0].text.clone()).collect::<Vec<_>>()
     };
-    // The sixth column: nanoseconds a packet.
+    // The sixth column: nanoseconds per packet.
     press(&mut state, [Key::Char('s'); 6]);
     assert_eq!(names(&state), ["book", "risk", "arbiter"]);
     press(&mut state, [Key::Char('s'); 3]);
@@ -286,7 +286,7 @@ fn a_screen_that_is_held_stays_while_the_run_goes_on_and_goes_back_and_forward()
     assert_eq!(state.end(), After::Stays, "somebody looks back");
     assert!(screen(&state).contains("the run is over"));
     assert_eq!(state.press(Key::End), After::Quits);
-    // A history that is full.
+    // A full history.
     let mut state = State::new(hello());
     (1..=400).for_each(|seconds| state.take(report(seconds)));
     press(&mut state, [Key::Home]);
