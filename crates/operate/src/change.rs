@@ -1,4 +1,4 @@
-//! What a run did in a time: the difference of two reports.
+//! A run's activity in a time: the difference of two reports.
 
 use serde::Serialize;
 

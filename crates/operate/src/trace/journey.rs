@@ -133,7 +133,7 @@ impl Journey {
         self.to_ns().saturating_sub(self.from_ns())
     }
 
-    /// The same, with the most that it may have waited before.
+    /// Like [`took_ns`](Self::took_ns), with the most that it may have waited before.
     pub fn at_most_ns(&self) -> u64 {
         self.took_ns() + self.waited_ns
     }
