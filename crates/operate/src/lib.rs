@@ -22,9 +22,9 @@
 //!
 //! `docs/operate.md` describes the protocol.
 //!
-//! Guarantees: no memory that an lcore writes is written; one thread serves all clients and waits
-//! for none of them; the resources of one client are bounded in bytes, time and number; a client
-//! that stalls or lies is dropped. Other users are served only what the plan publishes by HTTP.
+//! Guarantees: no cache line of an lcore is written; one thread serves all clients and waits for
+//! none of them; the resources of one client are bounded in bytes, time and number; a client that
+//! stalls or lies is dropped. Other users are served only what the plan publishes by HTTP.
 #![forbid(unsafe_code)]
 
 mod asks;

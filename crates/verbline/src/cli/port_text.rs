@@ -8,7 +8,7 @@ use super::figures::{count, duration};
 use super::output::labelled;
 use super::remedies;
 
-/// The ports' errors and their remedies: once for each kind of error, for any number of ports.
+/// The ports' errors, and each remedy once, for any number of ports with its kind of error.
 pub(super) fn port_errors(ports: &[PortReport]) -> String {
     let (mut text, mut told) = (String::new(), Vec::new());
     let is_bad =

@@ -16,7 +16,7 @@ pub(super) fn sampled(stages: &[StageReport]) -> &'static str {
     }
 }
 
-/// The counts and measurements of the stages' own.
+/// The stages' own counts and measurements.
 pub(super) fn own_figures(stages: &[StageReport]) -> String {
     let counted = stages.iter().filter(|stage| !stage.counters.is_empty());
     let mut text = String::new();

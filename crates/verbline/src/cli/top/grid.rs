@@ -273,7 +273,7 @@ fn pools(change: &Change) -> Grid {
 
 fn drops(change: &Change, is_of: impl Fn(&str) -> bool) -> Grid {
     let counts = change.counts();
-    // Drops between lcores are listed with each of the two.
+    // Drops at places between lcores are listed with every lcore.
     let lcore_of = |place: &str| match place.split_once('.')? {
         ("stage", name) => counts.stages.iter().find(|one| one.name == name).map(|stage| stage.lcore.as_str()),
         ("port", name) => counts.ports.iter().find(|one| one.name == name).map(|port| port.lcore.as_str()),
