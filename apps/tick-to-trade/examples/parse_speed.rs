@@ -1,9 +1,9 @@
-//! How long a message takes: ITCH parsed, ITCH parsed into full-depth books, FAST decoded and built
-//! into books.
+//! The time per message: of ITCH parsed, of ITCH parsed into full-depth books, and of FAST decoded
+//! and built into books.
 //!
 //! `cargo run --release --example parse_speed [ROUNDS]`. The feed is generated once and lies in
-//! memory, 2 million messages in MoldUDP64 packets of up to 1,400 bytes. The machine may be busy:
-//! what is printed is the least of the rounds.
+//! memory, 2 million messages in MoldUDP64 packets of up to 1,400 bytes. As the machine may be
+//! busy, the output is the fastest of the rounds.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn itch_speed(spec: GeneratorSpec, rounds: u32) {
         let orders = packets().flat_map(|p| p.messages()).map(|m| itch::parse_order(m).expect("a generated message"));
         orders.flatten().fold(0, |sum, order| sum ^ order.reference ^ u64::from(order.shares ^ order.price_e4))
     });
-    // New books each round, allocated outside the time.
+    // New books each round, allocated outside the measured time.
     let book = |ahead: bool| {
         let times = (0..rounds).map(|_| {
             let mut books = OrderBooks::new(book_spec);
@@ -143,7 +143,7 @@ fn fast_speed(feed: &MoexFeed, rounds: u32) {
     println!("  decode, book        {book_ns:6.1} ns/message");
 }
 
-/// The least time of the rounds, a message.
+/// The least time per message of all rounds.
 fn least(rounds: u32, messages: u64, mut run: impl FnMut() -> u64) -> f64 {
     let times = (0..rounds).map(|_| {
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! The app, as the command line knows it.
+//! The app, as the command line runs it.
 
 use verbline::prelude::*;
 

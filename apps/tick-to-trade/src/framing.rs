@@ -1,16 +1,16 @@
-//! What a datagram of a channel says of itself, and whether that can be: its first sequence number
-//! and how many messages it has.
+//! Reads and checks the framing of a channel's datagrams: the first sequence number and the number
+//! of messages.
 //!
-//! A datagram that contradicts itself or its feed is refused here, before the arbiter hears of it:
-//! a MoldUDP64 packet of another session, or with more messages than its bytes can hold; a FORTS
+//! A datagram that contradicts itself or its feed is refused here, before it reaches the arbiter: a
+//! MoldUDP64 packet of another session, or with more messages than its bytes can hold; a FORTS
 //! datagram whose preamble is not its FAST message's `MsgSeqNum`.
 
 use crate::fast::{Decoder, Message};
 use crate::itch::MESSAGE_LEN_BYTES_MIN;
 use crate::mold::{self, BLOCK_HEADER_LEN_BYTES, HEADER_LEN_BYTES, Session};
 
-/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. Without any it
-/// is a heartbeat that names the next one.
+/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. A datagram
+/// without FAST bytes is a heartbeat and carries the next MsgSeqNum.
 pub const PREAMBLE_LEN_BYTES: usize = 4;
 
 /// Splits a FORTS datagram into MsgSeqNum and FAST bytes.
@@ -20,25 +20,25 @@ pub fn split_preamble(datagram: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*number), fast))
 }
 
-/// What a datagram says of itself.
+/// The framing of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed {
-    /// Of its first message; of a heartbeat, of the next message that will come.
+    /// The first message's number; in a heartbeat, that of the next message to come.
     pub sequence: u64,
-    /// Its messages; a heartbeat or an end of session has none.
+    /// The number of messages; 0 in a heartbeat or an end of session.
     pub count: u32,
 }
 
 /// Why a datagram is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It is no datagram of this feed: cut, too long, or of another protocol.
+    /// The datagram is none of this feed: cut, too long, or of another protocol.
     #[error("the datagram is no whole one of this feed")]
     Malformed,
-    /// It is of another MoldUDP64 session.
+    /// The datagram is of another MoldUDP64 session.
     #[error("the datagram is of another session")]
     WrongSession,
-    /// Its preamble is not the sequence number of the message in it.
+    /// The preamble is not the sequence number of the datagram's message.
     #[error("the preamble is not the message's own sequence number")]
     FalsePreamble,
 }
@@ -55,8 +55,8 @@ pub enum Frames {
 const NO_SESSION: Session = [0; size_of::<Session>()];
 
 impl Frames {
-    /// The session that a datagram names, and what it says of itself; `None` if it is no whole
-    /// datagram of this feed, be it of which session it may.
+    /// The session and the framing of a datagram of any session; `None` if it is not a whole
+    /// datagram of this feed.
     #[cold]
     pub fn claim(&mut self, datagram: &[u8]) -> Option<(Session, Framed)> {
         match self {
@@ -68,8 +68,8 @@ impl Frames {
         }
     }
 
-    /// From here on the feed's session is this one. False, and nothing changes, if the plan says
-    /// another.
+    /// Changes the feed's session. Returns false, and changes nothing, if the plan fixes another
+    /// one.
     #[cold]
     #[must_use]
     pub fn go_over(&mut self, session: &Session) -> bool {
@@ -81,7 +81,7 @@ impl Frames {
         may
     }
 
-    /// Whether a datagram without messages says that its session is over.
+    /// Whether a datagram without messages announces the end of its session.
     #[cold]
     pub fn is_end(&self, datagram: &[u8]) -> bool {
         let is_end = |packet: mold::Packet<'_>| packet.kind() == mold::Kind::EndOfSession;
@@ -91,7 +91,7 @@ impl Frames {
     /// Reads and checks a datagram.
     ///
     /// # Errors
-    /// What makes it none of this feed's.
+    /// The reason why the datagram is none of this feed.
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         match self {
@@ -105,15 +105,15 @@ impl Frames {
 #[derive(Debug)]
 pub struct MoldFrames {
     session: Option<Session>,
-    /// It was given, and stays.
+    /// The session was given to `new` and stays.
     is_fixed: bool,
-    /// While the session is not known: that of the last datagram.
+    /// The last datagram's session, while the feed's is unknown.
     seen: Option<Session>,
 }
 
 impl MoldFrames {
-    /// Frames of this session; `None` takes that of the first two datagrams in a row that have the
-    /// same.
+    /// Frames of this session; `None` learns it from the first two datagrams in a row with the same
+    /// session.
     pub fn new(session: Option<Session>) -> MoldFrames {
         MoldFrames { session, is_fixed: session.is_some(), seen: None }
     }
@@ -121,8 +121,8 @@ impl MoldFrames {
     /// Reads and checks a frame.
     ///
     /// # Errors
-    /// It is cut or too long, announces more messages than its bytes can hold, or is of another
-    /// session.
+    /// The frame is cut or too long, announces more messages than its bytes can hold, or is of
+    /// another session.
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         let packet = mold::Packet::parse(datagram).map_err(|_| FrameError::Malformed)?;
@@ -143,8 +143,8 @@ impl MoldFrames {
     }
 }
 
-/// What a MoldUDP64 packet says of itself, if it can hold so many messages: what a frame can cost
-/// at most is the numbers that it carries.
+/// The framing of a MoldUDP64 packet, if its bytes can hold its message count. This bounds the cost
+/// of a frame by the numbers that it carries.
 #[inline]
 fn framed(packet: &mold::Packet<'_>, datagram: &[u8]) -> Option<Framed> {
     let count = usize::from(packet.count());
@@ -159,7 +159,7 @@ pub struct FortsFrames {
 }
 
 impl FortsFrames {
-    /// Datagrams that this decoder understands.
+    /// Frames whose FAST messages `decoder` decodes.
     pub fn new(decoder: Decoder) -> FortsFrames {
         FortsFrames { decoder, scratch: Message::new() }
     }
@@ -167,15 +167,15 @@ impl FortsFrames {
     /// Reads and checks a datagram. Its FAST message is read up to the sequence number only.
     ///
     /// # Errors
-    /// It has no preamble, what follows is not FAST up to there, or the two numbers differ.
+    /// The datagram has no preamble, is not valid FAST up to the sequence number, or the two
+    /// numbers differ.
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         let (number, fast) = split_preamble(datagram).ok_or(FrameError::Malformed)?;
         if fast.is_empty() {
             return Ok(Framed { sequence: u64::from(number), count: 0 });
         }
-        // The price of a preamble that cannot lie alone: some forty bytes are looked at before the
-        // message is decoded.
+        // Verifying the preamble costs a look at some forty bytes before the message is decoded.
         match self.decoder.peek_sequence(fast, &mut self.scratch) {
             Ok(own) if own == number => Ok(Framed { sequence: u64::from(number), count: 1 }),
             Ok(_) => Err(FrameError::FalsePreamble),

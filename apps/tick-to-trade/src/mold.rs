@@ -31,11 +31,11 @@ pub enum MoldError {
          left: it was cut"
     )]
     Truncated {
-        /// Which block, from 0.
+        /// The block, counted from 0.
         index: u16,
-        /// How many the header announces.
+        /// The number of messages that the header announces.
         count: u16,
-        /// Where the block starts.
+        /// The block's offset in the packet.
         offset_bytes: usize,
         /// The block's length with its length field.
         need_bytes: usize,
@@ -45,7 +45,7 @@ pub enum MoldError {
     /// Bytes follow the last message block.
     #[error("{extra_bytes} bytes follow the {count} messages that the header announces: count and contents disagree")]
     Trailing {
-        /// How many messages the header announces.
+        /// The number of messages that the header announces.
         count: u16,
         /// The bytes too many.
         extra_bytes: usize,
@@ -70,14 +70,14 @@ pub enum MoldError {
     },
 }
 
-/// What a packet is for.
+/// The kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It carries this many messages.
     Messages(u16),
-    /// It only says what the next sequence number is.
+    /// Carries the next sequence number only.
     Heartbeat,
-    /// As a heartbeat; nothing further will come.
+    /// Like a heartbeat, and the last packet of its session.
     EndOfSession,
 }
 
@@ -94,8 +94,8 @@ impl<'a> Packet<'a> {
     /// Checks header and message blocks.
     ///
     /// # Errors
-    /// A short header, a block that exceeds the packet, bytes after the last block, a sequence
-    /// number that overflows.
+    /// The header is short, a block exceeds the packet, bytes follow the last block, or the
+    /// sequence number overflows.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MoldError> {
         let Some((header, blocks)) = bytes.split_first_chunk::<HEADER_LEN_BYTES>() else {
@@ -127,13 +127,13 @@ impl<'a> Packet<'a> {
         self.sequence
     }
 
-    /// What the packet is for.
+    /// The kind of packet.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many messages it carries.
+    /// The number of messages in it.
     #[inline]
     pub fn count(&self) -> u16 {
         match self.kind {
@@ -192,7 +192,7 @@ impl<'a> Writer<'a> {
         Ok(Self { out, len_bytes: HEADER_LEN_BYTES, count: 0 })
     }
 
-    /// How many bytes the next message may have.
+    /// The greatest length of the next message, in bytes.
     pub fn room_bytes(&self) -> usize {
         (self.out.len() - self.len_bytes).saturating_sub(BLOCK_HEADER_LEN_BYTES)
     }
@@ -215,12 +215,12 @@ impl<'a> Writer<'a> {
         .map_err(|room_bytes| MoldError::Full { need_bytes: message.len() + BLOCK_HEADER_LEN_BYTES, room_bytes })
     }
 
-    /// Appends the message that `encode` writes to the front of the buffer it is given; it returns
-    /// the length, or `None` to write nothing.
+    /// Appends a message that `encode` writes to the front of the buffer it is given; `encode`
+    /// returns the message's length, or `None` to write nothing.
     ///
     /// # Errors
-    /// The bytes of room that `encode` had, when it wrote nothing or more than there was, or the
-    /// packet's count is full.
+    /// `encode` wrote nothing or more than fits, or the packet's count is full; the value is the
+    /// room that `encode` had, in bytes.
     pub fn push_with(&mut self, encode: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), usize> {
         let room_bytes = self.room_bytes().min(usize::from(u16::MAX));
         if self.count == END_OF_SESSION - 1 || self.out.len() < self.len_bytes + BLOCK_HEADER_LEN_BYTES {
@@ -235,7 +235,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the count and returns the packet's length. Without a message it is a heartbeat.
+    /// Writes the count and returns the packet's length. A packet without messages is a heartbeat.
     pub fn finish(self) -> usize {
         self.out[18..20].copy_from_slice(&self.count.to_be_bytes());
         self.len_bytes

@@ -1,7 +1,7 @@
-//! Nothing is allocated after start, by any thread: while all is well, while messages are sent
-//! again, and while books are rebuilt from snapshots.
+//! No thread allocates after start: not in an undisturbed run, not during retransmissions, and not
+//! while books are rebuilt from snapshots.
 //!
-//! It is a program of its own, since every allocation of the process counts.
+//! A program of its own, since every allocation of the process counts.
 
 use std::alloc::System;
 use std::time::Duration;
@@ -14,14 +14,15 @@ use verbline_tests::{config, two_lcores};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Until every path has been gone once: books are announced, and the first gaps closed.
+/// Long enough to run every path once: books are announced, and the first gaps closed.
 const WARM_UP: Duration = Duration::from_millis(800);
 const COUNTED: Duration = Duration::from_millis(1500);
-/// A busy machine has less of a run in a stretch of time.
+/// On a busy machine, a run gets less done in a stretch.
 const STRETCHES_MAX: usize = 20;
 
-/// What is allocated in stretches of a run with these keys set, until the book stage has counted so
-/// much meanwhile, and what that is: messages that were sent again, books that were rebuilt.
+/// The allocations in stretches of a run with these keys set, until the book stage has counted at
+/// least `least` since the warm-up. Returns them and those counts: retransmitted messages, rebuilt
+/// books.
 fn allocated(sets: &[&str], least: [u64; 2]) -> Option<([usize; 3], [u64; 2])> {
     let mut settings = two_lcores(["exchange", "trader"])?;
     settings.retain(|setting| setting != "--set");

@@ -1,24 +1,24 @@
-//! Whether the feed has begun anew: its exchange has started again, in another session or with
-//! numbers that begin again.
+//! Detects a feed that begins anew: its exchange has restarted, in another session or with numbers
+//! from the start.
 //!
-//! A frame of another session, or one behind what its channel has sent before, is a claim, and
-//! moves nothing. It is borne out by frames that go on from each other, nothing of the stream that
-//! is followed between them: two on each channel, or, where one channel alone brings any, two that
-//! are a second apart from the first.
+//! A frame of another session, or one behind the numbers that its channel has sent, is a claim, and
+//! moves nothing. Consecutive frames confirm it if no frame of the followed stream comes between
+//! them: two on each channel, or, if only one channel brings any, two on that channel, a second or
+//! more after the first.
 
 use super::{Arbiter, Channel};
 use crate::mold::Session;
 
-/// How long one channel alone must say so.
+/// How long a claim of one channel alone must stand.
 const ALONE_NS: u64 = 1_000_000_000;
 
-/// Frames in a row that each channel must bring.
+/// Consecutive frames that each channel must bring.
 const FRAMES: u32 = 2;
 
-/// The next frame of a channel begins no further on than this, in messages.
+/// The next frame of a channel begins less than this ahead, in messages.
 const NEAR: u64 = 1 << 16;
 
-/// What the channels claim.
+/// The claims of the channels.
 #[derive(Debug, Default)]
 pub struct Anew {
     claim: Option<Claim>,
@@ -27,18 +27,18 @@ pub struct Anew {
 #[derive(Debug)]
 struct Claim {
     session: Session,
-    /// Where the stream stood that is followed. If it moves on, the claim is void.
+    /// The next number of the followed stream. If it moves on, the claim is void.
     stood_at: Option<u64>,
     since_ns: u64,
-    /// One past the last number of each channel's last frame, and how many frames in a row led to
-    /// it.
+    /// One past the last number of each channel's last frame, and the number of consecutive frames
+    /// up to it.
     channels: [(u64, u32); 2],
 }
 
 impl Anew {
-    /// A channel has brought `count` messages that are of another session, or from before what it
-    /// has brought already. `stands_at` is the next number of the stream that is followed. True
-    /// once it is borne out that the feed goes on from these.
+    /// Takes a frame with `count` messages of another session, or from before those that `channel`
+    /// has brought. `stands_at` is the next number of the followed stream. True once the claim is
+    /// confirmed: the feed goes on from these messages.
     #[cold]
     pub fn is_borne_out(
         &mut self,
@@ -73,21 +73,21 @@ impl Anew {
         is_borne_out
     }
 
-    /// Something of the stream that is followed has come.
+    /// Drops the claim: the followed stream has moved.
     pub fn refute(&mut self) {
         self.claim = None;
     }
 }
 
 impl<T> Arbiter<T> {
-    /// One past the highest sequence number that a channel is known to have sent.
+    /// One past the highest sequence number known to be sent on a channel.
     #[inline]
     pub fn heard(&self, channel: Channel) -> u64 {
         self.heard[channel as usize]
     }
 
-    /// The feed begins anew with this number: what was before is forgotten, and what is held is
-    /// dropped and counts as refused.
+    /// Restarts the stream at `first`: forgets its past, and drops the held items, which count as
+    /// refused.
     #[cold]
     pub fn begin_anew(&mut self, first: u64) {
         let held = self.window.clear(first);
@@ -137,8 +137,8 @@ mod tests {
         assert!(!says(1, 5) && !says(3, ALONE_NS) && says(5, ALONE_NS + 5));
     }
 
-    /// After it has begun anew an arbiter delivers what it would have taken for old, and nothing
-    /// that it held before.
+    /// After `begin_anew` an arbiter delivers numbers that were old before, and nothing that it
+    /// held.
     #[test]
     fn an_arbiter_goes_on_with_numbers_that_begin_anew() {
         let mut arbiter = Arbiter::new(ArbiterSpec { window: 8, first: Some(100), ..ArbiterSpec::default() });

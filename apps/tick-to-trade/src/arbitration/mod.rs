@@ -1,22 +1,20 @@
-//! Merges two redundant channels into one stream: each sequence number once and in order, or named
-//! in a gap.
+//! Merges two redundant channels into one stream: each sequence number is delivered once and in
+//! order, or reported in a gap.
 //!
-//! The item is the caller's (a packet, an index, bytes); the arbiter holds it only while something
-//! before it is missing, in a window allocated up front. An item may stand for several consecutive
+//! The item is the caller's (a packet, an index, bytes). The arbiter holds it only while an earlier
+//! one is missing, in a window allocated up front. An item may stand for several consecutive
 //! sequence numbers, as a MoldUDP64 packet does.
 //!
-//! **Whom it believes.** An item is *in line* if it starts no later than where its channel is known
-//! to be; such an item is taken at once. One that jumps ahead of its own channel is a claim: the
-//! channel lost something, or the sequence number is corrupt or forged. A claim is held and moves
-//! nothing. It is believed as far as a second one bears it out: the next item of the same channel,
-//! or the last one of the other. Of two claims the lesser counts, so that one false claim never
-//! moves the stream, however far ahead it says to be, and a true item takes the place of a false
-//! one that holds its slot.
+//! **Trust.** An item is *in line* if it starts no later than the known end of its channel; such an
+//! item is taken at once. An item that jumps ahead of its own channel is a claim: the channel lost
+//! something, or the sequence number is corrupt or forged. A claim is held and moves nothing. It is
+//! believed as far as a second item confirms it: the next one of the same channel, or the last one
+//! of the other. Of two claims the lesser counts. So one false claim never moves the stream,
+//! however far ahead it is, and a true item replaces a false one in its slot.
 //!
-//! **When a gap is known.** A hole is declared a gap when both channels are known to have passed
-//! it, when it has been known for the time-out, or when an item that is believed finds no room in
-//! the window. What arrives for it afterwards is late: counted and handed back, never delivered out
-//! of order.
+//! **Gaps.** A hole is declared a gap when both channels are known to have passed it, when it has
+//! been known for the time-out, or when a believed item finds no room in the window. Messages that
+//! arrive for it afterwards are late: counted and handed back, never delivered out of order.
 //!
 //! **Use.** [`Arbiter::offer`] each item, then [`Arbiter::pop`] until `None`; call `pop` at
 //! [`Arbiter::deadline_ns`] too.
@@ -32,15 +30,15 @@ pub use window::{BEYOND_ITEMS, Channel};
 /// Bounds and policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArbiterSpec {
-    /// How many sequence numbers beyond a hole may be held; rounded up to a power of two.
+    /// Sequence numbers beyond a hole that may be held; rounded up to a power of two.
     pub window: u32,
-    /// How long a hole is waited for when one channel only has passed it, in nanoseconds.
+    /// How long to wait for a hole that only one channel has passed, in nanoseconds.
     pub timeout_ns: u64,
-    /// The first sequence number expected; `None` takes that of the first two items that are near
+    /// The first sequence number expected; `None` takes it from the first two items that are near
     /// each other.
     pub first: Option<u64>,
-    /// An item this far ahead of the stream is refused, whatever bears it out: after so long an
-    /// outage one must resume.
+    /// An item this far ahead of the stream is refused, even if confirmed: after such an outage the
+    /// stream has to be resumed.
     pub jump_max: u64,
 }
 
@@ -50,96 +48,96 @@ impl Default for ArbiterSpec {
     }
 }
 
-/// What became of an offered item.
+/// The result of offering an item.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer<T> {
-    /// It is next: take it now. Its first `skip` messages were delivered or given up before.
+    /// The item is next: take it now. Its first `skip` messages were delivered or given up before.
     Ready {
         /// The item.
         item: T,
-        /// Messages at its start to pass over.
+        /// Messages to skip at its start.
         skip: u32,
     },
-    /// It is ahead of a hole, or of its own channel, and is held.
+    /// The item is ahead of a hole, or of its own channel, and is held.
     Held,
-    /// All of it was delivered, given up, or is held from elsewhere. The item that comes back is
-    /// this one, or the one whose place it has taken.
+    /// All messages of an item were delivered, given up, or are held in another item. This is the
+    /// offered item, or the held one that it replaced.
     Old(T),
-    /// It is further ahead than `jump_max`, or its numbers exceed 64 bits; or the item that comes
-    /// back is the oldest of too many beyond the window.
+    /// The item is further ahead than `jump_max`, or its numbers exceed 64 bits; or this is the
+    /// oldest of too many items beyond the window.
     Refused(T),
 }
 
-/// What the stream brings next.
+/// The next event of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<T> {
     /// A held item whose turn has come.
     Message {
         /// The item.
         item: T,
-        /// The sequence number of its first message that counts.
+        /// The sequence number of its first message that is not skipped.
         sequence: u64,
-        /// Messages at its start to pass over.
+        /// Messages to skip at its start.
         skip: u32,
     },
     /// These sequence numbers will not come.
     Gap {
-        /// The first of them.
+        /// The first one.
         first: u64,
-        /// How many.
+        /// Their number.
         count: u64,
-        /// Why they were given up.
+        /// Why the arbiter gave them up.
         cause: GapCause,
     },
 }
 
-/// Why a hole was given up.
+/// Why the arbiter gave up a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GapCause {
     /// Both channels have passed it.
     BothPassed,
-    /// One channel has passed it and the time-out has too.
+    /// One channel has passed it, and the time-out has expired.
     TimedOut,
     /// The window was full.
     WindowFull,
 }
 
-/// Totals since construction, in messages unless they say otherwise.
+/// Totals since construction, in messages unless noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArbiterCounts {
     /// Received on A and on B.
     pub received: [u64; 2],
     /// Handed to the caller.
     pub delivered: u64,
-    /// Received again after they were delivered or while they were held.
+    /// Received again after delivery or while held.
     pub duplicates: u64,
-    /// Received after they were given up.
+    /// Received after the arbiter gave them up.
     pub late: u64,
     /// Refused.
     pub refused: u64,
     /// Given up.
     pub lost: u64,
-    /// Gaps that these were in.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Held *items* that the arbiter dropped itself, since all their messages had come otherwise.
+    /// Held *items* that the arbiter dropped, as all their messages came in other items.
     pub dropped_items: u64,
 }
 
-/// Gaps remembered to tell a late message from a duplicate; older ones count as duplicates.
+/// Gaps remembered to tell late messages from duplicates; messages of older gaps count as
+/// duplicates.
 const GAPS_KEPT: usize = 16;
 
-/// The merger. See the module.
+/// The merger. See the [module](self).
 pub struct Arbiter<T> {
     /// The next sequence number to deliver; `None` before the stream is known.
     next: Option<u64>,
     window: Window<T>,
-    /// One past the highest sequence number that each channel is known to have sent.
+    /// One past the highest sequence number known to be sent on each channel.
     heard: [u64; 2],
-    /// What each channel said last: one past the last sequence number of its last item. May be
-    /// false.
+    /// One past the last sequence number of each channel's last item. May be false.
     said: [u64; 2],
-    /// Since when the hole at `next` is known, once it was looked at.
+    /// When the hole at `next` became known; `None` before a `pop` has seen it.
     hole_since_ns: Option<u64>,
     recent_gaps: [(u64, u64); GAPS_KEPT],
     counts: ArbiterCounts,
@@ -178,8 +176,8 @@ impl<T> Arbiter<T> {
         self.window.len()
     }
 
-    /// An item with the messages `sequence .. sequence + count` arrived. Without messages
-    /// it says no more than a [`Arbiter::heartbeat`] and comes back as old.
+    /// Takes an item with the messages `sequence .. sequence + count`. An item without messages
+    /// only counts as a [`Arbiter::heartbeat`] and comes back as old.
     #[inline]
     pub fn offer(&mut self, channel: Channel, sequence: u64, count: u32, item: T, now_ns: u64) -> Offer<T> {
         self.counts.received[channel as usize] += u64::from(count);
@@ -206,7 +204,7 @@ impl<T> Arbiter<T> {
         self.hold(Held { start: sequence, from: sequence, end, at_ns: now_ns, channel, in_line, item })
     }
 
-    /// A channel says that the next message it will send is `sequence`.
+    /// Takes a channel's announcement that its next message is `sequence`.
     pub fn heartbeat(&mut self, channel: Channel, sequence: u64) {
         let next = self.next.unwrap_or(sequence);
         if sequence.saturating_sub(next) < self.jump_max {
@@ -214,7 +212,7 @@ impl<T> Arbiter<T> {
         }
     }
 
-    /// The next event in order, if there is one by now.
+    /// The next event in order, if one is due.
     #[inline]
     #[must_use = "it is told once"]
     pub fn pop(&mut self, now_ns: u64) -> Option<Event<T>> {
@@ -225,17 +223,16 @@ impl<T> Arbiter<T> {
         self.pop_at_hole(next, now_ns)
     }
 
-    /// When the hole that the stream stands at times out; `None` while there is none that a `pop`
-    /// has seen.
+    /// When the hole at the front of the stream times out; `None` while no `pop` has seen one.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.hole_since_ns.map(|since| since.saturating_add(self.timeout_ns))
     }
 
-    /// Takes note of what a channel says of itself, and tells whether it starts where the channel
-    /// is known to be.
+    /// Notes the range that a channel sent, and returns whether it starts within the channel's
+    /// known range.
     ///
-    /// At most one of two items in a row is false, so the lesser of their ends is true, or less
-    /// than the truth.
+    /// At most one of two items in a row is false, so the lesser of their ends is true, or below
+    /// the truth.
     #[inline]
     fn hear(&mut self, channel: Channel, start: u64, end: u64) -> bool {
         let before = std::mem::replace(&mut self.said[channel as usize], end);
@@ -248,20 +245,20 @@ impl<T> Arbiter<T> {
         in_line
     }
 
-    /// One past the highest sequence number that is known to have been sent on a channel.
+    /// One past the highest sequence number known to be sent on any channel.
     #[inline]
     fn known(&self) -> u64 {
         self.heard[0].max(self.heard[1]).max(self.both_say())
     }
 
-    /// The lesser of what the two channels said last: if one of them is false, the other is not.
+    /// The lesser of the two channels' last ends: at most one of them is false.
     #[inline]
     fn both_say(&self) -> u64 {
         self.said[0].min(self.said[1])
     }
 
-    /// Whether an item may be delivered when its turn comes, though a better copy may be on its
-    /// way.
+    /// Whether an item may be delivered in its turn: it is in line, or confirmed. A better copy may
+    /// still come.
     fn believes(&self, held: &Held<T>) -> bool {
         held.in_line || held.end <= self.heard[held.channel as usize].max(self.both_say())
     }
@@ -291,7 +288,7 @@ impl<T> Arbiter<T> {
         Offer::Refused(held.item)
     }
 
-    /// Before the stream is known, items are held until one is near another.
+    /// Holds items until one is near another, which starts the stream.
     fn open(&mut self, held: Held<T>) -> Offer<T> {
         if held.start == held.end {
             return Offer::Old(held.item);
@@ -328,7 +325,7 @@ impl<T> Arbiter<T> {
         self.give_up(next, self.known(), GapCause::TimedOut)
     }
 
-    /// Delivers the item that is held for `next`.
+    /// Delivers the item held for `next`.
     fn deliver(&mut self, next: u64) -> Option<Event<T>> {
         let held = self.window.take_first()?;
         self.counts.delivered += held.end - next;
@@ -336,8 +333,7 @@ impl<T> Arbiter<T> {
         Some(Event::Message { item: held.item, sequence: next, skip: (next - held.start) as u32 })
     }
 
-    /// No better copy of what is missing will come: delivers what is held for it after all, or
-    /// declares a gap.
+    /// Stops waiting for a better copy: delivers the item held for `next`, or declares a gap.
     fn give_up(&mut self, next: u64, upto: u64, cause: GapCause) -> Option<Event<T>> {
         if self.window.first().is_some() {
             return self.deliver(next);
@@ -350,8 +346,7 @@ impl<T> Arbiter<T> {
         Some(Event::Gap { first: next, count: upto - next, cause })
     }
 
-    /// Moves the stream on, and what is held with it. Returns how many held messages that made
-    /// superfluous.
+    /// Moves the stream and the window on. Returns how many held messages became superfluous.
     #[inline]
     fn advance(&mut self, to: u64) -> u64 {
         self.next = Some(to);
@@ -362,7 +357,8 @@ impl<T> Arbiter<T> {
         moved.messages
     }
 
-    /// Messages before `next` that came once more: late when they were given up, else duplicates.
+    /// Counts messages before `next` that came again: late ones if they were given up, else
+    /// duplicates.
     fn count_old(&mut self, start: u64, end: u64) {
         let late: u64 =
             self.recent_gaps.iter().map(|&(first, upto)| upto.min(end).saturating_sub(first.max(start))).sum();

@@ -27,13 +27,12 @@ fn a_jump_waits_for_a_second_word_and_goes_behind_what_is_in_line() {
     let mut a = arbiter(8, 0);
     assert_eq!(a.offer(Channel::A, 1, 1, 1, 0), Offer::Ready { item: 1, skip: 0 });
     assert_eq!(a.offer(Channel::A, 2, 3, 20, 0), Offer::Ready { item: 20, skip: 0 });
-    // B is at 1: nothing bears out that it has come to 5.
+    // B is at 1: nothing confirms that it has come to 5.
     assert_eq!(a.offer(Channel::B, 5, 2, 50, 0), Offer::Held);
     assert_eq!((a.pop(9), a.deadline_ns()), (None, None));
     assert_eq!(a.offer(Channel::A, 5, 2, 51, 0), Offer::Ready { item: 51, skip: 0 });
     assert_eq!((a.held(), a.counts().dropped_items, a.counts().duplicates), (0, 1, 2));
-    // One that is held takes the place of one that is a mere claim; what the claim has more goes
-    // behind it.
+    // An item in line replaces a mere claim; the claim's further messages go behind it.
     assert_eq!(a.offer(Channel::B, 9, 6, 90, 0), Offer::Held);
     assert_eq!(a.offer(Channel::A, 8, 1, 80, 0), Offer::Held);
     assert_eq!(a.offer(Channel::A, 9, 2, 91, 0), Offer::Held);
@@ -108,7 +107,7 @@ fn the_window_moves_when_it_must() {
 #[test]
 fn of_too_many_beyond_the_window_the_oldest_comes_back() {
     let mut a = arbiter(4, u64::MAX);
-    // Each is ahead of the last and of everything: nothing bears the last one out, and the eight
+    // Each is ahead of the last and of everything: nothing confirms the last one, and the eight
     // before it are too far.
     let far = |index: u64| 1_000_000 - index * 1_000;
     for index in 0..BEYOND_ITEMS as u64 {

@@ -1,7 +1,7 @@
-//! What the arbiter holds: items ahead of the stream, each in the slot of the first of its messages
-//! that still counts, and a few that are further ahead than there are slots.
+//! The items that the arbiter holds: items ahead of the stream, each in the slot of its first
+//! message that still counts, and a few beyond the window.
 
-/// Which of the redundant channels.
+/// One of the redundant channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// The first.
@@ -10,7 +10,7 @@ pub enum Channel {
     B = 1,
 }
 
-/// Items beyond the window that are held, in addition to those in it.
+/// Items held beyond the window, in addition to those in it.
 pub const BEYOND_ITEMS: usize = 8;
 
 /// A held item.
@@ -18,41 +18,42 @@ pub const BEYOND_ITEMS: usize = 8;
 pub(super) struct Held<T> {
     /// Its first sequence number.
     pub(super) start: u64,
-    /// The first that counts: what is before was delivered, given up, or is held in a better item.
+    /// The first number that counts; earlier ones were delivered, given up, or are held in a better
+    /// item.
     pub(super) from: u64,
     /// One past its last.
     pub(super) end: u64,
     pub(super) at_ns: u64,
     pub(super) channel: Channel,
-    /// It started where its channel was known to be.
+    /// The item started within its channel's known range.
     pub(super) in_line: bool,
     pub(super) item: T,
 }
 
-/// The window from the next sequence number on, and the items beyond it.
+/// The window, starting at the next sequence number, and the items beyond it.
 pub(super) struct Window<T> {
     /// An item lives in the slot of `from`, modulo the length.
     slots: Box<[Option<Held<T>>]>,
     /// Items in `slots`.
     held: usize,
-    /// In the order of their arrival; its capacity stays.
+    /// In the order of arrival; the capacity is fixed.
     beyond: Vec<Held<T>>,
-    /// When the stream gets here, something of `beyond` is in reach.
+    /// The stream position at which an item of `beyond` comes into reach.
     beyond_at: u64,
     next: u64,
 }
 
-/// What putting an item came to.
+/// The result of putting an item.
 pub(super) struct Put<T> {
-    /// An item, this one or another, all of whose messages are held elsewhere.
+    /// An item, the new or a held one, all of whose messages are held elsewhere.
     pub(super) superfluous: Option<T>,
     /// The oldest item beyond the window, which had to make room.
     pub(super) displaced: Option<Held<T>>,
-    /// Messages that are held twice.
+    /// Messages held twice.
     pub(super) duplicates: u64,
 }
 
-/// What a move of the stream made superfluous.
+/// The items and messages that a move of the stream made superfluous.
 #[derive(Default)]
 pub(super) struct Moved {
     pub(super) items: u64,
@@ -77,7 +78,7 @@ impl<T> Window<T> {
         self.held + self.beyond.len()
     }
 
-    /// The item that is held for the next sequence number.
+    /// The item held for the next sequence number.
     pub(super) fn first(&self) -> Option<&Held<T>> {
         self.slots[self.slot(self.next)].as_ref()
     }
@@ -89,7 +90,7 @@ impl<T> Window<T> {
         Some(held)
     }
 
-    /// The first item in the window, with the sequence number that it is held for.
+    /// The first item in the window, and the sequence number that it is held for.
     pub(super) fn next_held(&self) -> Option<(u64, &Held<T>)> {
         if self.held == 0 {
             return None;
@@ -103,15 +104,15 @@ impl<T> Window<T> {
         self.beyond.iter()
     }
 
-    /// The start of an item beyond the window that is no further from `start` than the window is
-    /// long.
+    /// The lowest start of the items beyond the window that are less than a window's length from
+    /// `start`.
     pub(super) fn nearest(&self, start: u64) -> Option<u64> {
         let near = |held: &&Held<T>| held.start.abs_diff(start) < self.slots.len() as u64;
         self.beyond.iter().filter(near).map(|held| held.start).min()
     }
 
-    /// Puts an item into its slot. Where two want the same one, that which is in line goes before
-    /// that which is not, then the longer; what the other has more goes behind it.
+    /// Puts an item into its slot. If two items want the same slot, the one in line goes first, or
+    /// else the longer; the other one's further messages go behind it.
     pub(super) fn put(&mut self, mut held: Held<T>) -> Put<T> {
         let mut duplicates = 0;
         loop {
@@ -135,8 +136,8 @@ impl<T> Window<T> {
         }
     }
 
-    /// Moves the window on to `to`; what starts before it moves to its slot, or is dropped if it
-    /// ends before.
+    /// Moves the window to `to`. An item that starts before `to` moves to its new slot, or is
+    /// dropped if it ends there or before.
     #[inline]
     pub(super) fn advance(&mut self, to: u64) -> Moved {
         if self.held > 0 || to >= self.beyond_at {
@@ -149,7 +150,7 @@ impl<T> Window<T> {
     #[cold]
     fn carry_over(&mut self, to: u64) -> Moved {
         let mut moved = Moved::default();
-        // While `next` is still `from`, no slot stands for two numbers.
+        // While `next` is still `from`, each slot stands for one number only.
         let from = self.next;
         for at in from..to.min(from.saturating_add(self.slots.len() as u64)) {
             let slot = self.slot(at);
@@ -187,7 +188,7 @@ impl<T> Window<T> {
         }
     }
 
-    /// Keeps an item beyond the window. When there are too many, the oldest comes back.
+    /// Keeps an item beyond the window. Returns the oldest if there are too many.
     pub(super) fn put_beyond(&mut self, held: Held<T>) -> Option<Held<T>> {
         self.beyond_at = self.beyond_at.min(held.from.saturating_sub(self.slots.len() as u64 - 1));
         self.beyond.push(held);
@@ -195,7 +196,7 @@ impl<T> Window<T> {
         (self.beyond.len() > BEYOND_ITEMS).then(|| self.beyond.remove(0))
     }
 
-    /// Drops all that is held: the window goes on at `next`.
+    /// Drops all held items; the window restarts at `next`.
     pub(super) fn clear(&mut self, next: u64) -> Moved {
         let mut moved = Moved::default();
         for held in self.slots.iter_mut().filter_map(Option::take).chain(self.beyond.drain(..)) {

@@ -7,7 +7,7 @@
 
 use crate::itch::Side;
 
-/// A price level, 0 when there is none.
+/// A price level, 0 if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DepthLevel {
     /// The price in the feed's unit.
@@ -35,7 +35,7 @@ pub enum DepthError {
         /// The price.
         price: i64,
     },
-    /// The level's place in the book is not the one that the feed gives it.
+    /// The level's number in the book is not the one in the feed.
     #[error(
         "the {side:?} level at price {price} is number {actual} in the book, {expected} in the feed; an update was \
          missed"
@@ -47,7 +47,7 @@ pub enum DepthError {
         price: i64,
         /// The feed's level number, from 1.
         expected: u32,
-        /// The book's, from 1.
+        /// The level's number in the book, from 1.
         actual: u32,
     },
 }
@@ -61,7 +61,7 @@ pub struct DepthBook<const N: usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ranks<const N: usize> {
     len: usize,
-    /// Best first; default beyond `len`, so that equal books are equal bytes.
+    /// Best first; default beyond `len`, so that equal books have equal bytes.
     levels: [DepthLevel; N],
 }
 
@@ -78,7 +78,7 @@ impl<const N: usize> DepthBook<N> {
         Self::default()
     }
 
-    /// Forgets all levels.
+    /// Removes all levels.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -96,8 +96,8 @@ impl<const N: usize> DepthBook<N> {
         self.levels(side).first().copied()
     }
 
-    /// A new level; what is then beyond N falls out. Returns its number from 1, or `None` when it
-    /// is itself beyond N.
+    /// Adds a level; the level pushed beyond N is dropped. Returns the new level's number from 1,
+    /// or `None` if it is itself beyond N.
     ///
     /// # Errors
     /// The price is in the book.
@@ -115,7 +115,7 @@ impl<const N: usize> DepthBook<N> {
         }
     }
 
-    /// Another size at a price. Returns its number from 1.
+    /// Changes the size at a price. Returns the level's number from 1.
     ///
     /// # Errors
     /// The price is not in the book.
@@ -127,7 +127,7 @@ impl<const N: usize> DepthBook<N> {
         Ok(at as u32 + 1)
     }
 
-    /// A price leaves; the levels behind it move up. Returns the number it had, from 1.
+    /// Removes a price; the levels behind it move up. Returns the number it had, from 1.
     ///
     /// # Errors
     /// The price is not in the book.
@@ -141,7 +141,7 @@ impl<const N: usize> DepthBook<N> {
     }
 }
 
-/// Where the price is, or where it belongs. N is small: a walk beats a bisection.
+/// The index of the price, or the one where it belongs. N is small: a walk beats a bisection.
 #[inline]
 fn find(side: Side, levels: &[DepthLevel], price: i64) -> Result<usize, usize> {
     for (at, level) in levels.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Why a message and a full-depth book do not go together.
+//! Why a message does not fit a full-depth book.
 
-/// Why a message did not change the book as it should have.
+/// Why a message did not change the book as intended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BookError {
     /// A new instrument exceeds the bound.
@@ -11,7 +11,7 @@ pub enum BookError {
         /// The bound.
         limit: u16,
     },
-    /// An order of an instrument that no stock directory message announced.
+    /// An order of an instrument without a stock directory message.
     #[error(
         "order {reference} is of locate code {locate}, which no stock directory message announced; the start of the \
          feed was missed"
@@ -34,7 +34,7 @@ pub enum BookError {
         /// The order.
         reference: u64,
     },
-    /// A change to an order that comes under another instrument's locate code than the order did.
+    /// A change comes under another locate code than that of its order.
     #[error(
         "order {reference} is of locate code {own}, its change comes under {locate}; the message is corrupt, or one \
          was missed"
@@ -63,7 +63,7 @@ pub enum BookError {
         /// The order.
         reference: u64,
     },
-    /// The bound on live orders is reached. The order is missing from the book from here on.
+    /// The bound on live orders is reached. From here on the order is missing from the book.
     #[error("{limit} orders are live, order {reference} has no room; raise `orders`")]
     OrdersFull {
         /// The order.
@@ -71,9 +71,9 @@ pub enum BookError {
         /// The bound.
         limit: u32,
     },
-    /// Too many live orders have reference numbers that meet in one place of the table, as none do
-    /// that count upwards. The order is missing from the book from here on (of a replace, both
-    /// orders).
+    /// Too many live orders have reference numbers that collide in the table, which numbers that
+    /// count upwards never do. From here on the order is missing from the book (after a replace,
+    /// both orders).
     #[error("order {reference} finds {limit} lines of the order table full; the reference numbers are corrupt")]
     OrdersCrowded {
         /// The order.
@@ -81,8 +81,8 @@ pub enum BookError {
         /// The bound.
         limit: usize,
     },
-    /// The bound on price levels is reached. The order is missing from the book from here on (of a
-    /// replace, both orders).
+    /// The bound on price levels is reached. From here on the order is missing from the book (after
+    /// a replace, both orders).
     #[error("{limit} price levels are in use on its side, order {reference} has no room; raise `levels_per_side`")]
     LevelsFull {
         /// The order.

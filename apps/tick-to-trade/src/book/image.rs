@@ -1,4 +1,4 @@
-//! A whole book as plain values, to hold one against another: every order, and every price level.
+//! A whole book as plain values, to compare two: every order, and every price level.
 
 use super::ladder::Level;
 use crate::itch::{Side, Symbol};
@@ -8,7 +8,7 @@ use crate::itch::{Side, Symbol};
 pub struct ImageOrder {
     /// The order's reference number.
     pub reference: u64,
-    /// It sells.
+    /// Whether it is a sell order.
     pub sells: bool,
     /// Its price in 1/10,000 dollar.
     pub price_e4: u32,
@@ -30,7 +30,7 @@ pub struct BookImage {
 }
 
 impl BookImage {
-    /// What is different in another image of the same book; `None` if nothing is.
+    /// The first difference from another image of the same book; `None` if they are equal.
     pub fn difference(&self, other: &BookImage) -> Option<String> {
         if self.orders.len() != other.orders.len() {
             return Some(format!("{} live orders, not {}", self.orders.len(), other.orders.len()));

@@ -1,10 +1,10 @@
-//! One side of a full-depth book: its price levels, found by price when an order comes and by place
-//! when it leaves.
+//! One side of a full-depth book: its price levels, found by price when an order is added and by
+//! place when it is removed.
 //!
-//! A level stays at its place for as long as it has orders, and each order knows that place, so
-//! that nothing which happens to an order later needs a search. A new order is searched by price in
-//! one sorted array of keys, the best last: sixteen keys are a cache line, and the sixteen best are
-//! compared all at once, with no branch that could be mispredicted. The rest is bisected.
+//! A level keeps its place while it has orders, and each order stores that place, so that later
+//! events of an order need no search. A new order is searched by price in one sorted array of keys,
+//! the best last: sixteen keys are a cache line, and the sixteen best are compared all at once,
+//! without a branch to mispredict. The rest is bisected.
 
 use crate::itch::Side;
 
@@ -19,39 +19,39 @@ pub struct Level {
     pub shares: u64,
 }
 
-/// What an update did to the best level.
+/// The effect of an update on the best level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// The update was at the best level, or made or removed it.
+    /// The update was at the best level, or created or removed it.
     pub(super) top: bool,
 }
 
-/// A price, turned so that for both sides greater is better. Signed, since SSE2 compares signed
-/// words only.
+/// A price, mapped so that greater is better on both sides. Signed, as SSE2 compares only signed
+/// words.
 type Key = i32;
 
 #[derive(Clone, Copy)]
 struct Node {
     key: Key,
     orders: u32,
-    /// Of a free node, the next free place.
+    /// In a free node, the next free place.
     shares: u64,
 }
 
-/// All that an update needs of a ladder before its level: one cache line.
+/// The fields that an update needs before its level: one cache line.
 #[repr(align(64))]
 pub(super) struct Ladder {
-    /// The first `len`, ascending: the best last.
+    /// The first `len` are in use, ascending: the best last.
     keys: Box<[Key]>,
     /// The place in `nodes` of the key at the same index.
     places: Box<[u32]>,
     nodes: Box<[Node]>,
     len: u32,
-    /// The place of the best level, [`NONE`] of an empty ladder.
+    /// The place of the best level; [`NONE`] in an empty ladder.
     best: u32,
-    /// The first free place, [`NONE`] when all are taken.
+    /// The first free place; [`NONE`] if all are taken.
     free: u32,
-    /// `(price ^ flip) as i32` orders bids as their prices are, asks the other way round.
+    /// `(price ^ flip) as i32` sorts bids by ascending price, asks by descending price.
     flip: u32,
 }
 
@@ -59,11 +59,11 @@ const _: () = assert!(size_of::<Ladder>() == 64);
 
 const NONE: u32 = u32::MAX;
 
-/// Keys that are compared at once, from the best.
+/// Keys compared at once, from the best.
 const NEAR: usize = 16;
 
 impl Ladder {
-    /// What a ladder of this many levels allocates.
+    /// Memory that a ladder of this capacity allocates, in bytes.
     pub(super) fn memory_bytes(capacity: u32) -> u64 {
         u64::from(capacity) * (size_of::<Key>() + size_of::<u32>() + size_of::<Node>()) as u64
             + size_of::<Ladder>() as u64
@@ -105,7 +105,7 @@ impl Ladder {
         self.nodes.get(self.best as usize).map(|node| self.level(node))
     }
 
-    /// Best first.
+    /// The levels, best first.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = Level> + '_ {
         self.places[..self.len()].iter().rev().map(|&place| self.level(&self.nodes[place as usize]))
     }
@@ -115,8 +115,7 @@ impl Ladder {
         self.nodes[place as usize].key as u32 ^ self.flip
     }
 
-    /// Adds an order and gives its level's place; `None` when that would be a new level and there
-    /// is no room for one.
+    /// Adds an order and returns its level's place; `None` if the level is new and has no room.
     #[inline]
     pub(super) fn add(&mut self, price_e4: u32, shares: u32) -> Option<(u32, Touched)> {
         let key = (price_e4 ^ self.flip) as Key;
@@ -130,14 +129,14 @@ impl Ladder {
         Some((place, self.touched(place)))
     }
 
-    /// Takes shares from an order that stays.
+    /// Takes shares from an order that stays in the book.
     #[inline]
     pub(super) fn reduce(&mut self, place: u32, shares: u32) -> Touched {
         self.nodes[place as usize].shares -= u64::from(shares);
         self.touched(place)
     }
 
-    /// Takes an order with its last shares.
+    /// Removes an order with its last shares.
     #[inline]
     pub(super) fn remove(&mut self, place: u32, shares: u32) -> Touched {
         let touched = self.touched(place);
@@ -160,7 +159,7 @@ impl Ladder {
         Level { price_e4: node.key as u32 ^ self.flip, orders: node.orders, shares: node.shares }
     }
 
-    /// A new level, before the key at `at`.
+    /// Inserts a new level at the index `at`.
     #[inline(never)]
     fn open(&mut self, at: usize, key: Key) -> Option<u32> {
         let place = self.free;
@@ -179,7 +178,7 @@ impl Ladder {
         Some(place)
     }
 
-    /// Frees a level that has lost its last order.
+    /// Frees a level whose last order is gone.
     #[inline(never)]
     fn close(&mut self, place: u32) {
         let Ok(at) = self.find(self.nodes[place as usize].key) else {
@@ -197,7 +196,7 @@ impl Ladder {
         self.free = place;
     }
 
-    /// Where the key is, or where it belongs.
+    /// The index of the key, or the one where it belongs.
     #[inline]
     fn find(&self, key: Key) -> Result<usize, usize> {
         let keys = &self.keys[..self.len()];

@@ -9,19 +9,19 @@ use crate::itch::{Message, OrderAction, OrderMessage, OrderReplace, Side, Symbol
 
 pub use rebuild::Scrub;
 
-/// How much there may be; everything is allocated for it at once.
+/// The bounds; [`OrderBooks::new`] allocates for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BookSpec {
     /// Instruments that the stock directory may announce, at most 65,535.
     pub instruments: u16,
-    /// Live orders of all instruments together; a slot of 16 bytes each, in a table at most three
+    /// Live orders of all instruments together; 16 bytes per slot, in a table at most three
     /// quarters full.
     pub orders: u32,
     /// Price levels of one side of one book, 24 bytes each.
     pub levels_per_side: u32,
 }
 
-/// What a message changed.
+/// The effect of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The book, for [`OrderBooks::book`].
@@ -39,7 +39,7 @@ pub struct Book {
     locate: u16,
     symbol: Symbol,
     trading_state: u8,
-    /// Bids, asks: an index, not a branch, picks the side, which comes at random.
+    /// Bids, asks. Sides come at random, so an index picks the side, not a branch.
     ladders: [Ladder; 2],
 }
 
@@ -54,7 +54,7 @@ impl Book {
         self.symbol
     }
 
-    /// The last trading action (`H`) said `T`.
+    /// Whether the last trading action (`H`) was `T`.
     pub fn is_trading(&self) -> bool {
         self.trading_state == b'T'
     }
@@ -70,7 +70,7 @@ impl Book {
         self.ladder(side).iter()
     }
 
-    /// How many price levels a side has.
+    /// The number of price levels of a side.
     pub fn depth(&self, side: Side) -> usize {
         self.ladder(side).len()
     }
@@ -94,14 +94,14 @@ pub struct OrderBooks {
     /// Index into `books` by locate code.
     by_locate: Box<[u16]>,
     books: Vec<Book>,
-    /// Books that are allocated and not yet announced.
+    /// Books allocated but not yet announced.
     spare: Vec<Book>,
     orders: OrderTable,
     levels: LevelNames,
 }
 
 impl BookSpec {
-    /// What [`OrderBooks::new`] allocates, in bytes.
+    /// Memory that [`OrderBooks::new`] allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         let ladders = 2 * u64::from(self.instruments) * Ladder::memory_bytes(self.levels_per_side);
         ladders + OrderTable::memory_bytes(self.orders as usize) + (1 << 16) * size_of::<u16>() as u64
@@ -109,11 +109,11 @@ impl BookSpec {
 }
 
 impl OrderBooks {
-    /// How many messages ahead [`OrderBooks::prefetch`] is best called: enough to cover a load from
+    /// How many messages ahead to call [`OrderBooks::prefetch`]: enough to cover a load from
     /// memory.
     pub const AHEAD: usize = 16;
 
-    /// Allocates all that the books will ever use.
+    /// Allocates all memory that the books will ever use.
     ///
     /// # Panics
     /// Twice `instruments` times `levels_per_side`, each rounded up to a power of two, exceed 2^32.
@@ -143,7 +143,7 @@ impl OrderBooks {
         &self.books
     }
 
-    /// A book by the index that a [`Change`] carries.
+    /// The book with the index of a [`Change`].
     #[inline]
     pub fn book(&self, index: u16) -> Option<&Book> {
         self.books.get(usize::from(index))
@@ -160,16 +160,16 @@ impl OrderBooks {
         self.orders.len()
     }
 
-    /// Starts loading what [`OrderBooks::apply`] of this message will look for first, and returns
+    /// Starts loading the lines that [`OrderBooks::apply`] of this message reads first, and returns
     /// at once.
     ///
-    /// Worth calling [`OrderBooks::AHEAD`] messages early, so that loads overlap. `message` is as
-    /// it came, not yet parsed, and may be anything: this is a hint.
+    /// Worth calling [`OrderBooks::AHEAD`] messages early, so that loads overlap. `message` is raw,
+    /// not yet parsed, and may be anything: this is a hint.
     #[inline(always)]
     pub fn prefetch(&self, message: &[u8]) {
-        // The order's reference number is at 11 in every message that has one; a replace has the
-        // new order's at 19. Types come at random: no branch on the type, other messages look at 11
-        // again.
+        // Every message about an order has the reference number at 11; a replace has the new
+        // order's at 19. Types come at random, so there is no branch on the type; other messages
+        // look at 11 again.
         let Some(&tag) = message.first() else { return };
         let second_at = if tag == OrderReplace::TAG { 19 } else { 11 };
         let reference = |at: usize| message.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
@@ -179,12 +179,12 @@ impl OrderBooks {
         }
     }
 
-    /// Applies a message. `None` when it is one that changes no book. That an instrument ceases to
-    /// be traded is a change of its best level: nobody may trade on it from here on.
+    /// Applies a message. Returns `None` if it changes no book. A halt of an instrument counts as a
+    /// change of its best level: from here on nobody may trade on it.
     ///
     /// # Errors
     /// The message contradicts the book or exceeds a bound. The book is unchanged, except that an
-    /// order refused for want of room is missing from here on.
+    /// order without room is missing from here on.
     #[inline]
     pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Change>, BookError> {
         match message.order() {
@@ -199,7 +199,7 @@ impl OrderBooks {
     /// Like [`OrderBooks::apply`].
     #[inline]
     pub fn apply_order(&mut self, order: &OrderMessage) -> Result<Change, BookError> {
-        // Three ways, not seven: fewer for the branch predictor to tell apart.
+        // Three branches, not seven: easier for the branch predictor.
         match order.action {
             OrderAction::Add => self.add(order),
             OrderAction::Replace => self.replace(order),
@@ -261,12 +261,12 @@ impl OrderBooks {
         let (index, ..) = self.levels.split(self.orders.at(slot).level);
         self.check_instrument(order, index)?;
         let left = self.remove(slot);
-        // Looked up again, as the removal may have moved what was there.
+        // Looked up again, as the removal may have moved the place.
         let came = self.insert(self.orders.place(new), new, (left.book, left.side), order)?;
         Ok(Change { top: left.top | came.top, ..came })
     }
 
-    /// Takes shares from an order, and the order with its last.
+    /// Takes shares from an order, and removes the order with its last share.
     #[inline]
     fn take(&mut self, order: &OrderMessage) -> Result<Change, BookError> {
         let reference = order.reference;
@@ -296,11 +296,12 @@ impl OrderBooks {
         Ok(Change { execution, ..change })
     }
 
-    /// A message changes an order of the message's own instrument only.
+    /// Checks that a message changes an order of the message's own instrument.
     #[inline]
     fn check_instrument(&self, order: &OrderMessage, index: u16) -> Result<(), BookError> {
         let OrderMessage { reference, stock_locate: locate, .. } = *order;
-        // Not the book's own locate code, which lies beside its ladders on a cache line of its own.
+        // Compares indices, not the book's own locate code, which lies on another cache line than
+        // its ladders.
         if self.by_locate[usize::from(locate)] != index {
             let own = self.books[usize::from(index)].locate;
             return Err(BookError::OtherInstrument { reference, own, locate });
@@ -308,7 +309,7 @@ impl OrderBooks {
         Ok(())
     }
 
-    /// Into the ladder and the table, which has room for one more.
+    /// Inserts an order into the ladder and the table, which has room for one more.
     #[inline]
     fn insert(
         &mut self,
@@ -329,7 +330,7 @@ impl OrderBooks {
         Ok(change(index, side, touched))
     }
 
-    /// An order leaves the table and the ladder.
+    /// Removes an order from the table and the ladder.
     #[inline]
     fn remove(&mut self, slot: usize) -> Change {
         let Order { shares, level } = *self.orders.at(slot);
@@ -339,7 +340,8 @@ impl OrderBooks {
         change(index, side, touched)
     }
 
-    /// A known locate code keeps its book: the directory is repeated during the day.
+    /// Opens a book for an announced instrument. A known locate code keeps its book: the directory
+    /// is repeated during the day.
     fn announce(&mut self, locate: u16, symbol: Symbol) -> Result<(), BookError> {
         if let Some(index) = self.by_locate(locate) {
             self.books[usize::from(index)].symbol = symbol;
@@ -354,7 +356,7 @@ impl OrderBooks {
     }
 }
 
-/// A level of any book in 32 bits: the book, the side, and the level's place in that ladder.
+/// The name of a level in 32 bits: the book, the side, and the level's place in that ladder.
 #[derive(Clone, Copy)]
 struct LevelNames {
     place_bits: u32,

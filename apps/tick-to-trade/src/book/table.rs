@@ -1,25 +1,25 @@
-//! Live orders by reference number: a hash table of cache lines, sized up front, four orders of 16
-//! bytes a line.
+//! Live orders by reference number: a hash table of cache lines, sized up front, with four orders
+//! of 16 bytes per line.
 //!
-//! Reference numbers count upwards through the day, so four that follow each other share a line:
-//! the table takes up one new line every four adds. Which line that is comes from a multiplication,
-//! so that lines spread evenly however the numbers are strided. All four orders of a line are
-//! compared at once; which of them it is, or whether any is free, is no branch.
+//! Reference numbers count upwards through the day, so four consecutive ones share a line: the
+//! table takes up one new line every four adds. A multiplication picks the line, so that lines
+//! spread evenly at any stride of the numbers. All four orders of a line are compared at once;
+//! finding the match, or a free slot, takes no branch.
 //!
 //! An order whose line is full goes to the next line with room and marks the lines that it passed;
-//! a search goes on from a marked line. A removal from a marked line fetches one such order back,
-//! or takes the mark off when there is none. There are no tombstones, and no order lies further
-//! than [`REACH_LINES`] from home: whatever the numbers are, each operation touches a bounded
-//! number of lines at most, and a number that finds no room within them is refused.
+//! a search goes on from a marked line. A removal from a marked line moves one such order back, or
+//! clears the mark if there is none. There are no tombstones, and no order lies further than
+//! [`REACH_LINES`] from home: for any numbers, each operation touches a bounded number of lines,
+//! and a number without room within them is refused.
 
 use verbline::mem::prefetch;
 
-/// What the book keeps of an order.
+/// The stored part of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {
     /// Never 0 for a live order.
     pub(super) shares: u32,
-    /// Its price level, for the book to split into book, side and place.
+    /// Its price level, which the books split into book, side and place.
     pub(super) level: u32,
 }
 
@@ -39,13 +39,13 @@ struct Line([Slot; LINE_SLOTS]);
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Lines from an order's home, itself included, that it may lie in. Numbers that are not made to
-/// collide stay within a tenth of it when the table is at its fullest.
+/// Lines in which an order may lie, counted from its home line, which is the first. In the fullest
+/// table, numbers that are not made to collide stay within a tenth of it.
 pub(super) const REACH_LINES: usize = 256;
 
 pub(super) struct OrderTable {
     lines: Box<[Line]>,
-    /// A bit a line: an order that belongs there or before may lie further on.
+    /// One bit per line: an order whose home is this line or an earlier one may lie further on.
     passed: Box<[u64]>,
     /// Turns a 64-bit hash into a line's index.
     shift: u32,
@@ -53,19 +53,19 @@ pub(super) struct OrderTable {
     capacity: usize,
 }
 
-/// Where a reference is, or belongs.
+/// The slot of a reference, or a free one for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Its slot.
     Taken(usize),
     /// A free slot for it.
     Free(usize),
-    /// Too many others are in the way.
+    /// No slot within reach is free.
     Crowded,
 }
 
 impl OrderTable {
-    /// Room for `capacity` orders, which take up three quarters of the slots at most.
+    /// Makes room for `capacity` orders, which take up at most three quarters of the slots.
     pub(super) fn new(capacity: usize) -> Self {
         let lines = Self::lines(capacity);
         Self {
@@ -77,13 +77,13 @@ impl OrderTable {
         }
     }
 
-    /// What a table of this capacity allocates.
+    /// Memory that a table of this capacity allocates, in bytes.
     pub(super) fn memory_bytes(capacity: usize) -> u64 {
         let lines = Self::lines(capacity);
         (lines * size_of::<Line>() + lines.div_ceil(64) * size_of::<u64>()) as u64
     }
 
-    /// Not fewer than two: a shift by all 64 bits would be none.
+    /// The number of lines, at least two: a shift by all 64 bits would be none.
     fn lines(capacity: usize) -> usize {
         (capacity + capacity / 3).div_ceil(LINE_SLOTS).next_power_of_two().max(2)
     }
@@ -104,13 +104,13 @@ impl OrderTable {
         self.len == self.capacity
     }
 
-    /// Starts loading the line where a reference is or belongs, most likely.
+    /// Starts loading the line where a reference most likely is or belongs.
     #[inline(always)]
     pub(super) fn prefetch(&self, reference: u64) {
         prefetch(self.line(self.home(reference)));
     }
 
-    /// Where a reference is, or belongs.
+    /// Finds the slot of a reference, or a free one for it.
     #[inline]
     pub(super) fn place(&self, reference: u64) -> Place {
         let home = self.home(reference);
@@ -133,12 +133,12 @@ impl OrderTable {
         }
     }
 
-    /// How many places there are.
+    /// The number of slots.
     pub(super) fn slots(&self) -> usize {
         self.lines.len() * LINE_SLOTS
     }
 
-    /// The live order at a place, with its reference.
+    /// The live order in a slot, with its reference.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<(u64, Order)> {
         let Slot { reference, order } = self.lines[slot / LINE_SLOTS].0[slot % LINE_SLOTS];
@@ -150,8 +150,8 @@ impl OrderTable {
         &mut self.slot_mut(slot).order
     }
 
-    /// Into the free slot that [`OrderTable::place`] gave for this reference; the caller has
-    /// checked that there is room.
+    /// Fills the free slot that [`OrderTable::place`] found for this reference; the caller has
+    /// checked that the table is not full.
     #[inline]
     pub(super) fn fill(&mut self, slot: usize, reference: u64, order: Order) {
         debug_assert!(order.shares > 0 && self.place(reference) == Place::Free(slot));
@@ -173,7 +173,7 @@ impl OrderTable {
         }
     }
 
-    /// Like [`OrderTable::place`], when the home line is full or was passed.
+    /// Like [`OrderTable::place`], for a home line that is full or passed.
     #[cold]
     fn place_beyond(&self, home: usize, reference: u64) -> Place {
         let mut place = Place::Crowded;
@@ -194,7 +194,7 @@ impl OrderTable {
         place
     }
 
-    /// An order lies in `line` and not in its home: marks what it passed.
+    /// Marks the lines between an order's home and its `line` as passed.
     #[cold]
     fn mark(&mut self, home: usize, line: usize) {
         for passed in self.reach(home).take_while(|&passed| passed != line) {
@@ -202,7 +202,7 @@ impl OrderTable {
         }
     }
 
-    /// Moves an order that passed the line of this free slot into it, or takes the line's mark off.
+    /// Moves an order that passed this free slot's line into the slot, or clears the line's mark.
     #[cold]
     fn fetch_back(&mut self, free: usize) {
         let line = free / LINE_SLOTS;
@@ -225,7 +225,7 @@ impl OrderTable {
         self.passed[line / 64] &= !(1 << (line % 64));
     }
 
-    /// The lines where an order of this home may lie, in the order in which they are tried.
+    /// The lines where an order of this home may lie, in search order.
     fn reach(&self, home: usize) -> impl Iterator<Item = usize> + use<> {
         let lines = self.lines.len();
         (home..home + REACH_LINES.min(lines)).map(move |line| line & (lines - 1))
@@ -259,7 +259,7 @@ impl OrderTable {
 }
 
 impl Line {
-    /// A bit a slot: the live order of this reference, and the free slots.
+    /// Bit masks of slots: the live order with this reference, and the free slots.
     #[inline(always)]
     fn look_for(&self, reference: u64) -> (u32, u32) {
         let (mut same, mut free) = (0, 0);
@@ -271,7 +271,7 @@ impl Line {
     }
 }
 
-/// The first slot of a line's bits.
+/// The first slot among a line's bits.
 #[inline(always)]
 fn slot(line: usize, bits: u32) -> usize {
     line * LINE_SLOTS + bits.trailing_zeros() as usize % LINE_SLOTS
@@ -283,11 +283,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Times four, a reference number with one of four homes, whatever the key and the table's
-    /// size.
+    /// A reference number divided by four, with one of four homes, for any key and table size.
     fn meeting(key: u64) -> u64 {
-        // By the multiplier's inverse, hashes that count upwards: their upper bits are equal, but
-        // for two that are cut off.
+        // The multiplier's inverse gives hashes that count upwards: their upper bits are equal,
+        // except for two that are cut off.
         key.wrapping_mul(0xf1de_83e1_9937_733d) & (u64::MAX / 4)
     }
 
@@ -310,8 +309,8 @@ mod tests {
             let mut table = OrderTable::new(capacity);
             let mut map = HashMap::new();
             for (step, (adds, key, kind)) in ops.into_iter().enumerate() {
-                // As a feed counts, all in one place, and spread with 0 and the greatest among
-                // them.
+                // Numbers that count upwards as in a feed, numbers that collide, and a spread with
+                // 0 and the greatest number.
                 let reference = match kind {
                     0 => key,
                     1 => meeting(key) * 4,
@@ -335,7 +334,7 @@ mod tests {
                 }
                 check(&mut table, &map)?;
             }
-            // Emptied, it is as it was made: no mark is left that a search would follow for ever.
+            // Emptied, the table is as new: no mark is left for a search to follow for ever.
             for reference in map.into_keys() {
                 let slot = table.find(reference).unwrap();
                 table.remove(slot);

@@ -1,10 +1,10 @@
-//! The books of the FORTS feed: five levels an instrument, and whether they may be trusted.
+//! The books of the FORTS feed, five levels per instrument, and how far each can be trusted.
 //!
 //! The exchange numbers the entries of each instrument (`RptSeq`). A book is [`Trust::Live`] while
-//! they come without a break. After a gap in the stream every book is [`Trust::Suspect`]: the next
-//! entry of an instrument shows by its number whether it lost any. One that did is [`Trust::Stale`]
-//! until a snapshot fits: at or after the last entry received, or before it with all entries in
-//! between held here.
+//! they come without a break. After a gap in the stream every book is [`Trust::Suspect`]: the
+//! number of an instrument's next entry shows whether it lost any. A book that did is
+//! [`Trust::Stale`] until a snapshot fits: one at or after the last entry received, or an earlier
+//! one if all entries in between are held here.
 
 mod anew;
 mod outcome;
@@ -15,10 +15,10 @@ use crate::itch::Side;
 
 pub use outcome::{BooksError, FortsCounts};
 
-/// Price levels a side that the feed carries.
+/// Price levels per side in the feed.
 pub const FORTS_DEPTH: usize = 5;
 
-/// How much there may be; everything is allocated for it at once.
+/// The bounds; [`FortsBooks::new`] allocates for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BooksSpec {
     /// Instruments that may appear.
@@ -34,7 +34,7 @@ impl Default for BooksSpec {
 }
 
 impl BooksSpec {
-    /// What [`FortsBooks::new`] allocates, in bytes.
+    /// Memory that [`FortsBooks::new`] allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         let held = u64::from(self.held_entries) * size_of::<Entry>() as u64;
         u64::from(self.instruments) * (held + 2 * size_of::<FortsBook>() as u64)
@@ -46,41 +46,41 @@ impl BooksSpec {
 pub enum Trust {
     /// All entries were applied.
     Live,
-    /// A gap may have held entries of it.
+    /// Some of the book's entries may have been in a gap.
     Suspect,
-    /// It lost entries, or never had a snapshot: do not trade on it.
+    /// The book lost entries, or never had a snapshot: do not trade on it.
     Stale,
 }
 
-/// What an entry did.
+/// The effect of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryOutcome {
-    /// It was applied; `top` when the best level of a side changed.
+    /// The entry was applied.
     Applied {
         /// The best level of a side changed.
         top: bool,
     },
-    /// A snapshot contained it already.
+    /// A snapshot contained the entry already.
     Old,
     /// The book is stale; the entry is held for a snapshot.
     Held,
 }
 
-/// What a snapshot did.
+/// The effect of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotOutcome {
     /// The book is at the same `RptSeq` and equal.
     Equal,
-    /// The book is at the same `RptSeq` and differs; the snapshot's was taken.
+    /// The book is at the same `RptSeq` and differs; it took the snapshot's levels.
     Different,
     /// A stale book is live again, held entries included.
     Recovered,
-    /// It is of the past.
+    /// The snapshot is older than the book.
     Old,
-    /// It is ahead of a book that is live: the entries are on their way.
+    /// The snapshot is ahead of a book that is not stale: the entries are on their way.
     Ahead,
-    /// A stale book waits on: entries after the snapshot are missing, or it is not of the numbers
-    /// of now.
+    /// A stale book waits on: entries after the snapshot are missing, or its numbering may not be
+    /// the current one.
     TooEarly,
 }
 
@@ -90,13 +90,12 @@ pub struct FortsBook {
     security_id: u64,
     trust: Trust,
     rpt_seq: u32,
-    /// The sequence number that a snapshot must have processed to clear a suspicion.
+    /// The sequence number that a snapshot must have processed to end a suspicion.
     gap_upto: u64,
-    /// `RptSeq` of the last snapshot taken, and of the last entry that had come before it or that
-    /// it contained.
+    /// `RptSeq` of the last snapshot taken, and of the last entry received that it contained.
     snapshot_seq: u32,
     came: u32,
-    /// Numbers started anew: a snapshot must have processed this number, and none to come.
+    /// After a renumbering: the number from which a snapshot must have processed the stream.
     awaits_from: Option<u64>,
     depth: DepthBook<FORTS_DEPTH>,
     /// Consecutive entries since the last break.
@@ -109,13 +108,13 @@ impl FortsBook {
         self.security_id
     }
 
-    /// Whether it may be relied on.
+    /// How far the book can be relied on.
     #[inline]
     pub fn trust(&self) -> Trust {
         self.trust
     }
 
-    /// The last entry applied.
+    /// The number of the last entry applied.
     pub fn rpt_seq(&self) -> u32 {
         self.rpt_seq
     }
@@ -135,13 +134,13 @@ pub struct FortsBooks {
     counts: FortsCounts,
     /// The number of the last increment.
     at: u64,
-    /// Where the numbers of now began, if they have started anew.
+    /// Where the current numbering began, if the numbers have started anew.
     numbered_from: Option<u64>,
     scratch: DepthBook<FORTS_DEPTH>,
 }
 
 impl FortsBooks {
-    /// Allocates all that the books will ever use.
+    /// Allocates all memory that the books will ever use.
     pub fn new(spec: BooksSpec) -> Self {
         let spare = (0..spec.instruments)
             .map(|_| FortsBook {
@@ -171,14 +170,15 @@ impl FortsBooks {
         &self.books
     }
 
-    /// The book of an instrument, if it has appeared.
+    /// The index of an instrument's book, if it has appeared.
     #[inline]
     pub fn index_of(&self, security_id: u64) -> Option<usize> {
         // A dozen instruments: a walk over them beats a hash.
         self.books.iter().position(|book| book.security_id == security_id)
     }
 
-    /// The stream lost everything up to and including `last_missing`: every live book is suspect.
+    /// Reports that the stream lost everything up to and including `last_missing`: every live book
+    /// becomes suspect.
     pub fn gap(&mut self, last_missing: u64) {
         for book in &mut self.books {
             book.gap_upto = last_missing;
@@ -188,7 +188,7 @@ impl FortsBooks {
         }
     }
 
-    /// Applies one entry of an increment and says what became of it, and the book's index.
+    /// Applies one entry of an increment. Returns the book's index and the effect.
     ///
     /// # Errors
     /// The entry is unusable or contradicts the book, which is stale from then on; or there is no
@@ -205,7 +205,7 @@ impl FortsBooks {
                 return Ok((index, EntryOutcome::Old));
             }
             if entry.rpt_seq == book.rpt_seq.wrapping_add(1) {
-                // It follows on the last one, so nothing of this instrument was in the gap.
+                // The entry follows the last one, so nothing of this instrument was in the gap.
                 book.trust = Trust::Live;
                 let top = book.apply(entry)?;
                 self.counts.applied += 1;
@@ -214,7 +214,8 @@ impl FortsBooks {
             self.counts.breaks += 1;
             book.make_stale();
         }
-        // The stream is in order: numbers that go back have started anew.
+        // The stream is in order, so a number that goes back means that the numbers have started
+        // anew.
         if entry.rpt_seq < book.last_entry() {
             book.begin_anew(self.at.saturating_sub(1));
         }
@@ -223,11 +224,11 @@ impl FortsBooks {
         Ok((index, EntryOutcome::Held))
     }
 
-    /// Applies a snapshot and says what became of it, and the book's index.
+    /// Applies a snapshot. Returns the book's index and the effect.
     ///
     /// # Errors
-    /// It names no instrument, holds an unusable entry, or there is no room for its instrument; or
-    /// the entries held since contradict it, and the book stays stale.
+    /// The snapshot names no instrument, holds an unusable entry, or there is no room for its
+    /// instrument; or the entries held since contradict it, and the book stays stale.
     pub fn apply_snapshot(&mut self, snapshot: &Message) -> Result<(usize, SnapshotOutcome), BooksError> {
         let msg_seq_num = snapshot.msg_seq_num;
         let security_id = snapshot.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
@@ -246,7 +247,7 @@ impl FortsBooks {
             })?;
         }
         let book = &mut self.books[index];
-        // Up to here nothing of this instrument was in the gap, or the snapshot has it.
+        // Nothing of this instrument was in the gap up to here, or the snapshot contains it.
         let covers_gap = u64::from(snapshot.last_msg_seq_num_processed) >= book.gap_upto;
         let outcome = match (book.trust, snapshot.rpt_seq.cmp(&book.rpt_seq)) {
             (Trust::Stale, _) => book.recover(snapshot.rpt_seq, &self.scratch)?,
@@ -272,10 +273,10 @@ impl FortsBooks {
         Ok((index, outcome))
     }
 
-    /// The index of an instrument's book, which is opened if there is none.
+    /// The index of an instrument's book; opens the book if there is none.
     ///
     /// # Errors
-    /// There is no room for another.
+    /// There is no room for another book.
     pub fn open(&mut self, security_id: u64) -> Result<usize, BooksError> {
         if let Some(index) = self.index_of(security_id) {
             return Ok(index);
@@ -288,7 +289,7 @@ impl FortsBooks {
 }
 
 impl FortsBook {
-    /// Applies an entry that follows on the last; on an error the book is stale.
+    /// Applies an entry that follows the last one; on an error the book is stale.
     fn apply(&mut self, entry: &Entry) -> Result<bool, BooksError> {
         self.rpt_seq = entry.rpt_seq;
         let before = [self.depth.best(Side::Buy), self.depth.best(Side::Sell)];
@@ -331,7 +332,8 @@ impl FortsBook {
         self.held.clear();
     }
 
-    /// Keeps an entry for a snapshot; a break, or no room, starts anew from this entry.
+    /// Holds an entry for a snapshot. After a break, or without room, the held entries start anew
+    /// here.
     fn hold(&mut self, entry: &Entry) {
         let follows = self.held.last().is_none_or(|last| entry.rpt_seq == last.rpt_seq.wrapping_add(1));
         if !follows || self.held.len() == self.held.capacity() {
@@ -344,8 +346,8 @@ impl FortsBook {
         self.rpt_seq = entry.rpt_seq;
     }
 
-    /// Takes a snapshot into a stale book and applies what was held after it. If that contradicts
-    /// it, the book stays stale, and only a snapshot of what has come by now fits.
+    /// Applies a snapshot and the entries held after it to a stale book. If they contradict it, the
+    /// book stays stale, and only a snapshot that contains all entries received so far fits.
     fn recover(&mut self, rpt_seq: u32, depth: &DepthBook<FORTS_DEPTH>) -> Result<SnapshotOutcome, BooksError> {
         let first_held = self.held.first().map_or(self.rpt_seq.saturating_add(1), |entry| entry.rpt_seq);
         if rpt_seq.saturating_add(1) < first_held && rpt_seq < self.rpt_seq {

@@ -1,7 +1,7 @@
 //! Runs a compiled template over one datagram.
 //!
 //! FORTS makes every datagram decodable by itself: it starts with a reset (template 120) that
-//! empties the dictionaries. So the decoder's state lives as long as a datagram, and a lost one
+//! empties the dictionaries. So the decoder's state lives for one datagram, and the loss of one
 //! harms no other.
 
 use super::error::{Cause, DecodeError};
@@ -9,8 +9,8 @@ use super::message::{Action, Decimal, ENTRIES_MAX, Entry, EntryType, Message};
 use super::template::{Field, Instruction, Operator, Sequence, Target, Template, Templates, Type, Value};
 use super::wire::{PresenceMap, Reader};
 
-/// A dictionary entry; its value counts only in the epoch that it was set in, so that a reset is
-/// one increment.
+/// A dictionary entry. Its value counts only in the epoch that set it, so that a reset is one
+/// increment.
 #[derive(Clone, Copy)]
 struct Slot {
     epoch: u64,
@@ -23,7 +23,7 @@ pub struct Decoder {
     templates: Templates,
     slots: Box<[Slot]>,
     epoch: u64,
-    /// For the error: the template and field in work.
+    /// For errors: the current template and field.
     template_id: Option<u32>,
     field_id: Option<u32>,
 }
@@ -38,7 +38,7 @@ impl Decoder {
     /// Decodes a datagram: a reset and one message, nothing else.
     ///
     /// # Errors
-    /// What is wrong and where; `message` is then in an unspecified state.
+    /// The cause and the place; `message` is then in an unspecified state.
     #[inline]
     pub fn decode(&mut self, datagram: &[u8], message: &mut Message) -> Result<(), DecodeError> {
         let consumed = self.decode_front(datagram, message)?;
@@ -48,10 +48,10 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes the reset and message at the front of `bytes` and returns how many bytes they have.
+    /// Decodes the reset and message at the front of `bytes` and returns their length in bytes.
     ///
     /// # Errors
-    /// What is wrong and where; `message` is then in an unspecified state.
+    /// The cause and the place; `message` is then in an unspecified state.
     pub fn decode_front(&mut self, bytes: &[u8], message: &mut Message) -> Result<usize, DecodeError> {
         let mut reader = Reader::new(bytes);
         self.run(&mut reader, message, false).map_err(|cause| self.error(reader.at(), cause))?;
@@ -61,7 +61,7 @@ impl Decoder {
     /// The `MsgSeqNum` of a datagram, for an arbiter: decodes up to that field only.
     ///
     /// # Errors
-    /// What is wrong with the bytes up to that field; the rest is not looked at.
+    /// The bytes up to that field are invalid; the rest is not read.
     pub fn peek_sequence(&mut self, datagram: &[u8], scratch: &mut Message) -> Result<u32, DecodeError> {
         let mut reader = Reader::new(datagram);
         self.run(&mut reader, scratch, true).map_err(|cause| self.error(reader.at(), cause))?;
@@ -80,8 +80,8 @@ impl Decoder {
         if reader.remaining() == 0 {
             return Err(Cause::NoMessage);
         }
-        // The template id is a copy field of its own; a reset empties it, hence it stands in every
-        // message of a datagram.
+        // The template id is a copy field of its own. A reset empties it, so every message of a
+        // datagram carries it.
         let index = loop {
             let mut map = reader.presence_map()?;
             if !map.next() {
@@ -129,7 +129,7 @@ impl Decoder {
     }
 }
 
-/// One message in work.
+/// One message being decoded.
 struct Run<'a, 'b> {
     slots: &'a mut [Slot],
     epoch: u64,
@@ -157,7 +157,7 @@ impl Run<'_, '_> {
 
     fn sequence(&mut self, sequence: &Sequence, map: &mut PresenceMap) -> Result<(), Cause> {
         let Some(Value::Uint(items)) = self.field(&sequence.length, map)? else { return Ok(()) };
-        // An item has at least a byte.
+        // An item takes at least a byte.
         let bound = if sequence.is_entries { ENTRIES_MAX } else { usize::MAX };
         if items > self.reader.remaining().min(bound) as u64 {
             return Err(Cause::TooManyItems(items));
@@ -270,7 +270,7 @@ fn add(ty: Type, base: Value, delta: i64) -> Result<Value, Cause> {
     let sum = match base {
         Value::Uint(v) => v.checked_add_signed(delta).map(Value::Uint),
         Value::Int(v) => v.checked_add(delta).map(Value::Int),
-        // The compiler lets delta and increment stand on integers only.
+        // The compiler allows delta and increment on integers only.
         Value::Decimal(_) | Value::Text(_) => None,
     };
     in_range(ty, sum.ok_or(Cause::Overflow)?)
@@ -283,8 +283,8 @@ fn zero(ty: Type) -> Value {
     }
 }
 
-/// Puts a value into the message; a type that the target has not (another template file) leaves the
-/// field as it is.
+/// Stores a value in the message. A value of another type than the target's (another template file)
+/// is ignored.
 #[inline]
 fn store(message: &mut Message, target: Target, value: Value) {
     match (target, value) {

@@ -1,12 +1,12 @@
-//! What can be wrong with FAST bytes, and where.
+//! Errors of FAST bytes, with their place.
 
-/// What is wrong with a datagram.
+/// The defect of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// It ends within a field.
+    /// The datagram ends within a field.
     #[error("the bytes end within a field: the datagram or the file was cut")]
     Truncated,
-    /// An integer that its type cannot hold.
+    /// An integer exceeds its type.
     #[error("an integer exceeds its type: the bytes are corrupt")]
     Overflow,
     /// A string with a leading zero byte.
@@ -15,7 +15,7 @@ pub enum Cause {
     /// A presence map of more than 63 bits.
     #[error("a presence map exceeds 63 bits: the bytes are corrupt, or do not start at a message")]
     PresenceMap,
-    /// A template that the file does not have.
+    /// A template id that the file does not have.
     #[error("template {0} is not in the template file: the bytes are corrupt, or the file is of another version")]
     UnknownTemplate(u64),
     /// No template id at the start of a message.
@@ -29,7 +29,7 @@ pub enum Cause {
     /// More items than bytes, or entries than [`ENTRIES_MAX`](super::ENTRIES_MAX).
     #[error("a sequence announces {0} items, more than the datagram can hold: the bytes are corrupt")]
     TooManyItems(u64),
-    /// The datagram has a reset only, or nothing.
+    /// The datagram has only a reset, or nothing.
     #[error("there is no message after the reset")]
     NoMessage,
     /// Bytes follow the message.
@@ -37,7 +37,7 @@ pub enum Cause {
     Trailing(usize),
 }
 
-/// What is wrong with a datagram, and where.
+/// The defect of a datagram, with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset_bytes}, {}: {cause}", place(.template_id, .field_id))]
 pub struct DecodeError {
@@ -47,7 +47,7 @@ pub struct DecodeError {
     pub template_id: Option<u32>,
     /// The field's FIX tag, if it was in a field.
     pub field_id: Option<u32>,
-    /// What is wrong.
+    /// The defect.
     pub cause: Cause,
 }
 

@@ -1,8 +1,8 @@
-//! What a datagram says, in fixed structs that are filled again and again.
+//! A decoded datagram, in fixed structs that the decoder reuses.
 
 use std::fmt;
 
-/// The most entries of one message; a datagram of 1,500 bytes cannot carry as many.
+/// The most entries of one message; a datagram of 1,500 bytes cannot carry that many.
 pub const ENTRIES_MAX: usize = 256;
 
 /// A decimal as the feed sends it: `mantissa * 10^exponent`.
@@ -15,8 +15,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The value times 10^5, the finest price step of the market; `None` when that is not a whole
-    /// number of 64 bits.
+    /// The value times 10^5, the finest price step of the market; `None` if that is not a 64-bit
+    /// integer.
     #[inline]
     pub fn to_e5(self) -> Option<i64> {
         match self.exponent.checked_add(5)? {
@@ -61,16 +61,16 @@ pub enum EntryType {
     Absent,
 }
 
-/// One entry of a message's `MDEntries`. `None` is "absent in the message".
+/// One entry of a message's `MDEntries`. `None` means "absent in the message".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry {
     /// New, change or delete; new in a snapshot.
     pub action: Action,
     /// Bid, offer, ….
     pub entry_type: EntryType,
-    /// `SecurityID` (48); in a snapshot it stands in the message.
+    /// `SecurityID` (48); in a snapshot, the message has it.
     pub security_id: Option<u64>,
-    /// `RptSeq` (83): counts the entries of an instrument; in a snapshot it stands in the message.
+    /// `RptSeq` (83): numbers the entries of an instrument; in a snapshot, the message has it.
     pub rpt_seq: u32,
     /// `MarketDepth` (264).
     pub market_depth: Option<u32>,
@@ -86,7 +86,7 @@ pub struct Entry {
     pub session_id: Option<u32>,
 }
 
-/// What a message is, by its template.
+/// The kind of a message, by its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessageKind {
     /// Template 74: changes to books.
@@ -101,7 +101,7 @@ pub enum MessageKind {
     SequenceReset,
     /// Template 44.
     Heartbeat,
-    /// Another of the template file: decoded, with no more than its sequence number and time kept.
+    /// Another template of the file: decoded, but only its sequence number and time are kept.
     #[default]
     Other,
 }
@@ -109,7 +109,7 @@ pub enum MessageKind {
 /// One decoded message. A field that the message does not have is 0 or `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// The kind.
     pub kind: MessageKind,
     /// The template's id.
     pub template_id: u32,
@@ -119,7 +119,7 @@ pub struct Message {
     pub sending_time: u64,
     /// `RptSeq` (83) of a snapshot.
     pub rpt_seq: u32,
-    /// `LastMsgSeqNumProcessed` (369) of a snapshot: the increment up to which it holds.
+    /// `LastMsgSeqNumProcessed` (369) of a snapshot: the last increment that it contains.
     pub last_msg_seq_num_processed: u32,
     /// `SecurityID` (48) of a snapshot, or of an instrument's state.
     pub security_id: Option<u64>,
@@ -127,9 +127,10 @@ pub struct Message {
     pub new_seq_num: u32,
     /// `TradSesStatus` (340) of a session status.
     pub session_status: u32,
-    /// `SecurityTradingStatus` (326) of an instrument's state, which may say of its limits alone.
+    /// `SecurityTradingStatus` (326) of an instrument's state; absent if the message is only about
+    /// limits.
     pub trading_status: Option<u32>,
-    /// The entries; its capacity is [`ENTRIES_MAX`] and stays so.
+    /// The entries; their capacity stays [`ENTRIES_MAX`].
     pub entries: Vec<Entry>,
 }
 
@@ -158,7 +159,7 @@ impl Message {
         Self::default()
     }
 
-    /// `sending_time` as milliseconds since midnight; `None` when it is no time of day.
+    /// `sending_time` as milliseconds since midnight; `None` if it is not a time of day.
     pub fn sending_time_ms_of_day(&self) -> Option<u32> {
         let time = (self.sending_time % 1_000_000_000) as u32;
         let (h, m, s, ms) = (time / 10_000_000, time / 100_000 % 100, time / 1000 % 100, time % 1000);
@@ -185,7 +186,7 @@ impl Message {
     }
 }
 
-/// A short string; what exceeds 15 bytes is read and not kept. No field that the decoder keeps is
+/// A short string; bytes beyond 15 are read but not kept. No field that the decoder keeps is
 /// longer.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Text {
@@ -213,7 +214,7 @@ impl Text {
         std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap()
     }
 
-    /// The first byte, 0 of an empty string.
+    /// The first byte; 0 in an empty string.
     #[inline]
     pub(super) fn first(&self) -> u8 {
         self.bytes[0]

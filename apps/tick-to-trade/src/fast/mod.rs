@@ -1,14 +1,14 @@
-//! FAST 1.1 ("FIX Adapted for STreaming") as the derivatives market of the Moscow Exchange (FORTS)
-//! sent it, and the recording.
+//! FAST 1.1 ("FIX Adapted for STreaming") as sent by the derivatives market of the Moscow Exchange
+//! (FORTS), and the recording of its feed.
 //!
 //! [`Templates`] compiles the exchange's template file; [`Decoder`] decodes one datagram into a
 //! [`Message`] that the caller reuses. [`MoexFeed`] loads the recorded channels and splits them
-//! into datagrams. [`FortsBooks`] turns decoded messages into books and knows which of them may be
+//! into datagrams. [`FortsBooks`] builds books from decoded messages and knows which of them can be
 //! trusted after a loss.
 //!
-//! The decoder is our own because it is on the path of every tick: it allocates nothing, and
-//! corrupt bytes end in a [`DecodeError`] whatever they are. The tests hold it against the crate
-//! `fastlib`, field by field.
+//! The decoder is our own because it is on the path of every tick: it allocates nothing, and any
+//! corrupt bytes end in a [`DecodeError`]. The tests compare it with the crate `fastlib`, field by
+//! field.
 
 mod books;
 mod decode;

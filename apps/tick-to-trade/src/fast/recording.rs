@@ -1,9 +1,9 @@
-//! The recorded FORTS feed: three files of FAST messages back to back, split into the datagrams
-//! that a publisher sends.
+//! The recorded FORTS feed: three files of consecutive FAST messages, split into the datagrams that
+//! a publisher sends.
 //!
 //! The recording (Moscow Exchange derivatives, 2013-08-01 14:24:37 to 14:31:00) comes from
-//! penberg/libtrading, data/micex. A datagram here is a reset and the message after it; boundaries
-//! are found by decoding, so what loads is known to decode.
+//! penberg/libtrading, data/micex. A datagram here is a reset and the message after it. Decoding
+//! finds the boundaries, so every loaded datagram is known to decode.
 
 use std::io;
 use std::ops::Range;
@@ -31,12 +31,12 @@ pub enum MoexError {
         .missing.join(", ")
     )]
     Absent {
-        /// Where it was looked for.
+        /// The folder that was searched.
         dir: PathBuf,
-        /// The files that are not there.
+        /// The missing files.
         missing: Vec<&'static str>,
     },
-    /// A file is there and cannot be read.
+    /// A file exists but cannot be read.
     #[error("cannot read {}: {error}", .path.display())]
     Read {
         /// The file.
@@ -49,7 +49,7 @@ pub enum MoexError {
     Templates {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         error: TemplateError,
     },
     /// The configuration cannot be used.
@@ -57,10 +57,10 @@ pub enum MoexError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
-    /// A recording without a byte, which is what an interrupted download leaves.
+    /// A recording of 0 bytes, as an interrupted download leaves it.
     #[error("{} is empty; fetch the file again", .path.display())]
     Empty {
         /// The file.
@@ -71,9 +71,9 @@ pub enum MoexError {
     Decode {
         /// The file.
         path: PathBuf,
-        /// Messages that decoded before it.
+        /// Messages decoded before the defect.
         messages: usize,
-        /// What is wrong, with the offset in the file.
+        /// The defect, with its offset in the file.
         error: DecodeError,
     },
 }
@@ -85,26 +85,26 @@ pub struct Datagram {
     pub range: Range<usize>,
     /// `MsgSeqNum` (34).
     pub msg_seq_num: u32,
-    /// What it is.
+    /// The kind.
     pub kind: MessageKind,
-    /// `SendingTime` (52) as milliseconds since midnight, 0 when it is none.
+    /// `SendingTime` (52) as milliseconds since midnight; 0 if it is not a time of day.
     pub sent_ms_of_day: u32,
 }
 
 /// One file, split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// The file.
+    /// The file's contents.
     pub bytes: Vec<u8>,
-    /// Its datagrams in order; together they are all of the bytes.
+    /// Its datagrams in order; together they cover all bytes.
     pub datagrams: Vec<Datagram>,
 }
 
 impl Recording {
-    /// Splits FAST messages that stand back to back, each after a reset.
+    /// Splits consecutive FAST messages, each after a reset.
     ///
     /// # Errors
-    /// What does not decode, at its offset in `bytes`, and how many messages decoded before it.
+    /// The decoding error, at its offset in `bytes`, and how many messages decoded before it.
     pub fn split(bytes: Vec<u8>, decoder: &mut Decoder) -> Result<Self, (usize, DecodeError)> {
         let mut datagrams = Vec::new();
         let mut message = Message::new();
@@ -135,13 +135,13 @@ impl Recording {
         self.datagrams.iter().map(|d| (d, &self.bytes[d.range.clone()]))
     }
 
-    /// The longest datagram in bytes, 0 of an empty recording.
+    /// The length of the longest datagram in bytes; 0 for an empty recording.
     pub fn len_bytes_max(&self) -> usize {
         self.datagrams.iter().map(|d| d.range.len()).max().unwrap_or(0)
     }
 }
 
-/// An instrument that the configuration names; the feed has more.
+/// An instrument of the configuration; the feed has more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instrument {
     /// The symbol.
@@ -157,7 +157,7 @@ pub struct MoexFeed {
     pub increments: [Recording; 2],
     /// The snapshot channel.
     pub snapshots: Recording,
-    /// The instruments that the configuration names.
+    /// The instruments of the configuration.
     pub instruments: Vec<Instrument>,
     templates_xml: String,
 }
@@ -166,7 +166,8 @@ impl MoexFeed {
     /// Loads and splits the recording in a folder.
     ///
     /// # Errors
-    /// Files are missing (all of them are named), unreadable, or do not decode to their last byte.
+    /// Files are missing (the error lists all of them), unreadable, or do not decode to their last
+    /// byte.
     pub fn open(dir: &Path) -> Result<Self, MoexError> {
         let files = [TEMPLATES, CONFIG, INCREMENT_A, INCREMENT_B, SNAPSHOT];
         let missing: Vec<_> = files.into_iter().filter(|file| !dir.join(file).is_file()).collect();

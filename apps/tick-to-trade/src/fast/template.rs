@@ -1,9 +1,9 @@
-//! The exchange's template file, compiled once into programs that the decoder runs.
+//! Compiles the exchange's template file into programs that the decoder runs.
 //!
-//! Supported is what the FORTS templates use: integers, strings and plain decimals, sequences, and
-//! the operators constant, default, copy, increment and delta (of integers). Anything else in a
-//! template file is an error that names it, so that a newer file fails when it is loaded and not
-//! when a datagram comes.
+//! Supported constructs are those of the FORTS templates: integers, strings and plain decimals,
+//! sequences, and the operators constant, default, copy, increment and delta (of integers). Any
+//! other construct in a template file is an error that names it. So a newer file fails when it is
+//! loaded, not when a datagram arrives.
 
 use std::collections::HashMap;
 
@@ -23,17 +23,17 @@ pub enum TemplateError {
          templates use"
     )]
     Unsupported {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
         /// The template's name.
         template: String,
-        /// What it is.
+        /// The construct.
         what: String,
     },
     /// Two templates with one id.
     #[error("line {line}: template id {id} is given twice")]
     Duplicate {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
         /// The id.
         id: u32,
@@ -63,7 +63,7 @@ pub(super) enum Operator {
     Delta,
 }
 
-/// A value in flight or in a dictionary.
+/// A field's value, read or in a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Uint(u64),
@@ -72,7 +72,7 @@ pub(super) enum Value {
     Text(Text),
 }
 
-/// Where a field goes.
+/// The message field that a value is stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Nothing,
@@ -104,7 +104,7 @@ pub(super) struct Field {
     pub(super) optional: bool,
     pub(super) operator: Operator,
     pub(super) initial: Option<Value>,
-    /// The dictionary entry, for operators with one.
+    /// The slot of the dictionary entry, for operators with one.
     pub(super) slot: u16,
     pub(super) target: Target,
 }
@@ -128,7 +128,7 @@ pub(super) enum Instruction {
 pub(super) struct Template {
     pub(super) id: u32,
     pub(super) kind: MessageKind,
-    /// It resets the dictionaries (`scp:reset`).
+    /// The template resets the dictionaries (`scp:reset`).
     pub(super) is_reset: bool,
     pub(super) instructions: Vec<Instruction>,
 }
@@ -145,7 +145,7 @@ impl Templates {
     /// Compiles a template file.
     ///
     /// # Errors
-    /// It is not XML, or uses what the decoder does not know.
+    /// The file is not XML, or uses a construct that the decoder does not support.
     pub fn from_xml(text: &str) -> Result<Self, TemplateError> {
         let document = Document::parse(text).map_err(|e| TemplateError::Xml(e.to_string()))?;
         let mut compiler = Compiler { slots: HashMap::new(), template: String::new(), dictionary: String::new() };
@@ -168,7 +168,7 @@ impl Templates {
 }
 
 struct Compiler {
-    /// Dictionary and key to slot.
+    /// Slots by dictionary and key.
     slots: HashMap<(String, String), u16>,
     template: String,
     dictionary: String,
@@ -282,8 +282,8 @@ impl Compiler {
         value.ok_or_else(|| self.unsupported(node, &format!("the initial value {text:?} of a field of type {ty:?}")))
     }
 
-    /// The dictionary may be named by the operator, the field or the template, the key by the
-    /// operator or the field's name.
+    /// The slot of a field's dictionary entry. The operator, the field or the template may name the
+    /// dictionary; the key is the operator's or the field's name.
     fn slot(&mut self, node: Node<'_, '_>, operator: Option<Node<'_, '_>>) -> Result<u16, TemplateError> {
         let given = |name| operator.and_then(|n| n.attribute(name)).or_else(|| node.attribute(name));
         let dictionary = match given("dictionary").unwrap_or(&self.dictionary) {
@@ -346,7 +346,8 @@ fn line(node: Node<'_, '_>) -> u32 {
     node.document().text_pos_at(node.range().start).row
 }
 
-/// The templates are in a namespace, the operators too; only local names matter here.
+/// Compares local names only: templates and operators are in a namespace, which does not matter
+/// here.
 fn is_named(node: Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().name() == name
 }

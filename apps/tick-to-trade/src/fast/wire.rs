@@ -1,7 +1,7 @@
 //! The transfer encoding: stop-bit integers, strings and presence maps (FAST 1.1, section 10.6).
 //!
 //! A byte carries 7 bits, most significant first; the top bit marks the last byte. In a nullable
-//! field the value 0 means "absent" and the others are moved up by one.
+//! field the value 0 means "absent", and other values are encoded plus one.
 
 use super::error::Cause;
 use super::message::Text;
@@ -13,10 +13,10 @@ pub(super) struct Reader<'a> {
     at: usize,
 }
 
-/// The bits of a segment's presence map, read from the most significant on; absent bits are 0.
+/// The bits of a segment's presence map, read from the most significant one; absent bits are 0.
 #[derive(Clone, Copy)]
 pub(super) struct PresenceMap {
-    /// The next bit is the top one.
+    /// The next bit, at the top.
     bits: u64,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn presence_map(&mut self) -> Result<PresenceMap, Cause> {
         let mut bits = 0;
-        // Nine bytes carry 63 bits: more than any template has fields with one.
+        // Nine bytes carry 63 bits: more than any template needs.
         for group in 0..9 {
             let byte = self.byte()?;
             bits |= u64::from(byte & 0x7f) << (57 - 7 * group);
@@ -107,8 +107,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// ASCII up to the stop bit. A single 0x80 is absent if nullable, else empty; 0x00 0x80 is
-    /// empty if nullable.
+    /// Reads ASCII up to the stop bit. A single 0x80 is absent if nullable, else empty; 0x00 0x80
+    /// is empty if nullable.
     #[inline]
     pub(super) fn ascii(&mut self, nullable: bool) -> Result<Option<Text>, Cause> {
         let mut text = Text::default();
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
             0x80 if nullable => return Ok(None),
             0x80 => return Ok(Some(text)),
             0x00 => {
-                // A leading zero byte: the empty string when it is all there is, else an overlong
+                // A leading zero byte: the empty string if nothing else follows, else an overlong
                 // encoding.
                 return if self.byte()? == 0x80 { Ok(Some(text)) } else { Err(Cause::Overlong) };
             }
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A length and that many bytes; `None` when nullable and absent.
+    /// Reads a length and that many bytes; `None` if nullable and absent.
     pub(super) fn blob(&mut self, nullable: bool) -> Result<Option<&'a [u8]>, Cause> {
         let len = if nullable { self.uint_nullable()? } else { Some(self.uint()?) };
         let Some(len) = len else { return Ok(None) };

@@ -1,14 +1,13 @@
-//! A seeded ITCH 5.0 feed: several instruments, a book that stays consistent, prices around a
-//! random walk.
+//! A seeded ITCH 5.0 feed: several instruments, a consistent book, prices around a random walk.
 //!
 //! The generator keeps the book that its messages describe ([`Generator::truth`]), price-time
-//! priority included, so that a decoder of the feed has something to be held against. All state
-//! is allocated by [`Generator::new`] and bounded by its [`GeneratorSpec`]; the same seed and calls
-//! give the same bytes.
+//! priority included, so that a decoder of the feed can be checked. [`Generator::new`] allocates
+//! all state, within the bounds of its [`GeneratorSpec`]; the same seed and calls give the same
+//! bytes.
 //!
 //! The day starts with `S`, then a stock directory `R` and a trading action `H` for each
-//! instrument, then `S` again. After that the mix is about that of a Nasdaq day: adds and deletes
-//! are most of it, replaces a tenth, executions a twentieth.
+//! instrument, then `S` again. After that the mix resembles a Nasdaq day: mostly adds and deletes,
+//! a tenth replaces, a twentieth executions.
 
 mod truth;
 
@@ -19,14 +18,14 @@ use truth::TruthBook;
 
 pub use truth::{LiveOrder, TICK_E4, TruthLevel};
 
-/// What to generate.
+/// Parameters of the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeneratorSpec {
-    /// The same seed gives the same feed.
+    /// The seed; the same seed gives the same feed.
     pub seed: u64,
     /// Instruments, locate codes 1 to this, `SYM0001` and so on; at least 1, at most 9,999.
     pub instruments: u16,
-    /// Live orders that each instrument's book settles at, 8 to 1,000,000; never exceeded by more
+    /// Live orders at which each instrument's book settles, 8 to 1,000,000; never exceeded by more
     /// than half.
     pub live_orders: u32,
 }
@@ -38,22 +37,22 @@ impl Default for GeneratorSpec {
 }
 
 impl GeneratorSpec {
-    /// Most live orders of one instrument.
+    /// The greatest number of live orders of one instrument.
     pub const LIVE_ORDERS_MAX: u32 = 1_000_000;
 
-    /// Live orders that each instrument's book has room for.
+    /// Live orders that fit into each instrument's book.
     pub fn orders_max(self) -> u32 {
         let live_orders = self.live_orders.clamp(8, Self::LIVE_ORDERS_MAX);
         live_orders + live_orders / 2
     }
 
-    /// What [`Generator::new`] allocates, in bytes.
+    /// Memory that [`Generator::new`] allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         u64::from(self.instruments) * TruthBook::memory_bytes(self.orders_max())
     }
 }
 
-/// A day. Timestamps of ITCH begin again with each; their 48 bits would not before the fourth.
+/// A day. ITCH timestamps restart at midnight; their 48 bits would overflow only on the fourth day.
 const DAY_NS: u64 = 86_400_000_000_000;
 
 /// A generated MoldUDP64 packet.
@@ -103,7 +102,7 @@ impl Generator {
         }
     }
 
-    /// The same feed in a session of another name.
+    /// Renames the session; the feed is the same.
     #[must_use]
     pub fn in_session(self, session: Session) -> Self {
         Self { session, ..self }
@@ -119,9 +118,9 @@ impl Generator {
         self.sequence
     }
 
-    /// Writes a MoldUDP64 packet of up to `messages` messages to the front of `out`; fewer when
-    /// `out` has no room for the longest message. All carry the time `at_ns` (nanoseconds since a
-    /// midnight) as that of its day.
+    /// Writes a MoldUDP64 packet of up to `messages` messages to the front of `out`; fewer if `out`
+    /// has no room for the longest message. All carry the time of day of `at_ns`, in nanoseconds
+    /// since any midnight.
     ///
     /// # Errors
     /// `out` is shorter than a header.
@@ -150,13 +149,13 @@ impl Generator {
         len.expect("the buffer holds the longest message")
     }
 
-    /// The true levels of a side, best first; nothing for a locate code that there is not.
+    /// The true levels of a side, best first; empty for an unknown locate code.
     pub fn truth(&self, locate: u16, side: Side) -> impl Iterator<Item = TruthLevel> + '_ {
         let book = self.books.get(usize::from(locate).wrapping_sub(1));
         book.into_iter().flat_map(move |book| book.levels(side))
     }
 
-    /// How many instruments there are: locate codes 1 to this.
+    /// The number of instruments: locate codes 1 to this.
     pub fn instruments(&self) -> u16 {
         self.books.len() as u16
     }
@@ -166,7 +165,7 @@ impl Generator {
         Some(self.books.get(usize::from(locate).checked_sub(1)?)?.symbol)
     }
 
-    /// The live orders of an instrument, in no order; none for a locate code that there is not.
+    /// The live orders of an instrument, in no order; empty for an unknown locate code.
     pub fn orders(&self, locate: u16) -> impl Iterator<Item = LiveOrder> + '_ {
         let book = self.books.get(usize::from(locate).wrapping_sub(1));
         book.into_iter().flat_map(TruthBook::orders)
@@ -197,7 +196,7 @@ impl Generator {
         if self.rng.below(64) == 0 {
             book.walk(self.rng.below(2) == 0);
         }
-        // The walk went through the best price of the other side: that side is executed first.
+        // The walk has passed the best price of the other side: execute that side first.
         if let Some(side) = book.crossed() {
             return self.execute(index, side, header, out);
         }
@@ -234,7 +233,7 @@ impl Generator {
         let book = &mut self.books[index];
         let ticks = book.passive_price(side, offset);
         let Some(order) = book.add(self.next_reference, side, ticks, shares) else {
-            // The book is at its bound.
+            // The book is full.
             let order = book.remove_at(self.rng.below(book.live() as u32));
             return encode::order_delete(out, header, order.reference);
         };
@@ -259,8 +258,7 @@ impl Generator {
         encode::order_replace(out, header, old.reference, new.reference, shares, new.ticks * TICK_E4)
     }
 
-    /// Executes the first order of the best price, all of it or a part, now and then at another
-    /// price.
+    /// Executes the first order of the best price, in whole or in part, sometimes at another price.
     fn execute(&mut self, index: usize, side: Side, header: Header, out: &mut [u8]) -> Option<usize> {
         let book = &mut self.books[index];
         let Some(first) = book.first(side) else { return self.add(index, header, out) };
@@ -296,7 +294,7 @@ impl Generator {
         encode::trade(out, header, order, self.next_match - 1)
     }
 
-    /// Round lots mostly.
+    /// A number of shares, mostly round lots.
     fn shares(&mut self) -> u32 {
         match self.rng.below(8) {
             0 => 1 + self.rng.below(99),
@@ -305,8 +303,8 @@ impl Generator {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014): the
-/// feed must stay the same for a seed, whatever a library does to its generators.
+/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014). Our
+/// own, as a seed's feed must stay the same when a library changes its generators.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -318,7 +316,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not 0; the bias of 2^-32 does not matter here.
+    /// A number below `bound`, which must not be 0; the bias of 2^-32 does not matter here.
     fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0);
         (((self.next() >> 32) * u64::from(bound)) >> 32) as u32

@@ -1,15 +1,15 @@
 //! The generator's own book of one instrument: a fixed band of ticks, each a queue of orders in
 //! time priority.
 //!
-//! It is built unlike [`crate::book`] on purpose: arrays by tick and linked queues, so that the two
-//! can check each other.
+//! It is deliberately built unlike [`crate::book`]: arrays by tick and linked queues, so that the
+//! two can check each other.
 
 use crate::itch::{Side, Symbol};
 
 /// One cent, the price step, in 1/10 000 dollar.
 pub const TICK_E4: u32 = 100;
 
-/// A price level as the generator knows it.
+/// A price level of the generator's book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TruthLevel {
     /// The price in 1/10 000 dollar.
@@ -20,7 +20,7 @@ pub struct TruthLevel {
     pub shares: u64,
 }
 
-/// A live order as the generator knows it.
+/// A live order of the generator's book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveOrder {
     /// The order's reference number.
@@ -33,7 +33,7 @@ pub struct LiveOrder {
     pub shares: u32,
 }
 
-/// The width of the band; the walk is turned back well within it.
+/// The width of the band; the walk turns back well within it.
 const BAND_TICKS: u32 = 4096;
 const MARGIN_TICKS: u32 = 1024;
 const NIL: u32 = u32::MAX;
@@ -47,7 +47,7 @@ struct Slot {
     side: Side,
     before: u32,
     after: u32,
-    /// Where `live` names this slot.
+    /// This slot's index in `live`.
     live_at: u32,
 }
 
@@ -83,12 +83,12 @@ pub(super) struct TruthBook {
     /// Slots in use, in no order, to pick one at random.
     live: Vec<u32>,
     queues: [Vec<Queue>; 2],
-    /// The best tick of each side, if its queue is not empty; else the side is empty.
+    /// The best tick of each side; if its queue is empty, so is the side.
     best: [u32; 2],
 }
 
 impl TruthBook {
-    /// What a book of this many live orders allocates.
+    /// Memory that a book of this many live orders allocates, in bytes.
     pub(super) fn memory_bytes(capacity: u32) -> u64 {
         u64::from(capacity) * (size_of::<Slot>() + 2 * size_of::<u32>()) as u64
             + 2 * u64::from(BAND_TICKS) * size_of::<Queue>() as u64
@@ -97,7 +97,7 @@ impl TruthBook {
 
     pub(super) fn new(locate: u16, symbol: Symbol, mid_ticks: u32, capacity: u32) -> Self {
         let mid = BAND_TICKS / 2;
-        // Written to, so that an lcore meets no page of it for the first time.
+        // Written to now, so that no lcore takes the first page fault on it.
         let mut live = vec![NIL; capacity as usize];
         live.clear();
         Self {
@@ -124,13 +124,13 @@ impl TruthBook {
         (self.base_ticks + self.mid) * TICK_E4
     }
 
-    /// One tick up or down, or back when the band's margin is reached.
+    /// Moves the walk one tick up or down, but back if the band's margin is reached.
     pub(super) fn walk(&mut self, up: bool) {
         let up = if self.mid <= MARGIN_TICKS { true } else { up && self.mid < BAND_TICKS - MARGIN_TICKS };
         self.mid = if up { self.mid + 1 } else { self.mid - 1 };
     }
 
-    /// The side whose best price the walk has gone beyond.
+    /// The side whose best price the walk has passed.
     pub(super) fn crossed(&self) -> Option<Side> {
         if self.best_tick(Side::Sell).is_some_and(|ask| ask < self.mid) {
             return Some(Side::Sell);
@@ -153,7 +153,7 @@ impl TruthBook {
         }
     }
 
-    /// Adds an order at a tick of the band; `None` when there is no room.
+    /// Adds an order at a tick of the band; `None` if there is no room.
     pub(super) fn add(&mut self, reference: u64, side: Side, tick: u32, shares: u32) -> Option<TruthOrder> {
         let slot = self.free.pop()?;
         let queue = &mut self.queues[side as usize][tick as usize];
@@ -177,13 +177,13 @@ impl TruthBook {
         Some(self.order(slot))
     }
 
-    /// The order that is executed next on a side.
+    /// The next order to execute on a side.
     pub(super) fn first(&self, side: Side) -> Option<TruthOrder> {
         let tick = self.best_tick(side)?;
         Some(self.order(self.queues[side as usize][tick as usize].first))
     }
 
-    /// The live order at a place in no particular order.
+    /// The live order at an index of `live`, which is in no order.
     pub(super) fn order_at(&self, place: u32) -> TruthOrder {
         self.order(self.live[place as usize])
     }
@@ -194,7 +194,7 @@ impl TruthBook {
         order
     }
 
-    /// Takes shares from an order, and the order with its last.
+    /// Takes shares from an order, and removes the order with its last share.
     pub(super) fn take(&mut self, slot: u32, shares: u32) {
         let at = slot as usize;
         self.slots[at].shares -= shares;

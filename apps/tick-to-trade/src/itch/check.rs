@@ -1,4 +1,4 @@
-//! What is looked at of a message before it is read: its type, its length, its side.
+//! Checks of a message before it is read: its type, its length, its side.
 
 use super::view::{
     AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
@@ -11,7 +11,7 @@ pub const MESSAGE_LEN_BYTES_MAX: usize = 50;
 /// The shortest, in bytes: the system event, type `S`, and the circuit breaker's status, type `W`.
 pub const MESSAGE_LEN_BYTES_MIN: usize = 12;
 
-/// The length of each message type in bytes, 0 for a byte that is no type.
+/// The length of each message type in bytes; 0 for bytes that are no type.
 pub const LEN_BYTES: [u8; 256] = lengths();
 
 const fn lengths() -> [u8; 256] {
@@ -53,10 +53,10 @@ const fn lengths() -> [u8; 256] {
 /// Why some bytes are not an ITCH 5.0 message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ItchError {
-    /// There is no type byte.
+    /// The message is empty.
     #[error("an ITCH message of 0 bytes has no type; the framing around it is broken")]
     Empty,
-    /// The type byte is none of ITCH 5.0.
+    /// The type byte is not one of ITCH 5.0.
     #[error("{:?} (0x{tag:02x}) is not a message type of ITCH 5.0; is the feed of another version?", *.tag as char)]
     UnknownType {
         /// The first byte of the message.
@@ -71,9 +71,9 @@ pub enum ItchError {
     Length {
         /// The first byte of the message.
         tag: u8,
-        /// What the specification gives for it.
+        /// The length in the specification.
         expected_bytes: usize,
-        /// What there was.
+        /// The message's length.
         actual_bytes: usize,
     },
     /// The buy/sell indicator is neither `B` nor `S`.
@@ -89,7 +89,8 @@ pub enum ItchError {
     },
 }
 
-/// A known type, its length, a side if it has one. Gives the type.
+/// Checks that the type is known, the length right, and the side valid if the type has one. Returns
+/// the type.
 #[inline(always)]
 pub(super) fn check(bytes: &[u8]) -> Result<u8, ItchError> {
     let Some(&tag) = bytes.first() else { return Err(ItchError::Empty) };
@@ -97,9 +98,9 @@ pub(super) fn check(bytes: &[u8]) -> Result<u8, ItchError> {
     if usize::from(shape.len_bytes) != bytes.len() {
         return Err(wrong_length(tag, bytes.len()));
     }
-    // For a type without a side, the type byte is looked at and anything is right. One branch,
-    // never taken: compared with `B` and `S` in turn, the compiler makes branches that are as
-    // random as the types, mispredicted on two messages of three.
+    // For a type without a side, this loads the type byte, and any value is right. One branch,
+    // never taken: comparisons with `B` and `S` in turn would compile to branches as random as the
+    // types, mispredicted on two messages of three.
     let side = bytes[usize::from(shape.side_at)];
     if IS_SIDE[usize::from(side)] | shape.sideless == 0 {
         return Err(wrong_side(tag, side));
@@ -107,13 +108,13 @@ pub(super) fn check(bytes: &[u8]) -> Result<u8, ItchError> {
     Ok(tag)
 }
 
-/// What `check` looks at of a type; in one place, so that it costs one load.
+/// The facts of a type that `check` needs, in one place, so that they cost one load.
 #[derive(Clone, Copy)]
 struct Shape {
     len_bytes: u8,
-    /// Where the buy/sell indicator is, 0 for none.
+    /// The offset of the buy/sell indicator; 0 for none.
     side_at: u8,
-    /// 1 for none.
+    /// 1 for types without a side.
     sideless: u8,
 }
 

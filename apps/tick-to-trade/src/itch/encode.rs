@@ -1,15 +1,15 @@
-//! Writing ITCH 5.0 messages, for the generator and for tests.
+//! Encodes ITCH 5.0 messages, for the generator and for tests.
 //!
-//! Each function fills the front of `out` and returns the message's length, or `None` when `out` is
-//! too short, in which case `out` is as it was. Fields that a generated feed has no use for are
-//! spaces or zeros, as the specification pads them.
+//! Each function fills the front of `out` and returns the message's length, or `None` if `out` is
+//! too short, which then is unchanged. Fields that a generated feed does not use are spaces or
+//! zeros, as the specification pads them.
 
 use super::{
     AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
     OrderExecutedWithPrice, OrderReplace, Side, StockDirectory, Symbol, SystemEvent, Trade, TradingAction,
 };
 
-/// What every message starts with after its type.
+/// The common header of all messages, after the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// The instrument's locate code, 0 for none.
@@ -48,7 +48,7 @@ pub fn trading_action(out: &mut [u8], header: Header, stock: Symbol, trading_sta
     Some(m.len())
 }
 
-/// An order as `A` and `F` announce it.
+/// A new order, for `A`, `F` and `P`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewOrder {
     /// The order's reference number.
@@ -199,7 +199,7 @@ fn put<const N: usize, const M: usize>(m: &mut [u8; N], at: usize, value: [u8; M
     m[at..at + M].copy_from_slice(&value);
 }
 
-/// Reference to price, at the offsets that `A`, `F` and `P` share.
+/// Writes reference to price, at the offsets that `A`, `F` and `P` share.
 fn put_order<const N: usize>(m: &mut [u8; N], order: NewOrder) {
     put(m, 11, order.reference.to_be_bytes());
     m[19] = order.side.to_byte();

@@ -1,8 +1,8 @@
-//! Fields of messages that are types of their own.
+//! Message fields with types of their own.
 
 use std::fmt;
 
-/// Which side of the book.
+/// A side of the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Side {
@@ -37,7 +37,7 @@ impl Side {
 pub struct Symbol(pub [u8; 8]);
 
 impl Symbol {
-    /// Pads `text` with spaces; `None` when it is longer than 8 bytes or not printable ASCII.
+    /// Pads `text` with spaces; `None` if it is longer than 8 bytes or not printable ASCII.
     pub fn new(text: &str) -> Option<Self> {
         if text.len() > 8 || !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
             return None;

@@ -1,10 +1,10 @@
 //! NASDAQ TotalView-ITCH 5.0 messages, read in place.
 //!
-//! [`parse`] looks at the type byte and the length and returns a view that borrows the caller's
-//! bytes: nothing is copied and a field is decoded when it is asked for. Every length is the fixed
-//! one of the specification (4. Message Formats of the "Nasdaq TotalView-ITCH 5.0" document);
-//! `parse` checks it, so that no accessor can be out of bounds. Integers are big-endian; prices are
-//! in 1/10 000 of a dollar (`price_e4`); times are nanoseconds since midnight.
+//! [`parse`] checks the type byte and the length and returns a view that borrows the caller's
+//! bytes: nothing is copied, and a field is decoded when it is read. Every length is the fixed one
+//! of the specification (4. Message Formats of the "Nasdaq TotalView-ITCH 5.0" document); `parse`
+//! checks it, so that no accessor can be out of bounds. Integers are big-endian; prices are in 1/10
+//! 000 of a dollar (`price_e4`); times are nanoseconds since midnight.
 
 mod check;
 pub mod encode;
@@ -58,14 +58,14 @@ pub enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// The instrument's locate code of the day; 0 where the message is about no single instrument.
+    /// The instrument's locate code of the day; 0 if the message concerns no single instrument.
     #[inline]
     pub fn stock_locate(&self) -> u16 {
         let bytes = self.as_bytes();
         u16::from_be_bytes([bytes[1], bytes[2]])
     }
 
-    /// What it says about an order in the book, `None` when it is about none.
+    /// The message as one about an order in the book; `None` if it concerns none.
     #[inline(always)]
     pub fn order(&self) -> Option<OrderMessage> {
         order::read(self.as_bytes())
@@ -94,15 +94,15 @@ impl Message<'_> {
     }
 }
 
-/// Reads one message, which must be all of `bytes`.
+/// Reads one message, which must fill `bytes`.
 ///
 /// Types come at random, so a jump on the type is mispredicted every other time and costs more than
-/// all the rest. There is none here: one table gives the length, another the variant. A caller that
-/// matches on the message pays for it, once.
+/// all the rest. `parse` has no such jump: one table gives the length, another the variant. A
+/// caller that matches on the message pays for the jump, once.
 ///
 /// # Errors
-/// Empty input, a type that ITCH 5.0 does not have, a length that is not the type's, a side that is
-/// neither.
+/// The input is empty, ITCH 5.0 lacks the type, the length is not the type's, or the side is
+/// neither `B` nor `S`.
 #[inline(always)]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ItchError> {
     let tag = check(bytes)?;

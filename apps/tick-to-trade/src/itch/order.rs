@@ -1,8 +1,8 @@
-//! Messages about orders, read by tables: one shape for all seven types, and no branch on the type.
+//! Reads messages about orders by tables: one shape for all seven types, and no branch on the type.
 //!
 //! Types come at random, so a jump on the type is mispredicted every other time, and costs more
-//! than all there is to read. Here the type picks a row of a table, which tells where each field
-//! is; a field that the type does not have is masked to 0.
+//! than all the reading. Here the type picks a row of a table with the offset of each field; a
+//! field that the type does not have is masked to 0.
 
 use super::check::check;
 use super::{
@@ -10,46 +10,46 @@ use super::{
     OrderReplace, Side,
 };
 
-/// What a message does to an order.
+/// The effect of a message on an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OrderAction {
-    /// `A`, `F`: it comes.
+    /// `A`, `F`: the order is added.
     Add,
-    /// `D`: it goes.
+    /// `D`: the order is deleted.
     Delete,
-    /// `X`: some of its shares go.
+    /// `X`: some of its shares are cancelled.
     Cancel,
     /// `E`: some of its shares are executed at its own price.
     Execute,
     /// `C`: some of its shares are executed at another price.
     ExecuteAtPrice,
-    /// `U`: another comes in its place.
+    /// `U`: a new order replaces it.
     Replace,
 }
 
 /// A message about an order. A field that its type does not have is 0, or [`Side::Buy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderMessage {
-    /// What it does.
+    /// The effect.
     pub action: OrderAction,
-    /// The order's side, when it comes.
+    /// The side of an added order.
     pub side: Side,
     /// The instrument's locate code of the day.
     pub stock_locate: u16,
     /// Nanoseconds since midnight.
     pub timestamp_ns: u64,
-    /// The order; in a replace, the one that goes.
+    /// The order; in a replace, the one replaced.
     pub reference: u64,
-    /// In a replace, the order that comes.
+    /// In a replace, the new order.
     pub new_reference: u64,
-    /// Shares that come with it, or that it loses.
+    /// Shares of the new order, or shares that the order loses.
     pub shares: u32,
-    /// In 1/10 000 dollar: of the order that comes, or of the execution.
+    /// The price of the new order or of the execution, in 1/10 000 dollar.
     pub price_e4: u32,
 }
 
-/// Reads one message, which must be all of `bytes`. `None` when it is not about an order in the
+/// Reads one message, which must fill `bytes`. Returns `None` if it is not about an order in the
 /// book.
 ///
 /// # Errors
@@ -60,8 +60,7 @@ pub fn parse_order(bytes: &[u8]) -> Result<Option<OrderMessage>, ItchError> {
     Ok(read(bytes))
 }
 
-/// Where the fields are; an offset of a field that is not there is any within the message, and its
-/// mask 0.
+/// The offsets of the fields. An absent field has any offset within the message, and a mask of 0.
 #[derive(Clone, Copy)]
 struct Layout {
     new_mask: u64,
@@ -76,7 +75,7 @@ struct Layout {
     side_mask: u8,
 }
 
-/// `bytes` have passed [`check`].
+/// Reads a message that has passed [`check`].
 #[inline(always)]
 pub(super) fn read(bytes: &[u8]) -> Option<OrderMessage> {
     let layout = &LAYOUTS[usize::from(*bytes.first()?)];
@@ -87,7 +86,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<OrderMessage> {
     let [_, l0, l1, _, _, t0, t1, t2, t3, t4, t5, r0, r1, r2, r3, r4, r5, r6, r7] = *head;
     Some(OrderMessage {
         action,
-        // `B` is 0x42, `S` 0x53, and `check` has let no other through.
+        // `B` is 0x42, `S` 0x53, and `check` admits no other value.
         side: [Side::Buy, Side::Sell][usize::from(bytes.get(usize::from(layout.side_at))? & layout.side_mask)],
         stock_locate: u16::from_be_bytes([l0, l1]),
         timestamp_ns: u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]),
@@ -110,8 +109,8 @@ const LAYOUTS: [Layout; 256] = {
         side_at: 0,
         side_mask: 0,
     };
-    /// A type, what it does, and where its shares, its price and its new reference are; 0 where it
-    /// has none.
+    /// A type, its effect, and the offsets of its shares, its price and its new reference; 0 for
+    /// absent fields.
     type Row = (u8, OrderAction, u8, u8, u8);
     let rows: [Row; 7] = [
         (AddOrder::TAG, OrderAction::Add, 20, 32, 0),
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same by the views.
+    /// The expected result, read through the views.
     fn by_view(message: &Message<'_>) -> Option<OrderMessage> {
         let empty = OrderMessage {
             action: OrderAction::Add,

@@ -1,9 +1,9 @@
-//! The views: one struct a message type, a reference to exactly the bytes of that type.
+//! The views: one struct per message type, a reference to exactly the bytes of that type.
 //!
 //! Offsets are those of the specification, counted from the type byte. An accessor turns the bytes
 //! into an array of the type's length, which [`super::parse`] has checked, and indexes it with a
-//! constant: a load and a byte swap. The compiler folds the length checks of several accessors into
-//! one.
+//! constant: a load and a byte swap. The compiler merges the length checks of several accessors
+//! into one.
 
 use std::fmt;
 
@@ -186,7 +186,7 @@ view! {
         executed_shares: u32 = be32(19),
         /// The match, unique for the day.
         match_number: u64 = be64(23),
-        /// `N` when it counts in no volume (a cross will report it).
+        /// `N` if it counts in no volume (a cross will report it).
         printable: u8 = byte(31),
         /// The price of the execution, in 1/10 000 dollar.
         execution_price_e4: u32 = be32(32),
@@ -213,11 +213,11 @@ view! {
     OrderReplace b'U' 35 {
         /// The order that leaves.
         original_reference: u64 = be64(11),
-        /// The order that comes, behind all others of its price.
+        /// The new order, behind all others of its price.
         new_reference: u64 = be64(19),
-        /// Its shares.
+        /// The new order's shares.
         shares: u32 = be32(27),
-        /// Its price in 1/10 000 dollar.
+        /// The new order's price in 1/10 000 dollar.
         price_e4: u32 = be32(31),
     }
 }
@@ -273,9 +273,9 @@ view! {
         stock: Symbol = symbol(28),
         /// Clearing price of the auction's own orders, in 1/10 000 dollar.
         far_price_e4: u32 = be32(36),
-        /// Clearing price of these and the continuous book.
+        /// Clearing price of the auction's orders and the continuous book.
         near_price_e4: u32 = be32(40),
-        /// The price that the shares are counted at.
+        /// The price at which the shares are counted.
         reference_price_e4: u32 = be32(44),
         /// The auction.
         cross_type: u8 = byte(48),
@@ -284,7 +284,7 @@ view! {
     }
 }
 
-/// An administrative message that is known by its length only.
+/// An administrative message, of which only the length is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Other<'a>(&'a [u8]);
 
@@ -346,7 +346,7 @@ fn be64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
 
 #[inline(always)]
 fn side<const N: usize>(b: &[u8; N], at: usize) -> Side {
-    // `parse` let B and S through only, 0x42 and 0x53. A load, not a branch: sides come at random.
+    // `parse` admits only B and S, 0x42 and 0x53. A load, not a branch: sides come at random.
     [Side::Buy, Side::Sell][usize::from(b[at] & 1)]
 }
 

@@ -1,18 +1,18 @@
-//! The requests for missing messages that are under way.
+//! The requests for missing messages in flight.
 
 use super::ring::MessageRing;
 
-/// Requests under way at once.
+/// The greatest number of requests in flight.
 pub(super) const ASKS: usize = 8;
 
-/// How to ask.
+/// The parameters of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AskSpec {
-    /// Messages of one request.
+    /// Messages per request.
     pub(super) chunk: u16,
-    /// How long the first answer may take; each further one twice as long.
+    /// The time-out of the first request; each repetition doubles it.
     pub(super) timeout_ns: u64,
-    /// How often the same messages are asked for.
+    /// How often the same messages are requested.
     pub(super) tries: u32,
 }
 
@@ -21,19 +21,19 @@ struct Ask {
     first: u64,
     end: u64,
     tries: u32,
-    /// When it was sent last, plus the time-out; `None` before.
+    /// When the request was sent last, plus the time-out; `None` before it is sent.
     deadline_ns: Option<u64>,
 }
 
-/// All of it was asked for as often as it may be.
+/// The same messages were requested as often as allowed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
-/// Requests for the numbers that are missing between `next` and `end`.
+/// Requests for the missing numbers between `next` and `end`.
 pub(super) struct Asks {
     spec: AskSpec,
     under_way: [Option<Ask>; ASKS],
-    /// What is missing before is there, or in a request.
+    /// Missing numbers before this one have come since, or are in a request.
     scan: u64,
 }
 
@@ -42,12 +42,13 @@ impl Asks {
         Asks { spec, under_way: [None; ASKS], scan: 0 }
     }
 
-    /// Forgets all requests; from here on what is missing is not asked for yet.
+    /// Drops all requests; missing numbers from `at` on are not yet requested.
     pub(super) fn restart(&mut self, at: u64) {
         (self.under_way, self.scan) = ([None; ASKS], at);
     }
 
-    /// Takes note of what has come by now, and of what has not come in time.
+    /// Updates the requests: removes the numbers that have come, and marks requests that timed out
+    /// for sending again.
     pub(super) fn tend(&mut self, ring: &MessageRing, next: u64, now_ns: u64) -> Result<(), Exhausted> {
         for place in &mut self.under_way {
             let Some(ask) = place else { continue };
@@ -58,7 +59,7 @@ impl Asks {
             if ask.first == ask.end {
                 *place = None;
             } else if ask.first > before {
-                // An answer has as many messages as fit: the rest is asked for at once.
+                // An answer holds only as many messages as fit: the rest is requested at once.
                 (ask.deadline_ns, ask.tries) = (None, 0);
             } else if ask.deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns) {
                 if ask.tries >= self.spec.tries {
@@ -70,7 +71,7 @@ impl Asks {
         Ok(())
     }
 
-    /// The next request to send: its first number, its messages, and whether it was sent before.
+    /// The next request to send: its first number, its message count, and whether it repeats one.
     pub(super) fn next(&mut self, ring: &MessageRing, next: u64, end: u64, now_ns: u64) -> Option<(u64, u16, bool)> {
         let waits = |place: &Option<Ask>| place.is_some_and(|ask| ask.deadline_ns.is_none());
         let at = match self.under_way.iter().position(waits) {
@@ -89,12 +90,12 @@ impl Asks {
         Some((ask.first, (ask.end - ask.first) as u16, ask.tries > 1))
     }
 
-    /// When the first of the requests under way times out.
+    /// When the first request in flight times out.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         self.under_way.iter().flatten().map(|ask| ask.deadline_ns.unwrap_or(0)).min()
     }
 
-    /// The next missing numbers that are in no request. Each number is looked at once.
+    /// The next missing numbers that are in no request. Each number is examined once.
     fn missing(&mut self, ring: &MessageRing, next: u64, end: u64) -> Option<(u64, u64)> {
         self.scan = self.scan.max(next);
         while self.scan < end && ring.has(self.scan) {
@@ -125,7 +126,7 @@ mod tests {
         let all = [(1, 2, false), (5, 4, false), (9, 2, false), (12, 1, false)];
         assert_eq!(sent(&mut asks, &ring, 0), all);
         assert_eq!((sent(&mut asks, &ring, 9), asks.deadline_ns()), (vec![], Some(10)));
-        // A part has come: the rest is asked for at once, as for the first time.
+        // A part has come: the rest is requested at once, as a first try.
         [1, 5, 6].into_iter().for_each(|sequence| ring.put(sequence, b"x"));
         assert_eq!(sent(&mut asks, &ring, 9), [(2, 1, false), (7, 2, false)]);
         assert_eq!(sent(&mut asks, &ring, 10), [(9, 2, true), (12, 1, true)]);

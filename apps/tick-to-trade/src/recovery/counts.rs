@@ -1,64 +1,65 @@
-//! What a follower counts.
+//! The counts of a follower.
 
-/// Totals since construction, in messages unless they say otherwise.
+/// Totals since construction, in messages unless noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FollowerCounts {
-    /// Came in order, by the arbiter.
+    /// Came in order, from the arbiter.
     pub received: u64,
     /// Applied to a book, or of a kind that changes none.
     pub applied: u64,
-    /// Are not ITCH.
+    /// Not ITCH.
     pub malformed: u64,
-    /// Contradict a book.
+    /// Contradicting a book.
     pub contradictions: u64,
     /// *Books* that a message left with a best bid not below the best offer.
     pub crossed: u64,
-    /// Came once more, by the arbiter or after they had been sent again.
+    /// Came again, from the arbiter or after a retransmission.
     pub duplicates: u64,
-    /// Of instruments beyond those that the books have room for.
+    /// Of instruments that the books have no room for.
     pub unfollowed: u64,
     /// *Gaps* found.
     pub gaps: u64,
     /// Missing in gaps.
     pub missing: u64,
-    /// Missing ones that were sent again.
+    /// Missing messages that were retransmitted.
     pub retransmitted: u64,
-    /// Missing ones that came by the arbiter after all.
+    /// Missing messages that came from the arbiter after all.
     pub late: u64,
-    /// *Requests* for missing ones.
+    /// *Requests* for missing messages.
     pub requests: u64,
-    /// *Requests* that were sent once more, since no answer came in time.
+    /// *Requests* repeated, as no answer came in time.
     pub requests_again: u64,
-    /// Of answers that nobody waits for: they came late, twice, or were never asked for.
+    /// In unexpected answers: late, duplicate, or never requested.
     pub unasked: u64,
     /// *Times* that the stream was given up up to some number, and all books were left to
     /// snapshots.
     pub given_up: u64,
-    /// Passed over then, missing ones included.
+    /// Skipped when the stream was given up, missing ones included.
     pub abandoned: u64,
-    /// Passed over since their book is to be rebuilt, or was rebuilt from a later snapshot.
+    /// Skipped because their book is to be rebuilt, or was rebuilt from a later snapshot.
     pub skipped: u64,
-    /// *Snapshots* asked for.
+    /// *Snapshots* requested.
     pub snapshots: u64,
-    /// *Snapshots* that did not come to their end in time.
+    /// *Snapshots* not complete in time.
     pub snapshots_late: u64,
-    /// *Snapshots* that were of no use: older than what is held, or not what was asked for.
+    /// *Snapshots* that were useless: older than the held messages, or not the requested one.
     pub snapshots_refused: u64,
-    /// *Books* put in doubt: they contradicted themselves, or a message of theirs was corrupt.
+    /// *Books* put in doubt: they were contradicted or crossed, or a message of theirs was corrupt.
     pub suspected: u64,
     /// *Books* rebuilt from a snapshot.
     pub rebuilt: u64,
-    /// *Changes* of a best level while its book was not right, or not known to be: nobody was told.
+    /// *Changes* of a best level withheld from the strategy while the book was wrong, or not known
+    /// to be right.
     pub withheld: u64,
     /// *Times* that the feed began anew, and all books were given up.
     pub begun_anew: u64,
-    /// *Nanoseconds* in which some book was not right, or not known to be.
+    /// *Nanoseconds* in which some book was wrong, or not known to be right.
     pub stale_ns: u64,
 }
 
 impl FollowerCounts {
-    /// Whether every message of the stream, received or missing, has become one thing: so it is of
-    /// a follower that is live.
+    /// Whether every message of the stream, received or missing, was counted once as one outcome.
+    /// Holds for a live follower.
     pub fn adds_up(&self) -> bool {
         let became = self.applied
             + self.malformed
@@ -67,7 +68,7 @@ impl FollowerCounts {
             + self.skipped
             + self.abandoned
             + self.duplicates;
-        // A late one is both received and missing.
+        // A late message counts as both received and missing.
         became + self.late == self.received + self.missing
     }
 }

@@ -1,12 +1,12 @@
-//! One snapshot on its way: what of it has come, and what is asked for.
+//! A snapshot being fetched: the parts received, and those requested.
 
 use super::request::Request;
 use super::snapshot::SnapshotName;
 
-/// Requests of one snapshot under way at once, while every answer comes, and in order.
+/// Requests of one snapshot in flight, while answers come and in order.
 const WINDOW: u64 = 8;
 
-/// How often the same part is asked for.
+/// How often the same part is requested.
 const TRIES: u32 = 4;
 
 /// A snapshot that is being fetched.
@@ -15,13 +15,13 @@ pub(super) struct Fetch {
     pub(super) name: SnapshotName,
     /// The number of the next message of the snapshot.
     expected: u64,
-    /// One past the last that was asked for; not before `expected`.
+    /// One past the last message requested; at least `expected`.
     asked: u64,
-    /// Messages of one request.
+    /// Messages per request.
     chunk: u16,
-    /// Requests under way at most.
+    /// The greatest number of requests in flight.
     window: u64,
-    /// How often the next part was asked for once more.
+    /// How often the next part was requested again.
     again: u32,
     deadline_ns: u64,
 }
@@ -31,8 +31,8 @@ impl Fetch {
         Fetch { name, expected: 1, asked: 1, chunk, window: 1, again: 0, deadline_ns }
     }
 
-    /// The next part has not come in time: it is asked for once more, and from here on one part at
-    /// a time. False if that was done often enough.
+    /// Requests the next part again after a time-out, and from here on one part at a time. Returns
+    /// false if the tries are used up.
     pub(super) fn ask_again(&mut self, deadline_ns: u64) -> bool {
         self.again += 1;
         (self.asked, self.window, self.deadline_ns) = (self.expected, 1, deadline_ns);
@@ -43,7 +43,7 @@ impl Fetch {
         self.deadline_ns
     }
 
-    /// The next request to send. The first one opens the snapshot, and is answered alone.
+    /// The next request to send. The first one opens the snapshot, and is sent alone.
     pub(super) fn next_request(&mut self) -> Option<Request> {
         if self.asked - self.expected >= self.window * u64::from(self.chunk) {
             return None;
@@ -53,8 +53,8 @@ impl Fetch {
         Some(request)
     }
 
-    /// Whether messages with these numbers are the next ones. If they are, the fetch has until
-    /// `deadline_ns` for those that follow.
+    /// Whether messages with these numbers are the next ones. If so, `deadline_ns` becomes the
+    /// deadline of those that follow.
     pub(super) fn takes(&mut self, first: u64, count: u16, deadline_ns: u64) -> bool {
         if first != self.expected || count == 0 {
             return false;
@@ -64,10 +64,11 @@ impl Fetch {
         }
         self.expected += u64::from(count);
         (self.deadline_ns, self.again) = (deadline_ns, 0);
-        // The answer may be a late one, to what was asked for before it was asked for again.
+        // A late answer, to a request before the repetition, may be ahead of `asked`.
         self.asked = self.asked.max(self.expected);
         if count < self.chunk {
-            // No more fit into an answer, or it was the last: what follows begins elsewhere.
+            // No more messages fit into an answer, or it was the last: the next part begins
+            // elsewhere.
             self.chunk = count;
             self.asked = self.expected;
         }
@@ -94,7 +95,7 @@ mod tests {
         assert!(fetch.takes(11, 4, 7), "no more fit");
         assert_eq!(asked(&mut fetch)[..2], [(15, 4), (19, 4)]);
         assert!(!fetch.takes(21, 10, 8) && fetch.takes(15, 4, 8));
-        // What does not come is asked for again, alone.
+        // A part that does not come is requested again, alone.
         assert!(fetch.ask_again(9) && fetch.deadline_ns() == 9);
         assert_eq!(asked(&mut fetch), [(19, 4)]);
         assert!(fetch.ask_again(10) && fetch.ask_again(11) && !fetch.ask_again(12));
@@ -105,7 +106,7 @@ mod tests {
         let mut fetch = Fetch::new(SnapshotName { locate: 3, number: 1 }, 10, 5);
         assert!(fetch.next_request().is_some() && fetch.takes(1, 10, 6));
         assert_eq!(std::iter::from_fn(|| fetch.next_request()).count(), 8);
-        // Nothing came in time, and the next part is asked for once more; then all of it comes.
+        // Nothing came in time, and the next part is requested again; then all parts come.
         assert!(fetch.ask_again(9));
         for part in 0..8 {
             assert!(fetch.takes(11 + 10 * part, 10, 10), "part {part}");

@@ -1,10 +1,10 @@
-//! The client's half: books that follow a stream, and what it takes to keep them right.
+//! The client's half: books that follow a stream, and the recovery that keeps them right.
 //!
-//! While all is well the follower is *live*: messages go straight to the books, and none of what is
-//! here costs more than a comparison a packet. After a gap, or when a book is in doubt, each
-//! message goes through a ring first. The stream stands where one is missing; what is there is
-//! applied in order. A book that is to be rebuilt takes nothing until its snapshot has come, and
-//! then what the ring has from the snapshot's number on; the other books go on meanwhile.
+//! A follower whose books are all right is *live*: messages go straight to the books, and recovery
+//! costs no more than a comparison per packet. After a gap, or when a book is in doubt, each
+//! message goes through a ring first. The stream stops at a missing message; messages before it are
+//! applied in order. A book to be rebuilt takes nothing until its snapshot has come, and then the
+//! messages of the ring from the snapshot's number on; the other books go on meanwhile.
 
 mod anew;
 mod applying;
@@ -26,49 +26,49 @@ use crate::mold::{Packet, Session};
 
 pub use spec::{FollowerSpec, Service, Told};
 
-/// The books of a stream, and how they stand.
+/// The books of a stream, and the state of each.
 pub struct Follower {
     spec: FollowerSpec,
     books: OrderBooks,
-    /// All books are right, and nothing is held.
+    /// All books are right, and no message is held.
     is_live: bool,
     /// The stream has begun.
     has_begun: bool,
     /// Some message before `end` was missing when it was held.
     is_behind: bool,
-    /// A message is missing, or a book is in doubt, since [`Follower::take_doubt`] was asked.
+    /// A message was missing, or a book in doubt, since the last [`Follower::take_doubt`].
     is_doubted: bool,
     /// The next sequence number to apply.
     next: u64,
-    /// While not live: one past the last that is known to have been sent.
+    /// While not live: one past the last message known to have been sent.
     end: u64,
-    /// While not live: the ring has had every message from here up to `next`.
+    /// While not live: the ring has had every message from here to `next`.
     floor: u64,
     ring: MessageRing,
     standing: Standing,
     asks: Asks,
     session: Option<Session>,
     fetch: Option<Fetch>,
-    /// Books that were given up when the feed began anew: none is right while there is none.
+    /// Books given up when the feed began anew. They count as stale while no book is known.
     lost_books: usize,
-    /// Instruments may have been announced that nobody here knows of.
+    /// Instruments may have been announced that the follower missed.
     wants_directory: bool,
-    /// No directory before.
+    /// The earliest time to request the directory again.
     directory_rests_until_ns: u64,
-    /// No snapshot before; after each failure twice as long.
+    /// The earliest time to request the next snapshot; each failure doubles the pause.
     fetch_rests_until_ns: u64,
     failures: u32,
     snapshot_number: u32,
     scrub: Scrub,
     not_live_since_ns: u64,
-    /// Where the stream stands, up to where a snapshot says that it goes, and since when both are
-    /// so.
+    /// The end of the stream, the end that the latest snapshot implies, and since when both have
+    /// stood.
     silent: ([u64; 2], u64),
     counts: FollowerCounts,
 }
 
 impl Follower {
-    /// Allocates all that following will ever use.
+    /// Allocates all memory that following will ever use.
     pub fn new(spec: FollowerSpec) -> Follower {
         let asks = AskSpec {
             chunk: spec.request_messages.max(1),
@@ -103,7 +103,7 @@ impl Follower {
         }
     }
 
-    /// The books as they stand.
+    /// The books in their current state.
     pub fn books(&self) -> &OrderBooks {
         &self.books
     }
@@ -113,20 +113,20 @@ impl Follower {
         &self.counts
     }
 
-    /// Every book is right, as far as anybody can know.
+    /// Whether every book is right, as far as can be known.
     #[inline]
     pub fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Whether, since this was asked last, a message was missing or a book put in doubt: what was
-    /// told before and waits to be heard may not be so.
+    /// Whether a message was missing or a book put in doubt since the last call: updates that still
+    /// wait for the strategy may be wrong.
     pub fn take_doubt(&mut self) -> bool {
         std::mem::take(&mut self.is_doubted)
     }
 
-    /// What was told of a book is taken back. If the book is right, it is told again as soon as
-    /// that is known; with `is_recovered` as one that was rebuilt.
+    /// Takes back an update of a book. If the book is right, the update is repeated as soon as that
+    /// is known; with `is_recovered` as [`Told::Recovered`].
     pub fn withhold(&mut self, book: u16, is_recovered: bool) {
         if !self.is_live && usize::from(book) < self.books.books().len() && !self.standing.is_stale(book) {
             self.counts.withheld += 1;
@@ -134,7 +134,7 @@ impl Follower {
         }
     }
 
-    /// Starts loading what the first messages of a packet will look for.
+    /// Starts loading the lines that the first messages of a packet read.
     #[inline]
     pub fn prefetch(&self, packet: &Packet<'_>, skip: u32) {
         let first = packet.messages().skip(skip as usize).take(OrderBooks::AHEAD);
@@ -146,8 +146,8 @@ impl Follower {
         self.next
     }
 
-    /// Books that are to be rebuilt; or, while a message is missing, all of them. After the feed
-    /// has begun anew, those from before it while none is known.
+    /// The number of books to be rebuilt; all books while a message is missing. After the feed has
+    /// begun anew, the earlier books, until one is announced.
     pub fn stale_books(&self) -> usize {
         match self.books.books().len() {
             0 => self.lost_books,
@@ -156,8 +156,8 @@ impl Follower {
         }
     }
 
-    /// A packet of the stream: in order, each message once, but for gaps. The first `skip` messages
-    /// came before. `told` hears of each change, with the number of its message.
+    /// Takes a packet of the stream. Packets come in order, each message once, with gaps. Its first
+    /// `skip` messages came before. Calls `told` for each change, with the number of its message.
     #[inline]
     pub fn take(
         &mut self,
@@ -208,7 +208,7 @@ impl Follower {
         }
     }
 
-    /// Missing messages, sent again. What is not missing is counted and passed over.
+    /// Takes retransmitted messages. Those that are not missing are counted and skipped.
     pub fn take_again(
         &mut self,
         packet: &Packet<'_>,
@@ -228,8 +228,8 @@ impl Follower {
         self.advance(now_ns, told);
     }
 
-    /// Goes on with what is under way: what is held, requests that were not answered, books to be
-    /// emptied, snapshots. Call it again at [`Follower::deadline_ns`].
+    /// Continues the recovery: applies held messages, repeats unanswered requests, empties books,
+    /// fetches snapshots. Call it again at [`Follower::deadline_ns`].
     pub fn poll(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
         if self.is_live {
             return;
@@ -243,7 +243,7 @@ impl Follower {
         self.tend_snapshots(now_ns);
     }
 
-    /// The next request to send, if there is one now.
+    /// The next request to send, if one is due.
     pub fn next_request(&mut self, now_ns: u64) -> Option<(Service, Request)> {
         let session = self.session.filter(|_| !self.is_live)?;
         if self.spec.retransmits
@@ -271,7 +271,7 @@ impl Follower {
         Some([asks, fetch, Some(rest)].into_iter().flatten().min().unwrap_or(rest))
     }
 
-    /// Whether a message is missing where the stream stands.
+    /// Whether the next message of the stream is missing.
     fn is_stopped(&self) -> bool {
         self.next < self.end && !self.ring.has(self.next)
     }
@@ -305,7 +305,7 @@ impl Follower {
         self.advance(now_ns, told);
     }
 
-    /// The stream is taken up at a number that nobody told before.
+    /// Starts following the stream at the number of its first packet.
     fn begin(&mut self, first: u64, now_ns: u64) {
         (self.has_begun, self.next, self.end, self.floor) = (true, first, first, first);
         self.not_live_since_ns = now_ns;
@@ -322,7 +322,7 @@ impl Follower {
         }
     }
 
-    /// The messages from `end` up to `first` have not come.
+    /// Notes that the messages from `end` up to `first` are missing.
     fn find_gap(&mut self, first: u64) {
         let missing = first - self.end;
         self.counts.gaps += 1;
@@ -333,9 +333,9 @@ impl Follower {
         (self.is_behind, self.is_doubted, self.end) = (true, true, first);
     }
 
-    /// A snapshot says that there are messages up to it, which were under way when it came. Those
-    /// that have not come while one may take, and nothing behind them, have not come at all: on a
-    /// stream that has fallen silent nothing else says so.
+    /// Finds messages lost at the end of the stream. A snapshot implies messages up to its number,
+    /// which were in flight when it came. If neither they nor any behind them come within the
+    /// time-out, they are lost: on a silent stream nothing else shows the loss.
     fn find_lost_end(&mut self, now_ns: u64) {
         let ahead_to = self.standing.ahead_to();
         let (silent, since_ns) = self.silent;
@@ -360,8 +360,8 @@ impl Follower {
         self.end = self.end.max(sequence + 1);
     }
 
-    /// What is before `to` will not come, or too late: the stream goes on from there, and each book
-    /// from its next snapshot.
+    /// Stops waiting for messages before `to`: the stream goes on from there, and each book from
+    /// its next snapshot.
     fn give_up(&mut self, to: u64) {
         self.is_doubted = true;
         self.counts.given_up += 1;
@@ -373,5 +373,5 @@ impl Follower {
     }
 }
 
-/// While nothing is due: how long until the next look at what rests.
+/// While nothing is due: the time until the next look at books that rest.
 const REST_NS: u64 = 1_000_000;

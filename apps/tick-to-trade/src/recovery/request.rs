@@ -1,22 +1,22 @@
-//! MoldUDP64 request packets: 20 bytes by which a client asks for messages again.
+//! MoldUDP64 request packets: 20 bytes that ask for messages again.
 //!
 //! Session 10 bytes, sequence number of the first message 8 bytes, message count 2 bytes,
 //! big-endian (Nasdaq "MoldUDP64 Protocol Specification" 1.00). The answer is a downstream packet
-//! that begins with that message and has as many as were asked for, or as fit.
+//! that begins with that message and has as many messages as requested, or as fit.
 
 use crate::mold::Session;
 
 /// A request packet's length.
 pub const REQUEST_LEN_BYTES: usize = 20;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The session that the messages are of.
+    /// The session of the messages.
     pub session: Session,
     /// The first message.
     pub sequence: u64,
-    /// How many, 1 or more.
+    /// Their number, 1 or more.
     pub count: u16,
 }
 
@@ -26,10 +26,10 @@ pub enum RequestError {
     /// Not 20 bytes.
     #[error("a MoldUDP64 request packet has 20 bytes, not {len_bytes}")]
     Length {
-        /// How many there were.
+        /// The packet's length.
         len_bytes: usize,
     },
-    /// It asks for nothing.
+    /// The request is for 0 messages.
     #[error("the request at sequence number {sequence} asks for 0 messages")]
     Nothing {
         /// The first message.
@@ -40,13 +40,13 @@ pub enum RequestError {
     Sequence {
         /// The first message.
         sequence: u64,
-        /// How many.
+        /// The number of messages.
         count: u16,
     },
 }
 
 impl Request {
-    /// The packet.
+    /// Encodes the packet.
     pub fn to_bytes(self) -> [u8; REQUEST_LEN_BYTES] {
         let mut bytes = [0; REQUEST_LEN_BYTES];
         bytes[..10].copy_from_slice(&self.session);
@@ -58,7 +58,7 @@ impl Request {
     /// Reads a packet.
     ///
     /// # Errors
-    /// Another length, no message, numbers that exceed 64 bits.
+    /// The length is wrong, the count 0, or the numbers exceed 64 bits.
     pub fn parse(bytes: &[u8]) -> Result<Request, RequestError> {
         let bytes: &[u8; REQUEST_LEN_BYTES] =
             bytes.try_into().map_err(|_| RequestError::Length { len_bytes: bytes.len() })?;

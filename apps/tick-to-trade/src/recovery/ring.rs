@@ -1,4 +1,4 @@
-//! The last messages of a stream, by sequence number: what a server can send again, and what a
+//! The last messages of a stream, by sequence number: those that a server can send again, or that a
 //! client holds behind a gap.
 
 use crate::itch::MESSAGE_LEN_BYTES_MAX;
@@ -7,7 +7,7 @@ use crate::itch::MESSAGE_LEN_BYTES_MAX;
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Slot {
-    /// The message's sequence number plus 1, so that 0 says that there is none.
+    /// The message's sequence number plus 1; 0 means none.
     tag: u64,
     len_bytes: u8,
     bytes: [u8; MESSAGE_LEN_BYTES_MAX],
@@ -20,14 +20,13 @@ const HEAD_LEN_BYTES: usize = 3;
 
 const EMPTY: Slot = Slot { tag: 0, len_bytes: 0, bytes: [0; MESSAGE_LEN_BYTES_MAX] };
 
-/// A ring of messages. A message takes the place of the one that is as many sequence numbers before
-/// it as the ring is long.
+/// A ring of messages. A message overwrites the one that is a ring's length earlier.
 pub struct MessageRing {
     slots: Box<[Slot]>,
 }
 
 impl MessageRing {
-    /// What a ring of this many messages allocates.
+    /// Memory that a ring of this many messages allocates, in bytes.
     pub fn memory_bytes(messages: u32) -> u64 {
         (Self::len_of(messages) * size_of::<Slot>()) as u64
     }
@@ -41,13 +40,13 @@ impl MessageRing {
         messages.clamp(2, 1 << 30).next_power_of_two() as usize
     }
 
-    /// How many messages it can hold.
+    /// The number of messages that fit.
     pub fn capacity(&self) -> u64 {
         self.slots.len() as u64
     }
 
-    /// Keeps a message. One that is longer than any of ITCH is none of ITCH: its type and locate
-    /// code are kept, so that it is seen to be none, and which book it was for.
+    /// Keeps a message. A message longer than any of ITCH is malformed: only its type and locate
+    /// code are kept, enough to show that, and the book it was for.
     #[inline]
     pub fn put(&mut self, sequence: u64, message: &[u8]) {
         let at = self.at(sequence);
@@ -58,7 +57,7 @@ impl MessageRing {
         slot.bytes[..message.len()].copy_from_slice(message);
     }
 
-    /// The message of this number, if it is still there.
+    /// The message with this number, if the ring still has it.
     #[inline]
     pub fn get(&self, sequence: u64) -> Option<&[u8]> {
         let slot = &self.slots[self.at(sequence)];
@@ -66,7 +65,7 @@ impl MessageRing {
         is_there.then(|| &slot.bytes[..usize::from(slot.len_bytes)])
     }
 
-    /// Whether the message of this number is there.
+    /// Whether the ring has the message with this number.
     #[inline]
     pub fn has(&self, sequence: u64) -> bool {
         self.get(sequence).is_some()

@@ -1,10 +1,10 @@
 //! The exchange's half: sends messages again, and makes snapshots.
 //!
-//! Each request is answered by one packet with as many messages as were asked for, as fit, and as
-//! there are; what there is not is counted, and not answered. So a client gets no more than it asks
-//! for, whatever it asks, and nothing of it is remembered but its snapshots, [`SNAPSHOTS`] of all
-//! clients together. A further one takes the place of one that the client with the most of them has
-//! not asked for the longest: that client asks anew.
+//! Each request is answered by one packet, with the requested messages that exist and fit; requests
+//! for others are counted, and not answered. So no client gets more than it asks for. The server
+//! keeps no state of clients but their snapshots, [`SNAPSHOTS`] of all clients together. A further
+//! snapshot replaces the least recently used one of the client that has the most; that client must
+//! request it anew.
 
 use std::cmp::Reverse;
 
@@ -17,32 +17,32 @@ use crate::itch::{MESSAGE_LEN_BYTES_MAX, Symbol};
 use crate::mold::{Packet, Writer};
 use verbline::mem::ConnectionId;
 
-/// Snapshots that are kept at once.
+/// Snapshots kept at a time.
 const SNAPSHOTS: usize = 4;
 
-/// How much there may be.
+/// The bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServicesSpec {
-    /// The last messages, which can be sent again; rounded up to a power of two.
+    /// The last messages, kept to be sent again; rounded up to a power of two.
     pub kept_messages: u32,
     /// Live orders of one instrument.
     pub orders_max: u32,
 }
 
 impl ServicesSpec {
-    /// What [`Services::new`] allocates, in bytes.
+    /// Memory that [`Services::new`] allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         let image = u64::from(self.orders_max) * size_of::<LiveOrder>() as u64;
         MessageRing::memory_bytes(self.kept_messages) + SNAPSHOTS as u64 * image
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     /// The answer has this many bytes.
     Bytes(usize),
-    /// There is nothing to answer, and it was counted.
+    /// There is no answer; the request was counted.
     Nothing,
 }
 
@@ -51,31 +51,31 @@ pub enum Answered {
 pub struct ServicesCounts {
     /// Requests for messages that were answered.
     pub answered: u64,
-    /// The messages in them.
+    /// The messages in the answers.
     pub messages: u64,
-    /// Requests for messages that are kept no longer, or not sent yet.
+    /// Requests for messages that are no longer kept, or not yet sent.
     pub not_kept: u64,
-    /// Requests of another session, or of a snapshot that is kept no longer, or that are none.
+    /// Requests of another session, for a snapshot that is no longer kept, or malformed.
     pub refused: u64,
-    /// Snapshots that were opened.
+    /// Snapshots opened.
     pub snapshots: u64,
 }
 
-/// A snapshot as it was taken.
+/// A snapshot as taken.
 struct Image {
-    /// `None`: there is none yet.
+    /// `None` before the first snapshot.
     name: Option<SnapshotName>,
-    /// Who asked for it: clients choose their names by themselves, and may choose the same.
+    /// The client; clients choose names independently, and may choose the same.
     client: Option<ConnectionId>,
     symbol: Symbol,
-    /// The stream goes on with this number.
+    /// The number with which the stream goes on.
     sequence: u64,
     orders: Vec<LiveOrder>,
-    /// When it was last asked for, in requests.
+    /// The count of requests when it was last used.
     used: u64,
 }
 
-/// The messages that can be sent again, and the snapshots that are being fetched.
+/// The messages that can be sent again, and the snapshots being fetched.
 pub struct Services {
     ring: MessageRing,
     images: [Image; SNAPSHOTS],
@@ -84,7 +84,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Allocates all that serving will ever use.
+    /// Allocates all memory that serving will ever use.
     pub fn new(spec: ServicesSpec) -> Services {
         let image = || Image {
             name: None,
@@ -107,7 +107,7 @@ impl Services {
         &self.counts
     }
 
-    /// Keeps the messages of a packet that goes out.
+    /// Keeps the messages of an outgoing packet.
     #[inline]
     pub fn keep(&mut self, packet: &Packet<'_>) {
         for (index, message) in packet.messages().enumerate() {
@@ -135,8 +135,8 @@ impl Services {
         Answered::Bytes(writer.finish())
     }
 
-    /// Answers a client's request for a part of a snapshot, into `out`. One for its first message
-    /// takes the snapshot. `None` is the one client of a service that has no other.
+    /// Answers a client's request for a part of a snapshot, into `out`. A request for its first
+    /// message takes the snapshot. `client` is `None` if the service has only one.
     pub fn send_snapshot(
         &mut self,
         client: Option<ConnectionId>,
@@ -170,8 +170,8 @@ impl Services {
         Answered::Bytes(writer.finish())
     }
 
-    /// A place that is free, or the one used the longest ago of the client that has the most, the
-    /// new one counted: who opens many takes only its own.
+    /// A free place, or else the least recently used one of the client that has the most, counting
+    /// the new snapshot: a client that opens many replaces only its own.
     fn place_for(&self, client: Option<ConnectionId>) -> usize {
         let of = |client| self.images.iter().filter(|image| image.name.is_some() && image.client == client).count();
         let key = |&at: &usize| {
@@ -187,8 +187,7 @@ impl Services {
         Answered::Nothing
     }
 
-    /// Takes a snapshot of a book as it is now: some 15 µs at 2,000 orders, in which nothing is
-    /// published.
+    /// Takes a snapshot of a book: some 15 µs at 2,000 orders, during which nothing is published.
     fn open(&mut self, client: Option<ConnectionId>, name: SnapshotName, generator: &Generator) -> usize {
         let at = self.place_for(client);
         let image = &mut self.images[at];
@@ -202,7 +201,7 @@ impl Services {
 }
 
 impl Image {
-    /// Writes the message of this number, from 1; `None` behind the last one.
+    /// Writes the message with this number, from 1; `None` behind the last one.
     fn write(&self, number: u64, generator: &Generator, out: &mut [u8]) -> Option<usize> {
         let locate = self.name?.locate;
         let header = Header { stock_locate: locate, tracking_number: 0, timestamp_ns: 0 };

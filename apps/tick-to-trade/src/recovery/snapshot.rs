@@ -1,15 +1,15 @@
-//! Snapshots as sessions: their names, and the message that ends them.
+//! Snapshots as sessions: their names, and their last message.
 //!
 //! A snapshot of one instrument is its stock directory and trading action, an add for each live
-//! order, and an end of snapshot, which names the sequence number that the stream goes on with. The
-//! snapshot of locate code 0 is the directory of all instruments. It is modelled on Nasdaq's
-//! GLIMPSE 5.0, which sends the messages of the stream's own format and the same end, of all
+//! order, and an end of snapshot, with the sequence number at which the stream goes on. The
+//! snapshot of locate code 0 is the directory of all instruments. The model is Nasdaq's GLIMPSE
+//! 5.0, which also sends messages in the stream's own format and the same end, but for all
 //! instruments at once and over SoupBinTCP.
 
 use crate::mold::Session;
 
-/// The name of a snapshot's session: `S`, the locate code in four hexadecimal digits, and five of a
-/// number that the client chooses anew for each snapshot.
+/// The name of a snapshot's session: `S`, the locate code in four hexadecimal digits, and five
+/// digits of a number that the client chooses anew for each snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotName {
     /// The instrument; 0 is the directory of all.
@@ -18,7 +18,7 @@ pub struct SnapshotName {
     pub number: u32,
 }
 
-/// The client's numbers are less.
+/// The client's numbers are below this.
 const NUMBERS: u32 = 1 << 20;
 
 impl SnapshotName {
@@ -31,7 +31,7 @@ impl SnapshotName {
         session
     }
 
-    /// The name, if a session's is one of a snapshot.
+    /// The snapshot's name, if the session is one.
     pub fn of(session: &Session) -> Option<SnapshotName> {
         let (b'S', digits) = session.split_first()? else { return None };
         let mut value: u64 = 0;
@@ -61,7 +61,8 @@ pub fn end_of_snapshot(sequence: u64) -> [u8; END_LEN_BYTES] {
     bytes
 }
 
-/// Reads an end of snapshot; `None` if it is none. Digits may be padded with spaces on the left.
+/// Reads an end of snapshot; `None` if the message is another. Digits may be padded with spaces on
+/// the left.
 pub fn read_end(message: &[u8]) -> Option<u64> {
     let message: &[u8; END_LEN_BYTES] = message.try_into().ok()?;
     let (b'G', digits) = message.split_first()? else { return None };

@@ -1,21 +1,21 @@
-//! How each book stands: from which sequence number on it takes the stream's messages, and what the
-//! strategy has not been told of it.
+//! The state of each book: the sequence number from which it takes the stream's messages, and the
+//! updates that the strategy still waits for.
 
-/// The book is wrong, or may be: it takes nothing until it is rebuilt.
+/// The book is or may be wrong: it takes nothing until it is rebuilt.
 const STALE: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Default)]
 struct Book {
-    /// It takes messages from here on, [`STALE`] none.
+    /// The first message that it takes; [`STALE`] for none.
     from: u64,
     /// Stale, and without any order.
     is_empty: bool,
-    /// It was in doubt a moment ago: not before this time is it rebuilt again.
+    /// When it may be rebuilt again, after a recent doubt.
     rests_until_ns: u64,
     waits: Waits,
 }
 
-/// What the strategy has not been told of a book.
+/// The update of a book that waits for the strategy.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Waits {
     /// Nothing.
@@ -23,20 +23,20 @@ pub(super) enum Waits {
     Nothing,
     /// Its best levels changed.
     Change,
-    /// They changed while the book was behind, or it was rebuilt: what the strategy concluded from
-    /// it before is void.
+    /// They changed while the book was behind, or it was rebuilt: conclusions from earlier updates
+    /// are void.
     Recovery,
 }
 
-/// The standing of all books, by their indices.
+/// The states of all books, by their indices.
 pub(super) struct Standing {
     books: Box<[Book]>,
-    /// Books of which something waits, each once.
+    /// Books with a waiting update, each once.
     waiting: Vec<u16>,
     stale: usize,
     /// The greatest `from` of a book that is not stale.
     ahead_to: u64,
-    /// The book that was picked last.
+    /// The book picked last.
     picked: u16,
 }
 
@@ -55,7 +55,7 @@ impl Standing {
         }
     }
 
-    /// As it was at first.
+    /// Restores the initial state.
     pub(super) fn clear(&mut self) {
         self.books.fill(Book::default());
         self.waiting.clear();
@@ -66,7 +66,7 @@ impl Standing {
         &mut self.books[usize::from(book)]
     }
 
-    /// Whether a book takes the message of this number.
+    /// Whether a book takes the message with this number.
     #[inline]
     pub(super) fn takes(&self, book: u16, sequence: u64) -> bool {
         self.books[usize::from(book)].from <= sequence
@@ -76,7 +76,7 @@ impl Standing {
         self.books[usize::from(book)].from == STALE
     }
 
-    /// Whether a book is stale and still has orders to be removed.
+    /// Whether a book is stale and still has orders to remove.
     pub(super) fn is_to_be_emptied(&self, book: u16) -> bool {
         let book = &self.books[usize::from(book)];
         book.from == STALE && !book.is_empty
@@ -86,12 +86,12 @@ impl Standing {
         self.stale
     }
 
-    /// Whether every book takes the message of this number.
+    /// Whether every book takes the message with this number.
     pub(super) fn all_take(&self, sequence: u64) -> bool {
         self.stale == 0 && self.ahead_to <= sequence
     }
 
-    /// The stream has messages up to here: so says the latest snapshot.
+    /// The end of the stream that the latest snapshot implies.
     pub(super) fn ahead_to(&self) -> u64 {
         self.ahead_to
     }
@@ -101,7 +101,7 @@ impl Standing {
         self.stale > 0 && self.books.iter().any(|book| book.from == STALE && !book.is_empty)
     }
 
-    /// The book takes nothing from here on.
+    /// Makes the book stale: it takes nothing from here on.
     pub(super) fn spoil(&mut self, book: u16, is_empty: bool) {
         let place = self.book(book);
         let was_stale = place.from == STALE;
@@ -109,8 +109,8 @@ impl Standing {
         self.stale += usize::from(!was_stale);
     }
 
-    /// The stream goes on with `to`, and what was before is lost: all of the first `known` books
-    /// are spoilt but those that have a later snapshot.
+    /// Moves the stream to `to`: all of the first `known` books become stale, except those with a
+    /// later snapshot.
     pub(super) fn spoil_before(&mut self, to: u64, known: usize) {
         for place in self.books[..known].iter_mut().filter(|place| place.from < to) {
             self.stale += usize::from(place.from != STALE);
@@ -118,12 +118,12 @@ impl Standing {
         }
     }
 
-    /// A stale book has been looked at: it has no orders, or has some.
+    /// Notes whether a stale book has no orders.
     pub(super) fn set_empty(&mut self, book: u16, is_empty: bool) {
         self.book(book).is_empty = is_empty;
     }
 
-    /// A stale book was rebuilt, and takes messages from this number on.
+    /// Notes that a stale book was rebuilt, and takes messages from this number on.
     pub(super) fn rebuild(&mut self, book: u16, from: u64, rests_until_ns: u64) {
         self.stale -= usize::from(self.is_stale(book));
         let place = self.book(book);
@@ -132,7 +132,7 @@ impl Standing {
         self.wait(book, Waits::Recovery);
     }
 
-    /// A stale book to rebuild now: each in turn.
+    /// The next stale book to rebuild, in turn.
     pub(super) fn pick(&mut self, now_ns: u64) -> Option<u16> {
         if self.stale == 0 {
             return None;
@@ -147,7 +147,7 @@ impl Standing {
         Some(found)
     }
 
-    /// Notes that the strategy is to be told of a book.
+    /// Notes an update of a book for the strategy.
     pub(super) fn wait(&mut self, book: u16, what: Waits) {
         let place = &mut self.books[usize::from(book)];
         if place.waits == Waits::Nothing {
@@ -156,8 +156,8 @@ impl Standing {
         place.waits = place.waits.max(what);
     }
 
-    /// Takes out one book that is right up to `next` and that the strategy is to be told of. Stale
-    /// ones are forgotten: they are told of when they have been rebuilt.
+    /// Takes a waiting update of a book that is right up to `next`. Updates of stale books are
+    /// dropped: a rebuilt book gets a new one.
     pub(super) fn take_waiting(&mut self, next: u64) -> Option<(u16, Waits)> {
         let mut at = 0;
         while let Some(&book) = self.waiting.get(at) {

@@ -1,5 +1,5 @@
-//! The trader's books in the report: what was recovered, and whether each equals the exchange's own
-//! at the end.
+//! The trader's books in the report: the recovery, and whether each book equals the exchange's at
+//! the end.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ pub(super) fn itch(report: &Report, itch: &ItchTally, origin: Option<&OriginTall
     }
 }
 
-/// What an exchange served without a trader in its process.
+/// The services of an exchange without a trader in its process.
 pub(super) fn served(services: &ServicesCounts, outcome: &mut Outcome) {
     outcome.json.insert("recovery".into(), json!({ "served": served_json(services) }));
     let _ = writeln!(
@@ -57,7 +57,7 @@ fn served_json(services: &ServicesCounts) -> Value {
             "refused": services.refused, "snapshots": services.snapshots })
 }
 
-/// The exchange is another process: nothing to hold them against.
+/// The exchange is another process: there are no books to compare with.
 fn of_trader(itch: &ItchTally, outcome: &mut Outcome) {
     outcome.json.insert("books".into(), json!({ "known": itch.books.len(), "stale": itch.stale_books }));
     let _ = writeln!(
@@ -111,7 +111,7 @@ fn recovery(report: &Report, itch: &ItchTally, outcome: &mut Outcome) {
     }
 }
 
-/// Holds each of the trader's books against the exchange's.
+/// Compares each of the trader's books with the exchange's.
 fn equal(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &mut Outcome) {
     let (compared, differing) = compare(&itch.books, &origin.books);
     let same = compared - differing.len();
@@ -126,7 +126,7 @@ fn equal(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &mut 
         count(compared as u64)
     );
     if !report.failures.is_empty() {
-        // The run was broken off: the books are of different moments.
+        // The run was aborted: the books are of different moments.
         return;
     }
     if let Some((symbol, difference)) = differing.first() {
@@ -142,9 +142,9 @@ fn equal(report: &Report, itch: &ItchTally, origin: &OriginTally, outcome: &mut 
     }
 }
 
-/// How many books were compared, and those that differ, with what is different. A book that one of
-/// the two does not know is an empty one; of more instruments than the trader has room for it knows
-/// nothing.
+/// The number of books compared, and the differences by symbol. A book known to one side only
+/// counts as empty on the other. If the trader's books are full, books of further instruments are
+/// not compared.
 fn compare(books: &[BookImage], truth: &[BookImage]) -> (usize, Vec<(String, String)>) {
     let followed = if books.len() == usize::from(crate::stages::INSTRUMENTS_MAX) { books.len() } else { truth.len() };
     let mut differing = Vec::new();

@@ -1,17 +1,17 @@
-//! Parts of several stages of one kind: each is told by itself, by the name of its stage.
+//! Reports several stages of one kind separately, under their names.
 
 use serde_json::json;
 use verbline::prelude::*;
 
 use crate::stages::ByStage;
 
-/// The part of a stage that is the only one of its kind.
+/// The part of a stage, if it is the only one of its kind.
 pub(super) fn only<T>(parts: &ByStage<T>) -> Option<&T> {
     parts.values().next().filter(|_| parts.len() == 1)
 }
 
-/// Tells each part. The only one of its kind stands at the top level; one of several below
-/// `by_stage` and its stage's name, which its lines and its failures begin with.
+/// Reports each part with `tell`. A single part goes to the top level. Several go below `by_stage`
+/// and their stages' names, which also prefix their lines and failures.
 pub(super) fn each<T>(parts: &ByStage<T>, outcome: &mut Outcome, tell: impl Fn(&T, &mut Outcome)) {
     if let Some(part) = only(parts) {
         return tell(part, outcome);

@@ -1,5 +1,4 @@
-//! What a run shows: the ticks, the orders, the latency with the share of each step, and what must
-//! not have happened.
+//! A run's report: the ticks, the orders, the latency with the share of each step, and failures.
 
 mod books;
 mod by_stage;
@@ -19,7 +18,7 @@ use by_stage::{each, only};
 /// The live line.
 pub fn live(report: &Report) -> String {
     let sum = |name| -> u64 { report.stages.iter().filter_map(|stage| stage.counter(name)).sum() };
-    // The exchange and the strategy both count orders: what has arrived is the exchange's.
+    // The exchange and the strategy both count orders; the exchange's are the ones that arrived.
     let orders = report.stages.iter().filter(|stage| stage.counter("ticks").is_some());
     let orders: u64 = orders.filter_map(|stage| stage.counter("orders")).sum();
     let per_second = sum("ticks") as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
@@ -35,10 +34,10 @@ pub fn live(report: &Report) -> String {
 pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
     let mut outcome = Outcome::default();
     ticks::ticks(report, tallies, &mut outcome);
-    // Steps are told by two clocks where the trader is another process.
+    // If the trader is another process, two clocks time the steps.
     let has_steps = !tallies.arbiters.is_empty();
     each(&tallies.exchanges, &mut outcome, |exchange, outcome| latency(exchange, has_steps, outcome));
-    // Of several exchanges none is known to be that of a book.
+    // With several exchanges, the one behind a book is unknown.
     let origin = only(&tallies.origins);
     each(&tallies.itch, &mut outcome, |itch, outcome| {
         books::itch(report, itch, origin, outcome);

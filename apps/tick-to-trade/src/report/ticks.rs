@@ -1,4 +1,4 @@
-//! The ticks in the report: published, received, dropped on purpose and lost, of a run with both
+//! The ticks in the report: published, received, dropped on purpose and lost, in a run with both
 //! halves or with one.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::stages::{ExchangeTally, Tallies};
 
 use super::by_stage::{each, only};
 
-/// Whichever halves the plan has; both are held against each other.
+/// Reports the halves that the plan has; if it has both, compares them.
 pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
     let (exchanges, arbiters) = (&tallies.exchanges, &tallies.arbiters);
     each(exchanges, outcome, |exchange, outcome| published(exchange, &mut outcome.json));
@@ -21,7 +21,7 @@ pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
         Some(exchange) if !arbiters.is_empty() => {
             each(arbiters, outcome, |arbiter, outcome| both(report, exchange, &arbiter.counts, outcome));
         }
-        // Of several exchanges none is known to be that of an arbiter.
+        // With several exchanges, the one of an arbiter is unknown.
         _ => {
             each(exchanges, outcome, |exchange, outcome| of_exchange(exchange, &mut outcome.text));
             each(arbiters, outcome, |arbiter, outcome| {
@@ -87,7 +87,7 @@ fn of_trader(report: &Report, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     }
 }
 
-/// An exchange that is gone: the books are as it left them, and it did not say that it ends.
+/// Reports an exchange that is gone: the books stay as it left them, and it sent no end of session.
 fn silent(silent_ns: Option<u64>, outcome: &mut Outcome) {
     let Some(silent_ns) = silent_ns else { return };
     outcome.json.insert("feed_silent_ns".into(), json!(silent_ns));
@@ -110,8 +110,8 @@ fn gaps(arbiter: &ArbiterCounts, text: &mut String) {
 
 fn both(report: &Report, exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     let ([received_a, received_b], [dropped_a, dropped_b]) = (arbiter.received, exchange.dropped);
-    // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
-    // And what came without having been published.
+    // Messages that came by neither channel and were not dropped on purpose: lost for want of a
+    // posted receive buffer. And messages that came without having been published.
     let accounted = arbiter.delivered + arbiter.late + exchange.dropped_both;
     let unaccounted = exchange.published.saturating_sub(accounted);
     let surplus = accounted.saturating_sub(exchange.published);
@@ -148,7 +148,7 @@ fn both(report: &Report, exchange: &ExchangeTally, arbiter: &ArbiterCounts, outc
     }
 }
 
-/// Why the arbiter has not had ticks that the exchange published, and what to do.
+/// Why the arbiter missed ticks that the exchange published, and the remedy.
 fn why_unaccounted(report: &Report) -> String {
     of_another_session(report).unwrap_or_else(|| {
         "the trader had no receive buffer posted for them; raise rx_depth_wr of its market-data ports, or lower the \
@@ -157,7 +157,7 @@ fn why_unaccounted(report: &Report) -> String {
     })
 }
 
-/// That an arbiter dropped what is of another session, and what to do; `None` if it did not.
+/// The arbiter's drops of packets of another session, and the remedy; `None` without any.
 fn of_another_session(report: &Report) -> Option<String> {
     let drop = report.drops.iter().find(|drop| drop.reason == "wrong_session" && drop.packets > 0)?;
     Some(format!(
@@ -168,7 +168,7 @@ fn of_another_session(report: &Report) -> Option<String> {
     ))
 }
 
-/// The exchange's own pauses: the feed is shorter by these, and nothing of it is lost.
+/// The exchange's own pauses: the feed is shorter by them, and nothing of it is lost.
 fn pauses(skipped_ns: u64, outcome: &mut Outcome) {
     outcome.json.insert("feed_skipped_ns".into(), json!(skipped_ns));
     if skipped_ns > 0 {

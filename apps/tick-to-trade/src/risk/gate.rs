@@ -1,8 +1,8 @@
-//! Pre-trade limits. An order passes all of them or is refused with the first reason, and nothing
-//! is then reserved.
+//! Pre-trade limits. An order passes all of them, or is refused with the first reason and then
+//! reserves nothing.
 //!
-//! The position limit holds in the worst case: all open orders of a side count as filled. What
-//! passes is therefore reserved until [`RiskGate::filled`] or [`RiskGate::closed`] settles it.
+//! The position limit holds in the worst case: all open orders of a side count as filled. So an
+//! order that passes is reserved until [`RiskGate::filled`] or [`RiskGate::closed`] settles it.
 
 use super::OrderIntent;
 use crate::itch::Side;
@@ -10,19 +10,20 @@ use crate::itch::Side;
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RiskSpec {
-    /// Instruments, indices 0 to this.
+    /// The number of instruments; their indices are below it.
     pub instruments: u16,
-    /// Most shares or contracts of one order.
+    /// The greatest number of shares or contracts of one order.
     pub quantity_max: u32,
-    /// Most price times quantity of one order, in the feed's price unit.
+    /// The greatest price times quantity of one order, in the feed's price unit.
     pub notional_max: i64,
-    /// How far the limit may be from the reference (last trade or mid), in 1/10 000 of it.
+    /// The greatest distance of the limit price from the reference (last trade or mid), in 1/10 000
+    /// of it.
     pub collar_bps: u32,
-    /// Orders a second of all instruments, in the long run.
+    /// Orders per second of all instruments, in the long run.
     pub orders_per_second: u32,
-    /// Orders that may go at once after a pause; at least 1.
+    /// Orders that may be sent at once after a pause; at least 1.
     pub burst_orders: u32,
-    /// Most shares or contracts long or short of one instrument.
+    /// The greatest number of shares or contracts of one instrument, long or short.
     pub position_max: u32,
 }
 
@@ -32,23 +33,23 @@ pub enum Refusal {
     /// No such instrument.
     #[error("instrument {instrument} is not one of the {instruments} that have limits")]
     UnknownInstrument {
-        /// The order's.
+        /// The order's instrument.
         instrument: u16,
-        /// How many there are.
+        /// The number of instruments.
         instruments: u16,
     },
     /// A quantity of 0, or above the limit.
     #[error("a quantity of {quantity} is not within 1 to {limit}")]
     Quantity {
-        /// The order's.
+        /// The order's quantity.
         quantity: u32,
-        /// The most.
+        /// The limit.
         limit: u32,
     },
     /// A price of 0 or less.
     #[error("a price of {price} is not positive")]
     Price {
-        /// The order's.
+        /// The order's price.
         price: i64,
     },
     /// Price times quantity is above the limit.
@@ -58,33 +59,33 @@ pub enum Refusal {
         price: i64,
         /// The order's quantity.
         quantity: u32,
-        /// The most.
+        /// The limit.
         limit: i64,
     },
-    /// There is no price to hold the order's against.
+    /// There is no reference to compare the order's price with.
     #[error("there is neither a last nor a mid price to hold {price} against")]
     NoReference {
         /// The order's price.
         price: i64,
     },
-    /// The price is too far away.
+    /// The price is too far from the reference.
     #[error("a price of {price} is more than {limit_bps} bps from {reference}")]
     Collar {
         /// The order's price.
         price: i64,
         /// The last or mid price.
         reference: i64,
-        /// The most, in 1/10 000.
+        /// The limit, in 1/10 000.
         limit_bps: u32,
     },
-    /// Filled, it would exceed the position limit, with what is open on its side.
+    /// If the order and all open ones of its side were filled, the position would exceed its limit.
     #[error("{quantity} more would make the position {worst}, beyond {limit}")]
     Position {
         /// The order's quantity.
         quantity: u32,
-        /// The position if all of the side is filled.
+        /// The position if all orders of the side are filled.
         worst: i64,
-        /// The most either way.
+        /// The limit, long or short.
         limit: u32,
     },
     /// Too many orders.
@@ -92,7 +93,7 @@ pub enum Refusal {
     Rate {
         /// The limit.
         orders_per_second: u32,
-        /// Nanoseconds until the next may go.
+        /// Nanoseconds until the next order may be sent.
         wait_ns: u64,
     },
 }
@@ -102,7 +103,7 @@ impl Refusal {
     pub const NAMES: [&'static str; 8] =
         ["unknown instrument", "quantity", "price", "notional", "no reference", "collar", "position", "rate"];
 
-    /// A small number for each kind.
+    /// The index of the kind of refusal.
     #[inline]
     pub fn index(&self) -> usize {
         match self {
@@ -130,7 +131,7 @@ pub struct RiskCounts {
 #[derive(Clone, Copy, Default)]
 struct Exposure {
     position: i64,
-    /// Open buys and sells.
+    /// The open quantity of buys and of sells.
     open: [i64; 2],
 }
 
@@ -153,12 +154,11 @@ impl RiskGate {
         }
     }
 
-    /// Holds an order against all limits, and reserves it if it passes. `reference` is the last
-    /// trade's price or the mid; `now_ns` must not go back, and a time before the last one counts
-    /// as the last one.
+    /// Checks an order against all limits, and reserves it if it passes. `reference` is the last
+    /// trade's price or the mid. `now_ns` must not go back; an earlier time counts as the last one.
     ///
     /// # Errors
-    /// The first limit that it exceeds.
+    /// The first limit that the order exceeds.
     #[inline]
     pub fn check(&mut self, order: &OrderIntent, reference: Option<i64>, now_ns: u64) -> Result<(), Refusal> {
         let verdict = self.verdict(order, reference, now_ns);
@@ -169,7 +169,7 @@ impl RiskGate {
         verdict
     }
 
-    /// An open order was executed, all of it or a part.
+    /// Reports that an open order was executed, in whole or in part.
     pub fn filled(&mut self, instrument: u16, side: Side, quantity: u32) {
         self.closed(instrument, side, quantity);
         if let Some(exposure) = self.exposures.get_mut(usize::from(instrument)) {
@@ -177,7 +177,7 @@ impl RiskGate {
         }
     }
 
-    /// An open order, or what was left of it, was cancelled, rejected or expired.
+    /// Reports that an open order, or the rest of it, was cancelled, rejected or expired.
     pub fn closed(&mut self, instrument: u16, side: Side, quantity: u32) {
         if let Some(exposure) = self.exposures.get_mut(usize::from(instrument)) {
             let open = &mut exposure.open[side as usize];
@@ -224,7 +224,7 @@ impl RiskGate {
         if is_beyond {
             return Err(Refusal::Position { quantity, worst, limit: spec.position_max });
         }
-        // Last, so that an order refused for another reason takes no token.
+        // Checked last, so that an order refused for another reason takes no token.
         self.bucket
             .take(now_ns)
             .map_err(|wait_ns| Refusal::Rate { orders_per_second: spec.orders_per_second, wait_ns })?;
@@ -241,8 +241,8 @@ fn signed(side: Side, quantity: u32) -> i64 {
     }
 }
 
-/// A token bucket kept as one time: when it would be full again (the "generic cell rate algorithm"
-/// of ITU-T I.371).
+/// A token bucket kept as one time, the one at which it would be full again (the "generic cell rate
+/// algorithm" of ITU-T I.371).
 struct TokenBucket {
     interval_ns: u64,
     burst_ns: u64,
@@ -259,7 +259,7 @@ impl TokenBucket {
         Self { interval_ns, burst_ns, full_at_ns: 0, now_ns: 0, is_shut: per_second == 0 }
     }
 
-    /// Takes a token, or says in how many nanoseconds there will be one.
+    /// Takes a token, or returns the nanoseconds until there is one.
     #[inline]
     fn take(&mut self, now_ns: u64) -> Result<(), u64> {
         if self.is_shut {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no window of a second do more than the rate and the burst pass.
+        /// In any window of a second, at most the rate plus the burst passes.
         #[test]
         fn the_rate_holds_over_every_second(
             gaps in prop::collection::vec(0u64..400_000_000, 1..200),

@@ -1,8 +1,8 @@
-//! From a book's best levels to an order: [`Trigger`] decides, [`RiskGate`] refuses or lets pass,
+//! From a book's best levels to an order: [`Trigger`] decides, [`RiskGate`] checks,
 //! [`OrderTemplate`] writes.
 //!
-//! Instruments are small dense indices, as [`crate::book::Change::book`] gives them. Prices are
-//! integers in the unit of the feed; quantities are shares or contracts.
+//! Instruments are small dense indices, those of [`crate::book::Change::book`]. Prices are integers
+//! in the unit of the feed; quantities are shares or contracts.
 
 mod gate;
 mod order;
@@ -14,7 +14,7 @@ pub use trigger::{Quote, Top, Trigger, TriggerSpec};
 
 use crate::itch::Side;
 
-/// What the trigger wants.
+/// The order that the trigger asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderIntent {
     /// The instrument's index.

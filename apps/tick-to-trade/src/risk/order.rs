@@ -1,7 +1,7 @@
-//! The order message: 64 bytes, formatted once for an instrument and patched for each order.
+//! The order message: 64 bytes, formatted once per instrument and patched for each order.
 //!
-//! It is modelled on Nasdaq's OUCH "enter order": fixed fields, big-endian, and one cache line, so
-//! that it goes inline.
+//! The model is Nasdaq's OUCH "enter order": fixed fields, big-endian, and one cache line, so that
+//! it is sent inline.
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -25,14 +25,14 @@ use crate::itch::{Side, Symbol};
 /// The message's length.
 pub const ORDER_LEN_BYTES: usize = 64;
 
-/// A message with all but the order's own fields in place.
+/// A message with all fields in place but those of a particular order.
 #[derive(Debug, Clone)]
 pub struct OrderTemplate {
     bytes: [u8; ORDER_LEN_BYTES],
 }
 
 impl OrderTemplate {
-    /// Formats what does not change between the orders of an instrument.
+    /// Formats the fields that all orders of an instrument share.
     pub fn new(instrument: u64, symbol: Symbol, firm: [u8; 4]) -> Self {
         let mut bytes = [0; ORDER_LEN_BYTES];
         bytes[..4].copy_from_slice(b"O\x01 I");
@@ -42,7 +42,7 @@ impl OrderTemplate {
         Self { bytes }
     }
 
-    /// Writes an order to the front of `out` and returns its length, or `None` when `out` is too
+    /// Writes an order to the front of `out` and returns its length, or `None` if `out` is too
     /// short.
     #[inline]
     pub fn write(&self, order: &OrderIntent, id: u64, tick: u64, scheduled_ns: u64, out: &mut [u8]) -> Option<usize> {
@@ -61,13 +61,13 @@ impl OrderTemplate {
 /// Why bytes are not an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// Not 64 bytes.
+    /// The length is not 64 bytes.
     #[error("an order has 64 bytes, not {len_bytes}")]
     Length {
-        /// How many there were.
+        /// The length.
         len_bytes: usize,
     },
-    /// Not type `O`, version 1.
+    /// The type is not `O`, or the version not 1.
     #[error("type 0x{tag:02x} version {version} is no order of version 1; sender and receiver differ")]
     Layout {
         /// The first byte.
@@ -75,7 +75,7 @@ pub enum OrderError {
         /// The second.
         version: u8,
     },
-    /// The side is neither.
+    /// The side is neither `B` nor `S`.
     #[error("side 0x{value:02x} is neither B nor S; the order is corrupt")]
     Side {
         /// The byte found.
@@ -91,7 +91,7 @@ impl<'a> OrderView<'a> {
     /// Checks length, type, version and side.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first defect.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, OrderError> {
         let array: &[u8; ORDER_LEN_BYTES] =

@@ -1,5 +1,5 @@
-//! A small trigger: it takes liquidity when one side of the best level outweighs the other, or when
-//! the price has moved.
+//! A small trigger: it takes liquidity if one side of the best level outweighs the other, or if the
+//! price has moved.
 //!
 //! It fires on the edge: once when the condition becomes true, and again only after it was false.
 //! After an order an instrument rests for the cooldown.
@@ -17,7 +17,7 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Of a side on which there is no order.
+    /// The quote of a side without orders.
     pub const EMPTY: Quote = Quote { price: 0, size: 0 };
 }
 
@@ -37,7 +37,8 @@ impl Top {
         self.bid.price.midpoint(self.ask.price)
     }
 
-    /// Both sides have orders, and the best bid is not below the best offer: locked, or crossed.
+    /// Whether both sides have orders, and the best bid is not below the best offer: locked, or
+    /// crossed.
     #[inline]
     pub fn is_crossed(&self) -> bool {
         self.bid.size > 0 && self.ask.size > 0 && self.bid.price >= self.ask.price
@@ -51,10 +52,10 @@ impl Top {
     }
 }
 
-/// When to fire and how much.
+/// The conditions to fire, and the order's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriggerSpec {
-    /// Instruments, indices 0 to this.
+    /// The number of instruments; their indices are below it.
     pub instruments: u16,
     /// Fires at this imbalance of the best sizes, in 1/1000; above 1000 never.
     pub imbalance_permille: u32,
@@ -69,9 +70,9 @@ pub struct TriggerSpec {
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// The imbalance is beyond the threshold, and has been since the last time it was looked at.
+    /// The imbalance was at or beyond the threshold at the last look.
     is_tilted: bool,
-    /// The mid that a move is measured from.
+    /// The mid from which a move is measured.
     anchor: Option<i64>,
     rests_until_ns: u64,
 }
@@ -88,14 +89,14 @@ impl Trigger {
         Self { spec, states: vec![State::default(); usize::from(spec.instruments)].into_boxed_slice() }
     }
 
-    /// Looks at an instrument's best levels after they changed. The order takes the other side's
-    /// best price. Nothing comes of a locked or crossed market, one with an empty side, an
-    /// instrument without a state, or one that rests.
+    /// Looks at an instrument's best levels after a change. The order takes the other side's best
+    /// price. Returns `None` for a locked or crossed market, for one with an empty side, for an
+    /// instrument that rests, and for one without a state.
     #[inline]
     pub fn on_top(&mut self, instrument: u16, top: &Top, now_ns: u64) -> Option<OrderIntent> {
         let state = self.states.get_mut(usize::from(instrument))?;
         if top.bid.size == 0 || top.ask.size == 0 {
-            // The next edge is one of a book that has both sides again.
+            // The next edge is in a book that has both sides again.
             state.is_tilted = false;
             return None;
         }
@@ -126,7 +127,7 @@ impl Trigger {
         Some(OrderIntent { instrument, side, price, quantity: self.spec.quantity })
     }
 
-    /// Forgets what it saw of an instrument, after its book was lost or rebuilt.
+    /// Forgets the state of an instrument, after its book was lost or rebuilt.
     pub fn reset(&mut self, instrument: u16) {
         if let Some(state) = self.states.get_mut(usize::from(instrument)) {
             *state = State { rests_until_ns: state.rests_until_ns, ..State::default() };

@@ -1,8 +1,8 @@
-//! The trader's arbiter: channels A and B in, each message once and in order out, gaps counted.
+//! The trader's arbiter: merges channels A and B, each message once and in order, and counts gaps.
 //!
-//! A packet goes on as it is. Its mark tells the book how many messages at its start to pass over,
-//! and whether messages were lost just before it. A MoldUDP64 heartbeat goes on too, once the
-//! stream stands where it says: so the book learns of a loss that nothing comes behind.
+//! A packet passes unchanged. Its mark tells the book how many messages to skip at its start, and
+//! whether messages were lost just before it. The arbiter also forwards a MoldUDP64 heartbeat once
+//! the stream has come to its number: so the book learns of a loss with nothing behind it.
 
 use serde::Deserialize;
 use verbline::cli::duration;
@@ -63,16 +63,16 @@ impl Keys for Params {
     ];
 }
 
-/// The longest time-out, an hour: as good as none.
+/// The longest time-out: an hour, effectively none.
 const TIMEOUT_US_MAX: u64 = 3_600_000_000;
 
-/// A day.
+/// The longest silence: a day.
 const SILENCE_MS_MAX: u64 = 86_400_000;
 
-/// No feed gets there: a thousand million messages a second for thirty years.
+/// No feed gets there: a thousand million messages per second for thirty years.
 pub(super) const FIRST_MAX: u64 = 1_000_000_000_000_000_000;
 
-/// Sequence numbers that are held behind a hole.
+/// Sequence numbers held behind a hole.
 const WINDOW: u32 = 256;
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
@@ -88,7 +88,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         let params: Params = stage.raw_params().read()?;
         let port_a = port_index(stage, &params.a)?;
         let timeout_ns = params.timeout_us * 1_000;
-        // A recording ends without a word.
+        // A recording ends without an end of session.
         let silence_ms = if params.framing == Framing::Mold { params.silence_ms } else { 0 };
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
@@ -130,7 +130,7 @@ fn frames(stage: &StageContext<'_>, params: &Params) -> Result<Frames, StageErro
     }
 }
 
-/// Padded with spaces, as it is sent.
+/// A session's name, padded with spaces as on the wire.
 fn session(name: &str) -> Option<Session> {
     let mut session = [b' '; size_of::<Session>()];
     session.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
@@ -149,30 +149,30 @@ struct Merge {
     arbiter: Arbiter<Packet>,
     anew: Anew,
     silence: Silence,
-    /// How long the feed had been silent at the stop, if for too long.
+    /// The length of a silence at the stop, if it was too long.
     silent_ns: Option<u64>,
-    /// Where the stream stood when it was found to be over, for a session that the plan does not
-    /// name.
+    /// The next number of the stream when its session was found to be over, replaced by one that
+    /// the plan does not name.
     over_at: Option<Option<u64>>,
     port_a: u16,
     frames: Frames,
-    /// What the mark of the next packet says beside its `skip`.
+    /// The bits of the next packet's mark, except its `skip`.
     next_bits: u64,
     forwards_heartbeats: bool,
-    /// The last heartbeat, while the stream is not where it says, with its number.
+    /// The last heartbeat with its number, while the stream is not there.
     heartbeat: Option<(u64, Packet)>,
-    /// The number of the last heartbeat that went on.
+    /// The number of the last heartbeat forwarded.
     heartbeats_end: u64,
-    /// Packets that came back from the arbiter since all their messages had come otherwise.
+    /// Packets that the arbiter returned, as all their messages had come otherwise.
     old: u64,
-    /// Messages.
+    /// Messages received.
     received: Counter,
     gaps: Counter,
-    /// Packets: all of what was in them had come otherwise, or too late.
+    /// Packets whose messages had all come otherwise, or came too late.
     duplicates: Counter,
     /// Packets: heartbeats, and ends of a session.
     heartbeats: Counter,
-    /// Of these, handed on.
+    /// Heartbeats and ends of a session that were forwarded.
     heartbeats_forwarded: Counter,
     /// Times that the feed began anew, or ended for another session.
     begun_anew: Counter,
@@ -208,7 +208,7 @@ impl Stage for Merge {
                 Ok(Framed { sequence, count }) => match self.arbiter.offer(channel, sequence, count, packet, now_ns) {
                     Offer::Ready { item, skip } => self.forward(item, skip, out),
                     Offer::Held => {}
-                    // From before what its channel has brought: out of order, or anew.
+                    // From before the end of its channel: out of order, or the feed begins anew.
                     Offer::Old(item) if sequence + u64::from(count) < self.arbiter.heard(channel) => {
                         self.claim(channel, item, now_ns, out);
                     }
@@ -236,7 +236,7 @@ impl Stage for Merge {
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         self.silent_ns = self.silence.lasted_ns(out.now_ns());
-        // What stops with this run says nothing any more.
+        // An exchange of the same run stops, too: its silence is expected.
         self.silence = Silence::new(0);
     }
 }
@@ -248,8 +248,8 @@ impl Merge {
         self.duplicates.set(self.old + counts.dropped_items);
     }
 
-    /// A packet is of another session, or from before what its channel has brought. Once both
-    /// channels bear it out, the feed begins anew with it.
+    /// Handles a packet of another session, or from before the end of its channel. Once both
+    /// channels confirm it, the feed begins anew with it.
     #[cold]
     fn claim(&mut self, channel: Channel, packet: Packet, now_ns: u64, out: &mut Outputs<'_>) {
         let is_old = self.frames.frame(packet.data()).is_ok();
@@ -261,7 +261,8 @@ impl Merge {
             return refuse(self, packet, out);
         };
         let stands_at = self.arbiter.next_sequence();
-        // What fills a hole is of the stream, as may be another packet that comes back for it.
+        // A packet that fills a hole is of the stream; another one that comes back for the hole may
+        // be, too.
         let is_ahead = is_old && stands_at.is_some_and(|next| sequence + u64::from(count) > next);
         let is_known = is_ahead || self.over_at == Some(stands_at);
         if is_known || !self.anew.is_borne_out(channel, &session, (sequence, count), stands_at, now_ns) {
@@ -285,7 +286,7 @@ impl Merge {
         }
     }
 
-    /// Hands on what has become ready, and counts what will not come.
+    /// Forwards packets that have become ready, and counts gaps.
     #[inline]
     fn release(&mut self, now_ns: u64, out: &mut Outputs<'_>) {
         while let Some(event) = self.arbiter.pop(now_ns) {
@@ -302,7 +303,7 @@ impl Merge {
         }
     }
 
-    /// Hands the heartbeat on if the stream stands where it says; forgets it if the stream is
+    /// Forwards the heartbeat if the stream has come to its number; drops it if the stream is
     /// beyond.
     #[cold]
     fn forward_heartbeat(&mut self, out: &mut Outputs<'_>) {
@@ -319,7 +320,7 @@ impl Merge {
     #[inline]
     fn forward(&mut self, mut packet: Packet, skip: u32, out: &mut Outputs<'_>) {
         packet.set_mark(ARBITRATED | u64::from(skip) | self.next_bits);
-        // What finds no room is counted there; its messages are lost to the book.
+        // A packet refused for want of room is counted there; its messages are lost to the book.
         self.next_bits = if out.send(MERGED, packet) { 0 } else { self.next_bits | LOST_BEFORE };
     }
 }
@@ -331,10 +332,10 @@ impl Drop for Merge {
     }
 }
 
-/// What the arbiter writes on a packet.
+/// The arbiter's mark on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Messages at the start that came before in another packet, or too late.
+    /// Messages at the start to skip: they came in another packet, or too late.
     pub(super) skip: u32,
     /// Messages were lost between the last packet and this one.
     pub(super) lost_before: bool,
@@ -342,13 +343,13 @@ pub(super) struct Mark {
 
 const LOST_BEFORE: u64 = 1 << 32;
 
-/// On every packet that went through the arbiter; a fresh packet's mark is 0.
+/// Set on every packet from an arbiter; a fresh packet's mark is 0.
 const ARBITRATED: u64 = 1 << 33;
 
-/// What was before this packet is of no use any more: the feed has begun anew.
+/// The feed has begun anew with this packet: earlier state is void.
 const ANEW: u64 = 1 << 34;
 
-/// And nothing of this packet counts: it is of a session that the plan does not follow.
+/// In addition: skip the whole packet, as it is of a session that the plan does not follow.
 const OVER: u64 = 1 << 35;
 
 impl Mark {
@@ -356,15 +357,15 @@ impl Mark {
         Mark { skip: bits as u32, lost_before: bits & LOST_BEFORE != 0 }
     }
 
-    /// `None` of a packet that no arbiter has put in order, or that begins the feed anew.
+    /// The mark; `None` for a packet that came from no arbiter, or with which the feed begins anew.
     #[inline]
     pub(super) fn of(packet: &Packet) -> Option<Mark> {
         let bits = packet.mark();
         (bits & (ARBITRATED | ANEW) == ARBITRATED).then(|| Mark::from_bits(bits))
     }
 
-    /// Of a packet with which the feed begins anew. Without a mark it is over, and nothing of the
-    /// packet counts.
+    /// The mark of a packet with which the feed begins anew. `Some(None)`: the followed session is
+    /// over, and no message of the packet counts.
     #[cold]
     pub(super) fn of_anew(packet: &Packet) -> Option<Option<Mark>> {
         let bits = packet.mark();

@@ -1,43 +1,42 @@
-//! The redundant channels A and B of a feed: the same bytes on both, and some of them dropped on
-//! purpose.
+//! The redundant channels A and B of a feed: the same bytes on both, with deliberate drops.
 
 use verbline::prelude::*;
 
 use super::tally::ExchangeTally;
 
-/// The exchange's outputs, in the order of its registration.
+/// The exchange's outputs, in the order of registration.
 pub(super) const A: OutId = OutId(0);
 pub(super) const B: OutId = OutId(1);
 pub(super) const REPORTS: OutId = OutId(2);
 
-/// The exchange's own drop reasons.
+/// The exchange's drop reasons.
 pub(super) const DROPS: &[&str] =
     &["on_purpose_a", "on_purpose_b", "malformed_order", "no_room", "on_purpose_answer", "not_served"];
 const ON_PURPOSE: [DropReason; 2] = [DropReason::Stage(0), DropReason::Stage(1)];
 pub(super) const MALFORMED_ORDER: DropReason = DropReason::Stage(2);
-/// A packet is too short for what is to be written.
+/// The packet is too short for the bytes to be written.
 pub(super) const NO_ROOM: DropReason = DropReason::Stage(3);
 /// An answer to a request.
 pub(super) const ON_PURPOSE_ANSWER: DropReason = DropReason::Stage(4);
 /// A request that has no answer.
 pub(super) const NOT_SERVED: DropReason = DropReason::Stage(5);
 
-/// Heartbeats and ends of a session are sent so often on each channel: the first is a claim, which
-/// the second bears out.
+/// How often each channel carries a heartbeat or an end of session: the first is a claim, and the
+/// second confirms it.
 const ANNOUNCEMENTS: usize = 2;
 
-/// Which frames each channel drops, and which answers: independent, decided by a seed.
+/// The deliberate drops, of frames per channel and of answers: independent, decided by a seed.
 #[derive(Debug)]
 pub(super) struct Drops {
-    /// A number below 2^32 drops if it is below this.
+    /// A draw below 2^32 drops if it is below the threshold.
     thresholds: [u64; 3],
     seeds: [u64; 3],
 }
 
-/// Where answers to requests are among them.
+/// The index of answers in both arrays.
 const ANSWERS: usize = 2;
 
-/// Whether a frame can go out on both channels now without being refused.
+/// Whether both channels have room for a frame now.
 #[inline]
 pub(super) fn has_room(out: &Outputs<'_>) -> bool {
     out.room(A) > 0 && out.room(B) > 0
@@ -48,9 +47,9 @@ pub(super) fn has_room_to_announce(out: &Outputs<'_>) -> bool {
     out.room(A) >= ANNOUNCEMENTS && out.room(B) >= ANNOUNCEMENTS
 }
 
-/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a
-/// session. What cannot be sent is counted where it fails: `alloc_failed` of the stage, `tx_full`
-/// of the port, `no_room` here.
+/// Sends bytes on both channels without deliberate drops: heartbeats and the end of a session. A
+/// failure is counted where it happens: `alloc_failed` of the stage, `tx_full` of the port,
+/// `no_room` here.
 pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
     for &channel in [[A, B]; ANNOUNCEMENTS].as_flattened() {
         let Some(mut packet) = out.alloc() else { continue };
@@ -62,20 +61,19 @@ pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
 }
 
 impl Drops {
-    /// Shares of what each channel drops, and of answers that are dropped; and the seed that
-    /// decides which.
+    /// The shares to drop: of channel A, of channel B, and of answers; and the seed of the draws.
     pub(super) fn new(shares: [f64; 3], seed: u64) -> Drops {
         let thresholds = shares.map(|share| (share * 2f64.powi(32)) as u64);
         Drops { thresholds, seeds: [seed, seed ^ 0x9e37_79b9_7f4a_7c15, seed ^ 0xd1b5_4a32_d192_ed03] }
     }
 
-    /// Whether the next answer is dropped.
+    /// Draws whether to drop the next answer.
     pub(super) fn drops_answer(&mut self) -> bool {
         self.drops(ANSWERS)
     }
 
     /// Sends a frame of `messages` messages on a channel (0 is A, 1 is B), or drops it on purpose.
-    /// True if it was sent.
+    /// Returns whether it was sent.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -93,7 +91,7 @@ impl Drops {
         out.send([A, B][channel], packet)
     }
 
-    /// The next of an independent sequence of decisions (SplitMix64).
+    /// The next draw of an independent sequence (SplitMix64).
     fn drops(&mut self, channel: usize) -> bool {
         let seed = &mut self.seeds[channel];
         *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);

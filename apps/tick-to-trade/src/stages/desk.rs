@@ -1,5 +1,4 @@
-//! The exchange's order desk: takes orders, measures how long they took, and answers each with a
-//! report.
+//! The exchange's order desk: takes orders, measures their latency, and answers each with a report.
 
 use hdrhistogram::Histogram;
 use verbline::prelude::*;
@@ -10,14 +9,14 @@ use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
 use crate::itch::Side;
 use crate::risk::{ORDER_LEN_BYTES, OrderView};
 
-/// Ticks whose times are remembered: more than can be on their way.
+/// The number of ticks whose times are kept: more than can be in flight.
 const TAPE_TICKS: usize = 1 << 16;
 
-/// The times of no tick. They are not 0: memory of zeros has its pages only once it is written to,
-/// which the lcore would wait for.
+/// The times of no tick. Not 0: zeroed memory gets its pages at the first write, and the lcore
+/// would wait for them.
 const NO_TIMES: (u64, u64) = (1, 1);
 
-/// The desk, and the times of the ticks that orders answer to.
+/// The desk, and the times of the ticks behind the orders.
 #[derive(Debug)]
 pub(super) struct Desk {
     /// Scheduled and published time of a tick, by its sequence number modulo the length.
@@ -27,16 +26,16 @@ pub(super) struct Desk {
     pub(super) tally: ExchangeTally,
     orders: verbline::engine::Counter,
     ticks: verbline::engine::Counter,
-    /// What is seen while the run lasts; the tally knows it to three digits.
+    /// The histogram during the run; the tally's has three digits.
     tick_to_trade: verbline::engine::Histogram,
     home: Home,
 }
 
 impl Desk {
-    /// What a desk allocates for the times of ticks.
+    /// Memory that a desk allocates for the times of ticks, in bytes.
     pub(super) const MEMORY_BYTES: u64 = (TAPE_TICKS * size_of::<(u64, u64)>()) as u64;
 
-    /// Allocates all that measuring needs: 1 ns to 60 s at three digits.
+    /// Allocates all memory for measuring: 1 ns to 60 s at three digits.
     pub(super) fn new(stage: &StageContext<'_>, home: &Tally) -> Result<Desk, verbline::engine::StageError> {
         Ok(Desk {
             tape: vec![NO_TIMES; TAPE_TICKS].into_boxed_slice(),
@@ -59,7 +58,7 @@ impl Desk {
         })
     }
 
-    /// Remembers when the ticks `first .. first + count` were due and went out.
+    /// Records when the ticks `first .. first + count` were due and when they were published.
     #[inline]
     pub(super) fn note(&mut self, first: u64, count: u64, scheduled_ns: u64, published_ns: u64) {
         for tick in first..first + count {
@@ -69,8 +68,8 @@ impl Desk {
         self.ticks.add(count);
     }
 
-    /// Takes a batch of orders. `fill` says how much of (instrument, side, price, quantity) the
-    /// book would fill.
+    /// Takes a batch of orders. `fill` returns the quantity that the book would fill, for
+    /// (instrument, side, price, quantity).
     pub(super) fn take(
         &mut self,
         orders: &mut Batch,
@@ -138,8 +137,8 @@ fn times_of(tape: &[(u64, u64)], end: u64, tick: u64) -> Option<(u64, u64)> {
     (is_near && times != NO_TIMES).then_some(times)
 }
 
-/// Adds what passed between each two times. Two of them are the trader's, and of its clock: they
-/// may be any.
+/// Adds the time between each two consecutive times. Two of them are of the trader's clock, and may
+/// have any value.
 fn add_steps(sums_ns: &mut [u64; 4], times_ns: [u64; 5]) {
     for (sum, pair) in sums_ns.iter_mut().zip(times_ns.windows(2)) {
         *sum = sum.saturating_add(pair[1].saturating_sub(pair[0]));

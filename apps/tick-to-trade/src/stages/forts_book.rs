@@ -1,5 +1,5 @@
-//! The trader's five-level books of the recorded feed: applies increments, holds each snapshot
-//! against the book, and brings a book back from a snapshot after a loss.
+//! The trader's five-level books of the recorded feed: applies increments, compares each snapshot
+//! with its book, and recovers a book from a snapshot after a loss.
 
 use std::collections::VecDeque;
 
@@ -20,13 +20,13 @@ const DROPS: &[&str] = &["malformed", "snapshots_full", "false_preamble", "not_i
 const MALFORMED: DropReason = DropReason::Stage(0);
 const SNAPSHOTS_FULL: DropReason = DropReason::Stage(1);
 const FALSE_PREAMBLE: DropReason = DropReason::Stage(2);
-/// An increment that did not come by an arbiter, e.g. on the snapshots' channel.
+/// An increment that did not come from an arbiter, e.g. one on the snapshots' channel.
 const NOT_IN_ORDER: DropReason = DropReason::Stage(3);
 
-/// Snapshots that wait for their increments: no more than one turn of the lcore can bring.
+/// Snapshots that wait for their increments: at most as many as one turn of the lcore brings.
 const SNAPSHOTS_HELD: usize = 256;
 
-/// Entries of an instrument that are held while it waits for a snapshot.
+/// Entries held per instrument while it waits for a snapshot.
 const BOOKS: BooksSpec = BooksSpec { instruments: INSTRUMENTS_MAX, held_entries: 1_024 };
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
@@ -38,7 +38,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "decodes FAST, keeps five-level books, recovers from snapshots",
         ..StageSpec::default()
     };
-    // A check makes no books.
+    // A check builds no books.
     let describe = |stage: &StageContext<'_>| {
         stage.no_params()?;
         Ok(MoexSettings::open(stage)?.1)
@@ -49,7 +49,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     registry.needs("forts-book", needs);
 }
 
-/// Memory for the books, and packets that hold one update.
+/// The memory for the books, and the packet size for one update.
 fn needs(_: &Asked<'_>) -> Needs {
     Needs {
         memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
@@ -62,13 +62,13 @@ struct FortsBook {
     books: FortsBooks,
     decoder: Decoder,
     message: Message,
-    /// Snapshots that are ahead of their book, in the order of their arrival.
+    /// Snapshots ahead of their books, in the order of arrival.
     waiting: VecDeque<Packet>,
-    /// The market trades, as the exchange said last: it does so beside the snapshots, without which
-    /// no book is right either.
+    /// Whether the market trades, by its last status. The status comes along with the snapshots,
+    /// and without those no book is right either.
     is_open: bool,
     updates: Updates,
-    /// What was seen of each book.
+    /// The observations of each book.
     seen: Box<[Seen]>,
     /// How often increments were lost.
     losses: u32,
@@ -76,36 +76,37 @@ struct FortsBook {
     home: Home,
 }
 
-/// `TradSesStatus` (340) while the market trades. Any other is a halt, an auction or a close.
+/// The `TradSesStatus` (340) of a market that trades. Any other is a halt, an auction or a close.
 const OPEN: u32 = 2;
 
-/// `SecurityTradingStatus` (326) of an instrument that trades. Any other is a halt, an auction, or
-/// an instrument that is not for trading. One of which nothing was said trades.
+/// The `SecurityTradingStatus` (326) of an instrument that trades. Any other is a halt, an auction,
+/// or an instrument not for trading. An instrument without a status trades.
 const TRADES: u32 = 17;
 
-/// What becomes of the packet of a message.
+/// What to do with a message's packet.
 enum Taken {
-    /// It has changed books: it may carry what the strategy is told.
+    /// It has changed books: send updates in it.
     Applied,
-    /// A snapshot that is ahead of its book.
+    /// Hold it: a snapshot ahead of its book.
     Ahead,
-    /// All is done.
+    /// Free it.
     Done,
     Dropped(DropReason),
 }
 
-/// What was seen of one book.
+/// The observations of one book.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// It has had an entry: only then does a snapshot prove anything.
+    /// The book has had an entry: only then does a snapshot prove anything.
     changes: bool,
-    /// Snapshots that it equalled.
+    /// Snapshots equal to the book.
     equal: u64,
-    /// The exchange says that it is not traded.
+    /// The exchange has halted the instrument.
     is_halted: bool,
-    /// How often increments had been lost when the strategy was last told of it.
+    /// The count of losses at the last update to the strategy.
     losses: u32,
-    /// Its best levels have changed, and the strategy was not told, or that was taken back.
+    /// The strategy is owed an update: the best levels changed and none was queued, or it was taken
+    /// back.
     is_owed: bool,
 }
 
@@ -151,11 +152,11 @@ impl FortsBook {
         }
     }
 
-    /// Takes a message as the arbiter marked it, if it came by one; `anew`: the feed begins anew
-    /// with it, and without a mark there nothing of it counts.
+    /// Takes a message. `mark` is the arbiter's, if the packet came from one. With `anew`, the feed
+    /// begins anew with the packet; `Some(None)` there means that no message of it counts.
     fn take(&mut self, mark: Option<Mark>, anew: Option<Option<Mark>>, sequence: u32, fast: &[u8]) -> Taken {
         let in_order = mark.or(anew.flatten());
-        // Whatever the message is, and though it may be none.
+        // Done first, as it holds for any message, even an invalid one.
         if in_order.is_some_and(|mark| mark.lost_before) {
             self.lose(sequence);
         }
@@ -175,7 +176,7 @@ impl FortsBook {
                 return Taken::Applied;
             }
             MessageKind::Increment => return Taken::Dropped(NOT_IN_ORDER),
-            // Resets of the snapshots' own channel say nothing of the stream.
+            // Resets of the snapshots' own channel do not concern the stream.
             MessageKind::SequenceReset if mark.is_some() => self.begin_anew(self.message.new_seq_num.into()),
             MessageKind::SessionStatus => self.session(self.message.session_status),
             MessageKind::SecurityStatus => self.security(),
@@ -190,7 +191,7 @@ impl FortsBook {
         Taken::Done
     }
 
-    /// Messages were lost before this one: any book may have changed by them.
+    /// Handles a loss before this message: it may have changed any book.
     #[cold]
     fn lose(&mut self, sequence: u32) {
         self.losses += 1;
@@ -198,7 +199,7 @@ impl FortsBook {
         self.take_back();
     }
 
-    /// Applies the decoded increment to the books, and keeps what the strategy is to be told of it.
+    /// Applies the decoded increment to the books, and queues updates for the strategy.
     fn apply(&mut self, sequence: u32) {
         self.tally.increments += 1;
         self.tally.entries += self.message.entries.len() as u64;
@@ -226,20 +227,20 @@ impl FortsBook {
         self.message.entries = entries;
     }
 
-    /// Keeps the best levels of a book for the strategy.
+    /// Queues an update with a book's best levels.
     #[inline]
     fn tell(&mut self, index: usize, sequence: u32) {
         self.seen[index].is_owed = false;
         let Some(mut update) = update(&self.books, index, u64::from(sequence)) else { return };
-        // What the strategy concluded from a book before a loss is void.
+        // The strategy's conclusions from before a loss are void.
         let told = std::mem::replace(&mut self.seen[index].losses, self.losses);
         update.reset = told != self.losses;
         self.tally.changes += 1;
         self.tally.untold += u64::from(!self.updates.put(update));
     }
 
-    /// The exchange says how the market stands. While it does not trade, the books are kept, and
-    /// the strategy is told nothing.
+    /// Takes the market's status. While the market does not trade, the books are kept, and the
+    /// strategy gets no updates.
     fn session(&mut self, status: u32) {
         let is_open = status == OPEN;
         match (std::mem::replace(&mut self.is_open, is_open), is_open) {
@@ -252,17 +253,17 @@ impl FortsBook {
         }
     }
 
-    /// The exchange says how an instrument stands: as of the market, of that one book.
+    /// Takes an instrument's status: like the market's, for one book.
     #[cold]
     fn security(&mut self) {
         let (Some(security_id), Some(status)) = (self.message.security_id, self.message.trading_status) else { return };
-        // One that is halted before its book is known must be known as halted.
+        // An instrument halted before its book appears must be known as halted.
         let index = match self.books.index_of(security_id) {
             None if status == TRADES => return,
             Some(index) => index,
             None => match self.books.open(security_id) {
                 Ok(index) => index,
-                // It can have no book, and is not traded.
+                // It can have no book, and so is not traded.
                 Err(_) => return,
             },
         };
@@ -285,7 +286,7 @@ impl FortsBook {
         self.is_open && !self.seen[index].is_halted
     }
 
-    /// Takes back what waits to be told of books that may not be right any more, or are not traded.
+    /// Takes back waiting updates of books that are not known to be right, or not traded.
     fn take_back(&mut self) {
         for index in 0..self.books.books().len() {
             let may_tell = self.trades(index) && self.books.books()[index].trust() == Trust::Live;
@@ -295,7 +296,7 @@ impl FortsBook {
         }
     }
 
-    /// The same of one book, which is told of again with its next entry that fits.
+    /// Takes back the update of one book; its next entry that fits queues another.
     #[cold]
     fn take_back_of(&mut self, index: usize) {
         if u16::try_from(index).is_ok_and(|instrument| self.updates.forget(instrument)) {
@@ -304,7 +305,8 @@ impl FortsBook {
         }
     }
 
-    /// No book is right until a snapshot of the new numbers, and what waits to be told is void.
+    /// Starts the numbers anew: no book is right before a snapshot of the new ones, and waiting
+    /// updates are void.
     #[cold]
     fn begin_anew(&mut self, next: u64) {
         self.losses += 1;
@@ -312,7 +314,7 @@ impl FortsBook {
         self.take_back();
     }
 
-    /// Holds the decoded snapshot against its book.
+    /// Compares the decoded snapshot with its book.
     fn compare(&mut self) -> Option<SnapshotOutcome> {
         match self.books.apply_snapshot(&self.message) {
             Ok((index, outcome)) => {
@@ -338,12 +340,12 @@ impl FortsBook {
         self.waiting.push_back(packet);
     }
 
-    /// Looks again at each snapshot that was ahead.
+    /// Tries each snapshot that was ahead again.
     fn retry(&mut self) {
         for _ in 0..self.waiting.len() {
             let Some(packet) = self.waiting.pop_front() else { return };
             let decoded = split_preamble(packet.data()).map(|(_, fast)| self.decoder.decode(fast, &mut self.message));
-            // It could be decoded as it came, and is as it was.
+            // Decoding succeeded when it came, and the bytes are unchanged.
             if !matches!(decoded, Some(Ok(()))) {
                 self.tally.malformed += 1;
             } else if self.compare() == Some(SnapshotOutcome::Ahead) {
@@ -353,8 +355,8 @@ impl FortsBook {
     }
 }
 
-/// The best levels of a book that can be relied on; sizes are positive, and there are fewer books
-/// than 2^16.
+/// An update with a book's best levels; `None` if a size is negative, or there are more than 2^16
+/// books.
 fn update(books: &FortsBooks, index: usize, tick: u64) -> Option<Update> {
     let book = books.books().get(index)?;
     let quote = |side| {

@@ -1,5 +1,5 @@
-//! The trader's full-depth books: applies each message, has lost ones sent again, rebuilds books
-//! that are in doubt, and tells the strategy which best levels changed of books that are right.
+//! The trader's full-depth books: applies each message, requests lost ones again, rebuilds books in
+//! doubt, and sends the strategy the changed best levels of books that are right.
 
 use serde::Deserialize;
 use verbline::plan::{Asked, Needs};
@@ -21,12 +21,12 @@ const SNAPSHOT_REQUEST: OutId = OutId(2);
 
 const DROPS: &[&str] = &["malformed", "not_in_order", "no_room"];
 const MALFORMED: DropReason = DropReason::Stage(0);
-/// It did not come by an arbiter, nor as an answer.
+/// The packet came neither from an arbiter nor as an answer.
 const NOT_IN_ORDER: DropReason = DropReason::Stage(1);
-/// A packet is too short for a request.
+/// The packet is too short for a request.
 const NO_ROOM: DropReason = DropReason::Stage(2);
 
-/// Live orders of all instruments together, and price levels of a side.
+/// Live orders of all instruments together, and price levels per side.
 const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
 
 #[derive(Clone, Debug, Deserialize)]
@@ -86,7 +86,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "decodes ITCH, keeps full-depth books, recovers what was lost",
         ..StageSpec::default()
     };
-    // A check makes no books.
+    // A check builds no books.
     let describe = |stage: &StageContext<'_>| Ok(stage.raw_params().read::<Params>()?);
     registry.opening_stage("itch-book", spec, describe, move |params, stage| {
         let ports = [port_of_output(stage, "request"), port_of_output(stage, "snapshot_request")];
@@ -118,7 +118,7 @@ fn request_messages(stage: &StageContext<'_>) -> u16 {
     (data_bytes.saturating_sub(HEADER_LEN_BYTES) / block).clamp(1, 1_000) as u16
 }
 
-/// Memory for the books and what recovers them, and packets that hold one update.
+/// The memory for the books and their recovery, and the packet size for one update.
 fn needs(asked: &Asked<'_>) -> Needs {
     let Ok(params) = asked.params().read::<Params>() else { return Needs::default() };
     let recovery = params.follower().memory_bytes() - BOOKS.memory_bytes();
@@ -132,9 +132,9 @@ fn needs(asked: &Asked<'_>) -> Needs {
 struct ItchBook {
     follower: Follower,
     teller: Teller,
-    /// Where messages that were sent again come from, and snapshots: where their requests leave.
+    /// The ports of retransmissions and of snapshots: answers come in where the requests go out.
     ports: [Option<u16>; 2],
-    /// The run stops: what is under way is brought to an end first.
+    /// The run stops: the recovery in progress is finished first.
     is_stopping: bool,
     stale: Counter,
     retransmitted: Counter,
@@ -165,7 +165,7 @@ impl Stage for ItchBook {
         match self.follower.deadline_ns(now_ns) {
             _ if !is_done => Next::Busy,
             None => Next::At(Tick::MAX),
-            // The run ends when nobody has anything to do. What waits for an answer has.
+            // The run ends when no stage is busy. A stage that waits for an answer is.
             Some(_) if self.is_stopping && self.ports.iter().any(Option::is_some) => Next::Busy,
             Some(deadline_ns) if deadline_ns <= now_ns => Next::Busy,
             Some(deadline_ns) => Next::At(deadline_ns),
@@ -178,9 +178,9 @@ impl Stage for ItchBook {
 }
 
 impl ItchBook {
-    /// Asks for the orders of each packet's first messages before the first packet is looked at;
-    /// the rest is asked for while messages are applied. The loads overlap, instead of one wait a
-    /// message: at 221,000 live orders a third of the time (`examples/parse_speed.rs`).
+    /// Prefetches the orders of each packet's first messages before the first packet is processed;
+    /// the rest is prefetched while messages are applied. So the loads overlap, instead of one wait
+    /// per message: at 221,000 live orders a third of the time (`examples/parse_speed.rs`).
     #[inline]
     fn prefetch(&self, input: &Batch) {
         for packet in input.iter() {
@@ -216,7 +216,7 @@ impl ItchBook {
         teller.updates.send(packet, out);
     }
 
-    /// Goes on with what is under way, and sends the requests that are due.
+    /// Continues the recovery, and sends the requests that are due.
     #[cold]
     fn recover(&mut self, now_ns: u64, out: &mut Outputs<'_>) {
         let ItchBook { follower, teller, .. } = self;
@@ -227,7 +227,7 @@ impl ItchBook {
         teller.updates.send_fresh(out);
         while out.room(REQUEST) > 0 && out.room(SNAPSHOT_REQUEST) > 0 && teller.updates.has_fresh() {
             let Some((service, request)) = follower.next_request(now_ns) else { break };
-            // Without a packet, or room, it is as if the request were lost: it is sent again.
+            // Without a packet, or room, the request counts as lost: it is sent again.
             let Some(mut packet) = teller.updates.take_fresh(out) else { break };
             let output = match service {
                 Service::Retransmission => REQUEST,
@@ -256,7 +256,7 @@ impl Drop for ItchBook {
             live_orders: self.follower.books().live_orders(),
             ..ItchTally::default()
         };
-        // Without a message there is nothing to compare.
+        // Without a message there are no books to compare.
         if tally.follower.applied > 0 {
             tally.books = self.follower.books().images();
         }

@@ -1,6 +1,5 @@
-//! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their
-//! scheduled times, fills orders against the book that the feed describes, sends messages again,
-//! and makes snapshots.
+//! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages on schedule,
+//! fills orders against the feed's book, sends messages again, and makes snapshots.
 
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
@@ -16,7 +15,7 @@ use crate::generator::{Generator, LiveOrder};
 use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side};
 use crate::mold::{self, Session};
 
-/// Frames in one turn: few, so that orders don't wait for a late feed to catch up.
+/// Frames per turn: few, so that orders don't wait for a late feed to catch up.
 const FRAMES_PER_TURN: usize = 16;
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
@@ -28,7 +27,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "publishes generated ITCH on channels A and B, takes orders, serves requests",
         ..StageSpec::default()
     };
-    // A check makes no books.
+    // A check builds no books.
     let describe = |stage: &StageContext<'_>| {
         stage.no_params()?;
         ItchSettings::read(stage)
@@ -47,13 +46,13 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     registry.needs("itch-exchange", needs);
 }
 
-/// A run's own session: a trader sees by it that the exchange has started again. It never begins as
-/// a snapshot's does.
+/// A session name of this run, by which a trader sees that the exchange has restarted. It never
+/// begins like a snapshot's.
 fn drawn_session() -> Session {
     std::array::from_fn(|at| if at == 0 { b'V' } else { fastrand::alphanumeric() as u8 })
 }
 
-/// Memory for the books and the desk, and packets that hold a frame of one message at least.
+/// The memory for the books and the desk, and the packet size for a frame of at least one message.
 fn needs(asked: &Asked<'_>) -> Needs {
     let settings = ItchSettings::asked(asked);
     let books = settings.as_ref().map_or(0, |settings| settings.generator().memory_bytes());
@@ -113,7 +112,7 @@ impl Stage for ItchExchange {
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let mut bytes = [0; mold::HEADER_LEN_BYTES];
-        // It fails for want of room for a header, which there is.
+        // Fails only without room for a header, which there is.
         if let Ok(writer) = mold::Writer::new(&mut bytes, self.generator.session(), self.generator.sequence()) {
             writer.finish_session();
             announce(&bytes, out);
@@ -122,8 +121,8 @@ impl Stage for ItchExchange {
 }
 
 impl ItchExchange {
-    /// Publishes the next frame on both channels. False if there are no packets or no room for it
-    /// now.
+    /// Publishes the next frame on both channels. Returns false if there are no packets or no room
+    /// for it now.
     fn publish(&mut self, due_ns: u64, out: &mut Outputs<'_>) -> bool {
         if !has_room(out) {
             return false;
@@ -131,14 +130,14 @@ impl ItchExchange {
         let (Some(mut frame), Some(mut copy)) = (out.alloc(), out.alloc()) else { return false };
         let whole = frame.set_len(frame.capacity());
         debug_assert!(whole, "a packet holds its capacity");
-        // A frame of one message fits every packet that the plan's check lets pass (`needs`).
+        // A frame of one message fits every packet that the plan's check accepts (`needs`).
         let Ok(written) = self.generator.write_frame(self.messages_per_frame, due_ns, frame.data_mut()) else {
             out.drop(frame, NO_ROOM);
             return false;
         };
         let messages = u64::from(written.count);
-        // It was written there, and the copy is of the same pool. If not, these messages are gone
-        // all the same, and cannot be sent again.
+        // The frame was written in this packet, and the copy is of the same pool, so both fit. If
+        // not, these messages are gone all the same, and cannot be sent again.
         if !frame.set_len(written.len_bytes) || !copy.fill(frame.data()) {
             out.drop(frame, NO_ROOM);
             self.desk.tally.published += messages;
@@ -155,7 +154,8 @@ impl ItchExchange {
     }
 }
 
-/// What the other side's best level would fill of an order at `price`, without moving the book.
+/// The quantity of an order at `price` that the other side's best level would fill; the book stays
+/// unchanged.
 fn fill(generator: &Generator, locate: u64, side: Side, price: i64, quantity: u32) -> u32 {
     let Ok(locate) = u16::try_from(locate) else { return 0 };
     let Some(best) = generator.truth(locate, side.opposite()).next() else { return 0 };
@@ -166,7 +166,7 @@ fn fill(generator: &Generator, locate: u64, side: Side, price: i64, quantity: u3
     if crosses { u32::try_from(best.shares).unwrap_or(u32::MAX).min(quantity) } else { 0 }
 }
 
-/// The exchange's own books, for what holds the trader's against them.
+/// Images of the exchange's own books, to compare the trader's with.
 fn images(generator: &Generator) -> Vec<BookImage> {
     let image = |locate| {
         let order = |LiveOrder { reference, side, price_e4, shares }| {
@@ -190,7 +190,7 @@ impl Drop for ItchExchange {
             services: self.desks.counts(),
             skipped_ns: self.pacer.skipped_ns(),
             next_sequence: self.generator.sequence(),
-            // Without a message there is nothing to compare.
+            // Without a message there are no books to compare.
             books: if self.generator.sequence() > 1 { images(&self.generator) } else { Vec::new() },
         };
         self.home.leave(|all, stage| _ = all.origins.insert(stage, origin));

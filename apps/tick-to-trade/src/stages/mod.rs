@@ -7,7 +7,7 @@
 //!          ──messages, snapshots─┘
 //! ```
 //!
-//! A packet is reused all the way: the frame that arrives becomes the note of what changed, and
+//! A packet is reused all the way: the arriving frame becomes the update message of the book, and
 //! that becomes the order.
 
 mod arbiter;
@@ -36,8 +36,7 @@ pub use tally::{
     ArbiterTally, ByStage, ExchangeTally, FortsTally, ItchTally, OriginTally, STEPS, StrategyTally, Tallies, Tally,
 };
 
-/// Registers every kind of stage and the sections that they read. What they count ends up in
-/// `tally`.
+/// Registers every kind of stage and its sections. The stages add their counts to `tally`.
 pub fn register(registry: &mut Registry, tally: &Tally) {
     registry
         .section_of::<ItchSettings>("feed", "what `itch-exchange` generates, and loses")

@@ -1,7 +1,7 @@
 //! The exchange of the recorded feed: plays the redundant incremental channels and the snapshots of
 //! a trading day at a multiple of the market's pace, and takes orders.
 //!
-//! The recording has no book of the exchange's own, so every order is filled whole at its limit.
+//! The recording includes no book of the exchange, so every order is filled whole at its limit.
 
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
@@ -16,7 +16,7 @@ use crate::framing::PREAMBLE_LEN_BYTES;
 
 const SNAPSHOTS: OutId = OutId(3);
 
-/// Datagrams in one turn.
+/// Datagrams per turn.
 const DATAGRAMS_PER_TURN: usize = 16;
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
@@ -47,7 +47,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     registry.needs("moex-exchange", needs);
 }
 
-/// Memory for the recording and the desk, and packets that hold its longest datagram.
+/// The memory for the recording and the desk, and the packet size for the longest datagram.
 fn needs(asked: &Asked<'_>) -> Needs {
     let Some(feed) = MoexSettings::asked(asked) else { return Needs::default() };
     let recordings = || feed.increments.iter().chain([&feed.snapshots]);
@@ -71,7 +71,7 @@ struct MoexExchange {
     start_ns: Option<u64>,
     ns_per_ms: f64,
     drops: Drops,
-    /// The tick whose copies are going out, and whether one of them was not dropped.
+    /// The tick whose copies are being sent, and whether one of them was not dropped.
     current: Option<(u32, bool)>,
     desk: Desk,
 }
@@ -103,14 +103,14 @@ impl Stage for MoexExchange {
 }
 
 impl MoexExchange {
-    /// Whether an increment follows on a snapshot. The ports send at the end of a turn, one after
-    /// the other: within a turn the increment would overtake.
+    /// Whether an increment follows a snapshot. The ports send at the end of a turn, one after the
+    /// other: within a turn the increment would overtake the snapshot.
     fn turns_back(&self, departed: Departure) -> bool {
         let next = self.departures.get(self.next);
         departed.source == Source::Snapshot && next.is_some_and(|next| next.source != Source::Snapshot)
     }
 
-    /// Publishes one datagram. False if there is no packet or no room for it now.
+    /// Publishes one datagram. Returns false if there is no packet or no room for it now.
     fn publish(&mut self, departure: Departure, due_ns: u64, out: &mut Outputs<'_>) -> bool {
         if !has_room(out) || out.room(SNAPSHOTS) == 0 {
             return false;
@@ -126,7 +126,7 @@ impl MoexExchange {
             return true;
         }
         match departure.source {
-            // There was room, and what is refused all the same is counted at the port.
+            // There was room; a refusal all the same is counted at the port.
             Source::Snapshot => _ = out.send(SNAPSHOTS, packet),
             Source::A | Source::B => self.publish_increment(departure.source, sequence, packet, due_ns, out),
         }
@@ -145,7 +145,7 @@ impl MoexExchange {
         }
     }
 
-    /// Counts the tick whose copies have all gone out.
+    /// Counts a tick after the last of its copies.
     fn close_tick(&mut self) {
         if let Some((_, alive)) = self.current.take() {
             self.desk.tally.published += 1;
@@ -153,7 +153,7 @@ impl MoexExchange {
         }
     }
 
-    /// Tells both channels where the sequence ends, so that a loss at the end shows.
+    /// Announces the end of the sequence on both channels, so that a loss at the end shows.
     fn finish(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.current.is_some() && !has_room_to_announce(out) {
             return Next::Busy;
@@ -162,8 +162,8 @@ impl MoexExchange {
         Next::Done
     }
 
-    /// Counts the last tick, though a copy of it may not have gone out, and tells where the
-    /// sequence ends.
+    /// Counts the last tick, even if a copy of it has not gone out, and announces the end of the
+    /// sequence.
     fn end(&mut self, out: &mut Outputs<'_>) {
         if let Some((sequence, _)) = self.current {
             self.close_tick();

@@ -1,14 +1,14 @@
-//! When what is published is due.
+//! The schedule of published messages.
 
-/// What an exchange that was kept from its CPU makes up for. After a longer pause (a stopped
-/// process, a machine that slept) it goes on from there: no exchange publishes the minutes of its
-/// own pause at once, and no receiver has room for them.
+/// The longest pause that an exchange makes up for after losing its CPU. After a longer one (a
+/// stopped process, a machine that slept) it goes on from the present: no exchange publishes the
+/// minutes of its own pause at once, and no receiver has room for them.
 const CATCH_UP_NS: u64 = 100_000_000;
 
 /// Evenly spaced departures from the first call on.
 #[derive(Debug)]
 pub(super) struct Pacer {
-    /// Nanoseconds between departures, in 1/65,536; 0: no pace.
+    /// Nanoseconds between departures, in 1/65,536; 0: no pacing.
     interval_x65536: u128,
     start_ns: Option<u64>,
     departed: u64,
@@ -16,13 +16,13 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// `per_second` departures a second; 0: whenever there is room.
+    /// `per_second` departures per second; 0: whenever there is room.
     pub(super) fn new(per_second: f64) -> Pacer {
         let interval_x65536 = if per_second > 0.0 { (65_536e9 / per_second).round() as u128 } else { 0 };
         Pacer { interval_x65536, start_ns: None, departed: 0, skipped_ns: 0 }
     }
 
-    /// When the next departure is due. At full speed that is now.
+    /// When the next departure is due; now, without pacing.
     #[inline]
     pub(super) fn due_ns(&mut self, now_ns: u64) -> u64 {
         if self.interval_x65536 == 0 {
@@ -38,12 +38,12 @@ impl Pacer {
         *start_ns + since_start_ns
     }
 
-    /// The time of pauses that nothing made up for.
+    /// The total time of pauses that it did not make up for.
     pub(super) fn skipped_ns(&self) -> u64 {
         self.skipped_ns
     }
 
-    /// This many have departed together.
+    /// Counts `count` departures at once.
     #[inline]
     pub(super) fn depart(&mut self, count: u64) {
         self.departed += count;
@@ -62,7 +62,7 @@ mod tests {
             assert!(pacer.due_ns(1_000).abs_diff(exact_ns) <= 1);
             pacer.depart(1);
         }
-        // A day later it is still where it should be, to a microsecond.
+        // A day later it is still on schedule, to a microsecond.
         (4..3 * 86_400).for_each(|_| pacer.depart(1));
         assert!(pacer.due_ns(0).abs_diff(86_400_000_001_000) <= 1_000);
         assert_eq!(pacer.skipped_ns(), 0);
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(pacer.due_ns(100_000_000), 1_005_000);
         pacer.depart(99);
         assert_eq!((pacer.due_ns(100_000_000), pacer.skipped_ns()), (100_005_000, 0));
-        // Six seconds later one is due, and the next in its time.
+        // Six seconds later one departure is due, and the next on schedule.
         let back_ns = 6_100_005_000;
         assert_eq!((pacer.due_ns(back_ns), pacer.skipped_ns()), (back_ns, 6_000_000_000));
         pacer.depart(1);

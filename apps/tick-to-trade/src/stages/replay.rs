@@ -1,12 +1,12 @@
 //! The order in which a recording is played: each datagram at its sending time, and a snapshot
-//! right behind the increments that it holds, so that a receiver can compare the two.
+//! right behind the increments that it contains, so that a receiver can compare the two.
 //!
-//! Increments go in the order of their sequence numbers; how far channel B lagged behind A on the
-//! day is not replayed.
+//! Increments go in the order of their sequence numbers; the lag of channel B behind A on that day
+//! is not replayed.
 
 use crate::fast::{DecodeError, Message, MoexFeed};
 
-/// Which channel a datagram goes out on.
+/// The channel of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     A,
@@ -14,13 +14,13 @@ pub(super) enum Source {
     Snapshot,
 }
 
-/// One datagram of the recording, and when it goes out.
+/// One datagram of the recording, and its departure time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Departure {
     pub(super) source: Source,
-    /// Into the datagrams of its file.
+    /// The index among the datagrams of its file.
     pub(super) index: usize,
-    /// After the first one, at the market's own pace.
+    /// Milliseconds after the first datagram, at the market's own pace.
     pub(super) after_ms: u32,
 }
 
@@ -58,7 +58,7 @@ fn increments(feed: &MoexFeed) -> Vec<(u32, Departure)> {
     increments
 }
 
-/// Makes times count from the first, and never go back.
+/// Makes times relative to the first, and monotonic.
 fn in_time(mut departures: Vec<Departure>) -> Vec<Departure> {
     let first_ms = departures.iter().map(|departure| departure.after_ms).find(|&ms| ms > 0).unwrap_or(0);
     let mut last_ms = 0;

@@ -8,20 +8,20 @@ use crate::generator::Generator;
 use crate::mold;
 use crate::recovery::{Answered, REQUEST_LEN_BYTES, Services, ServicesCounts, ServicesSpec};
 
-/// The exchange's outputs for answers, behind those of its channels and of its reports.
+/// The exchange's outputs for answers, after its channels and its reports.
 const AGAIN: OutId = OutId(3);
 const SNAPSHOT: OutId = OutId(4);
 
-/// What a packet that the exchange receives is.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A request for messages that were lost.
+    /// For lost messages.
     Again,
-    /// A request for a part of a snapshot.
+    /// For a part of a snapshot.
     Snapshot,
 }
 
-/// Both services, and the ports that their requests come by: those that their answers leave by.
+/// Both services, and their ports: answers leave by the port that requests come in by.
 pub(super) struct Desks {
     services: Services,
     again_port: Option<u16>,
@@ -29,7 +29,7 @@ pub(super) struct Desks {
 }
 
 impl Desks {
-    /// Allocates all that serving needs.
+    /// Allocates all memory for serving.
     pub(super) fn new(stage: &StageContext<'_>, spec: ServicesSpec) -> Desks {
         Desks {
             services: Services::new(spec),
@@ -38,7 +38,7 @@ impl Desks {
         }
     }
 
-    /// What a packet asks for; `None` if it did not come by a port for requests.
+    /// The kind of a packet's request; `None` if it did not come by a port for requests.
     #[inline]
     pub(super) fn asked(&self, packet: &Packet) -> Option<Asked> {
         match Some(packet.port()) {
@@ -52,16 +52,16 @@ impl Desks {
         *self.services.counts()
     }
 
-    /// Keeps the messages of a frame that goes out.
+    /// Keeps the messages of an outgoing frame.
     #[inline]
     pub(super) fn keep(&mut self, frame: &[u8]) {
-        // It is one that was written here.
+        // The exchange wrote the frame itself, so it is valid.
         if let Ok(frame) = mold::Packet::parse(frame) {
             self.services.keep(&frame);
         }
     }
 
-    /// Answers a request, in the packet that it came in.
+    /// Answers a request, in the request's packet.
     pub(super) fn serve(
         &mut self,
         asked: Asked,
@@ -70,11 +70,11 @@ impl Desks {
         drops: &mut Drops,
         out: &mut Outputs<'_>,
     ) {
-        // One byte more than a request: what is longer is seen to be none.
+        // One byte more than a request, so that longer packets are seen to be none.
         let mut request = [0; REQUEST_LEN_BYTES + 1];
         let len_bytes = packet.len().min(request.len());
         request[..len_bytes].copy_from_slice(&packet.data()[..len_bytes]);
-        // The answer goes to who asked.
+        // The answer goes to the client's connection.
         let asker = packet.connection();
         packet.reset();
         packet.set_connection(asker);
@@ -89,7 +89,7 @@ impl Desks {
             (_, Answered::Nothing) => out.drop(packet, NOT_SERVED),
             (_, Answered::Bytes(len_bytes)) if !packet.set_len(len_bytes) => out.drop(packet, NO_ROOM),
             (Asked::Again, _) if drops.drops_answer() => out.drop(packet, ON_PURPOSE_ANSWER),
-            // What finds no room is counted there, and asked for again.
+            // An answer refused for want of room is counted there, and requested again.
             (Asked::Again, _) => _ = out.send(AGAIN, packet),
             (Asked::Snapshot, _) => _ = out.send(SNAPSHOT, packet),
         }

@@ -1,4 +1,4 @@
-//! The sections of a plan that the stages read, and what is refused in them.
+//! The stages' sections of a plan, and the checks of their values.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::generator::GeneratorSpec;
 use crate::recovery::ServicesSpec;
 use crate::risk::{RiskSpec, TriggerSpec};
 
-/// `[feed]` of the generated feed.
+/// `[feed]` of a generated feed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ItchSettings {
@@ -49,17 +49,17 @@ impl Keys for ItchSettings {
 }
 
 impl ItchSettings {
-    /// What the exchange keeps to serve it.
+    /// The bounds of the services.
     pub(super) fn services(&self) -> ServicesSpec {
         ServicesSpec { kept_messages: self.kept_messages, orders_max: self.generator().orders_max() }
     }
 
-    /// What is to be generated.
+    /// The parameters of the generator.
     pub(super) fn generator(&self) -> GeneratorSpec {
         GeneratorSpec { seed: self.seed, instruments: self.instruments, live_orders: self.live_orders }
     }
 
-    /// The section as it stands, if it can be read; if not, the stage's factory says why.
+    /// The section, if it can be read; if not, the stage's factory reports why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<ItchSettings> {
         asked.section("feed")?.read().ok()
     }
@@ -70,7 +70,7 @@ impl ItchSettings {
     }
 }
 
-/// `[feed]` of the recorded feed.
+/// `[feed]` of a recorded feed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MoexSettings {
@@ -92,10 +92,10 @@ impl Keys for MoexSettings {
     ];
 }
 
-/// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
+/// The greatest whole number that every reader of JSON keeps exactly (RFC 8259, 6).
 const SEED_MAX: u64 = (1 << 53) - 1;
 
-/// Messages that are kept to be sent again, or held behind a gap: 64 bytes each.
+/// Messages kept to be sent again, or held behind a gap: 64 bytes each.
 pub(super) const KEPT_MESSAGES_MAX: u64 = 1 << 20;
 
 /// The recording takes six and a half minutes at 1.0.
@@ -103,13 +103,13 @@ const SPEED_MIN: f64 = 0.001;
 const SPEED_MAX: f64 = 1e9;
 
 impl MoexSettings {
-    /// The recording, if it is there; if not, the stage's factory says why.
+    /// The recording, if it is there; if not, the stage's factory reports why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<MoexFeed> {
         let settings: MoexSettings = asked.section("feed")?.read().ok()?;
         MoexFeed::open(&settings.dir).ok()
     }
 
-    /// Reads and checks the section, and opens the recording that it names.
+    /// Reads and checks the section, and opens its recording.
     pub(super) fn open(stage: &StageContext<'_>) -> Result<(MoexSettings, MoexFeed), StageError> {
         let settings: MoexSettings = stage.raw_section("feed")?.read()?;
         match MoexFeed::open(&settings.dir) {
@@ -119,7 +119,7 @@ impl MoexSettings {
     }
 }
 
-/// The port that an output of a stage leads to, by the number that packets received by it carry.
+/// The port of a stage's output, by the number on packets that it receives.
 pub(super) fn port_of_output(stage: &StageContext<'_>, output: &str) -> Option<u16> {
     let at = stage.output(output)?.0;
     let stages = stage.plan().stages();
@@ -178,11 +178,11 @@ impl Keys for RiskSettings {
     ];
 }
 
-/// Most shares or contracts of anything, and the greatest price or notional.
+/// The greatest number of shares or contracts, and the greatest price or notional.
 const QUANTITY_MAX: u64 = 1_000_000_000;
 const PRICE_MAX: u64 = i64::MAX as u64;
 
-/// Most instruments that the trader follows.
+/// The greatest number of instruments that the trader follows.
 pub const INSTRUMENTS_MAX: u16 = 1_024;
 
 /// Reads `[trigger]`.

@@ -1,23 +1,23 @@
-//! A feed that falls silent: MoldUDP64 sends a heartbeat a second while there is nothing to say.
+//! Detects a feed that falls silent: MoldUDP64 sends a heartbeat every second without messages.
 //!
-//! Nothing else tells of an exchange that is gone: datagrams have no connection, the books stay as
-//! they are, and an idle connection for orders notices nothing.
+//! Nothing else shows that an exchange is gone: datagrams have no connection, the books stay as
+//! they are, and an idle order connection notices nothing.
 
 use verbline::prelude::*;
 
-/// When a feed was heard of last, on either channel.
+/// When the last packet of a feed came, on either channel.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    /// How long it may be silent; 0: for ever.
+    /// The longest silence allowed; 0: unlimited.
     limit_ns: u64,
-    /// `None` before it is heard of, and once it has said that it ends.
+    /// The last packet's time; `None` before the first packet, and after the end of the session.
     heard_ns: Option<Tick>,
-    /// When to look; `None` while nothing is waited for, or the silence was told of.
+    /// When to check; `None` while nothing is expected, or after the silence was reported.
     due_ns: Option<Tick>,
-    /// The next look is the second: an lcore that was kept from running has by then found what had
-    /// come.
+    /// The next check is the second: by then an lcore that lost its CPU has found the packets that
+    /// came meanwhile.
     is_second: bool,
-    /// It is longer than it may be.
+    /// The silence exceeds the limit.
     is_silent: bool,
 }
 
@@ -26,7 +26,7 @@ impl Silence {
         Silence { limit_ns, ..Silence::default() }
     }
 
-    /// Something came. Of a silence that ends with it, how long it was.
+    /// Notes a packet. Returns the length of the silence that it ends, if one was reported.
     #[inline]
     pub(super) fn heard(&mut self, now_ns: Tick) -> Option<u64> {
         let lasted_ns = self.lasted_ns(now_ns);
@@ -36,12 +36,12 @@ impl Silence {
         lasted_ns
     }
 
-    /// The session is over: nothing more is waited for.
+    /// Notes the end of the session: nothing more is expected.
     pub(super) fn end(&mut self) {
         *self = Silence::new(self.limit_ns);
     }
 
-    /// True once when the silence is too long.
+    /// Returns true once when the silence exceeds the limit.
     #[inline]
     pub(super) fn begins(&mut self, now_ns: Tick) -> bool {
         self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) && self.look(now_ns)
@@ -55,13 +55,13 @@ impl Silence {
         self.is_silent
     }
 
-    /// When [`Silence::begins`] is to be asked, if nothing comes.
+    /// When to call [`Silence::begins`] if no packet comes.
     #[inline]
     pub(super) fn due_ns(&self) -> Option<Tick> {
         self.due_ns
     }
 
-    /// How long it has lasted, if it is too long.
+    /// How long the silence has lasted, if it exceeds the limit.
     #[inline]
     pub(super) fn lasted_ns(&self, now_ns: Tick) -> Option<u64> {
         self.heard_ns.filter(|_| self.is_silent).map(|heard_ns| now_ns.saturating_sub(heard_ns))
@@ -82,7 +82,7 @@ mod tests {
         assert!(!silence.begins(145) && silence.begins(146) && !silence.begins(150));
         assert_eq!((silence.due_ns(), silence.lasted_ns(160)), (None, Some(50)));
         assert_eq!((silence.heard(170), silence.lasted_ns(180)), (Some(60), None));
-        // Of what came before a pause of the process.
+        // A packet that came before a pause of the process.
         assert!(!silence.begins(900) && silence.heard(901).is_none() && !silence.begins(904));
         silence.end();
         assert!(silence.due_ns().is_none() && !silence.begins(1_000) && silence.lasted_ns(1_000).is_none());

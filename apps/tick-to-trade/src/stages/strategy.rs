@@ -1,5 +1,5 @@
-//! The trader's strategy: looks at best levels that changed, asks the risk gate, and turns the
-//! packet into the order.
+//! The trader's strategy: looks at changed best levels, asks the risk gate, and turns the packet
+//! into the order.
 
 use verbline::prelude::*;
 
@@ -15,10 +15,10 @@ const MALFORMED: DropReason = DropReason::Stage(0);
 /// The packet is too short for the order.
 const NO_ROOM: DropReason = DropReason::Stage(1);
 
-/// Who sends the orders.
+/// The sender of the orders.
 const FIRM: [u8; 4] = *b"VRBL";
 
-/// Bits of an order id that hold the instrument, so that a report finds its way without a table.
+/// Bits of an order id that hold the instrument, so that a report is matched without a table.
 const INSTRUMENT_BITS: u32 = 16;
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
@@ -66,8 +66,8 @@ impl Stage for Strategy {
 }
 
 impl Strategy {
-    /// Looks at each update of a packet. The first order goes out in the packet itself; the rare
-    /// others wait for the next tick, since the trigger fires again only on a new edge.
+    /// Looks at each update of a packet. The first order goes out in the packet itself; rare
+    /// further ones wait for the next tick, since the trigger fires again only on a new edge.
     fn consider(&mut self, mut packet: Packet, out: &mut Outputs<'_>) {
         let (updates, rest) = packet.data().as_chunks::<UPDATE_LEN_BYTES>();
         if updates.is_empty() || !rest.is_empty() {
@@ -80,7 +80,7 @@ impl Strategy {
             self.tally.crossed += u64::from(update.top.is_crossed());
             if update.reset {
                 self.trigger.reset(update.instrument);
-                // The feed may have begun anew, and this be another instrument.
+                // The feed may have begun anew, and the index be that of another instrument.
                 if let Some(template) = self.templates.get_mut(usize::from(update.instrument)) {
                     *template = None;
                 }
@@ -103,19 +103,19 @@ impl Strategy {
             }
         };
         if is_sent {
-            // If it is lost from here on, as when its port goes down, its reservation stays: nobody
-            // here knows whether the exchange has it.
+            // If the order is lost from here on, as when its port goes down, its reservation stays:
+            // whether the exchange has it is unknown here.
             self.tally.orders += 1;
             self.sent.add(1);
         } else {
-            // No report will come: what the gate reserved is given back.
+            // No report will come: release the gate's reservation.
             self.tally.unsent += 1;
             self.gate.closed(intent.instrument, intent.side, intent.quantity);
         }
     }
 
-    /// Turns the packet into the order, with its timing behind it. False if it has no room for
-    /// them.
+    /// Turns the packet into the order, with its timing behind it. Returns false if the packet is
+    /// too short.
     #[inline]
     #[must_use]
     fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, decided_ns: u64) -> bool {

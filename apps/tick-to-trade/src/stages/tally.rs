@@ -1,7 +1,7 @@
-//! What the stages counted and measured, for the report.
+//! The stages' counts and measurements, for the report.
 //!
 //! Each stage counts in its own memory and hands its part over when it is dropped, at the end of
-//! its lcore: no lock is near the data path.
+//! its lcore: there is no lock on the data path.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,31 +15,31 @@ use crate::fast::FortsCounts;
 use crate::recovery::{FollowerCounts, ServicesCounts};
 use crate::risk::RiskCounts;
 
-/// Where stages leave their parts.
+/// The place where stages leave their parts.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<Mutex<Tallies>>);
 
 /// Parts of one kind, by the names of their stages: a plan may have several stages of a kind.
 pub type ByStage<T> = BTreeMap<String, T>;
 
-/// One part a stage.
+/// The parts of all stages.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    /// The exchanges'.
+    /// Exchanges.
     pub exchanges: ByStage<ExchangeTally>,
-    /// Those of exchanges which generate ITCH: their services, and their own books at the end.
+    /// Exchanges that generate ITCH: their services, and their own books at the end.
     pub origins: ByStage<OriginTally>,
-    /// The arbiters'.
+    /// Arbiters.
     pub arbiters: ByStage<ArbiterTally>,
-    /// Those of ITCH books.
+    /// ITCH books.
     pub itch: ByStage<ItchTally>,
-    /// Those of FORTS books.
+    /// FORTS books.
     pub forts: ByStage<FortsTally>,
-    /// The strategies'.
+    /// Strategies.
     pub strategies: ByStage<StrategyTally>,
 }
 
-/// Where one stage leaves its part.
+/// The place where one stage leaves its part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Home {
     tally: Tally,
@@ -47,67 +47,67 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Leaves the part by `put`, which is given the stage's name.
+    /// Leaves the part by `put`, which gets the stage's name.
     pub(super) fn leave(&self, put: impl FnOnce(&mut Tallies, String)) {
         put(&mut self.tally.lock(), self.stage.clone());
     }
 }
 
 impl Tally {
-    /// Where this stage leaves its part.
+    /// The place of this stage's part.
     pub(super) fn home(&self, stage: &StageContext<'_>) -> Home {
         Home { tally: self.clone(), stage: stage.name().to_owned() }
     }
 
     /// The parts that have been handed over so far.
     pub fn lock(&self) -> MutexGuard<'_, Tallies> {
-        // Plain data that is replaced whole: a panic elsewhere cannot leave it half written.
+        // Plain data, replaced whole: a panic elsewhere cannot leave it half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an arbiter saw.
+/// An arbiter's part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArbiterTally {
     /// In messages.
     pub counts: ArbiterCounts,
-    /// How long it had heard nothing of its feed at the stop, if for too long.
+    /// The length of the feed's silence at the stop, if it was too long.
     pub silent_ns: Option<u64>,
 }
 
-/// What the exchange did.
+/// An exchange's part.
 #[derive(Debug)]
 pub struct ExchangeTally {
-    /// Messages of the feed, each of which both channels carry.
+    /// Messages of the feed; each goes out on both channels.
     pub published: u64,
-    /// Messages that channel A and channel B dropped on purpose.
+    /// Messages dropped on purpose, by channel.
     pub dropped: [u64; 2],
-    /// Messages that both did.
+    /// Messages that both channels dropped.
     pub dropped_both: u64,
     /// Orders that arrived.
     pub orders: u64,
-    /// Bytes that arrived as orders and were none.
+    /// Packets that arrived as orders and were malformed.
     pub malformed_orders: u64,
-    /// Orders for ticks that are not remembered, or that there were not: without a latency.
+    /// Orders for ticks that are unknown or no longer kept: they have no latency.
     pub unknown_ticks: u64,
     /// Orders whose report could not be sent.
     pub unanswered: u64,
     /// From the scheduled time of a tick to the arrival of its order, ns.
     pub tick_to_trade_ns: Histogram<u64>,
-    /// The same, cut into what happened in turn, summed over all orders: scheduled to published, to
-    /// received by the trader, to decided, to arrived.
+    /// The tick-to-trade time in consecutive steps, summed over all orders: scheduled to published,
+    /// to received by the trader, to decided, to arrived.
     pub steps_ns: [u64; 4],
 }
 
 /// Names of [`ExchangeTally::steps_ns`].
 pub const STEPS: [&str; 4] = ["publish", "feed", "decide", "order"];
 
-/// What the exchange that generates ITCH served, and its books at the end.
+/// The services of an exchange that generates ITCH, and its books at the end.
 #[derive(Debug, Default)]
 pub struct OriginTally {
     /// Messages sent again, and snapshots.
     pub services: ServicesCounts,
-    /// The time of pauses in which it would have published, ns.
+    /// The time of pauses in which it published nothing, ns.
     pub skipped_ns: u64,
     /// The next sequence number.
     pub next_sequence: u64,
@@ -115,27 +115,26 @@ pub struct OriginTally {
     pub books: Vec<BookImage>,
 }
 
-/// What the ITCH books saw.
+/// An ITCH book stage's part.
 #[derive(Debug, Default)]
 pub struct ItchTally {
-    /// What following the stream counted.
+    /// The follower's counts.
     pub follower: FollowerCounts,
     /// The next sequence number.
     pub next_sequence: u64,
-    /// Books that were not right at the end, or not known to be.
+    /// Books that were wrong at the end, or not known to be right.
     pub stale_books: usize,
-    /// Updates that were taken back before the strategy was told, since their book had ceased to be
-    /// right.
+    /// Updates taken back before they were sent, as their book was no longer right, or its
+    /// instrument was halted.
     pub taken_back: u64,
     /// Changes of a best level: told, overtaken, taken back or untold.
     pub changes: u64,
-    /// Changes that the strategy was told of.
+    /// Changes sent to the strategy.
     pub told: u64,
-    /// Changes that a later one of the same instrument took the place of, before the strategy was
-    /// told.
+    /// Changes overtaken by a later one of the same instrument before they were sent.
     pub overtaken: u64,
-    /// Changes that the strategy was not told of: of instruments that it does not follow, or left
-    /// at the end.
+    /// Changes not sent to the strategy: of instruments that it does not follow, or left at the
+    /// end.
     pub untold: u64,
     /// Price levels at the end, over all books and sides.
     pub levels: usize,
@@ -145,7 +144,7 @@ pub struct ItchTally {
     pub books: Vec<BookImage>,
 }
 
-/// What the FORTS books saw.
+/// A FORTS book stage's part.
 #[derive(Debug, Default)]
 pub struct FortsTally {
     /// Increments decoded.
@@ -160,13 +159,12 @@ pub struct FortsTally {
     pub contradictions: u64,
     /// Changes of a best level: told, overtaken or untold.
     pub changes: u64,
-    /// Changes that the strategy was told of.
+    /// Changes sent to the strategy.
     pub told: u64,
-    /// Changes that a later one of the same instrument took the place of, before the strategy was
-    /// told.
+    /// Changes overtaken by a later one of the same instrument before they were sent.
     pub overtaken: u64,
-    /// Changes that the strategy was not told of: of instruments that it does not follow, or left
-    /// at the end.
+    /// Changes not sent to the strategy: of instruments that it does not follow, or left at the
+    /// end.
     pub untold: u64,
     /// Snapshots equal to a book that increments had changed; the others prove nothing.
     pub equal_of_changing: u64,
@@ -174,26 +172,25 @@ pub struct FortsTally {
     pub books: FortsCounts,
 }
 
-/// What the strategy did.
+/// A strategy's part.
 #[derive(Debug, Default)]
 pub struct StrategyTally {
-    /// Changes of a best level that it looked at.
+    /// Changes of a best level that it considered.
     pub updates: u64,
-    /// Of these, of a book whose best bid was not below its best offer: nothing comes of them.
+    /// Changes among them of a locked or crossed book: the trigger ignores them.
     pub crossed: u64,
-    /// Orders that the trigger wanted.
+    /// Orders that the trigger asked for.
     pub intents: u64,
     /// Orders sent.
     pub orders: u64,
-    /// Orders wanted that were not sent: the packet went to another order, or there was no room for
-    /// it.
+    /// Orders not sent: the packet went to another order, or there was no room.
     pub unsent: u64,
-    /// Reports of the exchange, one for each order that it took.
+    /// Reports of the exchange, one for each order received.
     pub reports: u64,
-    /// Orders filled by the exchange, in part or whole.
+    /// Orders filled, in part or whole.
     pub filled: u64,
-    /// Cancelled, in part or whole.
+    /// Orders cancelled, in part or whole.
     pub cancelled: u64,
-    /// What the risk gate let pass and refused.
+    /// The risk gate's passes and refusals.
     pub risk: RiskCounts,
 }

@@ -1,4 +1,4 @@
-//! What the books tell the strategy: the best levels of books that are right, after they changed.
+//! The books' updates to the strategy: the changed best levels of books that are right.
 
 use verbline::prelude::*;
 
@@ -10,19 +10,19 @@ use crate::itch::Side;
 use crate::recovery::{Follower, Told};
 use crate::risk::{Quote, Top};
 
-/// Changes of books, and what the strategy has not been told of them yet.
+/// Turns changes of books into updates, and keeps those not yet sent.
 pub(super) struct Teller {
-    /// The last trade's price of each instrument; 0 if there was none.
+    /// The last trade's price per instrument; 0 before the first trade.
     last: Box<[i64]>,
     pub(super) updates: Updates,
     changes: u64,
     taken_back: u64,
-    /// Times that the feed had begun anew: trades from before it are of no instrument.
+    /// Times that the feed had begun anew: earlier trades then belong to no instrument.
     begun_anew: u64,
     untold: u64,
 }
 
-/// What [`Teller::new`] allocates.
+/// Memory that [`Teller::new`] allocates, in bytes.
 pub(super) fn memory_bytes() -> u64 {
     Updates::memory_bytes(INSTRUMENTS_MAX) + u64::from(INSTRUMENTS_MAX) * size_of::<i64>() as u64
 }
@@ -39,10 +39,10 @@ impl Teller {
         }
     }
 
-    /// A book has changed by the message `tick`.
+    /// Takes a change of a book by the message `tick`.
     #[inline]
     pub(super) fn tell(&mut self, books: &OrderBooks, change: Change, told: Told, tick: u64) {
-        // As many as there are books.
+        // `last` has an entry for each book.
         let Some(last) = self.last.get_mut(usize::from(change.book)) else {
             self.untold += 1;
             return;
@@ -58,7 +58,7 @@ impl Teller {
         self.changes += 1;
         let known = self.updates.put(Update {
             instrument: change.book,
-            // What the strategy concluded from a book before a loss is void.
+            // The strategy's conclusions from before a loss are void.
             reset: told == Told::Recovered,
             number: u64::from(book.stock_locate()),
             symbol: book.symbol(),
@@ -69,14 +69,14 @@ impl Teller {
         self.untold += u64::from(!known);
     }
 
-    /// An instrument is not traded: what waits to be told of it is void.
+    /// Takes back the waiting update of an instrument that was halted.
     #[cold]
     fn take_back(&mut self, instrument: u16) {
         self.taken_back += u64::from(self.updates.forget(instrument));
     }
 
-    /// Takes back what waits to be told if a book has ceased to be right since the last time, or if
-    /// none is known to be: it may be of that one. Of the others the follower tells again.
+    /// Takes back the waiting updates if a book has come into doubt since the last call, or if it
+    /// is not known which are right. The follower repeats the updates of the right ones.
     #[cold]
     pub(super) fn take_back_of(&mut self, follower: &mut Follower) {
         let begun_anew = follower.counts().begun_anew;
@@ -88,7 +88,7 @@ impl Teller {
         }
     }
 
-    /// Writes what was told into the report.
+    /// Writes the counts into the report.
     pub(super) fn report(&self, tally: &mut ItchTally) {
         (tally.changes, tally.taken_back) = (self.changes, self.taken_back);
         (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     impl Desk {
-        /// Applies what `write` writes, and gives what the strategy is told of it.
+        /// Applies the message that `write` encodes, and returns the update for the strategy.
         fn after(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<(bool, Top)> {
             let mut bytes = [0; 64];
             let len_bytes = write(&mut bytes).expect("there is room");
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(book.after(add(6, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
     }
 
-    /// A change that waits to be told is not told once the instrument is halted.
+    /// A waiting update is not sent once its instrument is halted.
     #[test]
     fn nothing_is_told_of_an_instrument_that_has_been_halted_meanwhile() {
         let mut books = OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 });
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((tally.changes, tally.taken_back, tally.overtaken, tally.untold), (3, 1, 1, 0));
     }
 
-    /// Writes a message, and says how long it is, if there is room.
+    /// Writes a message, and returns its length, if there is room.
     type Writes<'a> = &'a dyn Fn(&mut [u8]) -> Option<usize>;
 
     fn frame(first: u64, messages: &[Writes<'_>]) -> Vec<u8> {
@@ -209,8 +209,8 @@ mod tests {
         out
     }
 
-    /// One book is put in doubt while changes of another wait to be told: those are of a book that
-    /// is right, and are told all the same.
+    /// One book comes into doubt while an update of another waits: that other book is right, and
+    /// its update is sent all the same.
     #[test]
     fn what_is_taken_back_of_a_book_that_is_right_is_told_again() {
         let spec = FollowerSpec {
@@ -235,7 +235,7 @@ mod tests {
                 &|out| encode::trading_action(out, HEADER, STOCK, b'T'),
                 &|out| encode::stock_directory(out, second, STOCK),
                 &|out| add(1, Side::Buy, 100)(out),
-                // Of an order that there is not.
+                // The order does not exist.
                 &|out| encode::order_delete(out, second, 9),
             ],
         );

@@ -1,5 +1,5 @@
-//! What a book tells the strategy: the best levels of an instrument after a tick, as a fixed record
-//! in the packet that the tick came in.
+//! A book's update for the strategy: the best levels of an instrument after a tick, as a fixed
+//! record in the tick's packet.
 
 use verbline::prelude::*;
 
@@ -59,23 +59,23 @@ impl Update {
     }
 }
 
-/// What the strategy has not been told yet: of each instrument the last update.
+/// Updates not yet sent to the strategy, the last one of each instrument.
 ///
-/// It goes out in the packet that it came in, and what does not fit there in fresh ones. What finds
-/// no packet or no room now stays here, where a later update of the same instrument takes its
-/// place: nothing is lost, and it needs no more room than there are instruments.
+/// Updates go out in the packet that caused them, and in fresh ones if they do not fit. Updates
+/// that find no packet or no room now stay here, and a later one of the same instrument replaces
+/// its predecessor. So nothing is lost, and there is at most one update per instrument.
 #[derive(Debug)]
 pub(super) struct Updates {
     /// Records in the order in which their instruments changed.
     bytes: Vec<u8>,
     /// The record of an instrument, by its index; [`NONE`] if it has none.
     places: Box<[u16]>,
-    /// When the packet came that the last update was in.
+    /// When the packet of the last update was received.
     received_ns: u64,
-    /// Records that went out, and that a later one of the same instrument took the place of.
+    /// Records sent, and records replaced by a later one of the same instrument.
     told: u64,
     overtaken: u64,
-    /// Fresh packets that may be taken in this turn: the plan counts on a burst.
+    /// Fresh packets left for this turn: the plan counts on a burst.
     fresh_left: usize,
     burst: usize,
     output: OutId,
@@ -84,7 +84,7 @@ pub(super) struct Updates {
 const NONE: u16 = u16::MAX;
 
 impl Updates {
-    /// Room for the instruments `0 .. limit`, and `burst` fresh packets a turn.
+    /// Room for the instruments `0 .. limit`, and `burst` fresh packets per turn.
     pub(super) fn new(limit: u16, burst: usize, output: OutId) -> Updates {
         Updates {
             bytes: Vec::with_capacity(usize::from(limit) * UPDATE_LEN_BYTES),
@@ -98,13 +98,13 @@ impl Updates {
         }
     }
 
-    /// What [`Updates::new`] allocates.
+    /// Memory that [`Updates::new`] allocates, in bytes.
     pub(super) fn memory_bytes(limit: u16) -> u64 {
         u64::from(limit) * (UPDATE_LEN_BYTES + size_of::<u16>()) as u64
     }
 
-    /// Adds an update, in place of an earlier one of the same instrument. False if there is no such
-    /// instrument.
+    /// Adds an update, in place of an earlier one of the same instrument. Returns false for an
+    /// instrument beyond the limit.
     #[inline]
     #[must_use]
     pub(super) fn put(&mut self, update: Update) -> bool {
@@ -126,22 +126,22 @@ impl Updates {
         true
     }
 
-    /// How many records went out to the strategy.
+    /// Records sent to the strategy.
     pub(super) fn told(&self) -> u64 {
         self.told
     }
 
-    /// How many were overtaken by a later one of the same instrument.
+    /// Records replaced by a later one of the same instrument.
     pub(super) fn overtaken(&self) -> u64 {
         self.overtaken
     }
 
-    /// How many instruments wait.
+    /// The number of instruments with a waiting update.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() / UPDATE_LEN_BYTES
     }
 
-    /// Hands on what waits, first in the packet that the last of it came in.
+    /// Sends waiting updates, first in `packet`, which caused the last of them.
     #[inline]
     pub(super) fn send(&mut self, mut packet: Packet, out: &mut Outputs<'_>) {
         if self.bytes.is_empty() {
@@ -156,25 +156,25 @@ impl Updates {
         }
     }
 
-    /// A turn of the lcore begins: hands on what still waits. True if nothing is left.
+    /// Sends waiting updates at the start of an lcore's turn. Returns whether none is left.
     pub(super) fn turn(&mut self, out: &mut Outputs<'_>) -> bool {
         self.fresh_left = self.burst;
         self.send_fresh(out);
         self.bytes.is_empty()
     }
 
-    /// Whether a fresh packet is left in this turn.
+    /// Whether this turn has a fresh packet left.
     pub(super) fn has_fresh(&self) -> bool {
         self.fresh_left > 0
     }
 
-    /// Takes one of the fresh packets of this turn for something else. `None` if none is left.
+    /// Takes one of this turn's fresh packets for another purpose. `None` if none is left.
     pub(super) fn take_fresh(&mut self, out: &mut Outputs<'_>) -> Option<Packet> {
         self.fresh_left = self.fresh_left.checked_sub(1)?;
         out.alloc()
     }
 
-    /// Forgets the update of an instrument. False if none waits.
+    /// Drops the waiting update of an instrument. Returns false if there is none.
     pub(super) fn forget(&mut self, instrument: u16) -> bool {
         let Some(place) = self.places.get_mut(usize::from(instrument)) else { return false };
         let at = usize::from(std::mem::replace(place, NONE)) * UPDATE_LEN_BYTES;
@@ -188,8 +188,8 @@ impl Updates {
         true
     }
 
-    /// Forgets what waits, since it may not be so any more. Says of which instruments it was, with
-    /// their `reset`, and how many updates.
+    /// Drops all waiting updates, as they may no longer be true. Calls `of` for each, with its
+    /// instrument and `reset`, and returns their number.
     pub(super) fn clear(&mut self, mut of: impl FnMut(u16, bool)) -> u64 {
         let cleared = self.len() as u64;
         for record in self.bytes.as_chunks::<UPDATE_LEN_BYTES>().0 {
@@ -200,7 +200,7 @@ impl Updates {
         cleared
     }
 
-    /// Hands on what waits in fresh packets.
+    /// Sends waiting updates in fresh packets.
     pub(super) fn send_fresh(&mut self, out: &mut Outputs<'_>) {
         while self.fresh_left > 0 && !self.bytes.is_empty() && out.room(self.output) > 0 {
             let Some(mut packet) = out.alloc() else { return };
@@ -215,11 +215,11 @@ impl Updates {
 
     fn tell(&mut self, packet: Packet, out: &mut Outputs<'_>) {
         self.told += (packet.len() / UPDATE_LEN_BYTES) as u64;
-        // There was room; what is refused all the same is counted there.
+        // There was room; a refusal all the same is counted there.
         let _sent = out.send(self.output, packet);
     }
 
-    /// Moves as many updates as fit into a packet. False if that is none.
+    /// Moves as many updates into a packet as fit. Returns false if none does.
     #[inline]
     fn fill(&mut self, packet: &mut Packet) -> bool {
         self.take(packet.capacity(), |records| packet.fill(records))
@@ -246,7 +246,7 @@ fn instrument_of(record: &[u8; UPDATE_LEN_BYTES]) -> usize {
 
 #[cfg(test)]
 impl Updates {
-    /// All that waits.
+    /// Takes all waiting updates.
     pub(super) fn drain(&mut self) -> Vec<Update> {
         taken(self, usize::MAX)
     }
@@ -293,11 +293,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_one_packet_goes_into_the_next() {
         let mut updates = Updates::new(1_000, 32, OutId(0));
-        // As many as a frame may change, and more than two packets of 512 bytes hold.
+        // As many updates as a frame may cause, more than two packets of 512 bytes hold.
         (0..64).for_each(|instrument| assert!(updates.put(update(instrument, 2))));
         let first = taken(&mut updates, 512);
         assert_eq!(first, Vec::from_iter((0..6).map(|instrument| update(instrument, 2))));
-        // One that waits is overtaken by its successor, one that is gone comes anew.
+        // A waiting update is overtaken by its successor; a sent one comes anew.
         assert!(updates.put(update(63, 3)) && updates.put(update(0, 3)));
         assert_eq!(taken(&mut updates, UPDATE_LEN_BYTES - 1), []);
         let rest = taken(&mut updates, 1 << 20);

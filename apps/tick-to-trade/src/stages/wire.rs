@@ -1,9 +1,9 @@
-//! What the apps' own messages look like on the wire: the timing behind an order, the report.
+//! The app's own messages on the wire: the timing behind an order, and the report.
 
 use crate::itch::Side;
 
-/// Behind an order: when its tick was received and when the order was decided, ns of the runtime's
-/// clock.
+/// The length of the timing behind an order: when its tick was received and when the order was
+/// decided, in ns of the runtime's clock.
 pub(super) const TIMING_LEN_BYTES: usize = 16;
 
 /// The timing behind an order's 64 bytes.
@@ -30,19 +30,19 @@ impl Timing {
     }
 }
 
-/// What the exchange answers to an order: immediate or cancel, so one report settles it.
+/// The exchange's answer to an order. Orders are immediate or cancel, so one report settles each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExecutionReport {
     /// The order's id.
     pub(super) order_id: u64,
     pub(super) side: Side,
-    /// Filled at the order's price.
+    /// The quantity filled at the order's price.
     pub(super) filled: u32,
-    /// Cancelled.
+    /// The quantity cancelled.
     pub(super) cancelled: u32,
 }
 
-/// Type, side, two zeros, filled, cancelled, order id.
+/// The length of a report: type, side, two zeros, filled, cancelled, order id.
 pub(super) const REPORT_LEN_BYTES: usize = 20;
 
 impl ExecutionReport {
@@ -56,7 +56,7 @@ impl ExecutionReport {
         bytes
     }
 
-    /// `None` if the bytes are no report.
+    /// Parses a report; `None` if the bytes are none.
     pub(super) fn parse(bytes: &[u8]) -> Option<ExecutionReport> {
         let bytes: &[u8; REPORT_LEN_BYTES] = bytes.try_into().ok()?;
         let side = match bytes[..2] {

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use tick_to_trade::arbitration::{Arbiter, ArbiterSpec, Channel, Event, GapCause, Offer};
 
-/// A packet on a channel: first sequence number and count.
+/// A packet on a channel: first sequence number and message count.
 type Packet = (u64, u32);
 
-/// What a channel sends of the messages 1..=last: packets of the given sizes, some lost.
+/// The packets of a channel for the messages 1..=last, of the given sizes, without lost ones.
 fn channel(last: u64, sizes: &[u32], lost: &[bool]) -> Vec<Packet> {
     let mut packets = Vec::new();
     let mut next = 1;
@@ -23,7 +23,7 @@ fn channel(last: u64, sizes: &[u32], lost: &[bool]) -> Vec<Packet> {
     packets
 }
 
-/// The stream as its user sees it: every sequence number, delivered or not.
+/// The stream as its user sees it: each sequence number, with whether it was delivered.
 #[derive(Default)]
 struct Stream {
     next: u64,
@@ -55,8 +55,7 @@ impl Stream {
     }
 }
 
-/// Sends both channels in the order that `turns` says, each channel possibly out of order by
-/// `swaps`.
+/// Sends both channels in the order of `turns`.
 fn run(
     last: u64,
     channels: [Vec<Packet>; 2],
@@ -86,7 +85,7 @@ fn run(
         }
         stream.drain(&mut arbiter, now_ns);
     }
-    // One heartbeat is a claim, two are believed.
+    // The first heartbeat is a claim, the second is believed.
     for channel in [Channel::A, Channel::B, Channel::A, Channel::B] {
         arbiter.heartbeat(channel, last + 1);
         stream.drain(&mut arbiter, now_ns);
@@ -114,8 +113,8 @@ fn lossy(max: usize) -> impl Strategy<Value = Vec<bool>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Channels in order, a window for all: a message is delivered if and only if it came on a
-    /// channel.
+    /// Channels in order, and a window large enough: a message is delivered if and only if it came
+    /// on a channel.
     #[test]
     fn only_what_both_lost_is_missing(
         last in 1u64..200,
@@ -136,7 +135,7 @@ proptest! {
         prop_assert!(stream.causes.iter().all(|&c| c == GapCause::BothPassed));
     }
 
-    /// Anything goes: small windows, time-outs, packets out of order. Still each message once, in
+    /// Small windows, time-outs, packets out of order: still each message is delivered once and in
     /// order, or in a gap.
     #[test]
     fn every_message_once_or_in_a_gap(
@@ -160,7 +159,7 @@ proptest! {
         check_totals(&stream, &arbiter, &channels, last);
     }
 
-    /// No sequence of calls panics, and what is delivered goes up.
+    /// No sequence of calls panics, and delivered numbers only increase.
     #[test]
     fn hostile_calls_never_panic(
         calls in prop::collection::vec(

@@ -1,5 +1,4 @@
-//! The command as a user runs it: what it prints, what it exits with, and what it does with what is
-//! wrong.
+//! The command as a user runs it: its output, its exit codes, and its handling of mistakes.
 
 mod bounds;
 mod feed_files;
@@ -18,8 +17,8 @@ fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_tick-to-trade"))
 }
 
-/// A run of the generated feed for `seconds`, slow enough that a trader that is kept from its CPU
-/// for all that time loses nothing. `None` where two lcores can't run.
+/// A run of the generated feed for `seconds`, slow enough that a trader without its CPU for all
+/// that time loses nothing. `None` where two lcores can't run.
 pub(crate) fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
     let run =
         app().with(["run", "config/tick-to-trade.toml", "--for", seconds]).with(two_lcores(["exchange", "trader"])?);
@@ -27,5 +26,5 @@ pub(crate) fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
     Some(run.with(slow.iter().chain(sets).flat_map(|set| ["--set", set])))
 }
 
-/// A channel's copy of a frame may come as late as a busy machine makes it.
+/// On a busy machine, a channel's copy of a frame may come this late.
 const PATIENT: &str = "stage.arbiter.params.timeout_us=60000000";

@@ -98,7 +98,7 @@ fn every_field_of_every_message_is_that_of_fastlib() {
 }
 
 fn xml() -> &'static str {
-    // As the exchange's templates 74 and 120, shortened.
+    // The exchange's templates 74 and 120, shortened.
     r#"<templates xmlns="http://www.fixprotocol.org/ns/fast/td/1.1">
         <template name="Increment" id="74" dictionary="74">
             <string name="MessageType" id="35"><constant value="X"/></string>
@@ -221,7 +221,7 @@ proptest! {
         prefix in 0usize..16,
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
-        // A good start leads deeper than noise does.
+        // A valid start reaches deeper than noise.
         bytes.splice(0..0, GOOD[..prefix].iter().copied());
         for (at, value) in flips {
             if !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What single messages of a stream do to a follower's books.
+//! The effects of single messages on a follower's books.
 
 use tick_to_trade::book::BookSpec;
 use tick_to_trade::itch::encode::{self, Header, NewOrder};
@@ -50,8 +50,8 @@ fn take(follower: &mut Follower, frame: &[u8]) {
     follower.take(&Packet::parse(frame).unwrap(), 0, 1, &mut |_, _, _, _| ());
 }
 
-/// A message that is longer than any puts its book in doubt, whether it comes in order or is held
-/// behind a gap meanwhile.
+/// A message longer than any type puts its book in doubt, whether it comes in order or is held
+/// behind a gap.
 #[test]
 fn a_message_that_is_too_long_puts_its_book_in_doubt() {
     let mut too_long = add(1, 2);
@@ -74,7 +74,7 @@ fn a_message_that_is_too_long_puts_its_book_in_doubt() {
     }
 }
 
-/// Messages of an instrument beyond those that there is room for contradict no book.
+/// Messages of an instrument without room contradict no book.
 #[test]
 fn no_message_of_an_instrument_that_is_not_followed_is_a_contradiction() {
     let mut follower = Follower::new(SPEC);
@@ -93,7 +93,7 @@ fn no_message_of_an_instrument_that_is_not_followed_is_a_contradiction() {
     assert!(follower.is_live() && counts.adds_up(), "{counts:?}");
 }
 
-/// A change of an order under another instrument's locate code is false in one of the two: either
+/// A change of an order under another instrument's locate code is false for one of the two: either
 /// book may lack a change, and neither takes this one.
 #[test]
 fn a_change_under_another_locate_code_puts_both_books_in_doubt() {

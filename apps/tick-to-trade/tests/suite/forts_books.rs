@@ -1,5 +1,4 @@
-//! FORTS books under loss and under snapshots that come early or late: a live book is always the
-//! true one.
+//! FORTS books under losses and early or late snapshots: a live book always equals the true one.
 
 use proptest::prelude::*;
 use tick_to_trade::book::{DepthBook, DepthLevel};
@@ -69,8 +68,8 @@ proptest! {
 
     #[test]
     fn a_live_book_is_the_true_book(
-        // At most five prices a side, so that nothing is ever cut and every entry is a full
-        // account.
+        // At most five prices per side, so that nothing is cut off and the entries describe the
+        // whole book.
         steps in prop::collection::vec((any::<bool>(), 1i64..=5, 1i64..100), 1..120),
         lost in prop::collection::vec(prop::bool::weighted(0.2), 1..40),
         snapshots in prop::collection::vec((0usize..130, -6isize..12), 0..20),
@@ -87,7 +86,7 @@ proptest! {
             }
         };
         for (i, entry) in entries.iter().enumerate() {
-            // The arbiter reports a gap before what comes after it.
+            // The arbiter reports a gap before the messages behind it.
             if lost[i % lost.len()] {
                 pending_gap = true;
             } else {
@@ -98,7 +97,7 @@ proptest! {
                 books.apply_entry(i as u32 + 1, entry).unwrap();
                 check(&books);
             }
-            // A snapshot of `at` comes `delay` entries after it was taken, or before the increments
+            // A snapshot of `at` comes `delay` entries after it was taken, or before its increments
             // have come.
             for &(at, delay) in &snapshots {
                 if at < truth.len() && at as isize + delay == i as isize {
@@ -108,7 +107,7 @@ proptest! {
                 }
             }
         }
-        // A snapshot of the end always brings the book back.
+        // A snapshot of the end always recovers the book.
         let end = truth.len() - 1;
         books.gap(end as u64);
         books.apply_snapshot(&snapshot(end, &truth[end])).unwrap();
@@ -126,13 +125,13 @@ fn a_gap_is_cleared_by_the_next_number_or_a_snapshot() {
     assert_eq!(books.apply_snapshot(&snapshot(0, &truth[0])), Ok((0, SnapshotOutcome::Recovered)));
     assert_eq!((books.books()[0].trust(), books.books()[0].rpt_seq()), (Trust::Live, 1));
 
-    // The gap was about others: the next entry follows on.
+    // The gap was about other books: the next entry follows.
     books.gap(7);
     assert_eq!(books.books()[0].trust(), Trust::Suspect);
     assert_eq!(books.apply_entry(8, &entries[1]), Ok((0, EntryOutcome::Applied { top: true })));
     assert_eq!(books.books()[0].trust(), Trust::Live);
 
-    // It was about this one: entry 3 is lost.
+    // The gap was about this book: entry 3 is lost.
     books.gap(9);
     assert_eq!(books.apply_entry(10, &entries[3]), Ok((0, EntryOutcome::Held)));
     assert_eq!(books.books()[0].trust(), Trust::Stale);
@@ -141,7 +140,7 @@ fn a_gap_is_cleared_by_the_next_number_or_a_snapshot() {
     assert_eq!((books.books()[0].rpt_seq(), books.books()[0].depth()), (4, &truth[4]));
     assert_eq!(books.apply_entry(10, &entries[3]), Ok((0, EntryOutcome::Old)));
 
-    // A snapshot that had processed the gap shows that nothing was lost; one before it shows
+    // A snapshot that had processed the gap proves that nothing was lost; an earlier one proves
     // nothing.
     books.gap(50);
     let mut same = snapshot(4, &truth[4]);
@@ -177,8 +176,8 @@ fn contradictions_make_a_book_stale() {
     assert_eq!(books.apply_entry(5, &second), Err(BooksError::InstrumentsFull { security_id: 1, limit: 1 }));
 }
 
-/// Numbers start anew, by a SequenceReset or of themselves: nothing of the old ones brings a book
-/// back.
+/// Numbers start anew, with or without a SequenceReset: snapshots of the old numbers recover no
+/// book.
 #[test]
 fn a_book_is_stale_from_a_reset_to_a_snapshot_of_the_new_numbers() {
     let (entries, truth) = day(&[(false, 1, 2), (false, 2, 2), (false, 3, 2), (false, 4, 2)]);
@@ -203,8 +202,8 @@ fn a_book_is_stale_from_a_reset_to_a_snapshot_of_the_new_numbers() {
     }
 }
 
-/// Entries were held for a snapshot, and one of them contradicts it. Those behind it are known to
-/// have come: a snapshot that does not have them is of the past.
+/// An entry held for a snapshot contradicts it. The entries behind it are known to have come, so a
+/// snapshot without them is outdated.
 #[test]
 fn a_held_entry_that_contradicts_takes_those_behind_it_along() {
     let (entries, truth) = day(&[(false, 1, 2), (false, 2, 2), (false, 3, 2), (false, 4, 2)]);

@@ -1,12 +1,13 @@
-//! What one false datagram can do to the arbitrated stream: nothing but stand in for itself.
+//! A single false datagram can do no more to the arbitrated stream than stand in for its own
+//! messages.
 //!
-//! The oracle is the feed: both channels carry every message, each knows its own bytes from the
-//! true ones.
+//! The oracle is the feed: both channels carry every message, and each datagram knows whether it is
+//! true.
 
 use proptest::prelude::*;
 use tick_to_trade::arbitration::{Arbiter, ArbiterSpec, Channel, Event, Offer};
 
-/// A datagram: its first sequence number, its messages, and whether it is what the exchange sent.
+/// A datagram: its first sequence number, its message count, and whether the exchange sent it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Datagram {
     first: u64,
@@ -20,7 +21,7 @@ impl Datagram {
     }
 }
 
-/// What the exchange sends on both channels: the messages from 1 on, in datagrams of these sizes.
+/// The exchange's datagrams on both channels: the messages from 1 on, in these sizes.
 fn feed(sizes: &[u32]) -> Vec<Datagram> {
     let mut next = 1;
     let datagram = |&count: &u32| {
@@ -31,7 +32,7 @@ fn feed(sizes: &[u32]) -> Vec<Datagram> {
     sizes.iter().map(datagram).collect()
 }
 
-/// What the trader sees: for each sequence number from 1 on, whether the true message came.
+/// The trader's view: for each sequence number from 1 on, whether the true message came.
 #[derive(Default)]
 struct Seen {
     true_message: Vec<bool>,
@@ -54,7 +55,7 @@ impl Seen {
 
 const NEVER: u64 = u64::MAX;
 
-/// Runs what arrives through an arbiter, and ends with what the channels say at the end.
+/// Sends the arrivals through an arbiter, and then the channels' heartbeats at `end`.
 fn run(spec: ArbiterSpec, arrivals: &[(Channel, Datagram)], end: u64) -> Seen {
     let mut arbiter = Arbiter::new(spec);
     let mut seen = Seen::default();
@@ -86,7 +87,7 @@ fn drain(arbiter: &mut Arbiter<Datagram>, seen: &mut Seen, now_ns: u64) {
     }
 }
 
-/// Both channels in turn, B some datagrams behind A or before it.
+/// Merges the channels by `turns`, so that B lags behind A or leads it.
 fn interleaved(a: &[Datagram], b: &[Datagram], turns: &[bool]) -> Vec<(Channel, Datagram)> {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut arrivals = Vec::new();
@@ -101,7 +102,7 @@ fn interleaved(a: &[Datagram], b: &[Datagram], turns: &[bool]) -> Vec<(Channel, 
     arrivals
 }
 
-/// A sequence number that a corrupt or hostile datagram may carry: near the true one, or anything.
+/// A sequence number of a corrupt or hostile datagram: near the true one, or anything.
 fn number(near: u64) -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => (0u64..=80).prop_map(move |by| (near + 40).saturating_sub(by)),
@@ -112,7 +113,7 @@ fn number(near: u64) -> impl Strategy<Value = u64> {
     ]
 }
 
-/// A feed, the order in which the channels' datagrams come, which one is false, and what it says.
+/// A feed, the channels' order of arrival, the position of the false datagram, and its contents.
 #[derive(Debug, Clone)]
 struct Attack {
     sizes: Vec<u32>,
@@ -163,12 +164,12 @@ impl Attack {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4096) })]
 
-    /// Both channels carry all; one datagram of A is replaced by anything, or anything is put
-    /// before it. A false datagram that does not start where the channel stands costs nothing at
-    /// all; one that does stands in for the numbers it carries, and no other.
+    /// Both channels carry all messages; one datagram of A is replaced by any datagram, or any one
+    /// is inserted before it. A false datagram that does not start at the channel's next number
+    /// costs nothing; one that does replaces the numbers that it carries, and no others.
     #[test]
     fn costs_nothing_but_itself(attack in attack()) {
-        // Room for all that one channel may be ahead of the other.
+        // Room for the greatest lead of one channel over the other.
         let spec = ArbiterSpec { window: 512, timeout_ns: NEVER, first: Some(1), ..ArbiterSpec::default() };
         let seen = run(spec, &attack.arrivals(), attack.end());
         let stands = feed_first(&attack.sizes, attack.at);
@@ -190,8 +191,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2048) })]
 
-    /// One channel is further ahead than the window is long: a datagram in place of which something
-    /// false comes costs no more than one that is lost.
+    /// One channel is further ahead than the window is long: a false datagram in place of a true
+    /// one costs no more than the loss of the true one.
     #[test]
     fn in_a_short_window_it_costs_no_more_than_a_lost_one(
         attack in attack(),
@@ -211,8 +212,8 @@ proptest! {
         }
     }
 
-    /// The channels lose what they like, in the same datagrams of the feed. A false datagram far
-    /// from all of it changes nothing.
+    /// The channels lose any datagrams, both of the same feed. A false datagram with far numbers
+    /// changes nothing.
     #[test]
     fn far_away_it_changes_nothing_whatever_the_channels_lose(
         attack in attack(),
@@ -237,8 +238,8 @@ proptest! {
         }
     }
 
-    /// Without a first number, the stream begins where two datagrams are near each other, whatever
-    /// one false one says.
+    /// Without a first number, the stream begins where two datagrams are near each other, for any
+    /// single false one.
     #[test]
     fn it_cannot_choose_where_the_stream_begins(attack in attack(), far in (1u64 << 20)..1 << 40) {
         let spec = ArbiterSpec { window: 256, timeout_ns: NEVER, first: None, ..ArbiterSpec::default() };
@@ -251,8 +252,8 @@ proptest! {
     }
 }
 
-/// The example of the issue: 10,000 messages on both channels, one number after the hundredth far
-/// ahead.
+/// The example of the issue: 10,000 messages on both channels, with a number far ahead after the
+/// hundredth.
 #[test]
 fn one_corrupt_number_does_not_silence_the_feed() {
     for says in [100 + 256, 100 + 300, 1 << 31, 4_294_967_295, 1 << 50] {

@@ -1,7 +1,7 @@
-//! The table of docs/hostile-datagrams.md: each row a datagram that is false, put among true ones
-//! on channel A, and what it costs.
+//! The table of docs/hostile-datagrams.md: in each row, a false datagram is put among true ones on
+//! channel A, and its cost asserted.
 //!
-//! Framing and arbitration as the trader's arbiter stage has them, bytes in and messages out.
+//! Framing and arbitration like in the trader's arbiter stage, bytes in and messages out.
 
 use proptest::prelude::*;
 use tick_to_trade::arbitration::{Arbiter, ArbiterCounts, ArbiterSpec, Channel, Event, Offer};
@@ -19,13 +19,12 @@ const OTHER: Session = *b"VERBLINE99";
 const FRAMES: u64 = 200;
 const MESSAGES: u64 = 2;
 
-/// A true frame: each message carries its own number as its time.
+/// A true frame: each message carries its own number as its timestamp.
 fn frame(session: &Session, first: u64, count: u64) -> Vec<u8> {
     framed(session, first, first..first + count)
 }
 
-/// A frame that says `first`, of messages that are not those of the feed unless `times` are their
-/// numbers.
+/// A frame numbered from `first`. Its messages are true if `times` are their numbers.
 fn framed(session: &Session, first: u64, times: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut bytes = vec![0; 1500];
     let mut writer = Writer::new(&mut bytes, session, first).expect("room for a header");
@@ -38,7 +37,7 @@ fn framed(session: &Session, first: u64, times: impl IntoIterator<Item = u64>) -
     bytes
 }
 
-/// Messages that are none of the feed's.
+/// A frame of messages that are not the feed's.
 fn forged(session: &Session, first: u64, count: u64) -> Vec<u8> {
     framed(session, first, (0..count).map(|_| 0))
 }
@@ -53,7 +52,7 @@ fn end_of_session(session: &Session, next: u64) -> Vec<u8> {
     bytes
 }
 
-/// The trader up to its book.
+/// The trader's stages in front of the book.
 struct Trader {
     frames: Frames,
     arbiter: Arbiter<Vec<u8>>,
@@ -121,12 +120,12 @@ fn attacked(at: u64, replaces: bool, hostile: &[Vec<u8>]) -> Trader {
     trader
 }
 
-/// Before A's hundredth frame, whose first message is this.
+/// The false datagram's position: before A's hundredth frame, whose first message is `NEXT`.
 const AT: u64 = 100;
 const NEXT: u64 = 1 + AT * MESSAGES;
 
-/// Every true message but those of `false_ones` was delivered, in order, each once; `false_ones`
-/// were delivered as forged.
+/// Asserts that every true message outside `false_ones` was delivered, in order and once, and that
+/// forged ones were delivered for `false_ones`.
 #[track_caller]
 fn costs(trader: &Trader, false_ones: std::ops::Range<u64>) -> ArbiterCounts {
     let wanted: Vec<_> = (1..=FRAMES * MESSAGES).map(|number| (number, !false_ones.contains(&number))).collect();
@@ -148,7 +147,7 @@ fn wrong_session() {
 
 #[test]
 fn replayed() {
-    // A whole hour of the feed's own frames, again.
+    // A long stretch of the feed's own frames, again.
     let again: Vec<_> = (0..AT).map(|index| frame(&SESSION, 1 + index * MESSAGES, MESSAGES)).collect();
     let counts = costs(&attacked(AT, false, &again), NOTHING);
     assert_eq!((counts.duplicates, counts.late), (FRAMES * MESSAGES + AT * MESSAGES, 0));
@@ -160,7 +159,7 @@ fn far_ahead() {
         let trader = attacked(AT, false, &[forged(&SESSION, NEXT + ahead, 2)]);
         let counts = costs(&trader, NOTHING);
         assert_eq!(counts.lost, 0, "{ahead}");
-        // One that is not refused is held, and nothing else is.
+        // The false datagram is held unless refused, and nothing else is.
         assert!(trader.arbiter.held() <= 1, "{ahead}");
     }
 }
@@ -182,8 +181,8 @@ fn far_behind() {
 
 #[test]
 fn wrapped() {
-    // Two messages from the last number that 64 bits have, from the one before, and the last two
-    // that there can be.
+    // Two messages from the greatest 64-bit number, from the one before, and the last two that are
+    // possible.
     for (first, exceeds) in [(u64::MAX, true), (u64::MAX - 1, true), (u64::MAX - 2, false)] {
         let trader = attacked(AT, false, &[forged(&SESSION, first, 2)]);
         costs(&trader, NOTHING);
@@ -195,7 +194,7 @@ fn wrapped() {
 fn truncated() {
     let whole = frame(&SESSION, NEXT, MESSAGES);
     for len in 0..whole.len() {
-        // In place of the true one: B's copy stands in.
+        // In place of the true frame: B's copy stands in.
         let trader = attacked(AT, true, &[whole[..len].to_vec()]);
         costs(&trader, NOTHING);
         assert_eq!(trader.refused, [FrameError::Malformed], "{len} bytes");
@@ -207,7 +206,7 @@ fn truncated() {
 
 #[test]
 fn more_messages_than_its_bytes_can_hold() {
-    // 200 messages of no byte each, at the number that comes next.
+    // 200 messages of 0 bytes, at the next number.
     let mut bytes = vec![0; 1500];
     let mut writer = Writer::new(&mut bytes, &SESSION, NEXT).expect("room for a header");
     (0..200).for_each(|_| writer.push(b"").expect("room for nothing"));
@@ -235,8 +234,8 @@ fn forged_heartbeat() {
 
 #[test]
 fn forged_in_line() {
-    // Nothing tells it from the true one: it stands in for the numbers that it carries, and for no
-    // other.
+    // It cannot be told from the true frame: it replaces the numbers that it carries, and no
+    // others.
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 2)]), NEXT..NEXT + 2);
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 5)]), NEXT..NEXT + 5);
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT - 1, 2)]), NEXT..NEXT + 1);
@@ -296,8 +295,8 @@ fn an_increment_on_the_snapshots_channel() {
 
 #[test]
 fn two_that_agree() {
-    // What nothing can tell from a feed that went on: the stream moves. So it is written in the
-    // table.
+    // Nothing distinguishes this from a feed that went on: the stream moves, as the table
+    // documents.
     let first = NEXT + 10_000;
     let trader = attacked(AT, false, &[forged(&SESSION, first, 2), forged(&SESSION, first + 2, 2)]);
     assert_eq!(trader.gaps.len(), 1, "the hole that they claim is given up");
@@ -306,11 +305,11 @@ fn two_that_agree() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1024) })]
 
-    /// Any bytes in place of any datagram of A: all else is delivered in order.
+    /// Any bytes in place of any datagram of A: all other messages are delivered in order.
     #[test]
     fn any_bytes(at in 1..FRAMES - 1, bytes in prop::collection::vec(any::<u8>(), 0..200), true_header in 0usize..=20) {
         let mut bytes = bytes;
-        // As much of the true header as makes it be looked at further.
+        // Keeps a part of the true header, so that later checks are reached.
         let header = &frame(&SESSION, 1 + at * MESSAGES, MESSAGES)[..true_header.min(bytes.len())];
         bytes[..header.len()].copy_from_slice(header);
         let trader = attacked(at, true, &[bytes]);
@@ -327,8 +326,8 @@ proptest! {
     }
 }
 
-/// A false message stands at most where the false datagram could stand for its own: at the frame
-/// that it replaced.
+/// Asserts that every number was delivered, with false messages only where a datagram of 200 bytes
+/// in place of the frame `at` could put them.
 fn check(trader: &Trader, at: u64) -> Result<(), TestCaseError> {
     let numbers: Vec<_> = trader.delivered.iter().map(|(number, _)| *number).collect();
     prop_assert_eq!(numbers, Vec::from_iter(1..=FRAMES * MESSAGES));

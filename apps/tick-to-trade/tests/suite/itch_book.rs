@@ -85,8 +85,8 @@ fn a_seed_is_a_feed() {
     assert_ne!(run(7), run(8));
 }
 
-/// Regression: timestamps of an exchange that ran for days were of no day, and began again at some
-/// time of the fourth.
+/// Regression: timestamps of an exchange that ran for days were not times of day, and wrapped
+/// during the fourth.
 #[test]
 fn messages_of_a_later_day_have_the_time_of_that_day() {
     const HOUR_NS: u64 = 3_600_000_000_000;
@@ -111,7 +111,7 @@ fn a_frame_takes_what_fits() {
     assert_eq!(generator.sequence(), 2);
 }
 
-/// What a message does to a book, as simply as it can be said.
+/// The effect of messages on a book, as simply as possible.
 #[derive(Default)]
 struct Oracle {
     orders: HashMap<u64, (usize, Side, u32, u32)>,
@@ -141,7 +141,7 @@ impl Oracle {
         }
     }
 
-    /// Under which locate code a change comes: that of the order which it names.
+    /// The locate code of a change: that of its order.
     fn locate_of(&self, op: &Op) -> u16 {
         match op {
             Op::Add { locate, .. } => *locate,
@@ -210,7 +210,7 @@ fn encode(op: &Op, locate: u16, out: &mut [u8]) -> usize {
     .unwrap()
 }
 
-/// What the book must answer, and the oracle's own update when it must take the message.
+/// The expected answer of the book; updates the oracle if the book takes the message.
 fn expect(oracle: &mut Oracle, op: &Op) -> Result<Option<(u32, u32)>, BookError> {
     match *op {
         Op::Add { reference, locate, .. } if locate > 2 => Err(BookError::UnknownInstrument { reference, locate }),
@@ -291,8 +291,8 @@ proptest! {
                     let change = got.unwrap().unwrap();
                     prop_assert_eq!(change.execution, execution);
                     let at = usize::from(change.book) * 2 + change.side as usize;
-                    // `top` may be set without need (a replace to where it was), but never be
-                    // missing.
+                    // `top` may be set needlessly (a replace with the same price and shares), but
+                    // must never be missing.
                     if oracle.best(usize::from(change.book), change.side) != before[at] {
                         prop_assert!(change.top);
                     }
@@ -317,7 +317,7 @@ proptest! {
         }
     }
 
-    /// Any bytes parse to a message or an error, and any message is taken or refused.
+    /// Any bytes parse to a message or an error, and any message is applied or refused.
     #[test]
     fn arbitrary_bytes_never_panic(
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..60),

@@ -1,4 +1,4 @@
-//! The integration tests of `tick-to-trade`: one program, a module a theme.
+//! The integration tests of `tick-to-trade`: one program, one module per theme.
 
 mod arbitration;
 mod command;

@@ -1,5 +1,5 @@
-//! The recorded MOEX FORTS feed: decoded, arbitrated and built into books, against the exchange's
-//! own snapshots.
+//! The recorded MOEX FORTS feed: decoded, arbitrated and built into books, and compared with the
+//! exchange's own snapshots.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use tick_to_trade::fast::{
     SnapshotOutcome, Trust,
 };
 
-/// Index of a datagram: channel and place.
+/// A datagram: channel and index.
 type Item = (usize, usize);
 
-/// Both channels in the order of their sending times, as a receiver sees them; `drops` says what is
-/// lost.
+/// Both channels in the order of their sending times, as a receiver sees them; `drops` decides the
+/// losses.
 fn arrivals(feed: &MoexFeed, mut drops: impl FnMut() -> bool) -> Vec<Item> {
     let mut items: Vec<(u32, Item)> = (0..2)
         .flat_map(|c| feed.increments[c].datagrams.iter().enumerate().map(move |(i, d)| (d.sent_ms_of_day, (c, i))))
@@ -116,12 +116,12 @@ fn the_channels_merge_without_a_gap() {
     assert_eq!(entries, 22_117);
 }
 
-/// Feeds increments and snapshots as one stream: a snapshot comes when the increments that it holds
-/// have come.
+/// Merges increments and snapshots into one stream: a snapshot comes after the increments that it
+/// contains.
 struct Replay {
     books: FortsBooks,
     decoder: Decoder,
-    /// Snapshots that found an equal book, by instrument.
+    /// Snapshots equal to their book, by instrument.
     equal: HashMap<u64, usize>,
     outcomes: HashMap<String, usize>,
     stale_seen: HashSet<u64>,
@@ -164,7 +164,7 @@ impl Replay {
         }
     }
 
-    /// Equal snapshots of the instruments that increments are about.
+    /// Equal snapshots of the instruments that have increments.
     fn equal_of_changing(&mut self, feed: &MoexFeed, events: &[Event<Item>]) -> usize {
         let mut message = Message::new();
         let mut changing = HashSet::new();
@@ -210,8 +210,8 @@ fn the_books_equal_every_later_snapshot() {
     let (events, _) = arbitrate(&feed, &arrivals(&feed, || false), 482_727);
     let mut replay = Replay::new(&feed);
     replay.run(&feed, &events);
-    // Eleven instruments, of which two have no increment at all; three snapshots lie beyond the
-    // last increment.
+    // Eleven instruments, two of them without increments; three snapshots lie beyond the last
+    // increment.
     let expected = [("Recovered", 11), ("Equal", 7_834), ("Ahead", 3)];
     assert_eq!(replay.outcomes, expected.map(|(k, n)| (k.to_string(), n)).into());
     assert_eq!(replay.equal_of_changing(&feed, &events), 6_370);
@@ -233,7 +233,8 @@ fn what_both_channels_lose_is_reported_and_recovered() {
         let came: HashSet<u32> = arrived.iter().map(|&(c, i)| feed.increments[c].datagrams[i].msg_seq_num).collect();
         let (events, arbiter) = arbitrate(&feed, &arrived, 482_727);
 
-        // Exactly what neither channel brought is in a gap, up to the point that both have passed.
+        // The gaps are exactly the numbers missing on both channels, up to the point that both have
+        // passed.
         let mut next = 482_727;
         for event in &events {
             assert_eq!(first_of(event), next);

@@ -24,7 +24,7 @@ fn two_lcores_have_a_page_that_fits_a_desk_and_a_phone_in_light_and_dark() {
         browser.wait_for(&format!(
             "matchMedia('(prefers-color-scheme: dark)').matches === {is_dark} && innerWidth === {width}"
         ));
-        // Wide drawings and tables scroll in their boxes, and the page doesn't.
+        // Wide drawings and tables scroll in their boxes, but the page does not.
         browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
         let colors =
             browser.value("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]");

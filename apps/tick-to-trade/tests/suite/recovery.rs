@@ -1,6 +1,6 @@
-//! Recovery against an oracle: whatever is lost, doubled, late or out of order, of the stream, of
-//! requests and of answers, and whatever false messages the stream brings: nobody is ever told of a
-//! best level that is not the exchange's, and in the end every book equals the exchange's.
+//! Recovery against an oracle. Frames, requests and answers are lost, doubled, late or out of
+//! order, and the stream may bring false messages: the strategy still never gets a best level that
+//! is not the exchange's, and in the end every book equals the exchange's.
 
 mod world;
 
@@ -27,7 +27,7 @@ pub(crate) const SPEC: FollowerSpec = FollowerSpec {
 };
 
 fn weather() -> impl Strategy<Value = Weather> {
-    // Also longer than any time-out: answers come after they were asked for once more.
+    // Some delays exceed any time-out: such an answer comes after the request was repeated.
     let delay = || prop_oneof![3 => 0u64..150, 1 => 150u64..1_500];
     let rare = || prop_oneof![2 => Just(0u32), 2 => 1u32..5, 1 => 5u32..40];
     let often = prop_oneof![1 => Just(0u32), 1 => 1u32..100];
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// Frames that are published while time passes.
+/// A run that publishes frames while time passes.
 fn run(spec: FollowerSpec, weather: Weather, frames: usize) -> World {
     let mut world = World::new(7, spec, 1_024, weather);
     for _ in 0..frames {
@@ -96,8 +96,8 @@ fn run(spec: FollowerSpec, weather: Weather, frames: usize) -> World {
     world
 }
 
-/// The exchange starts again, whatever was under way: the books become those of the new one, and in
-/// between nobody is told of either's.
+/// The exchange restarts in any state of the recovery: the books become those of the new one, and
+/// no update comes in between.
 #[test]
 fn the_books_of_an_exchange_that_starts_again_are_rebuilt() {
     for (frames, lost_frames, first) in [(1_000, 0, Some(1)), (1_000, 3, Some(1)), (1_000, 3, None), (2, 0, Some(1))] {
@@ -106,7 +106,7 @@ fn the_books_of_an_exchange_that_starts_again_are_rebuilt() {
         let stale = world.follower.books().books().len();
         world.start_again(8, 1_024);
         assert_eq!((world.follower.is_live(), world.follower.stale_books()), (false, stale));
-        // The arbiter takes some frames to be sure of it.
+        // The arbiter takes some frames to confirm the restart.
         world.weather.lost_frames = 100;
         (0..3).for_each(|_| world.publish(2));
         world.weather.lost_frames = lost_frames;
@@ -142,7 +142,7 @@ fn what_the_stream_brings_late_is_missing_no_more() {
     assert_eq!((counts.snapshots, counts.abandoned, counts.contradictions), (0, 0, 0));
 }
 
-/// Until the directory has come, what the stream says of instruments contradicts no book.
+/// Until the directory has come, messages about instruments contradict no book.
 #[test]
 fn a_trader_that_comes_late_finds_no_contradiction() {
     let mut world = World::new(7, FollowerSpec { first: None, ..SPEC }, 1_024, Weather { lost_frames: 100, ..FAIR });
@@ -252,7 +252,7 @@ fn what_was_lost_at_the_end_of_a_silent_stream_is_found_by_a_snapshot() {
     }
 }
 
-/// An exchange's half, and clients that ask it for snapshots.
+/// The exchange's half, with clients that request snapshots.
 struct Server {
     generator: Generator,
     services: Services,
@@ -265,8 +265,8 @@ impl Server {
         Server { generator, services: Services::new(ServicesSpec { kept_messages: 64, orders_max: 64 }) }
     }
 
-    /// What a client gets that asks for up to ten messages of a snapshot from this one on; `None`
-    /// if it is refused.
+    /// The answer to a client's request for up to ten messages of a snapshot, from `sequence` on;
+    /// `None` if it is refused.
     fn ask(&mut self, client: u16, name: SnapshotName, sequence: u64) -> Option<Vec<u8>> {
         let client = ConnectionId::new(0, client, 1);
         let request = Request { session: name.session(), sequence, count: 10 }.to_bytes();
@@ -278,7 +278,7 @@ impl Server {
     }
 }
 
-/// A client that opens one snapshot after another takes the places of its own.
+/// A client that opens one snapshot after another replaces only its own.
 #[test]
 fn a_client_that_opens_many_snapshots_takes_none_of_another() {
     let mut server = Server::new();
@@ -294,8 +294,8 @@ fn a_client_that_opens_many_snapshots_takes_none_of_another() {
     }
 }
 
-/// Each client numbers its snapshots from 1: two that ask for the same have one each, and a later
-/// one is of later.
+/// Each client numbers its snapshots from 1: two clients with the same name get one each, and the
+/// later one has a later state.
 #[test]
 fn snapshots_of_one_name_are_of_each_client() {
     let mut server = Server::new();

@@ -1,6 +1,6 @@
 //! Exchange and trader as two processes, each with a software device of its own address: the feed
-//! by multicast over UDP, orders and snapshots by connections, and requests by datagrams that are
-//! answered to who asked.
+//! by multicast over UDP, orders and snapshots by connections, and requests by datagrams whose
+//! answers go to their sender.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 use verbline_tests::{Program, counted, own_address, two_lcores, unwrapped};
 
-/// A verb of the app whose runs listen in `folder`.
+/// A command of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_tick-to-trade")).with(words).listening_in(folder)
 }
 
-/// Both halves, at addresses and groups that no other test has at the same time: the process's
-/// number is in them.
+/// Both halves. Their addresses and groups contain the process id, so that no other test uses them
+/// at the same time.
 fn halves(folder: &Path) -> [Program; 2] {
     let pid = std::process::id();
     let (high, low) = ((pid >> 8) as u8, pid as u8);
@@ -26,10 +26,10 @@ fn halves(folder: &Path) -> [Program; 2] {
         format!("port.feed_a.send_to={}", group(1)),
         format!("port.feed_b.send_to={}", group(2)),
         format!("port.rerequests.join=[\"{}\"]", group(3)),
-        // Enough that both channels lose the same frame soon.
+        // Enough for both channels to lose the same frame soon.
         "feed.drop_a=0.1".to_owned(),
         "feed.drop_b=0.1".to_owned(),
-        // And no answer, for which the trader would wait as long as its books hold messages.
+        // No lost answers: the trader would wait for them as long as its books hold messages.
         "feed.drop_answers=0.0".to_owned(),
     ];
     let trader = [
@@ -39,7 +39,7 @@ fn halves(folder: &Path) -> [Program; 2] {
         format!("port.md_a.join=[\"{}\"]", group(1)),
         format!("port.md_b.join=[\"{}\"]", group(2)),
         format!("port.recovery.send_to={}", group(3)),
-        // Longer than a busy machine lets an answer wait: nothing is asked for twice.
+        // Longer than an answer takes on a busy machine: nothing is requested twice.
         "stage.book.params.timeout_us=1_000_000".to_owned(),
     ];
     [("exchange", exchange.to_vec()), ("trader", trader.to_vec())].map(|(half, sets)| {
@@ -49,7 +49,7 @@ fn halves(folder: &Path) -> [Program; 2] {
     })
 }
 
-/// Both halves, with the folder that they listen in; `None` where there are too few CPUs.
+/// Both halves, with their folder; `None` if there are too few CPUs.
 fn both() -> Option<(TempDir, [Program; 2])> {
     two_lcores(["exchange", "trader"])?;
     let folder = tempfile::tempdir().unwrap();
@@ -57,15 +57,15 @@ fn both() -> Option<(TempDir, [Program; 2])> {
     Some((folder, halves))
 }
 
-/// Waits until the trader has as many of these as it should.
+/// Waits until a counter of the trader has reached `least`.
 #[track_caller]
 fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
     let has_them = |report: &Value| counted(report, stage, counter) >= least;
     app(folder, &[]).await_live(Some("tick-to-trade-trader"), &format!("{counter} of {stage}"), has_them);
 }
 
-/// The exchange starts again under a trader that stays: its books are those of the new exchange,
-/// and it trades on.
+/// The exchange restarts under a running trader: its books become those of the new exchange, and it
+/// trades on.
 #[test]
 fn two_lcores_of_a_trader_outlive_their_exchange() {
     let Some((folder, [exchange, trader])) = both() else { return };
@@ -87,7 +87,7 @@ fn two_lcores_of_a_trader_outlive_their_exchange() {
     assert!(second.json()["orders"].as_u64() >= Some(10), "{second}");
 }
 
-/// The trader comes when the feed has long begun, and again after that.
+/// The trader comes long after the feed began, and later once more.
 #[test]
 fn two_lcores_of_two_processes_trade_over_the_network() {
     let Some((folder, [exchange, trader])) = both() else { return };
@@ -115,8 +115,7 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
     assert_eq!(json["ports"][2]["connections"]["opened"], 2, "{exchange}");
 }
 
-/// An exchange that is killed says nothing of its end: the trader tells of the silence, and has
-/// failed.
+/// A killed exchange announces no end: the trader reports the silence, and fails.
 #[test]
 fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
     let Some((folder, [exchange, trader])) = both() else { return };
@@ -132,8 +131,7 @@ fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
     assert!(said.contains("the feed has fallen silent") && said.contains("see whether the exchange runs"), "{shown}");
 }
 
-/// A trader whose plan names another session than the exchange has: it follows nothing, and has
-/// failed.
+/// A trader whose plan has another session than the exchange: it follows nothing, and fails.
 #[test]
 fn two_lcores_of_a_trader_of_another_session_fail() {
     let Some((folder, [exchange, trader])) = both() else { return };

@@ -1,31 +1,30 @@
-//! Taking a book apart, so that it can be built anew; and all of it as plain values.
+//! Empties books in slices, so that they can be rebuilt, and copies them as plain values.
 //!
-//! Orders lie in one table, in no order of their books. To empty a book is therefore a walk over
-//! the whole table, of 32 MiB when it has room for a million orders: [`OrderBooks::scrub`] takes it
-//! in slices, between which the other books go on.
+//! The orders of all books lie mixed in one table. So emptying a book walks the whole table, 32 MiB
+//! when it has room for a million orders: [`OrderBooks::scrub`] walks it in slices, and the other
+//! books go on in between.
 
 use super::{NO_BOOK, OrderBooks};
 use crate::book::image::{BookImage, ImageOrder};
 use crate::book::ladder::Ladder;
 use crate::itch::Side;
 
-/// How far a walk over the table of orders has come.
+/// The position of a walk over the table of orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scrub {
     slot: usize,
 }
 
 impl OrderBooks {
-    /// Removes the orders of some books from the next `slots` places of the table. True once the
-    /// walk has come to the end of the table; the next call starts anew.
+    /// Removes the orders of some books from the next `slots` slots of the table. Returns true at
+    /// the end of the table; the next call starts over.
     ///
-    /// Orders may move while other messages are applied between two slices, so that a walk may miss
-    /// some: a book is empty once [`OrderBooks::is_empty`] says so, and not before.
+    /// Messages applied between two slices may move orders, so a walk may miss some: a book is
+    /// empty only once [`OrderBooks::is_empty`] returns true.
     pub fn scrub(&mut self, walk: &mut Scrub, slots: usize, is_gone: impl Fn(u16) -> bool) -> bool {
         let end = (walk.slot + slots).min(self.orders.slots());
         while walk.slot < end {
-            // What is removed may be replaced by an order from further on: the place is looked at
-            // again.
+            // The removal may have moved an order from further on into this slot: look again.
             match self.orders.get(walk.slot) {
                 Some((_, order)) if is_gone(self.levels.split(order.level).0) => _ = self.remove(walk.slot),
                 _ => walk.slot += 1,
@@ -38,7 +37,7 @@ impl OrderBooks {
         is_over
     }
 
-    /// Forgets all books and instruments. Walks over the whole table of orders: some ms.
+    /// Forgets all books and instruments. Walks the whole table of orders, which takes some ms.
     #[cold]
     pub fn clear(&mut self) {
         self.orders.clear();
@@ -50,13 +49,13 @@ impl OrderBooks {
         }
     }
 
-    /// Whether a book has no order. An unknown book has none.
+    /// Whether a book has no order. An unknown book counts as empty.
     pub fn is_empty(&self, book: u16) -> bool {
         self.book(book).is_none_or(|book| book.depth(Side::Buy) + book.depth(Side::Sell) == 0)
     }
 
-    /// Whether the best bid of a book is not below its best offer, as no exchange leaves a book
-    /// that trades.
+    /// Whether a trading book's best bid is not below its best offer, a state that no exchange
+    /// leaves.
     #[inline]
     pub fn is_crossed(&self, book: u16) -> bool {
         let Some(book) = self.book(book) else { return false };
@@ -64,7 +63,7 @@ impl OrderBooks {
         bid.zip(ask).is_some_and(|(bid, ask)| bid.price_e4 >= ask.price_e4) && book.is_trading()
     }
 
-    /// Every book as it stands. Allocates, and walks over all orders: for the end of a run.
+    /// Images of all books. Allocates, and walks all orders: for the end of a run.
     pub fn images(&self) -> Vec<BookImage> {
         let image = |book: &super::Book| BookImage {
             locate: book.stock_locate(),

@@ -1,11 +1,11 @@
-//! Numbers that start anew: what was numbered before says nothing of what comes.
+//! Numbers that start anew: earlier numbers no longer order the entries.
 
 use super::{FortsBook, FortsBooks, Trust};
 use crate::fast::message::Message;
 
 impl FortsBooks {
-    /// The stream's numbers start anew, and it goes on with `next`: every book is stale until a
-    /// snapshot of the new numbers has come.
+    /// Starts the stream's numbers anew at `next`: every book is stale until a snapshot of the new
+    /// numbering.
     pub fn begin_anew(&mut self, next: u64) {
         let from = next.saturating_sub(1);
         (self.at, self.numbered_from) = (from, Some(from));
@@ -14,7 +14,7 @@ impl FortsBooks {
 }
 
 impl FortsBook {
-    /// Its numbers start anew behind the number `from` of the stream.
+    /// Starts the book's numbers anew behind the number `from` of the stream.
     #[cold]
     pub(super) fn begin_anew(&mut self, from: u64) {
         self.trust = Trust::Stale;
@@ -23,7 +23,7 @@ impl FortsBook {
         self.awaits_from = Some(from);
     }
 
-    /// Whether a snapshot, which comes while the stream is at `at`, may be of the numbers of now.
+    /// Whether a snapshot that comes while the stream is at `at` may be of the current numbering.
     pub(super) fn may_take(&self, snapshot: &Message, at: u64) -> bool {
         let processed = u64::from(snapshot.last_msg_seq_num_processed);
         self.awaits_from.is_none_or(|from| (from..=at).contains(&processed))

@@ -1,4 +1,4 @@
-//! What was wrong with a message of the feed, and what the books counted.
+//! Errors of the feed's messages, and the books' counts.
 
 use crate::book::DepthError;
 
@@ -57,6 +57,6 @@ pub struct FortsCounts {
     pub recovered: u64,
     /// Snapshots at a live book's `RptSeq` that were equal.
     pub equal: u64,
-    /// And that were not.
+    /// Snapshots at a live book's `RptSeq` that were not equal.
     pub different: u64,
 }

@@ -1,18 +1,17 @@
-//! The feed begins anew: its exchange has started again.
+//! The feed begins anew: its exchange has restarted.
 
 use super::Follower;
 use crate::book::Scrub;
 
 impl Follower {
-    /// The stream is over, and what comes next is of another: all books, the directory and the
-    /// locate codes are given up. The next packet of the stream is taken up wherever it is, as one
-    /// that nobody told of before, with snapshots of all instruments.
+    /// Gives up all books, the directory and the locate codes: the stream is over, and another one
+    /// follows. Its first packet is taken at any number, with snapshots of all instruments.
     #[cold]
     pub fn begin_anew(&mut self, now_ns: u64) {
         self.counts.begun_anew += 1;
         match self.is_live {
             true => self.not_live_since_ns = now_ns,
-            // What is held, or was waited for.
+            // Held messages, and those it waited for.
             false => self.counts.abandoned += self.end - self.next,
         }
         self.lost_books = self.stale_books().max(self.books.books().len());

@@ -1,4 +1,4 @@
-//! Held messages go to the books; and what is wrong with a message puts its book in doubt.
+//! Applies held messages to the books; a faulty message puts its book in doubt.
 
 use super::fault::{Fault, locate_of};
 use super::{Follower, Told};
@@ -6,11 +6,11 @@ use crate::book::{BookError, Change, OrderBooks};
 use crate::itch::{self, Side};
 use crate::recovery::standing::Waits;
 
-/// Held messages that are applied in one go: what comes meanwhile must not wait for long.
+/// Held messages applied in one go: few, so that arriving packets do not wait for long.
 const APPLIED_AT_ONCE: u32 = 1_024;
 
 impl Follower {
-    /// Applies what is held, as far as nothing is missing.
+    /// Applies held messages up to the next missing one.
     pub(super) fn advance(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
         if self.is_live {
             return;
@@ -51,7 +51,7 @@ impl Follower {
                         return;
                     }
                     self.counts.withheld += 1;
-                    // Now, since a later message may hide it.
+                    // Checked now, as a later message may hide it.
                     if !self.books.is_crossed(change.book) {
                         let waits = if self.is_behind { Waits::Recovery } else { Waits::Change };
                         return self.standing.wait(change.book, waits);
@@ -65,7 +65,7 @@ impl Follower {
         self.note(fault, now_ns);
     }
 
-    /// The stream stands at its end: tells what was withheld of the books that are right.
+    /// Called at the end of the stream: repeats the withheld updates of books that are right.
     fn settle(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
         self.is_behind = false;
         while let Some((book, waits)) = self.standing.take_waiting(self.next) {
@@ -80,7 +80,7 @@ impl Follower {
         }
     }
 
-    /// Counts what is wrong with a message, and puts the book that it concerns in doubt.
+    /// Counts a faulty message, and puts its book in doubt.
     #[cold]
     pub(super) fn note(&mut self, fault: Fault, now_ns: u64) {
         let book = match fault {
@@ -88,7 +88,8 @@ impl Follower {
                 self.counts.crossed += 1;
                 Some(book)
             }
-            // One of the two is false, and nothing says which: so either book may lack a change.
+            // One of the two locate codes is false, and nothing shows which: either book may lack a
+            // change.
             Fault::Contradiction(locate, BookError::OtherInstrument { own, .. }) => {
                 self.counts.contradictions += 1;
                 self.doubt(self.books.by_locate(own), now_ns);
@@ -98,7 +99,7 @@ impl Follower {
                 self.counts.unfollowed += 1;
                 return;
             }
-            // The directory is asked for already, and behind it the instrument's snapshot.
+            // The directory is requested already, and the instrument's snapshot follows it.
             Fault::Contradiction(locate, _) if self.wants_directory && self.books.by_locate(locate).is_none() => {
                 self.counts.skipped += 1;
                 return;
@@ -106,7 +107,7 @@ impl Follower {
             Fault::Contradiction(_, BookError::UnknownInstrument { .. }) => {
                 return self.miss_instrument(now_ns);
             }
-            // What comes of an order that was not followed.
+            // Later messages of an order that was not followed.
             Fault::Contradiction(locate, _) if self.is_full() && self.books.by_locate(locate).is_none() => {
                 self.counts.unfollowed += 1;
                 return;
@@ -125,7 +126,7 @@ impl Follower {
 
     /// Puts a book in doubt.
     fn doubt(&mut self, book: Option<u16>, now_ns: u64) {
-        // A book that is being rebuilt stays as it is: what the message was, the ring still knows.
+        // A book being rebuilt stays as it is: the ring still has the message.
         if let Some(book) = book.filter(|&book| !self.standing.is_stale(book)) {
             self.leave_live(now_ns);
             self.is_doubted = true;
@@ -134,12 +135,12 @@ impl Follower {
         }
     }
 
-    /// There are as many books as there may be.
+    /// Whether no further book can be opened.
     fn is_full(&self) -> bool {
         self.books.books().len() == usize::from(self.spec.books.instruments)
     }
 
-    /// A message is of an instrument that was never announced.
+    /// Handles a message of an instrument that was never announced.
     fn miss_instrument(&mut self, now_ns: u64) {
         if self.is_full() {
             self.counts.unfollowed += 1;

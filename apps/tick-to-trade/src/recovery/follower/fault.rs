@@ -1,4 +1,4 @@
-//! What can be wrong with a message.
+//! The faults of a message.
 
 use crate::book::BookError;
 use crate::itch::ItchError;
@@ -8,13 +8,13 @@ pub(super) fn locate_of(message: &[u8]) -> Option<u16> {
     message.get(1..3)?.try_into().ok().map(u16::from_be_bytes)
 }
 
-/// What is wrong with a message.
+/// The fault of a message.
 pub(super) enum Fault {
-    /// It contradicts the books; its locate code.
+    /// The message contradicts the books; its locate code.
     Contradiction(u16, BookError),
-    /// It leaves this book crossed.
+    /// The message leaves this book crossed.
     Crossed(u16),
-    /// It is not ITCH; its locate code, unless it is of a kind that may come with another version.
+    /// The message is not ITCH; its locate code, unless its type may be one of another version.
     Malformed(Option<u16>),
 }
 

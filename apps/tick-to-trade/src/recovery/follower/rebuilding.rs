@@ -1,4 +1,4 @@
-//! Books are emptied and rebuilt from snapshots, one after the other.
+//! Empties books and rebuilds them from snapshots, one after the other.
 
 use super::fault::locate_of;
 use super::{Follower, Told};
@@ -8,25 +8,25 @@ use crate::mold::Packet;
 use crate::recovery::fetch::Fetch;
 use crate::recovery::snapshot::{SnapshotName, read_end};
 
-/// Places of the table of orders that one poll looks at: some 30 µs.
+/// Slots of the table of orders that one poll examines: some 30 µs.
 const SCRUBBED_AT_ONCE: usize = 16_384;
 
-/// A time-out, and the pause after a snapshot of no use, is twice as long each time that a snapshot
-/// fails: up to 2^3 times.
+/// Each failure of a snapshot doubles its time-out, and the pause after a useless one: up to 2^3
+/// times.
 const DOUBLINGS_MAX: u32 = 3;
 
-/// What a message of a snapshot has led to.
+/// The effect of a snapshot's message.
 enum Step {
-    /// More is to come.
+    /// More messages follow.
     Goes,
-    /// It was the last one: the stream goes on with this number.
+    /// It was the last message: the stream goes on with this number.
     Ends(u64),
-    /// It is not what was asked for.
+    /// It does not belong to the requested snapshot.
     Fails,
 }
 
 impl Follower {
-    /// Messages of a snapshot. What is not of the one that is asked for is passed over.
+    /// Takes messages of a snapshot. Packets of another than the requested one are ignored.
     pub fn take_snapshot(
         &mut self,
         packet: &Packet<'_>,
@@ -51,8 +51,8 @@ impl Follower {
         }
     }
 
-    /// Empties a part of what is to be emptied, gives up a snapshot that does not come, and begins
-    /// the next one.
+    /// Empties a part of the stale books, gives up a snapshot that does not come, and requests the
+    /// next one.
     pub(super) fn tend_snapshots(&mut self, now_ns: u64) {
         self.scrub();
         let deadline_ns = now_ns.saturating_add(self.snapshot_timeout_ns());
@@ -117,7 +117,7 @@ impl Follower {
         }
         match self.books.apply(&message) {
             Ok(_) => {}
-            // More instruments than there is room for: they are not followed.
+            // Instruments beyond the room are not followed.
             Err(_) if announces => return Step::Goes,
             Err(_) => return Step::Fails,
         }
@@ -129,7 +129,7 @@ impl Follower {
         Step::Goes
     }
 
-    /// A snapshot has come whole.
+    /// Puts a complete snapshot to use.
     fn complete(
         &mut self,
         name: SnapshotName,
@@ -149,10 +149,10 @@ impl Follower {
             return;
         };
         self.counts.rebuilt += 1;
-        // The strategy is told once: one change that is withheld until then.
+        // The strategy is told once: one change, withheld until then.
         self.counts.withheld += 1;
         self.standing.rebuild(book, sequence, now_ns.saturating_add(self.spec.rebuild_pause_ns));
-        // What the stream has brought since goes to this book alone.
+        // The messages of the stream since then are applied to this book alone.
         for sequence in sequence..self.next {
             if self.ring.get(sequence).and_then(locate_of) == Some(name.locate) {
                 self.counts.skipped = self.counts.skipped.saturating_sub(1);
@@ -168,7 +168,7 @@ impl Follower {
         self.drop_fetch();
     }
 
-    /// What has come of the snapshot is of no use, and its book is to be emptied again.
+    /// Drops a useless snapshot; its book is to be emptied again.
     fn drop_fetch(&mut self) {
         let Some(name) = self.fetch.take().map(|fetch| fetch.name) else { return };
         if let Some(book) = self.books.by_locate(name.locate).filter(|&book| self.standing.is_stale(book)) {

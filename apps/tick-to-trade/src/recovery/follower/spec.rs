@@ -1,60 +1,59 @@
-//! What a follower is told: its bounds, and what a change and a request are.
+//! The parameters of a follower, and the kinds of its changes and requests.
 
 use crate::book::BookSpec;
 use crate::recovery::ring::MessageRing;
 use crate::recovery::standing::Standing;
 
-/// What a follower may use, and how long it waits.
+/// The bounds and time-outs of a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowerSpec {
     /// The books.
     pub books: BookSpec,
-    /// The first sequence number of the feed; `None` takes the stream up wherever it is, with
-    /// snapshots of all instruments.
+    /// The first sequence number of the feed; `None` starts at the first packet, with snapshots of
+    /// all instruments.
     pub first: Option<u64>,
-    /// Messages that are held behind a gap, or for a book that is being rebuilt; rounded up to a
-    /// power of two.
+    /// Messages held behind a gap, or for a book being rebuilt; rounded up to a power of two.
     pub held_messages: u32,
-    /// Messages of one request: as many as are sure to fit one answer.
+    /// Messages per request: as many as are sure to fit one answer.
     pub request_messages: u16,
-    /// There is a server that sends messages again.
+    /// Whether there is a retransmission server.
     pub retransmits: bool,
-    /// There is a server of snapshots.
+    /// Whether there is a snapshot server.
     pub snapshots: bool,
-    /// A gap of more messages is left to snapshots at once.
+    /// A larger gap is left to snapshots at once.
     pub gap_messages_max: u32,
-    /// How long an answer to a request may take; each further time twice as long.
+    /// The time-out of a request; each repetition doubles it.
     pub timeout_ns: u64,
-    /// How often missing messages are asked for before they are left to snapshots.
+    /// How often missing messages are requested before they are left to snapshots.
     pub tries: u32,
-    /// How long the next part of a snapshot may take; each further time twice as long.
+    /// The time-out of a snapshot's next part; each failed snapshot doubles it.
     pub snapshot_timeout_ns: u64,
-    /// A book that is in doubt again sooner than this is left out until then.
+    /// A book that is in doubt again sooner than this rests until then.
     pub rebuild_pause_ns: u64,
 }
 
-/// Whom a request goes to.
+/// The recipient of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// The server that sends messages again.
+    /// The retransmission server.
     Retransmission,
-    /// The server of snapshots.
+    /// The snapshot server.
     Snapshot,
 }
 
-/// What a change of a book means to somebody who trades on it.
+/// The meaning of a book's change for a trader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// The book is right.
     Live,
     /// The book is right again: it was behind, or was rebuilt.
     Recovered,
-    /// The book is not right, or not known to be.
+    /// The book is wrong, or not known to be right.
     Withheld,
 }
 
 impl FollowerSpec {
-    /// What `Follower::new` allocates, in bytes.
+    /// Memory that `Follower::new` allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         self.books.memory_bytes()
             + MessageRing::memory_bytes(self.held_messages)

@@ -1,35 +1,35 @@
-//! What the strategy is told of the books after losses, contradictions and halts.
+//! The strategy's updates after losses, contradictions and halts.
 
 use super::*;
 use crate::fast::{Action, Decimal, Entry, EntryType, Templates};
 
 const LIVE: Mark = Mark { skip: 0, lost_before: false };
 
-/// Messages that are no increments, as far as they are kept.
+/// Templates of two messages that are no increments, with the fields that the decoder keeps.
 const TEMPLATES: &str = "<templates>
     <template name='Heartbeat' id='44'><uInt32 name='MsgSeqNum' id='34'/></template>
     <template name='SecurityStatus' id='78'><uInt32 name='MsgSeqNum' id='34'/><uInt64 name='SecurityID' id='48'/>
     <uInt32 name='SecurityTradingStatus' id='326' presence='optional'/></template></templates>";
 
-/// A presence map that says that the template's number follows, and it.
+/// A presence map with the template's bit, and the template's number.
 const HEARTBEAT: [u8; 2] = [0xC0, 0x80 | 44];
 const SECURITY_STATUS: [u8; 2] = [0xC0, 0x80 | 78];
 
-/// A small number, with the bit behind which a field ends.
+/// A small number with its stop bit.
 fn field(value: u32) -> u8 {
     0x80 | u8::try_from(value).expect("it is small")
 }
 
-/// The exchange says how an instrument stands, or something else of it.
+/// Takes an instrument's status; `None` is a status message about something else.
 fn status(stage: &mut FortsBook, sequence: u32, instrument: u32, status: Option<u32>) {
-    // An optional field that is there is one more than its value.
+    // A present optional field is encoded as its value plus one.
     let status = status.map_or(0, |status| status + 1);
     let fields = [sequence, instrument, status].map(field);
     let taken = stage.take(Some(LIVE), None, sequence, &[&SECURITY_STATUS[..], &fields].concat());
     assert!(matches!(taken, Taken::Done));
 }
 
-/// A stage with a book of each instrument, brought to life by an empty snapshot.
+/// A stage with a book for each instrument, made live by an empty snapshot.
 fn stage(instruments: &[u64]) -> FortsBook {
     let templates = Templates::from_xml(TEMPLATES).expect("it is XML");
     let mut stage = FortsBook::new(Decoder::new(templates), 1, Home::default());
@@ -63,7 +63,7 @@ fn snapshot(stage: &mut FortsBook, instrument: u64, rpt_seq: u32, entries: &[Ent
     stage.compare();
 }
 
-/// An increment that finds neither packet nor room for what it changes.
+/// Applies an increment that finds neither packet nor room for its updates.
 fn increment(stage: &mut FortsBook, sequence: u32, mark: Mark, entry: Entry) {
     stage.message = Message { kind: MessageKind::Increment, entries: vec![entry], ..Message::new() };
     if mark.lost_before {
@@ -72,24 +72,24 @@ fn increment(stage: &mut FortsBook, sequence: u32, mark: Mark, entry: Entry) {
     stage.apply(sequence);
 }
 
-/// What waits to be told: instruments, whether they are reset, and best bids.
+/// The waiting updates: instruments, whether they are reset, and best bids.
 fn told(stage: &mut FortsBook) -> Vec<(u16, bool, i64)> {
     let told = |update: &Update| (update.instrument, update.reset, update.top.bid.price / 100_000);
     stage.updates.drain().iter().map(told).collect()
 }
 
-/// Two books have changed, and none of it could be told yet, when messages are lost: either
-/// book may have changed again by these. One is told once its next entry shows that it lost
-/// nothing.
+/// Messages are lost after two books have changed, before either update was sent: the lost messages
+/// may have changed either book again. A book's update goes out once its next entry shows that it
+/// lost nothing.
 #[test]
 fn what_waits_is_taken_back_after_a_loss_and_told_again_of_a_book_that_is_right() {
     let mut stage = stage(&[10, 11]);
     increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
     increment(&mut stage, 2, LIVE, bid(Action::New, 11, 1, 200));
-    // Of the first book, which had an entry among the lost.
+    // An entry of the first book, which had another among the lost.
     increment(&mut stage, 4, Mark { lost_before: true, ..LIVE }, bid(Action::New, 10, 3, 90));
     assert_eq!(told(&mut stage), []);
-    // It leaves the best level as it was.
+    // This one leaves the best level unchanged.
     increment(&mut stage, 5, LIVE, bid(Action::New, 11, 2, 190));
     assert_eq!(told(&mut stage), [(1, true, 200)]);
 }
@@ -110,7 +110,7 @@ fn what_waits_is_taken_back_in_a_halt_and_told_after_it_as_the_book_is_then() {
     assert_eq!(told(&mut stage), [(0, false, 120)], "nothing is owed twice");
 }
 
-/// Of an instrument that is halted alone nothing is told, also if it was before its book came.
+/// A halted instrument gets no updates, even if it was halted before its book appeared.
 #[test]
 fn nothing_is_told_of_an_instrument_that_is_halted_and_of_the_others_all() {
     const HALTED: Option<u32> = Some(2);
@@ -134,7 +134,7 @@ fn nothing_is_told_of_an_instrument_that_is_halted_and_of_the_others_all() {
     assert_eq!(told(&mut stage), [(0, false, 110), (2, false, 300)]);
 }
 
-/// What came before the loss is as doubtful when the message behind it is no increment, or none.
+/// Updates from before a loss are as doubtful if the message behind it is no increment, or invalid.
 #[test]
 fn what_waits_is_taken_back_after_a_loss_in_front_of_any_message() {
     let lost = Some(Mark { lost_before: true, ..LIVE });

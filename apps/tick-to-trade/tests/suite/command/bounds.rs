@@ -1,5 +1,5 @@
-//! Numbers that no run can have are refused before it starts, each at its key; and what a stage
-//! allocates is in the plan's sums.
+//! Impossible numbers are refused before a run starts, each at its key; and stages' allocations are
+//! in the plan's sums.
 
 use std::sync::Mutex;
 use std::thread;
@@ -8,8 +8,8 @@ use verbline_tests::{Finished, keys_listed, recording, unwrapped};
 
 use crate::command::app;
 
-/// One instrument, where it is not about their number: how much memory there is belongs to another
-/// test.
+/// Checks the plan with this setting. One instrument, unless the setting is about instruments:
+/// another test covers the amount of memory.
 fn check(plan: &str, set: &str) -> Finished {
     let one = (plan == "tick-to-trade" && !set.contains("instruments")).then_some("feed.instruments=1");
     let recorded = (plan == "moex-replay").then(recording).flatten();
@@ -18,8 +18,8 @@ fn check(plan: &str, set: &str) -> Finished {
     check.with(dir.iter().map(String::as_str).chain(one).flat_map(|set| ["--set", set])).run()
 }
 
-/// A number of a plan: the least and the most that it may be, or what it may be and what not; or a
-/// key that is none.
+/// A key of a table: an integer with its least and greatest value, a real number with allowed and
+/// refused values, or a key without bounds.
 enum Key {
     Number(&'static str, i64, i64),
     Real(&'static str, &'static [&'static str], &'static [&'static str]),
@@ -34,7 +34,7 @@ impl Key {
         name
     }
 
-    /// What may be said, and what may not.
+    /// Allowed and refused values.
     fn values(&self) -> [Vec<String>; 2] {
         let texts = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect();
         match self {
@@ -56,10 +56,10 @@ const fn share(name: &'static str) -> Key {
     Real(name, &["0.0", "1.0"], &["-0.1", "1.5", "nan", "inf"])
 }
 
-/// The seed of a generator: as far as JSON keeps whole numbers.
+/// The seed of a generator, within JSON's whole numbers.
 const SEED: Key = Number("seed", 0, (1 << 53) - 1);
 
-/// Each key of a table of a plan.
+/// All keys, by table and plan.
 fn tables() -> [(&'static str, &'static str, Vec<Key>); 6] {
     let feed = vec![
         SEED,
@@ -135,12 +135,12 @@ fn every_number_of_a_plan_has_bounds() {
             sets.extend(allowed.iter().map(|value| (plan, set(value), true)));
             sets.extend(not.iter().map(|value| (plan, set(value), false)));
         }
-        // A number that comes to the table later has bounds as well.
+        // So that a number added to a table later gets bounds here, too.
         let shown = refused(plan, &format!("{table}.zyx=1"));
         let names: Vec<_> = keys.iter().map(Key::name).collect();
         assert_eq!(keys_listed(&shown.stderr), names, "{table} of {plan}: {shown}");
     }
-    // Each is a program of its own that makes all stages.
+    // Each check is a process of its own that builds all stages.
     let sets = Mutex::new(sets.into_iter());
     let judge = || {
         while let Some((plan, set, allowed)) = { sets.lock().unwrap().next() } {

@@ -1,5 +1,5 @@
-//! A recording that is absent, cut or corrupt: an error that names the file and the place, exit
-//! code 2, and no run.
+//! A recording that is absent, cut or corrupt: an error with the file and the place, exit code 2,
+//! and no run.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::command::app;
 
 const SNAPSHOT: &str = "micex_snapshot.dat";
 
-/// What the shipped plan says to a recording in `dir`.
+/// The shipped plan's run on a recording in `dir`.
 fn replay(dir: &Path) -> Finished {
     let dir = format!("feed.dir={}", dir.display());
     app().with(["run", "config/moex-replay.toml", "--json", "--set", &dir]).run()
 }
 
-/// Insists on one error that says this, at the key of the plan.
+/// Asserts a single error with these parts, at the plan's key.
 #[track_caller]
 fn refused(shown: Finished, says: &[&str]) {
     let shown = shown.exited(2);
@@ -34,7 +34,7 @@ fn refused(shown: Finished, says: &[&str]) {
 pub(crate) fn changed(file: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<TempDir> {
     let dir = tempfile::tempdir().expect("a folder for files");
     for entry in fs::read_dir(recording()?).expect("the recording").flatten() {
-        // The bytes alone: the recording may be read-only, and its copy is to be changed.
+        // Copies only the bytes: the recording may be read-only, and its copy must be writable.
         let bytes = fs::read(entry.path()).expect("a file of the recording");
         fs::write(dir.path().join(entry.file_name()), bytes).expect("a copy");
     }
@@ -58,7 +58,7 @@ fn two_lcores_an_absent_recording_says_where_it_was_looked_for_and_what_is_missi
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join(SNAPSHOT), b"").expect("a file");
     let missing = "missing micex_templates.xml, micex_config.xml, micex_increment_a.dat, micex_increment_b.dat; give";
-    // A long path may be broken anywhere but at a space, so it stands whole.
+    // A long path breaks only at spaces, so it appears whole.
     refused(
         replay(dir.path()),
         &[&format!("no MOEX FORTS recording in {}:", dir.path().display()), missing, "--set feed.dir="],
@@ -67,7 +67,7 @@ fn two_lcores_an_absent_recording_says_where_it_was_looked_for_and_what_is_missi
 
 #[test]
 fn two_lcores_the_shipped_plan_names_its_own_line_when_nobody_gives_the_folder() {
-    // As a user who has no recording finds out: with the path as an absolute one.
+    // As seen by a user without a recording: with the absolute path.
     let shown = app().with(["run", "config/moex-replay.toml"]).run();
     let dir = verbline_tests::root().join("moex-forts");
     refused(shown, &["config/moex-replay.toml:", &dir.display().to_string()]);
@@ -100,8 +100,8 @@ fn two_lcores_files_that_are_not_xml_are_named() {
 
 #[test]
 fn no_flipped_byte_makes_it_panic() {
-    // Every change is either found, or decodes to something else and is played and accounted for.
-    // Only the opening is tried here: a run of each would take too long.
+    // A change is either detected, or decodes to other messages, which are played and accounted
+    // for. Only the opening is tried here: a run for each would take too long.
     let Some(dir) = changed(SNAPSHOT, |_| ()) else { return };
     let path = dir.path().join(SNAPSHOT);
     let good = fs::read(&path).expect("the snapshots");

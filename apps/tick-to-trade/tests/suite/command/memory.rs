@@ -1,5 +1,5 @@
-//! Memory that isn't there: pools that are too small, hugepages that no machine has, memory that
-//! may not be locked.
+//! Lack of memory: pools that are too small, hugepages that no machine has, memory that may not be
+//! locked.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -36,8 +36,8 @@ fn two_lcores_do_without_hugepages_and_say_so() {
     let Some(run) = generated("500ms", &[]) else { return };
     let shown = run.with(["--json"]).run().exited(0);
     let pool = &shown.json()["pools"][0];
-    // Which of the two it is depends on the machine, and on who else takes pages; that it is said
-    // does not.
+    // Which of the two applies depends on the machine and on other users of its pages; the note
+    // must match.
     let fell_back = pool["page_bytes"] == 4096;
     assert_eq!(pool["fallback"].is_string(), fell_back, "{pool:#}");
     let note = shown.note(Lack::Hugepages);
@@ -73,7 +73,7 @@ fn a_kernel_device_needs_the_right_to_lock_memory() {
     assert!(said.contains("ulimit -l"), "{shown}");
 }
 
-/// Runs the command on a copy of the shipped plan as a user without rights, who may lock 64 KiB.
+/// Runs the command on a copy of the shipped plan as an unprivileged user, who may lock 64 KiB.
 fn unprivileged(arguments: &[&str], more: &[String]) -> Option<Finished> {
     const NOBODY: u32 = 65_534;
     if Command::new("prlimit").arg("--version").output().is_err() {

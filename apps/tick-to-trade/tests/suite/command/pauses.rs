@@ -1,4 +1,4 @@
-//! A process that does not run for a while: its feed goes on where it was.
+//! A process that is stopped for a while: its feed continues where it was.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::command::generated;
 use crate::command::report::{assert_accounted, number};
 
-/// The feed of a pause, published at once, would be four times what the trader has receives for.
+/// The feed of the pause, published at once, would need four times the trader's receives.
 #[test]
 fn two_lcores_lose_no_tick_by_a_pause_of_both() {
     const PAUSE: Duration = Duration::from_secs(4);

@@ -1,5 +1,5 @@
-//! What both channels lost comes back: by retransmission, or by snapshots; and the run itself says
-//! whether every book equals the exchange's.
+//! Messages lost on both channels are recovered, by retransmission or by snapshots; and the run
+//! itself reports whether every book equals the exchange's.
 
 use serde_json::Value;
 use verbline_tests::unwrapped;
@@ -51,13 +51,13 @@ fn two_lcores_say_that_books_are_wrong_where_nothing_recovers_them() {
     let failures = json["failures"].to_string();
     assert!(failures.contains("8 of 8 books differ from the exchange's at the end"), "{shown}");
     let books = ["compared", "equal"].map(|key| number(&json["books"], key));
-    // Of books whose announcement was lost nobody knows that they are wrong.
+    // A book whose announcement was lost is not known to be wrong.
     assert!(books == [8, 0] && number(&json["books"], "stale") > 0, "{shown}");
     assert!(number(&json["recovery"], "given_up") > 0, "{shown}");
 }
 
-/// A session that the plan names and the feed has not: nothing of the feed is followed, and the
-/// report says why. One that can be none is refused at its place.
+/// A plan with another session than the feed's: nothing of the feed is followed, and the report
+/// gives the reason. An impossible session is refused at its key.
 #[test]
 fn two_lcores_follow_no_session_but_the_one_that_is_named() {
     let Some(run) = generated("700ms", &["stage.arbiter.params.session=NOBODY"]) else { return };

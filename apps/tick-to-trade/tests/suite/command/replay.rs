@@ -11,8 +11,8 @@ use crate::command::feed_files::changed;
 use crate::command::report::number;
 use crate::command::{PATIENT, app};
 
-/// The shipped plan on the recording, faster than shipped, with queues that hold all of it: no
-/// stall loses anything.
+/// The shipped plan on the recording, faster than shipped, with queues that hold all of it, so that
+/// no stall loses anything.
 fn replay(sets: &[&str]) -> Option<Program> {
     replay_for("10m", sets)
 }
@@ -87,8 +87,8 @@ fn two_lcores_account_for_a_channel_that_is_lost_whole() {
 
 #[test]
 fn two_lcores_account_for_a_replay_that_is_ended_early() {
-    // At the stop one tick is open: its copy on channel A has gone out, and that on B has not. The
-    // end is told as well, so that the trader sees what it lost last.
+    // At the stop one tick is open: its copy on channel A has gone out, the one on B has not. The
+    // end is announced as well, so that the trader sees its last losses.
     for time in ["150ms", "200ms"] {
         let Some(run) = replay_for(time, &["feed.drop_a=0.1", "feed.drop_b=0.1"]) else { return };
         let shown = run.run().exited(0);
@@ -101,9 +101,9 @@ fn two_lcores_account_for_a_replay_that_is_ended_early() {
     }
 }
 
-/// A SequenceReset (template 49) of this number, after which the numbers go on as they were: one of
-/// the recording's snapshots' channel with another MsgSeqNum and NewSeqNo, its second field but one
-/// and its last.
+/// A SequenceReset (template 49) with this number, after which the numbers continue as before: one
+/// from the recording's snapshot channel, with MsgSeqNum (the last field but two) and NewSeqNo (the
+/// last) replaced.
 fn sequence_reset(feed: &MoexFeed, number: u32) -> Vec<u8> {
     let (_, recorded) =
         feed.snapshots.iter().find(|(datagram, _)| datagram.kind == MessageKind::SequenceReset).unwrap();
@@ -118,8 +118,8 @@ fn sequence_reset(feed: &MoexFeed, number: u32) -> Vec<u8> {
     fields.concat()
 }
 
-/// A SequenceReset in the place of an increment on both channels: no book is right until a snapshot
-/// of the new numbers has come, and then all are.
+/// A SequenceReset in place of an increment on both channels: no book is right until a snapshot of
+/// the new numbers has come, and then all are.
 #[test]
 fn two_lcores_rebuild_every_book_after_a_sequence_reset() {
     let Some(dir) = changed("micex_increment_a.dat", |_| ()) else { return };
@@ -139,15 +139,15 @@ fn two_lcores_rebuild_every_book_after_a_sequence_reset() {
     assert_eq!(number(&json["forts"], "books_recovered"), 2 * BOOKS, "{shown}");
 }
 
-/// A market that every TradingSessionStatus (template 66) of the recording says is halted: the
-/// books are kept, and nothing is traded on them.
+/// Every TradingSessionStatus (template 66) of the recording reports a halt: the books are kept,
+/// and nothing is traded on them.
 #[test]
 fn two_lcores_trade_nothing_while_the_market_is_halted() {
     let Some(dir) = changed("micex_snapshot.dat", |_| ()) else { return };
     let feed = MoexFeed::open(dir.path()).unwrap();
     let mut bytes = feed.snapshots.bytes.clone();
     for datagram in feed.snapshots.datagrams.iter().filter(|datagram| datagram.kind == MessageKind::SessionStatus) {
-        // TradSesStatus, in front of MarketSegmentID and TradSesEvent, of a byte each.
+        // TradSesStatus is before MarketSegmentID and TradSesEvent, of a byte each.
         let status = &mut bytes[datagram.range.end - 3];
         assert_eq!(std::mem::replace(status, 0x81), 0x82, "the market was open");
     }

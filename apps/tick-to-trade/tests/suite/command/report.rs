@@ -1,4 +1,4 @@
-//! `run --json`: one document with every key that a script relies on, in which every tick and every
+//! `run --json`: one document with every key that scripts rely on, in which every tick and every
 //! packet is accounted for.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
 
 use crate::command::{PATIENT, app, generated};
 
-/// The report of a good run.
+/// The report of a run without failures.
 #[track_caller]
 fn report(program: &Program) -> Value {
     let shown = program.with(["--json"]).run().exited(0);
@@ -15,7 +15,7 @@ fn report(program: &Program) -> Value {
     json
 }
 
-/// Insists that no tick and no packet is lost silently.
+/// Asserts that no tick and no packet is lost silently.
 #[track_caller]
 pub(crate) fn assert_accounted(json: &Value, shown: &Finished) {
     assert_report_holds(json);
@@ -41,7 +41,7 @@ pub(crate) fn assert_accounted(json: &Value, shown: &Finished) {
     }
 }
 
-/// A key that is a whole number.
+/// The value of a whole-number key.
 #[track_caller]
 pub(crate) fn number(json: &Value, key: &str) -> u64 {
     json[key].as_u64().unwrap_or_else(|| panic!("{key} is {}", json[key]))
@@ -57,7 +57,7 @@ fn lcore<'a>(json: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no lcore {name}"))
 }
 
-/// Of two strategies, which are told of the same books, each has its part, by its stage's name.
+/// Two strategies get the updates of the same books, and each has its part under its stage's name.
 #[test]
 fn two_lcores_tell_every_strategy_of_a_plan() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn two_lcores_give_one_document_with_every_key() {
     let latency = &json["tick_to_trade_ns"];
     let [p50, p99, p999, max] = ["p50", "p99", "p999", "max"].map(|key| number(latency, key));
     assert!(0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{latency:#}");
-    // The same times as who looks at the run sees them, to a quarter.
+    // The same times as a live view of the run shows, to a quarter.
     let exchange = list(&json["stages"]).iter().find(|stage| stage["name"] == "exchange").unwrap();
     let seen = &exchange["histograms"][0]["times"];
     assert_eq!(number(seen, "count"), number(&json, "orders"), "{exchange:#}");
@@ -144,8 +144,8 @@ fn two_lcores_in_event_mode_sleep_between_ten_ticks_a_second() {
     assert!((1..=21).contains(&ticks), "{ticks} ticks in two seconds");
     for name in ["exchange", "trader"] {
         let lcore = lcore(&json, name);
-        // A tick is one timer of the exchange, two frames and at most one order with its report;
-        // the timer of the arbiter and the safety time-out come on top.
+        // A tick causes one timer of the exchange, two frames and at most one order with its
+        // report; the timer of the arbiter and the safety time-out are extra.
         let wakes = 10 * ticks + 20;
         assert!((1..=wakes).contains(&number(lcore, "sleeps")), "{wakes} wake-ups are enough: {lcore:#}");
         assert!(2 * number(lcore, "asleep_ns") > number(&json, "elapsed_ns"), "{lcore:#}");
@@ -166,10 +166,11 @@ fn two_lcores_see_that_both_channels_lost_everything() {
     let json = report(&run);
     let published = number(&json, "ticks_published");
     assert!(published > 0);
-    // The end of the session names the next sequence number, which shows that there was something.
+    // The end of the session carries the next sequence number, which shows that messages are
+    // missing.
     let shown = ["ticks_received", "ticks_missing", "gaps"].map(|key| number(&json, key));
     assert_eq!(shown, [0, published, 1], "{json:#}");
-    // And all of it is sent again.
+    // All of them are sent again.
     assert_eq!(number(&json["recovery"], "retransmitted"), published, "{json:#}");
     assert_eq!(number(&json["books"], "equal"), 8, "{json:#}");
 }

@@ -1,4 +1,4 @@
-//! What a person reads: help, the report, sums, drawings, devices. Every line fits 80 columns.
+//! The output for people: help, the report, sums, drawings, devices. Every line fits 80 columns.
 
 use std::process::{Command, Stdio};
 
@@ -38,10 +38,10 @@ fn two_lcores_report() {
     let Some(run) = generated("1s", &["feed.drop_a=0.3", "feed.drop_b=0.3", "feed.drop_answers=0.0"]) else { return };
     let shown = run.run().exited(0);
     assert_fits(&shown.stdout);
-    // What a busy machine adds.
+    // A line that only a busy machine adds.
     let undisturbed = shown.stdout.split_inclusive('\n').filter(|line| !line.contains("the exchange did not run for"));
     let undisturbed: String = undisturbed.collect();
-    // For how long an lcore spins, the machine has measured; what wakes it depends on the moment.
+    // The spin time is measured on this machine, and the causes of wake-ups depend on the moment.
     let (sleepers, others): (Vec<_>, Vec<_>) = undisturbed.split("\n\n").partition(|part| part.starts_with("spin "));
     assert!(sleepers.iter().any(|part| part.starts_with("spin     lcore trader: ")), "{shown}");
     assert_snapshot!("report", normalised(&others.join("\n\n")));
@@ -54,12 +54,12 @@ fn sums_of_the_shipped_plans() {
         let dir = recorded.as_ref().map(|dir| format!("feed.dir={}", dir.display()));
         let check = app().with(["check", "--explain", &format!("config/{plan}.toml")]);
         let shown = check.with(dir.iter().flat_map(|dir| ["--set", dir])).run();
-        // Without the recording it is its folder that is wrong, and the sums are the same.
+        // Without the recording, the error is about its folder, and the sums are the same.
         let shown = shown.exited(if plan == "moex-replay" && recorded.is_none() { 2 } else { 0 });
         assert_fits(&shown.stdout);
         let valid = format!("config/{plan}.toml: valid; 2 lcores, {counts}\n");
         assert_eq!(shown.status.success(), shown.stdout.starts_with(&valid), "{shown}");
-        // The memory is this machine's affair.
+        // The memory depends on this machine.
         let of_the_plan = |part: &&str| ["pool.", "lcore."].iter().any(|start| part.starts_with(start));
         let sums: Vec<_> = shown.stdout.split("\n\n").filter(of_the_plan).collect();
         assert_snapshot!(format!("sums_{plan}"), sums.join("\n\n"));
@@ -81,7 +81,7 @@ fn the_shipped_plans_are_drawn_as_graphviz_reads_it() {
     }
 }
 
-/// What Graphviz makes of a drawing; it must have nothing to say about it.
+/// Graphviz's SVG of a drawing; asserts that it reports no syntax error.
 fn drawn(dot: &str) -> Option<String> {
     let mut command = Command::new("dot");
     command.arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

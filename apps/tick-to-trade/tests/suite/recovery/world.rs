@@ -1,5 +1,5 @@
-//! An exchange, a trader, and a network between them that loses, doubles and delays; and what the
-//! exchange's books were, message by message.
+//! An exchange, a trader, and a network between them that loses, doubles and delays; with the
+//! exchange's books after each message.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,22 +12,22 @@ use tick_to_trade::recovery::{Answered, Follower, FollowerSpec, Service, Service
 
 const SIDES: [Side; 2] = [Side::Buy, Side::Sell];
 
-/// How much goes wrong, in percent.
+/// Probabilities of faults, in percent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
-    /// Frames of the stream that are lost.
+    /// Lost frames of the stream.
     pub(crate) lost_frames: u32,
-    /// Frames with which a burst of losses begins, and how long it is.
+    /// Frames that begin a burst of losses, and the burst's length.
     pub(crate) bursts: u32,
     pub(crate) burst_frames: u32,
-    /// Of the lost frames, those that the stream brings later.
+    /// Lost frames that the stream brings later.
     pub(crate) late_frames: u32,
-    /// Requests and answers that are lost, and that come twice.
+    /// Lost requests and answers, and doubled ones.
     pub(crate) lost: u32,
     pub(crate) doubled: u32,
-    /// The longest time that one is on its way.
+    /// The longest delay of a request or an answer.
     pub(crate) delay: u64,
-    /// Frames whose first message is false.
+    /// Frames with a false first message.
     pub(crate) false_frames: u32,
 }
 
@@ -42,12 +42,12 @@ pub(crate) const FAIR: Weather = Weather {
     false_frames: 0,
 };
 
-/// The longest time that a late frame is on its way.
+/// The longest delay of a late frame.
 const LATE_NS: u64 = 300;
 
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// By the stream.
+    /// A late frame of the stream.
     Late,
     Ask(Service),
     Answer(Service),
@@ -60,10 +60,10 @@ fn top(books: &OrderBooks, book: u16) -> Top {
     SIDES.map(|side| book.best(side).map(|level| (level.price_e4, level.shares)))
 }
 
-/// What the exchange's books were, message by message.
+/// The exchange's books after each message.
 struct Oracle {
     books: OrderBooks,
-    /// Of each locate code: the best levels from a sequence number on.
+    /// By locate code, the best levels from a sequence number on.
     tops: HashMap<u16, BTreeMap<u64, Top>>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct World {
     pub(crate) follower: Follower,
     oracle: Oracle,
     pub(crate) weather: Weather,
-    /// Requests and answers on their way, by when they arrive.
+    /// Requests and answers in flight, by time of arrival.
     way: BTreeMap<(u64, u64), (Way, Vec<u8>)>,
     sent: u64,
     now_ns: u64,
@@ -129,7 +129,7 @@ impl World {
         self.below(100) < percent.into()
     }
 
-    /// Calls the follower, and holds what it tells against the oracle.
+    /// Calls the follower, and compares its updates with the oracle.
     fn follow(&mut self, call: impl FnOnce(&mut Follower, u64, &mut dyn FnMut(&OrderBooks, Change, Told, u64))) {
         let World { follower, oracle, told, .. } = self;
         call(follower, self.now_ns, &mut |books, change, how, sequence| {
@@ -146,7 +146,7 @@ impl World {
         });
     }
 
-    /// The exchange publishes a frame; the stream brings it, or does not.
+    /// Publishes a frame; the stream delivers it, loses it, or brings it late.
     pub(crate) fn publish(&mut self, messages: u16) {
         let mut bytes = [0; 1_400];
         let frame = self.generator.write_frame(messages, self.now_ns, &mut bytes).expect("there is room");
@@ -175,7 +175,7 @@ impl World {
         self.stream(&bytes);
     }
 
-    /// The stream brings a frame.
+    /// Delivers a frame of the stream.
     fn stream(&mut self, bytes: &[u8]) {
         self.follow(|follower, now_ns, mut told| {
             let packet = Packet::parse(bytes).expect("it is MoldUDP64");
@@ -183,7 +183,7 @@ impl World {
         });
     }
 
-    /// Puts a message that its book cannot have in place of the first one.
+    /// Replaces the first message by one that contradicts its book.
     fn falsify(&mut self, bytes: &[u8]) -> Vec<u8> {
         let packet = Packet::parse(bytes).expect("it is MoldUDP64");
         let truth = packet.messages().next().expect("it has a message");
@@ -198,7 +198,7 @@ impl World {
             1 => encode::order_delete(&mut message, header, reference).map(|len_bytes| len_bytes - 1),
             _ => {
                 let stock = Symbol::new("SYM").expect("a symbol");
-                // Nobody sells for so little; a side that is empty is not crossed by it.
+                // Nobody sells at so low a price. It would not cross an empty side.
                 let has_bid = self.oracle.top_at(stock_locate, packet.sequence() - 1)[0].is_some();
                 let order = NewOrder { reference, side: Side::Sell, shares: 1, stock, price_e4: 1 };
                 match has_bid {
@@ -216,7 +216,7 @@ impl World {
         out
     }
 
-    /// Puts a request or an answer on its way, or loses it.
+    /// Sends a request or an answer, or loses it.
     fn send(&mut self, way: Way, bytes: Vec<u8>) {
         let copies = 1 + u64::from(self.happens(self.weather.doubled));
         for _ in 0..copies {
@@ -229,18 +229,18 @@ impl World {
         }
     }
 
-    /// The exchange starts again, with other orders; what is on its way still comes.
+    /// Restarts the exchange with other orders; packets in flight still arrive.
     pub(crate) fn start_again(&mut self, seed: u64, kept_messages: u32) {
         let spec = GeneratorSpec { seed, instruments: INSTRUMENTS, live_orders: 30 };
         self.generator = Generator::new(spec).in_session(*b"VERBLINE01");
         self.services = Services::new(ServicesSpec { kept_messages, orders_max: 64 });
         self.oracle = Oracle { books: OrderBooks::new(BOOKS), tops: HashMap::new() };
-        // A late frame of before is the arbiter's to drop.
+        // The arbiter would drop late frames from before.
         self.way.retain(|_, (way, _)| !matches!(way, Way::Late));
         self.follow(|follower, now_ns, _| follower.begin_anew(now_ns));
     }
 
-    /// Time passes: what is due arrives, and the follower goes on.
+    /// Lets time pass: due packets arrive, and the follower is polled.
     pub(crate) fn pass(&mut self) {
         self.now_ns += 10;
         while let Some(first) = self.way.first_entry().filter(|first| first.key().0 <= self.now_ns) {
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// The end of the session, in fair weather, until all is recovered.
+    /// Ends the session, and passes time in fair weather until everything is recovered.
     pub(crate) fn end(&mut self) {
         let mut bytes = [0; 20];
         let writer = Writer::new(&mut bytes, self.generator.session(), self.generator.sequence());
@@ -283,8 +283,8 @@ impl World {
         self.fall_silent();
     }
 
-    /// The stream brings nothing more, not even that it is over; fair weather, until all is
-    /// recovered.
+    /// Lets the stream fall silent, without an end of session, and passes time in fair weather
+    /// until everything is recovered.
     pub(crate) fn fall_silent(&mut self) {
         self.weather = Weather { delay: self.weather.delay, ..FAIR };
         for _ in 0..20_000 {
@@ -322,7 +322,7 @@ impl World {
         for truth in &self.truth() {
             match books.iter().find(|book| book.locate == truth.locate) {
                 Some(book) => assert_eq!(book.difference(truth), None, "{counts:?}"),
-                // It ended before the directory did.
+                // The stream ended before the directory did.
                 None => assert!(truth.orders.is_empty(), "{counts:?}"),
             }
         }
