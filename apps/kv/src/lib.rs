@@ -1,10 +1,10 @@
 //! A key-value server on Verbline, and its load generator.
 //!
 //! A server has shards, each a stage with a table in a region of its own. A request goes to the
-//! shard of its key. A client that has asked where the tables are (`Locate`) can read a value by
-//! RDMA READ instead, without a server's CPU.
+//! shard of its key. A client learns by `Locate` where the tables are, and can then read a value by
+//! RDMA READ instead, without the server's CPU.
 //!
-//! `config/kv.toml` is both in one process, on the software RNIC.
+//! `config/kv.toml` runs both in one process, on the software RNIC.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -18,7 +18,7 @@ use verbline::prelude::*;
 
 use results::Results;
 
-/// The app: its stages, and what it reports.
+/// The app: its stages, and its report.
 #[derive(Debug, Default)]
 pub struct KeyValue {
     results: Results,

@@ -1,4 +1,4 @@
-//! What clients and servers say to each other: one request or one reply a message.
+//! The messages of clients and servers: one request or one reply per message.
 //!
 //! All numbers are little-endian.
 //!
@@ -6,8 +6,8 @@
 //! request  | opcode 1 | shard 1 | key bytes 2 | value bytes 4 | id 8 | key | value |
 //! reply    | opcode 1 | status 1 | 0 2        | value bytes 4 | id 8 | value |
 //! ```
-//! The reply to `Locate` has a [`Location`] as its value: where the shard's table is, so that a
-//! client can read it by itself.
+//! The reply to `Locate` has a [`Location`] as its value: the address of the shard's table, so that
+//! a client can read it by itself.
 
 use verbline::verbs::rdma::Remote;
 
@@ -16,21 +16,21 @@ use crate::table::Shape;
 /// Length of the header of a request or a reply, bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Opcode {
-    /// The value of a key.
+    /// Returns the value of a key.
     Get = 1,
     /// Gives a key a value.
     Put = 2,
     /// Removes a key.
     Delete = 3,
-    /// Where the table of a shard is.
+    /// Returns the location of a shard's table.
     Locate = 4,
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -42,18 +42,18 @@ pub(crate) enum Status {
     Full = 2,
     /// The key or the value is longer than the table takes, or the key is empty.
     TooLong = 3,
-    /// The request is not one.
+    /// The message is not a valid request.
     Malformed = 4,
 }
 
-/// A request, as it lies in a message.
+/// A request, in place in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
-    /// What it asks for.
+    /// The operation.
     pub(crate) opcode: Opcode,
-    /// The shard that `Locate` asks about; else 0, since the key says it.
+    /// The shard of a `Locate`; else 0, since the key determines it.
     pub(crate) shard: u8,
-    /// What the client recognises the reply by.
+    /// The id by which the client matches the reply.
     pub(crate) id: u64,
     /// The key; empty for `Locate`.
     pub(crate) key: &'a [u8],
@@ -61,12 +61,12 @@ pub(crate) struct Request<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// A reply, as it lies in a message.
+/// A reply, in place in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply<'a> {
     /// The opcode of its request.
     pub(crate) opcode: Opcode,
-    /// How it ended.
+    /// The result.
     pub(crate) status: Status,
     /// The id of its request.
     pub(crate) id: u64,
@@ -107,7 +107,7 @@ impl<'a> Request<'a> {
         fits.then(|| Request { opcode, shard: header[1], id: id_of(header), key, value })
     }
 
-    /// The header of a request whose key and value are written behind it.
+    /// Encodes a request's header; its key and value are written behind it.
     pub(crate) fn header(opcode: Opcode, shard: u8, key_bytes: u16, value_bytes: u32, id: u64) -> [u8; HEADER_BYTES] {
         header([opcode as u8, shard], key_bytes, value_bytes, id)
     }
@@ -127,7 +127,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// The header of a reply whose value is written behind it.
+    /// Encodes a reply's header; its value is written behind it.
     pub(crate) fn header(opcode: Opcode, status: Status, id: u64, value_bytes: u32) -> [u8; HEADER_BYTES] {
         header([opcode as u8, status as u8], 0, value_bytes, id)
     }
@@ -148,20 +148,20 @@ fn id_of(header: &[u8; HEADER_BYTES]) -> u64 {
     u64::from_le_bytes(id)
 }
 
-/// Where a shard's table is, and its shape: what a client needs to read it by itself.
+/// The address of a shard's table, and its shape: enough for a client to read it by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The table's first byte, as a READ names it.
+    /// The table's first byte, for a READ.
     pub(crate) table: Remote,
     /// The shape of the table.
     pub(crate) shape: Shape,
 }
 
 impl Location {
-    /// Its length, bytes.
+    /// The length of the encoding, in bytes.
     pub(crate) const BYTES: usize = Remote::BYTES + 12;
 
-    /// As bytes.
+    /// Encodes the location.
     pub(crate) fn to_bytes(self) -> [u8; Location::BYTES] {
         let mut bytes = [0; Location::BYTES];
         let (table, shape) = bytes.split_at_mut(Remote::BYTES);
@@ -173,13 +173,13 @@ impl Location {
         bytes
     }
 
-    /// Out of bytes; `None` unless they describe a table that can be.
+    /// Decodes a location; `None` unless its table is possible.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Location> {
         let (table, shape) = bytes.split_first_chunk::<{ Remote::BYTES }>()?;
         let shape: &[u8; Location::BYTES - Remote::BYTES] = shape.try_into().ok()?;
         let number = |at: usize| u32::from_le_bytes([shape[at], shape[at + 1], shape[at + 2], shape[at + 3]]);
         let (table, shape) = (Remote::from_bytes(*table), Shape::new(number(0), number(4), number(8))?);
-        // The last byte of the table has an address too.
+        // The last byte of the table must have an address, too.
         table.addr.checked_add(shape.len_bytes() as u64)?;
         Some(Location { table, shape })
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back, and one byte more or less is no message.
+        /// A request is read back as written, and with one byte more or less it is no message.
         #[test]
         fn a_request_survives_the_wire(
             opcode in opcodes(), shard: u8, id: u64,
@@ -215,7 +215,7 @@ mod tests {
             prop_assert_eq!(Request::read(&bytes), None);
         }
 
-        /// So is a reply.
+        /// A reply is read back as written.
         #[test]
         fn a_reply_survives_the_wire(opcode in opcodes(), id: u64, value in prop::collection::vec(any::<u8>(), 0..90)) {
             let header = Reply::header(opcode, Status::Full, id, value.len() as u32);
@@ -224,7 +224,7 @@ mod tests {
             prop_assert_eq!(Reply::read(&bytes[..bytes.len() - 1]), None);
         }
 
-        /// Whatever arrives is a message or is not; if it is, it is that one to the last byte.
+        /// Any bytes are a message or none; if they are one, it is encoded as the same bytes.
         #[test]
         fn any_bytes_may_arrive(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Some(Request { opcode, shard, id, key, value }) = Request::read(&bytes) {

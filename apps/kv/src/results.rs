@@ -1,6 +1,6 @@
-//! What the clients measured, and how it is shown.
+//! The clients' measurements, and their report.
 //!
-//! Each client records into a part of its own; the parts are added up.
+//! Each client records into a part of its own; the report adds them up.
 
 use std::fmt::Write as _;
 
@@ -12,51 +12,51 @@ use verbline::prelude::*;
 /// The ways of an operation, in the order of the report.
 const WAYS: [&str; 3] = ["get", "read", "put"];
 
-/// Places in [`WAYS`].
+/// Indices of [`WAYS`].
 pub(crate) const GET: usize = 0;
 pub(crate) const READ: usize = 1;
 pub(crate) const PUT: usize = 2;
 
-/// Where the clients leave their measurements.
+/// The place where the clients leave their measurements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results(Parts<Measured>);
 
-/// What one client measured and found.
+/// One client's measurements and findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     /// From the first message of an operation to its result.
     pub(crate) latencies: Latencies<{ WAYS.len() }>,
     pub(crate) counts: Counts,
-    /// How long the server had been silent at the end, if for too long.
+    /// The length of the server's silence at the end, if it was too long.
     pub(crate) silent_ns: Option<u64>,
 }
 
 counts! {
-    /// What a client counted.
+    /// A client's counts.
     pub(crate) struct Counts {
-        /// GETs whose value was one that was put, and new enough.
+        /// GETs with a value that was put, and is new enough.
         verified,
-        /// GETs of what a client before this one had put, before any PUT of our own was answered.
+        /// GETs with a value of an earlier client, before any PUT of our own was answered.
         earlier,
-        /// GETs of what was older than an answered PUT.
+        /// GETs with a value older than an answered PUT.
         stale,
-        /// GETs of what no PUT wrote.
+        /// GETs with a value that no PUT wrote.
         corrupt,
-        /// GETs of keys that were not there, and need not be.
+        /// GETs of absent keys that may be absent.
         missed,
         /// PUTs that the server refused.
         refused,
-        /// READs that met a slot while it was being written, and were made again.
+        /// READs that found a slot being written, and were repeated.
         torn,
-        /// GETs by READ that went on as messages.
+        /// GETs by READ that continued as messages.
         fell_back,
-        /// Operations given up after their time.
+        /// Operations that timed out.
         timed_out,
-        /// Operations whose connection was lost under them.
+        /// Operations whose connection was lost.
         cut_off,
         /// Replies that no operation waits for.
         unasked,
-        /// Messages that are no replies.
+        /// Messages that are not replies.
         malformed,
     }
 }
@@ -73,7 +73,7 @@ impl Measured {
     }
 }
 
-/// The live line: how many operations so far.
+/// The live line: the number of operations so far.
 pub(crate) fn live(report: &Report) -> String {
     cli::so_far(report, "operations", "operations")
 }
@@ -96,14 +96,14 @@ impl Results {
     }
 }
 
-/// Says where messages of operations were dropped: what is behind an operation that timed out.
+/// Reports where messages of operations were dropped: the cause of time-outs.
 fn vanished(report: &Report, outcome: &mut Outcome) {
     for drop in report.drops.iter().filter(|drop| drop.packets > 0) {
         let _ = write!(outcome.text, "\n{} messages dropped at {}: {}", count(drop.packets), drop.place, drop.reason);
     }
 }
 
-/// Why no operation was measured, though `answered` were answered: those that put each key once are
+/// Why no operation was measured, though `answered` were answered: the first PUTs of the keys are
 /// not measured.
 fn unmeasured(answered: u64) -> String {
     match answered {

@@ -1,13 +1,13 @@
-//! `[kv]` in the plan: what clients do, and how many shards there are.
+//! `[kv]` in the plan: the clients' work, and the number of shards.
 
 use serde::Deserialize;
 use verbline::plan::Params;
 use verbline::prelude::*;
 
-/// The least length of a value: its key and its generation, by which a client checks it.
+/// The minimum length of a value: its key and its generation, by which a client checks it.
 pub(crate) const VALUE_BYTES_MIN: usize = 16;
 
-/// What the section is about.
+/// The section's meaning.
 pub(crate) const MEANING: &str = "the shards of the server, and what clients do";
 
 /// `[kv]`.
@@ -52,14 +52,14 @@ impl Keys for Settings {
     ];
 }
 
-/// More than any client has use for, and little enough to be set aside at the start.
+/// More than any client needs, and few enough to allocate at start.
 const KEYS_MAX: u64 = 1 << 26;
-/// Numbers of clients, each with keys of its own.
+/// The number of client numbers; each has keys of its own.
 pub(crate) const CLIENTS: u32 = 10_000;
 const WINDOW_MAX: u64 = 1 << 10;
 /// An hour.
 const MS_MAX: u64 = 3_600_000;
-/// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
+/// The greatest whole number that every reader of JSON keeps exactly (RFC 8259, 6).
 const SEED_MAX: u64 = (1 << 53) - 1;
 
 impl Settings {
@@ -68,7 +68,7 @@ impl Settings {
         Settings::of(stage.raw_section("kv")?)
     }
 
-    /// The same, of the section itself.
+    /// Reads the settings from the section itself.
     pub(crate) fn of(section: &Params) -> Result<Settings, StageError> {
         Ok(section.read()?)
     }

@@ -1,7 +1,6 @@
-//! What a client waits for: a bounded table of operations, each with an id that is never used
-//! twice.
+//! The operations in flight: a bounded table, each with an id that is never reused.
 
-/// The operations under way, at most as many as it was made for.
+/// The operations in flight, up to a fixed number.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     slots: Vec<Slot<T>>,
@@ -21,36 +20,36 @@ impl<T> InFlight<T> {
         InFlight { slots, free: (0..operations as u32).rev().collect() }
     }
 
-    /// What [`InFlight::new`] allocates.
+    /// Memory that [`InFlight::new`] allocates, in bytes.
     pub(crate) fn memory_bytes(operations: u64) -> u64 {
         operations * (size_of::<Slot<T>>() + size_of::<u32>()) as u64
     }
 
-    /// Adds one and says its id; gives it back if there is no room.
+    /// Adds an operation and returns its id; gives the operation back if there is no room.
     pub(crate) fn add(&mut self, operation: T) -> Result<u64, T> {
         let Some(index) = self.free.pop() else { return Err(operation) };
         let slot = &mut self.slots[index as usize];
-        // Never 0, so that no id is less than 1 << 32.
+        // Never 0, so that no id is below 1 << 32.
         slot.taken = slot.taken.wrapping_add(1).max(1);
         slot.operation = Some(operation);
         Ok(u64::from(slot.taken) << 32 | u64::from(index))
     }
 
-    /// The operation of this id, if it is under way.
+    /// The operation with this id, if it is in flight.
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(id as u32 as usize)?;
         if slot.taken == (id >> 32) as u32 { slot.operation.as_mut() } else { None }
     }
 
-    /// Takes it out.
+    /// Removes the operation with this id.
     pub(crate) fn take(&mut self, id: u64) -> Option<T> {
         self.get_mut(id)?;
         self.free.push(id as u32);
         self.slots[id as u32 as usize].operation.take()
     }
 
-    /// The id of the next one under way that `which` says yes to, behind that of the id `after`: to
-    /// find all of them looks at each once.
+    /// The id of the next operation that matches `which`, behind the one with the id `after`. So a
+    /// search for all of them examines each once.
     pub(crate) fn find(&self, after: Option<u64>, mut which: impl FnMut(&T) -> bool) -> Option<u64> {
         let from = after.map_or(0, |id| id as u32 as usize + 1);
         let found = |slot: &Slot<T>| slot.operation.as_ref().is_some_and(&mut which);

@@ -1,4 +1,4 @@
-//! The load: a client with many connections, which knows what the server must answer.
+//! The load: a client with many connections, which knows the right answers.
 
 mod in_flight;
 mod oracle;

@@ -1,31 +1,31 @@
-//! What a client knows that the server must say: each key's value says which PUT it came from.
+//! The client's expectations of the server's answers: each key's value carries the PUT that it came
+//! from.
 //!
-//! One PUT a key is under way at a time, so that the generations of a key grow. A GET that begins
+//! One PUT per key is in flight at a time, so that the generations of a key grow. A GET that begins
 //! after a PUT was answered finds that PUT's generation, or a later one. A PUT that was given up
 //! may still be done at any later time; from then on only generations up to the one before it are
-//! sure for its key.
+//! guaranteed for its key.
 //!
-//! A generation has 32 bits, which a key that is put a million times a second uses up in an hour.
-//! So they are compared by their distance, and 0 is passed over.
+//! A generation has 32 bits, which a key with a million PUTs per second uses up in an hour. So
+//! generations are compared by their distance, and 0 is skipped.
 //!
-//! A server keeps its values when a client dies. So a value also says which client wrote it, and a
-//! client that comes later may find one of another client until its own PUT of that key is
-//! answered.
+//! A server keeps its values when a client dies. So a value also carries its client, and a later
+//! client may find a value of another client until its own PUT of that key is answered.
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
-    /// The last generation that was sent.
+    /// The last generation sent.
     sent: u32,
-    /// The least generation that a GET may find.
+    /// The lowest generation that a GET may find.
     floor: u32,
-    /// A PUT is under way.
+    /// A PUT is in flight.
     putting: bool,
-    /// A PUT was given up: the floor rises no more.
+    /// A PUT was given up: the floor stays.
     unsure: bool,
 }
 
-/// A PUT that was given up so many PUTs of its key ago does not come any more: the generations of a
-/// key that may be found are never further apart than can be compared.
+/// A PUT given up this many PUTs of its key ago is assumed never to come: so the generations of a
+/// key that may be found are never further apart than comparisons allow.
 const FAR: u32 = 1 << 30;
 
 /// Whether one generation comes after another.
@@ -33,23 +33,23 @@ fn is_after(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// What a value, or its absence, says of the server.
+/// The verdict on a value, or on its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is what a PUT of this key wrote, and new enough.
+    /// A PUT of this key wrote the value, and it is new enough.
     Good,
-    /// A client before this one wrote it, and none of our PUTs of this key was answered yet.
+    /// An earlier client wrote it, and none of our PUTs of this key was answered yet.
     Earlier,
-    /// It is older than a PUT that was answered before the GET began, or is gone.
+    /// The value is older than a PUT that was answered before the GET began, or is gone.
     Stale,
-    /// No PUT wrote this.
+    /// No PUT wrote this value.
     Corrupt,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// A number that each client draws for itself.
+    /// A number that each client draws at random.
     pub(crate) client: u32,
     pub(crate) generation: u32,
 }
@@ -66,17 +66,17 @@ impl Oracle {
         Oracle { client, keys: vec![Key::default(); keys] }
     }
 
-    /// What [`Oracle::new`] allocates.
+    /// Memory that [`Oracle::new`] allocates, in bytes.
     pub(crate) fn memory_bytes(keys: u64) -> u64 {
         keys * size_of::<Key>() as u64
     }
 
-    /// What a value of ours says of its PUT.
+    /// The origin of a value that this client puts.
     pub(crate) fn origin(&self, generation: u32) -> Origin {
         Origin { client: self.client, generation }
     }
 
-    /// Begins a PUT and says its generation; `None` while another is under way.
+    /// Begins a PUT and returns its generation; `None` while another is in flight.
     pub(crate) fn begin_put(&mut self, key: usize) -> Option<u32> {
         let key = &mut self.keys[key];
         if key.putting {
@@ -90,7 +90,7 @@ impl Oracle {
         Some(key.sent)
     }
 
-    /// A PUT was answered. One that was refused leaves what was there before.
+    /// Ends a PUT at its answer. A refused PUT leaves the old value.
     pub(crate) fn end_put(&mut self, key: usize, done: bool) {
         let key = &mut self.keys[key];
         key.putting = false;
@@ -99,25 +99,25 @@ impl Oracle {
         }
     }
 
-    /// A PUT was never sent.
+    /// Takes back a PUT that was never sent.
     pub(crate) fn undo_put(&mut self, key: usize) {
         let key = &mut self.keys[key];
         key.putting = false;
         key.sent = key.sent.wrapping_sub(1);
     }
 
-    /// A PUT is given up: whether it was done, or will be, nobody knows.
+    /// Gives up a PUT: whether it was or will be done is unknown.
     pub(crate) fn give_up_put(&mut self, key: usize) {
         let key = &mut self.keys[key];
         (key.putting, key.unsure) = (false, true);
     }
 
-    /// The least generation that a GET which begins now may find.
+    /// The lowest generation that a GET which begins now may find.
     pub(crate) fn floor(&self, key: usize) -> u32 {
         self.keys[key].floor
     }
 
-    /// Judges what a GET found.
+    /// Judges a GET's result.
     pub(crate) fn judge(&self, key: usize, floor: u32, value: Option<&[u8]>) -> Verdict {
         let Some(value) = value else {
             return if floor == 0 { Verdict::Good } else { Verdict::Stale };
@@ -133,7 +133,7 @@ impl Oracle {
     }
 }
 
-/// Writes the value of a key that comes from `origin`, as long as `value` is.
+/// Fills `value` with the value of a key from `origin`.
 pub(crate) fn write_value(key: usize, origin: Origin, value: &mut [u8]) {
     for (index, word) in value.chunks_mut(8).enumerate() {
         let bytes = value_word(key, origin, index).to_le_bytes();
@@ -141,7 +141,7 @@ pub(crate) fn write_value(key: usize, origin: Origin, value: &mut [u8]) {
     }
 }
 
-/// Where a value comes from; `None` if it is not one of this key, to its last byte.
+/// The origin of a value; `None` if any byte of it is not of this key.
 fn origin_of(key: usize, value: &[u8]) -> Option<Origin> {
     let word = u64::from_le_bytes(value.get(8..16)?.try_into().ok()?);
     let origin = Origin { client: (word >> 32) as u32, generation: word as u32 };
@@ -154,7 +154,7 @@ fn value_word(key: usize, origin: Origin, index: usize) -> u64 {
     match index {
         0 => key as u64,
         1 => from,
-        // Differs from word to word, from key to key, and from PUT to PUT.
+        // Differs by word, by key, and by PUT.
         _ => (key as u64 ^ from.rotate_left(32)).wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
     }
 }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 1, 16))), Verdict::Stale);
     }
 
-    /// Regression: after 2^32 PUTs of a key its values were found stale, and the run failed.
+    /// Regression: after 2^32 PUTs of a key its values were judged stale, and the run failed.
     #[test]
     fn generations_begin_again_when_they_are_used_up() {
         let mut oracle = Oracle::new(US, 1);

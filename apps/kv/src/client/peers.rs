@@ -1,4 +1,4 @@
-//! The connections of a client: which are open, and how much is under way on each.
+//! The connections of a client: the open ones, and the number of operations in flight on each.
 
 use verbline::engine::ConnectionId;
 
@@ -7,12 +7,12 @@ use verbline::engine::ConnectionId;
 pub(crate) struct Peers {
     port: u16,
     slots: Vec<Option<Peer>>,
-    /// The slots of those that are open, in no order.
+    /// The slots of the open connections, in no order.
     open: Vec<u16>,
-    /// Where the next look for room begins.
+    /// Where the next search for room begins.
     cursor: usize,
     window: u32,
-    /// Operations that may begin now, on all of them.
+    /// Operations that may begin now, on all connections together.
     room: usize,
 }
 
@@ -23,7 +23,8 @@ struct Peer {
 }
 
 impl Peers {
-    /// For this many connections of this port, each with this many operations under way at most.
+    /// Makes room for this many connections of this port, each with up to `window` operations in
+    /// flight.
     pub(crate) fn new(port: u16, connections: usize, window: u32) -> Peers {
         Peers {
             port,
@@ -35,7 +36,7 @@ impl Peers {
         }
     }
 
-    /// A connection has opened. Other ports' have the same slots, and are none of the client's.
+    /// Adds an opened connection. Connections of other ports have the same slots; they are ignored.
     pub(crate) fn open(&mut self, id: ConnectionId) {
         if id.port() == self.port
             && let Some(slot) = self.slots.get_mut(id.slot())
@@ -46,7 +47,7 @@ impl Peers {
         }
     }
 
-    /// A connection is over. False if that was known before, or it is none of the client's.
+    /// Removes a connection. Returns false if it was removed before, or is of another port.
     pub(crate) fn close(&mut self, id: ConnectionId) -> bool {
         let Some(peer) = self.peer(id).copied() else { return false };
         self.room -= (self.window - peer.under_way) as usize;
@@ -55,7 +56,7 @@ impl Peers {
         true
     }
 
-    /// The next in turn that has room in its window, with one more under way now.
+    /// Takes the next connection in turn with room in its window, and counts an operation on it.
     pub(crate) fn begin(&mut self) -> Option<ConnectionId> {
         if self.room == 0 {
             return None;
@@ -72,7 +73,7 @@ impl Peers {
         None
     }
 
-    /// One of its operations is over, one way or another.
+    /// Counts an operation on the connection as ended, however it ended.
     pub(crate) fn end(&mut self, id: ConnectionId) {
         if let Some(peer) = self.peer(id) {
             peer.under_way -= 1;
@@ -80,7 +81,7 @@ impl Peers {
         }
     }
 
-    /// The one that was asked last.
+    /// The connection that `begin` returned last.
     pub(crate) fn last(&self) -> Option<ConnectionId> {
         let slot = self.open.get(self.cursor)?;
         self.slots[usize::from(*slot)].map(|peer| peer.id)

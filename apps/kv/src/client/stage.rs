@@ -1,7 +1,7 @@
 //! The client's stage.
 //!
-//! An operation begins on the next connection that has room, and ends with its reply, with its
-//! READ, with its time, or with its connection. Its id is the tag of its timer and of its READ.
+//! An operation begins on the next connection with room, and ends with its reply, its READ, its
+//! time-out, or its connection. Its id is the tag of its timer and of its READ.
 
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Target};
@@ -18,22 +18,22 @@ use crate::settings::{MEANING, Settings};
 mod ending;
 mod reading;
 
-/// To the server: requests, on the connection that the packet names, and READs of its tables, on
-/// the one that the operation names.
+/// To the server: requests on the packet's connection, and READs of its tables on the operation's
+/// connection.
 const SEND: OutId = OutId(0);
 
-/// What a client drops: messages that are no replies.
+/// The client's drops: messages that are not replies.
 const DROPS: &[&str] = &["malformed"];
 const MALFORMED: DropReason = DropReason::Stage(0);
 
-/// The tag of the timer that closes a connection: no operation has this id, since none is 0 in its
-/// upper half.
+/// The tag of the timer that closes a connection: no operation has this id, as the upper half of an
+/// id is never 0.
 const CLOSE_TAG: u64 = 0;
 
-/// A connection that is made anew takes some time, however short `kv.timeout_ms` is.
+/// Reconnecting takes some time, however short `kv.timeout_ms` is.
 const SILENT_NS_MIN: u64 = 1_000_000_000;
 
-/// Registers the kind.
+/// Registers the kind of stage.
 pub(crate) fn register(registry: &mut Registry, results: &Results) {
     let results = results.clone();
     let spec = StageSpec {
@@ -68,8 +68,8 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     registry.section_of::<Settings>("kv", MEANING).stage("client", spec, make).needs("client", needs);
 }
 
-/// Memory for what is known of each key. Each operation under way has a place and a timer, and may
-/// be a READ. A PUT is the longest request.
+/// The client's memory per key. Each operation in flight has a slot and a timer, and may be a READ.
+/// A PUT is the longest request.
 fn needs(asked: &Asked<'_>) -> Needs {
     let Some(settings) = asked.section("kv").and_then(|section| Settings::of(section).ok()) else {
         return Needs::default();
@@ -95,13 +95,13 @@ fn needs(asked: &Asked<'_>) -> Needs {
     }
 }
 
-/// How many clients of the same plan come before this one: each has keys of its own.
+/// The number of the plan's clients before this one: each has keys of its own.
 fn place_of(stage: &StageContext<'_>) -> u32 {
     let clients = stage.plan().stages().iter().filter(|other| other.kind == stage.kind());
     clients.take_while(|other| other.name != stage.name()).count() as u32
 }
 
-/// The port that the client sends to, and how many connections that has.
+/// The port that the client sends to, and its number of connections.
 fn connections_of(stage: &StageContext<'_>) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
@@ -114,37 +114,37 @@ fn connections_of(stage: &StageContext<'_>) -> Result<(u16, usize), StageError> 
     })
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 struct Pending {
     task: Task,
     peer: ConnectionId,
-    /// The least generation that a GET may find.
+    /// The lowest generation that a GET may find.
     floor: u32,
     began_ns: Tick,
     timer: Option<TimerId>,
-    /// Of a READ: which of the key's two buckets, and how often it was torn.
+    /// For a READ: the current one of the key's two buckets, and the number of torn results.
     bucket: usize,
     torn: u8,
 }
 
 struct Client {
     settings: Settings,
-    /// Whose keys it works with.
+    /// The client's number, which selects its keys.
     number: u32,
     work: Work,
     oracle: Oracle,
     in_flight: InFlight<Pending>,
-    /// READs among them.
+    /// READs in flight.
     reading: usize,
     peers: Peers,
-    /// Where the shards' tables are, as far as the server has said.
+    /// The locations of the shards' tables, as known so far.
     tables: Vec<Option<Location>>,
-    /// How many of them have been asked for.
+    /// The number of tables requested.
     asked: usize,
     /// The timer that closes connections is armed.
     closes: bool,
-    /// `None` once it was handed over.
+    /// `None` after it was handed over.
     measured: Option<Measured>,
     results: Results,
     operations: Counter,
@@ -161,7 +161,7 @@ impl Stage for Client {
         }
         self.arm_closing(out);
         while self.begin(out) {}
-        // Replies, READs, timers and connections that open are what comes next.
+        // Replies, READs, timers and opened connections are the next causes of work.
         Next::At(Tick::MAX)
     }
 
@@ -189,7 +189,7 @@ impl Stage for Client {
                     self.heard_ns = out.now_ns();
                     self.was_read(tag, packet, out);
                 }
-                // The connection is over, or the table is not where the server said.
+                // The connection is over, or the table is not where the server reported it.
                 _ => self.fall_back(tag, out),
             }
         }
@@ -201,7 +201,7 @@ impl Stage for Client {
                 CLOSE_TAG => {
                     self.closes = false;
                     if let Some(connection) = self.peers.last() {
-                        // It takes nothing more from now on, and says that it is over some turns
+                        // It takes no more operations from now on; its end is reported some turns
                         // later.
                         self.peers.close(connection);
                         out.close(connection);
@@ -223,7 +223,7 @@ impl Stage for Client {
             return self.peers.open(event.connection);
         }
         if self.peers.close(event.connection) {
-            // Not by us: the next server at this address has its tables elsewhere.
+            // The server closed it: the next server at this address has its tables elsewhere.
             self.tables.fill(None);
             self.asked = 0;
         }
@@ -239,7 +239,7 @@ impl Stage for Client {
     }
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
-        // What is under way is answered in the drain, and judged.
+        // Operations in flight are answered in the drain, and judged.
         self.stopped_ns = Some(out.now_ns());
         if let Some(measured) = self.measured.as_mut() {
             measured.latencies.end(out.now_ns());
@@ -248,7 +248,7 @@ impl Stage for Client {
 }
 
 impl Client {
-    /// Begins one operation. False if none can begin now.
+    /// Begins one operation. Returns false if none can begin now.
     fn begin(&mut self, out: &mut Outputs<'_>) -> bool {
         if self.work.is_loaded() && self.asked < self.tables.len() {
             return self.ask_for_table(out);
@@ -268,7 +268,7 @@ impl Client {
         self.start(pending, out, Client::send_request)
     }
 
-    /// Asks the server where the next shard's table is.
+    /// Requests the location of the next shard's table.
     fn ask_for_table(&mut self, out: &mut Outputs<'_>) -> bool {
         let Some(peer) = self.peers.begin() else { return false };
         let task = Task::Locate { shard: self.asked };
@@ -277,7 +277,7 @@ impl Client {
         self.start(pending, out, Client::send_request)
     }
 
-    /// Puts an operation under way: by a message, or by a READ. False if it could not be.
+    /// Starts an operation, by a message or by a READ. Returns false if that fails.
     fn start(
         &mut self,
         pending: Pending,
@@ -305,7 +305,7 @@ impl Client {
         true
     }
 
-    /// Sends the request of an operation. False if there is no packet, or no room.
+    /// Sends the request of an operation. Returns false if there is no packet or no room.
     fn send_request(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
         let Some(pending) = self.in_flight.get_mut(id) else { return false };
         let Some(mut packet) = out.alloc() else { return false };
@@ -340,7 +340,7 @@ impl Client {
     }
 
     /// How long the server had been silent at the stop, if for longer than an operation may take. A
-    /// reply or a READ in the drain shows that it is there.
+    /// reply or a READ in the drain ends the silence.
     fn silent_ns(&self) -> Option<u64> {
         let limit_ns = SILENT_NS_MIN.max(u64::from(self.settings.timeout_ms) * 1_000_000);
         let silent_ns = self.stopped_ns?.saturating_sub(self.heard_ns);

@@ -1,4 +1,4 @@
-//! What a client does next: first it puts each key once, then GETs and PUTs of keys by chance.
+//! The client's choice of operations: first a PUT of each key, then random GETs and PUTs.
 
 use fastrand::Rng;
 
@@ -8,7 +8,7 @@ use crate::settings::{CLIENTS, Settings};
 /// Length of a key, bytes.
 pub(super) const KEY_BYTES: usize = 16;
 
-/// An operation that is to begin.
+/// An operation to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// A GET by message.
@@ -17,16 +17,16 @@ pub(super) enum Task {
     Read { key: usize },
     /// A PUT of this generation.
     Put { key: usize, generation: u32 },
-    /// The question where a shard's table is.
+    /// A request for the location of a shard's table.
     Locate { shard: usize },
 }
 
-/// Chooses what comes next.
+/// Chooses the operations.
 #[derive(Debug)]
 pub(super) struct Work {
     rng: Rng,
     keys: usize,
-    /// Keys that are put already, or under way.
+    /// Keys that were put already, or whose first PUT is in flight.
     loaded: usize,
     get_share: f64,
     read_share: f64,
@@ -43,12 +43,12 @@ impl Work {
         }
     }
 
-    /// Every key was put once.
+    /// Whether every key was put once.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded == self.keys
     }
 
-    /// The next operation. A key whose PUT is under way is read in its place.
+    /// The next operation. A key with a PUT in flight gets a GET instead of another PUT.
     pub(super) fn next(&mut self, oracle: &mut Oracle, can_read: bool) -> Task {
         let loads = !self.is_loaded();
         let key = match loads {
@@ -66,12 +66,12 @@ impl Work {
         }
     }
 
-    /// A PUT could not begin. If it is the first of its key, which come one after the other, it is
-    /// what comes next.
+    /// Takes back a PUT that could not begin. First PUTs come in the order of the keys, so if it is
+    /// one, it is the next operation again.
     #[cold]
     pub(super) fn give_back_put(&mut self, oracle: &mut Oracle, key: usize, generation: u32) {
         oracle.undo_put(key);
-        // Generations begin again: that of a key which is loaded may be 1 as well.
+        // Generations wrap: that of a loaded key may be 1 as well.
         if generation == 1 && self.loaded == key + 1 {
             self.loaded = key;
         }
@@ -93,8 +93,8 @@ pub(super) fn name_of(client: u32, key: usize) -> [u8; KEY_BYTES] {
 mod tests {
     use super::*;
 
-    /// Of each key the first PUT finds no packet or no room, once. Every key is put all the same
-    /// before anything else begins.
+    /// The first PUT of each key finds no packet or no room, once. Still every key is put before
+    /// anything else begins.
     #[test]
     fn a_first_put_that_could_not_begin_comes_next_again() {
         let rng = Rng::with_seed(1);
@@ -110,7 +110,7 @@ mod tests {
             }
         }
         assert!(work.is_loaded() && matches!(work.next(&mut oracle, false), Task::Get { .. }));
-        // A later one of a key is none that loads.
+        // A later PUT of a key does not load it.
         work.get_share = 0.0;
         let Task::Put { key, generation: 2 } = work.next(&mut oracle, false) else { panic!("a second PUT") };
         work.give_back_put(&mut oracle, key, 2);

@@ -1,11 +1,11 @@
-//! The server's stages: a router that says which shard a request is for, and the shards.
+//! The server's stages: a router that finds the shard of a request, and the shards.
 
 mod route;
 mod shard;
 
 use verbline::prelude::*;
 
-/// Registers both kinds.
+/// Registers both kinds of stage.
 pub(crate) fn register(registry: &mut Registry) {
     route::register(registry);
     shard::register(registry);

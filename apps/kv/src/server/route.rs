@@ -1,4 +1,5 @@
-//! The router: marks each request with its key's hash, by which the plan's spread finds the shard.
+//! The router: marks each request with its key's hash, from which the plan's spread derives the
+//! shard.
 
 use verbline::engine::place_of_key;
 use verbline::plan::Target;
@@ -15,7 +16,7 @@ const DROPS: &[&str] = &["malformed"];
 const MALFORMED: DropReason = DropReason::Stage(0);
 
 struct Route {
-    /// For each shard a mark that the spread sends there.
+    /// For each shard, a mark that the spread sends to it.
     marks: Vec<u64>,
     routed: Counter,
 }
@@ -31,7 +32,7 @@ pub(super) fn register(registry: &mut Registry) {
         let shards = usize::from(Settings::read(stage)?.shards);
         let (places, leads_to) = places_of(stage);
         if places != shards {
-            // A client that reads by itself would look in the wrong table.
+            // A client that READs the tables would look in the wrong one.
             let message =
                 format!("{shards} shards, and the output `shards` of stage.{} leads to {leads_to}", stage.name());
             return Err(stage.raw_section("kv")?.refuse("shards", message).into());
@@ -41,7 +42,7 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// How many shards the output leads to, and in words.
+/// The number of shards that the output leads to, and a text that describes them.
 fn places_of(stage: &StageContext<'_>) -> (usize, String) {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
@@ -53,14 +54,14 @@ fn places_of(stage: &StageContext<'_>) -> (usize, String) {
     }
 }
 
-/// The least mark that the spread sends to this shard.
+/// The lowest mark that the spread sends to this shard.
 fn mark_of(shard: usize, shards: usize) -> u64 {
     let mut marks = 0..;
     marks.find(|mark| place_of_key(*mark, shards) == shard).unwrap_or_default()
 }
 
 impl Route {
-    /// The mark of a request; `None` if it asks about a shard that is not there.
+    /// The mark of a request; `None` if it is about a shard that does not exist.
     fn mark(&self, request: &Request<'_>) -> Option<u64> {
         match request.opcode {
             Opcode::Locate => self.marks.get(usize::from(request.shard)).copied(),
@@ -77,7 +78,7 @@ impl Stage for Route {
                 Some(mark) => {
                     packet.set_mark(mark);
                     self.routed.add(1);
-                    // A shard that is behind loses what it has no room for, as its input counts;
+                    // A shard that lags loses the requests without room, which its input counts;
                     // the client asks again.
                     out.send(SHARDS, packet);
                 }

@@ -1,4 +1,4 @@
-//! A shard: answers requests out of its table, each in the packet that it came in.
+//! A shard: answers requests from its table, each in the request's packet.
 
 use serde::Deserialize;
 use verbline::engine::Region;
@@ -12,8 +12,8 @@ use crate::table::{FoundKey, Shape, Table, TableError};
 /// The only output.
 const REPLY: OutId = OutId(0);
 
-/// What a shard drops: messages that are no requests, and replies that are longer than the packet
-/// of their request.
+/// The shard's drops: messages that are not requests, and replies longer than the packet of their
+/// request.
 const DROPS: &[&str] = &["malformed", "reply_too_long"];
 const MALFORMED: DropReason = DropReason::Stage(0);
 const REPLY_TOO_LONG: DropReason = DropReason::Stage(1);
@@ -35,7 +35,7 @@ impl Keys for Params {
     ];
 }
 
-/// What a shape of a table is computed from; a region that is too short for it is refused.
+/// The limit of the numbers that a shape is computed from; a region too short for them is refused.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Answers requests.
@@ -88,8 +88,8 @@ pub(super) fn register(registry: &mut Registry) {
     registry.needs("shard", needs).params_of::<Params>("shard", "a shard of the server");
 }
 
-/// Memory for what a shard knows of each slot. A table is told to every client that asks. A client
-/// asks for as much at once as the plan's section says, and each request has its reply.
+/// The shard's memory per slot. Clients READ the table. A connection may have as many requests in
+/// flight as the plan's `kv.window`, and each has its reply.
 fn needs(asked: &Asked<'_>) -> Needs {
     let mut needs = Needs::default();
     if let Ok(params) = asked.params().read::<Params>() {
@@ -112,8 +112,7 @@ impl Stage for Shard {
         let len = input.len();
         for mut packet in input.drain_front(len) {
             match self.answer(&mut packet) {
-                // A reply that finds no room is counted by the port, and asked for again by its
-                // client.
+                // A reply without room is counted by the port, and its client asks again.
                 Ok(()) => _ = out.send(REPLY, packet),
                 Err(reason) => out.drop(packet, reason),
             }
@@ -122,7 +121,7 @@ impl Stage for Shard {
     }
 }
 
-/// What a request comes to.
+/// The result of a request.
 enum Answer {
     Status(Status),
     Value(FoundKey),
@@ -130,7 +129,7 @@ enum Answer {
 }
 
 impl Shard {
-    /// Puts the reply to the request in the packet in its place.
+    /// Replaces the request in the packet by its reply.
     fn answer(&mut self, packet: &mut Packet) -> Result<(), DropReason> {
         let request = Request::read(packet.data()).ok_or(MALFORMED)?;
         let (opcode, id) = (request.opcode, request.id);
@@ -143,7 +142,7 @@ impl Shard {
             Answer::Location(location) => reply(packet, opcode, Status::Ok, id, Location::BYTES, |value| {
                 value.copy_from_slice(&location.to_bytes());
             }),
-            // The entry is one of this table, whose memory does not shrink.
+            // The entry is in this table, whose memory does not shrink.
             Answer::Value(entry) => {
                 reply(packet, opcode, Status::Ok, id, entry.value_bytes, |value| _ = self.table.read(entry, value))
             }
@@ -177,12 +176,12 @@ impl Shard {
 fn status_of(error: TableError) -> Status {
     match error {
         TableError::Full => Status::Full,
-        // The shape of a shard's table is that of its region: only lengths are refused.
+        // The table's shape fits its region: only lengths are refused.
         TableError::TooLong | TableError::OutOfReach => Status::TooLong,
     }
 }
 
-/// Makes the packet a reply with a value that `fill` writes.
+/// Turns the packet into a reply with a value that `fill` writes.
 fn reply(
     packet: &mut Packet,
     opcode: Opcode,

@@ -1,12 +1,12 @@
-//! The memory of a table: that of a region of the plan.
+//! The memory of a table: a region of the plan.
 
 use verbline::engine::Region;
 
-/// An access that leaves the memory. Nothing was read or written.
+/// An access beyond the memory. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfReach;
 
-/// Memory that others may read meanwhile, in whole words of 8 bytes.
+/// Memory that others may read at the same time, in whole words of 8 bytes.
 pub(crate) trait Memory {
     fn read_into(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfReach>;
     fn write_from(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfReach>;
@@ -27,7 +27,7 @@ impl Memory for Region {
     }
 }
 
-/// The same memory without a plan around it.
+/// A region without a plan around it.
 #[cfg(test)]
 impl Memory for std::sync::Arc<verbline::mem::PeerRegion> {
     fn read_into(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfReach> {

@@ -1,8 +1,8 @@
 //! A shard's table: fixed slots in memory that clients may read by RDMA while the shard writes it.
 //!
-//! A key has two buckets of four slots each, by its hash. A slot is written under a version that is
-//! odd meanwhile, and has a checksum: a reader that catches a slot half written sees that, and
-//! reads again.
+//! A key has two buckets of four slots each, by its hash. While a slot is written, its version is
+//! odd; it also has a checksum. A reader that catches a half-written slot detects that, and reads
+//! again.
 //!
 //! ```text
 //! table    | bucket 0 | bucket 1 | … |         each bucket SLOTS slots

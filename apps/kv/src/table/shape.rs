@@ -1,19 +1,19 @@
-//! The shape of a table, and where a key belongs in it.
+//! The shape of a table, and the places of its keys.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Slots a bucket.
+/// Slots per bucket.
 pub(crate) const SLOTS: usize = 4;
 
-/// Length of the head of a slot: version, checksum, lengths.
+/// The length of a slot's head: version, checksum, lengths.
 pub(super) const HEAD_BYTES: usize = 24;
 
-/// More than any message carries, and more buckets than 64 GiB have.
+/// More than any message carries, and more buckets than fit into 64 GiB.
 const KEY_BYTES_MAX: u32 = 1 << 12;
 const VALUE_BYTES_MAX: u32 = 1 << 20;
 const BUCKETS_MAX: u32 = 1 << 28;
 
-/// How many buckets a table has, and what its slots hold.
+/// The number of buckets of a table, and the size of its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Buckets, a power of two.
@@ -34,11 +34,11 @@ impl Shape {
         possible.then_some(Shape { buckets, key_bytes, value_bytes })
     }
 
-    /// The shape with the most buckets that fits into `region_bytes`; `None` if not one does.
+    /// The shape with the most buckets that fits into `region_bytes`; `None` if no bucket fits.
     pub(crate) fn fitting(region_bytes: usize, key_bytes: u32, value_bytes: u32) -> Option<Shape> {
         let one = Shape::new(1, key_bytes, value_bytes)?;
         let fit = u32::try_from(region_bytes / one.bucket_bytes()).unwrap_or(BUCKETS_MAX).min(BUCKETS_MAX);
-        // The greatest power of two that is not greater.
+        // The greatest power of two that fits.
         Shape::new(1 << fit.checked_ilog2()?, key_bytes, value_bytes)
     }
 
@@ -47,7 +47,7 @@ impl Shape {
         HEAD_BYTES + self.key_room() + (self.value_bytes as usize).next_multiple_of(8)
     }
 
-    /// Length of a bucket, bytes: what a client reads at once.
+    /// Length of a bucket, bytes: the amount that a client reads at once.
     pub(crate) fn bucket_bytes(&self) -> usize {
         SLOTS * self.slot_bytes()
     }
@@ -57,18 +57,18 @@ impl Shape {
         self.buckets as usize * self.bucket_bytes()
     }
 
-    /// The keys that fit at most.
+    /// The number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.buckets as usize * SLOTS
     }
 
-    /// The two buckets of a key, by its [`hash`]; they may be one.
+    /// The two buckets of a key, by its [`hash`]; they may coincide.
     pub(crate) fn buckets_of(&self, hash: u64) -> [usize; 2] {
         let mask = u64::from(self.buckets - 1);
         [(hash & mask) as usize, (hash >> 32 & mask) as usize]
     }
 
-    /// Where a bucket begins, bytes.
+    /// The offset of a bucket, bytes.
     pub(crate) fn offset_of(&self, bucket: usize) -> usize {
         bucket * self.bucket_bytes()
     }
@@ -78,12 +78,12 @@ impl Shape {
     }
 }
 
-/// The hash of a key, which says its buckets.
+/// The hash of a key, which determines its buckets.
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// What binds the parts of a slot together.
+/// The checksum over all parts of a slot.
 pub(super) fn checksum(version: u64, key: &[u8], value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, xxh3_64_with_seed(key, version))
 }

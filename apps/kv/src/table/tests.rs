@@ -21,7 +21,7 @@ fn table(buckets: u32, key_bytes: u32, value_bytes: u32) -> (Table<Arc<PeerRegio
     (Table::new(Arc::clone(&memory), shape), memory)
 }
 
-/// What a client would do: read the key's buckets, and look.
+/// Reads the key's buckets and searches them, like a client.
 fn look(memory: &PeerRegion, shape: &Shape, key: &[u8], bytes: &mut [u8]) -> Option<Vec<u8>> {
     for bucket in shape.buckets_of(hash(key)) {
         loop {
@@ -37,8 +37,8 @@ fn look(memory: &PeerRegion, shape: &Shape, key: &[u8], bytes: &mut [u8]) -> Opt
 }
 
 proptest! {
-    /// Puts, gets and deletes do as a map does, but that a bucket may be full; and a reader of the
-    /// memory finds the same.
+    /// Puts, gets and deletes behave as in a map, except that a bucket may be full; and a reader of
+    /// the memory finds the same values.
     #[test]
     fn a_table_is_a_map(steps in prop::collection::vec((0u8..3, 0u16..40, 0usize..20), 1..400)) {
         let (mut table, memory) = table(8, 6, 16);
@@ -69,7 +69,7 @@ proptest! {
         }
     }
 
-    /// A client may read any bytes at all.
+    /// Any bytes can be searched as a bucket.
     #[test]
     fn any_bytes_are_a_bucket(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
@@ -82,7 +82,7 @@ proptest! {
     }
 }
 
-/// A reader beside the writer sees whole values only, each of them one that was written.
+/// A reader beside the writer sees only whole values that were written.
 #[test]
 fn a_reader_never_sees_half_a_value() {
     const ROUNDS: u64 = 20_000;
@@ -125,7 +125,7 @@ fn a_table_fills_before_it_is_full() {
     assert!(taken as usize > slots / 2, "{taken} of {slots}");
 }
 
-/// The largest table that a region holds.
+/// The largest table that fits a region.
 #[test]
 fn a_table_fits_its_region() {
     let one = Shape::new(1, 16, 64).expect("a shape").bucket_bytes();

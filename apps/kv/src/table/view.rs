@@ -1,8 +1,8 @@
-//! What a client sees in a bucket that it has read by RDMA.
+//! A client's view of a bucket that it has read by RDMA.
 
 use super::shape::{HEAD_BYTES, SLOTS, Shape, checksum};
 
-/// What a bucket says of a key.
+/// The result of searching a bucket for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// The key's value.
@@ -13,7 +13,7 @@ pub(crate) enum Found<'a> {
     Torn,
 }
 
-/// Looks for a key in the bytes of one bucket, whatever they are.
+/// Searches the bytes of one bucket, which may be anything, for a key.
 pub(crate) fn find<'a>(shape: &Shape, bucket: &'a [u8], key: &[u8]) -> Found<'a> {
     let mut torn = bucket.len() < shape.bucket_bytes();
     for slot in bucket.chunks_exact(shape.slot_bytes()).take(SLOTS) {
@@ -27,7 +27,7 @@ pub(crate) fn find<'a>(shape: &Shape, bucket: &'a [u8], key: &[u8]) -> Found<'a>
     if torn { Found::Torn } else { Found::Absent }
 }
 
-/// A slot as it was read.
+/// A slot as read.
 pub(super) enum Slot<'a> {
     Empty,
     Torn,
@@ -47,7 +47,7 @@ pub(super) fn read_slot<'a>(shape: &Shape, slot: &'a [u8]) -> Slot<'a> {
     let (keys, values) = slot[HEAD_BYTES..].split_at(shape.key_room());
     let (key, value) = (&keys[..key_bytes], &values[..value_bytes]);
     match sum == checksum(version, key, value) {
-        // A removed key leaves an empty one, so that the slot's version goes on.
+        // A removed key leaves an empty one, so that the slot's version continues.
         true if key.is_empty() => Slot::Empty,
         true => Slot::Entry { key, value },
         false => Slot::Torn,

@@ -6,14 +6,14 @@ use super::memory::{Memory, OutOfReach};
 
 use super::shape::{HEAD_BYTES, SLOTS, Shape, checksum, hash};
 
-/// Why the table did not do as asked.
+/// Why the table refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableError {
     /// Both buckets of the key are full.
     Full,
     /// The key or the value is longer than a slot takes, or the key is empty.
     TooLong,
-    /// The memory is shorter than the table's shape asks for.
+    /// The memory is shorter than the table's shape requires.
     OutOfReach,
 }
 
@@ -23,17 +23,17 @@ impl From<OutOfReach> for TableError {
     }
 }
 
-/// What the shard knows of a slot without a look into the shared memory.
+/// The shard's own copy of a slot's facts, which spares a look into the shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     hash: u64,
     version: u64,
-    /// 0: no key is here.
+    /// 0 if the slot is free.
     key_bytes: u32,
     value_bytes: u32,
 }
 
-/// Where a key was found.
+/// The slot of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundKey {
     slot: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Table<M> {
     memory: M,
     shape: Shape,
     known: Vec<Known>,
-    /// A key out of the memory, to compare.
+    /// A key copied from the memory, for comparison.
     scratch: Vec<u8>,
     keys: usize,
 }
@@ -59,17 +59,17 @@ impl<M: Memory> Table<M> {
         Table { memory, shape, known: vec![Known::default(); shape.slots()], scratch, keys: 0 }
     }
 
-    /// What [`Table::new`] allocates beside the memory that clients may read.
+    /// Memory that [`Table::new`] allocates besides the memory that clients may read, in bytes.
     pub(crate) fn memory_bytes(shape: Shape) -> u64 {
         (shape.slots() * size_of::<Known>() + shape.key_room()) as u64
     }
 
-    /// Its shape.
+    /// The shape.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Keys in it.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys
     }
@@ -80,14 +80,14 @@ impl<M: Memory> Table<M> {
         Ok(slot.map(|slot| FoundKey { slot, value_bytes: self.known[slot].value_bytes as usize }))
     }
 
-    /// Copies the value of an entry that was found since the last change. It fills `value`, or as
-    /// much of it as the value is long.
+    /// Copies the value of an entry found since the last change. Fills `value`, up to the value's
+    /// length.
     pub(crate) fn read(&self, entry: FoundKey, value: &mut [u8]) -> Result<(), TableError> {
         let len = entry.value_bytes.min(value.len());
         Ok(self.memory.read_into(self.value_at(entry.slot), &mut value[..len])?)
     }
 
-    /// Gives a key a value. Returns whether the key is new.
+    /// Sets the value of a key. Returns whether the key is new.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, TableError> {
         let fits =
             (1..=self.shape.key_bytes as usize).contains(&key.len()) && value.len() <= self.shape.value_bytes as usize;
@@ -112,7 +112,7 @@ impl<M: Memory> Table<M> {
         Ok(true)
     }
 
-    /// The slots that a key of this hash may be in.
+    /// The slots of the two buckets of a hash.
     fn slots_of(&self, hash: u64) -> [Range<usize>; 2] {
         self.shape.buckets_of(hash).map(|bucket| bucket * SLOTS..(bucket + 1) * SLOTS)
     }
@@ -132,7 +132,7 @@ impl<M: Memory> Table<M> {
         Ok(None)
     }
 
-    /// A slot for a new key, in that of its buckets that has more of them free.
+    /// A slot for a new key, in the bucket with more free slots.
     fn free_slot(&self, hash: u64) -> Option<usize> {
         let free = |slots: &Range<usize>| slots.clone().filter(|slot| self.known[*slot].key_bytes == 0).count();
         let [first, second] = self.slots_of(hash);
@@ -140,13 +140,13 @@ impl<M: Memory> Table<M> {
         bucket.find(|slot| self.known[*slot].key_bytes == 0)
     }
 
-    /// Writes a slot. A reader sees the old entry, the new one, or that it is being written.
+    /// Writes a slot. A reader sees the old entry, the new one, or that the slot is being written.
     fn write(&mut self, slot: usize, hash: u64, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         let at = slot * self.shape.slot_bytes();
         let version = self.known[slot].version + 2;
         let lengths = key.len() as u64 | (value.len() as u64) << 32;
-        // Odd, before any part of the entry changes. A device reads words in no order that either
-        // side can ask for: what it mixes, the checksum tells.
+        // Odd, before any part of the entry changes. A device reads words in an order that neither
+        // side controls; the checksum detects mixtures.
         self.memory.store_u64(at, version - 1)?;
         self.memory.store_u64(at + 8, checksum(version, key, value))?;
         self.memory.store_u64(at + 16, lengths)?;

@@ -1,4 +1,4 @@
-//! The command as a user runs it: a server, a client, and what the client finds.
+//! The command as a user runs it: a server, a client, and the client's findings.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ fn short(sets: &[&str]) -> Option<Program> {
     Some(shipped(sets)?.with(["--for", "700ms"]))
 }
 
-/// The same, which goes on.
+/// Like [`short`], without an end.
 fn shipped(sets: &[&str]) -> Option<Program> {
     let run = app().with(["run", "config/kv.toml"]).with(two_lcores(["server", "load"])?);
     let all = ["kv.keys=500"].iter().chain(sets);
     Some(run.with(all.flat_map(|set| ["--set", set])))
 }
 
-/// Whether a run has done that many operations, and has lasted for a while.
+/// Whether a run has done this many operations, and has lasted at least this long.
 fn has_done(report: &Value, operations: u64, least: Duration) -> bool {
     let lasted = Duration::from_nanos(report["elapsed_ns"].as_u64().unwrap_or(0));
     counted(report, "client", "operations") >= operations && lasted >= least
@@ -38,7 +38,7 @@ fn a_check_has_no_effects() {
     }
 }
 
-/// The bytes of a term of a stage in the plan's sum of memory.
+/// The bytes of a stage's term in the plan's sum of memory.
 #[track_caller]
 fn memory_term(sets: &[&str], stage: &str, what: &str) -> u64 {
     let check = app().with(["check", "config/kv.toml", "--explain"]).with(sets.iter().flat_map(|set| ["--set", set]));
@@ -49,24 +49,25 @@ fn memory_term(sets: &[&str], stage: &str, what: &str) -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {line}"))
 }
 
-/// What a client knows of its keys, and of what is under way, is memory of the plan's sum.
+/// The client's memory for its keys and for operations in flight is in the plan's sum.
 #[test]
 fn a_clients_memory_is_in_the_sums() {
     assert_eq!(memory_term(&["kv.keys=1048576"], "stage.client", "keys and their PUTs"), 12 << 20);
     assert!(memory_term(&[], "stage.client", "operations under way") > 256 * 64);
 }
 
-/// What a shard knows of the slots of its table, by the length of the table's region.
+/// The shard's memory for its table's slots is in the plan's sum, by the length of the table's
+/// region.
 #[test]
 fn a_shards_memory_is_in_the_sums() {
-    // 104 bytes a slot make 2^14 buckets of 4 slots in 8 MiB.
+    // 104 bytes per slot make 2^14 buckets of 4 slots in 8 MiB.
     assert_eq!(memory_term(&[], "stage.shard0", "hash and lengths"), 24 * (4 << 14) + 16);
     let long = ["region.table0.bytes=33554432"];
     assert_eq!(memory_term(&long, "stage.shard0", "hash and lengths"), 24 * (4 << 16) + 16);
 }
 
-/// Descriptors of 256 connections: said before the start where they are too few, and raised where
-/// the hard limit lets them be.
+/// Descriptors for 256 connections: too few are reported before the start, and raised where the
+/// hard limit allows it.
 #[test]
 fn two_lcores_have_the_descriptors_that_they_need() {
     let Some(run) = shipped(&[]) else { return };
@@ -81,7 +82,7 @@ fn two_lcores_have_the_descriptors_that_they_need() {
     assert!(are_open(&shown.json()), "{shown}");
 }
 
-/// Every value that comes back was put, and is new enough, while connections come and go.
+/// Every value found was put, and is new enough, while connections come and go.
 #[test]
 fn two_lcores_serve_and_check_every_value() {
     let Some(run) = shipped(&["kv.close_every_ms=5"]) else { return };
@@ -99,8 +100,8 @@ fn two_lcores_serve_and_check_every_value() {
     assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
 }
 
-/// What a run of connections that come and go may drop: replies to a client that has closed its
-/// connection meanwhile, each an operation that was cut off, and nothing else.
+/// Asserts that a run in which connections come and go drops only replies to connections that the
+/// client has closed, each of an operation that was cut off.
 #[track_caller]
 fn assert_drops(shown: &Finished) {
     let json = shown.json();
@@ -141,7 +142,7 @@ fn a_server_and_its_client_share_an_lcore() {
     assert_drops(&shown);
 }
 
-/// The PUTs that fill the table are no part of what is measured, the last of them neither.
+/// The PUTs that fill the table are not measured, nor is the last of them.
 #[test]
 fn two_lcores_fill_the_table_before_they_measure() {
     let Some(run) = short(&["kv.get_share=1.0"]) else { return };
@@ -151,7 +152,7 @@ fn two_lcores_fill_the_table_before_they_measure() {
     assert!(put == Some(0) && get > Some(0), "{shown}");
 }
 
-/// GETs by message alone, and with as many READs as there may be, find the same.
+/// GETs by message only, and with as many READs as allowed, find the same values.
 #[test]
 fn two_lcores_get_by_message_or_by_read() {
     for (share, reads) in [("0", false), ("1", true)] {
@@ -165,7 +166,7 @@ fn two_lcores_get_by_message_or_by_read() {
     }
 }
 
-/// A bucket that no packet of the client holds is never read: its GETs are messages, and none keeps
+/// A bucket too long for the client's packets is never read: its GETs are messages, and none keeps
 /// other operations from beginning.
 #[test]
 fn two_lcores_get_by_message_where_no_packet_holds_a_bucket() {
@@ -187,7 +188,8 @@ fn two_lcores_report() {
     assert!(shown.stdout.contains("operations") && shown.stdout.contains("p99.9"), "{shown}");
 }
 
-/// A client that has not put every key yet at the end has measured nothing, and says what it has.
+/// A client that ends before it has put every key measured nothing, and reports its answered
+/// operations.
 #[test]
 fn two_lcores_that_measure_nothing_say_what_was_answered() {
     let Some(run) = shipped(&["kv.keys=10000000"]) else { return };
@@ -199,8 +201,8 @@ fn two_lcores_that_measure_nothing_say_what_was_answered() {
     assert!(why.ends_with("before every key had been put once; run longer, or lower kv.keys"), "{shown}");
 }
 
-/// A server with less room for replies than its clients may ask for at once: the plan says so, and
-/// once, wherever the shards are.
+/// The server has less room for replies than its clients may have requests in flight: the plan's
+/// check warns of it once, wherever the shards are.
 #[test]
 fn replies_that_may_find_no_room_are_warned_of() {
     let crowded =
@@ -215,7 +217,7 @@ fn replies_that_may_find_no_room_are_warned_of() {
     assert!(!shown.stderr.contains("too-few-sends"), "{shown}");
 }
 
-/// Operations whose messages find no room: the text says where those were dropped, and every
+/// Operations whose messages find no room: the text reports where they were dropped, and every
 /// operation is accounted for.
 #[test]
 fn two_lcores_say_where_operations_vanish() {
@@ -229,7 +231,7 @@ fn two_lcores_say_where_operations_vanish() {
     let json = shown.json();
     assert_report_holds(&json);
     assert!(json["stages"].as_array().is_some_and(|stages| stages.iter().all(|stage| stage["timers_refused"] == 0)));
-    // A reply that is dropped is an operation that times out, or that the end finds under way.
+    // The operation of a dropped reply times out, or is in flight at the end.
     let drops = json["drops"].as_array().expect("a list");
     let dropped: u64 =
         drops.iter().filter(|drop| drop["place"] == "port.server").filter_map(|drop| drop["packets"].as_u64()).sum();
@@ -248,7 +250,7 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("kv.windows=3", "did you mean `window`?"),
         ("stage.shard0.params.table=table1", "needs the region `table1`"),
         ("stage.shard0.params.value_bytes=1048577", "make no table in the 8388608 bytes of region.table0"),
-        // What its stages need of the plan's tables.
+        // The stages' needs of the plan's other tables.
         ("kv.window=64", "stage.client can arm 16385 timers at once, and may arm 1025"),
         ("stage.client.timers_max=0", "write `timers_max = 257` or more"),
         ("port.clients.ops_depth_wr=0", "stage.client asks for RDMA READs over its output `send`"),

@@ -1,4 +1,4 @@
-//! The integration tests of `kv`: one program, a module a theme.
+//! The integration tests of `kv`: one program, one module per theme.
 
 mod command;
 mod prometheus;

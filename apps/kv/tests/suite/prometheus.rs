@@ -1,5 +1,5 @@
-//! The metrics of a run under a real Prometheus: it scrapes them, and every query of the dashboard
-//! that ships has an answer, and every alert is one that it can judge.
+//! The metrics of a run under a real Prometheus: it scrapes them, every query of the shipped
+//! dashboard has an answer, and every alert can be evaluated.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use verbline_tests::{Program, free_port, own_address, root, skipped, two_lcores};
 
-/// As long as any of these waits takes, however busy the machine.
+/// The limit of each wait, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A Prometheus that scrapes one run each second, until it is dropped. With rules for alerts that
-/// it can't read it would not start.
+/// A Prometheus that scrapes one run each second, until it is dropped. It would not start with
+/// alert rules that it can't read.
 struct Prometheus {
     child: Child,
     url: String,
@@ -40,7 +40,7 @@ impl Prometheus {
         Some(Prometheus { child: child.ok()?, url: format!("http://{address}") })
     }
 
-    /// What it answers to a query, or what it says of it.
+    /// The answer to a query, or the error text.
     fn ask(&self, query: &str) -> Result<Vec<Value>, String> {
         let output =
             Command::new("promtool").args(["query", "instant", "-o", "json", &self.url, query]).output().unwrap();
@@ -50,13 +50,13 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Fails if it has ended, which is as well.
+        // Fails if the process has ended already, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The queries of the dashboard, for all runs, over a time in which there are several scrapes.
+/// The queries of the dashboard, for all runs, with a range of several scrapes.
 fn queries() -> Vec<String> {
     let dashboard = std::fs::read_to_string(root().join("config/prometheus/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
@@ -66,7 +66,7 @@ fn queries() -> Vec<String> {
     queries.map(|target| filled(target["expr"].as_str().unwrap())).collect()
 }
 
-/// Of a run of all kinds of things: rings, operations, connections, and a device with an address.
+/// A run with everything: rings, operations, connections, and a device with an address.
 #[test]
 fn two_lcores_under_a_real_prometheus_answer_every_query_of_the_dashboard() {
     let Some(place) = two_lcores(["server", "load"]) else { return };
@@ -88,7 +88,7 @@ fn two_lcores_under_a_real_prometheus_answer_every_query_of_the_dashboard() {
     assert!(waiting.len() > 10);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     loop {
-        // What is no packet is discarded, and counted.
+        // A datagram that is no packet is discarded, and counted.
         stranger.send_to(b"no packet", (address, 4791)).unwrap();
         waiting.retain(|query| !prometheus.ask(query).is_ok_and(|found| !found.is_empty()));
         if waiting.is_empty() {

@@ -1,6 +1,5 @@
-//! Server and client as two processes, each with a software device of its own address: what is
-//! served over UDP, and what becomes of one of them when the other is killed, stopped, or comes
-//! back.
+//! Server and client as two processes, each with a software device of its own address: service over
+//! UDP, and the fate of one when the other is killed, stopped, or comes back.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use verbline_tests::{Finished, Program, Started, counted, own_address, two_lcore
 
 /// A server and its client, each at an address of its own.
 struct Rig {
-    /// Where both listen; it goes with them.
+    /// The folder of both sockets; it lives as long as the runs.
     _folder: tempfile::TempDir,
     server: Program,
     client: Program,
@@ -34,15 +33,15 @@ impl Rig {
         Some(Rig { _folder: folder, server, client })
     }
 
-    /// The same, whose client closes no connection: each ends as the test has it end. One that is
-    /// closed while its server is gone has not failed.
+    /// Like [`Rig::new`], but the client closes no connection, so that each ends as the test has it
+    /// end. A connection closed while its server is gone has not failed.
     fn that_closes_none() -> Option<Rig> {
         let rig = Rig::new()?;
         Some(Rig { client: rig.client.with(["--set", "kv.close_every_ms=0"]), ..rig })
     }
 
-    /// Both run, all connections are made, and the client has done some work. A fast machine has
-    /// done that work on the first few of them, before it came to the others.
+    /// Starts both, until all connections are made and the client has done some work. On a fast
+    /// machine, the first few connections do that work before the others are made.
     fn start(&self) -> (Started, Started) {
         let server = self.server.start();
         let client = self.client.start_beside(&server);
@@ -51,7 +50,7 @@ impl Rig {
         (server, client)
     }
 
-    /// The client's report so far.
+    /// The client's current report.
     fn live(&self) -> Option<Value> {
         self.client.live(Some("kv-client"))
     }
@@ -60,7 +59,7 @@ impl Rig {
         self.live().map_or(0, |report| counted(&report, "client", "operations"))
     }
 
-    /// Waits until the client has done that many more than now.
+    /// Waits until the client has done this many more operations.
     #[track_caller]
     fn await_operations(&self, more: u64) {
         let before = self.operations();
@@ -68,7 +67,7 @@ impl Rig {
         self.client.await_live(Some("kv-client"), "operations of the client", has_done);
     }
 
-    /// Waits until the client's connections are as they should be.
+    /// Waits until the client's connections satisfy `are_so`.
     #[track_caller]
     fn await_connections(&self, what: &str, are_so: impl Fn(&Value) -> bool) {
         self.await_connections_of("kv-client", what, are_so);
@@ -86,7 +85,7 @@ impl Rig {
     }
 }
 
-/// A verb of the app whose runs listen in `folder`.
+/// A command of the app whose runs listen in `folder`.
 fn app(folder: &Path, words: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_kv")).with(words).listening_in(folder)
 }
@@ -95,7 +94,7 @@ fn count(shown: &Finished, key: &str) -> u64 {
     shown.json()["counts"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"))
 }
 
-/// Every value that came back was put, and is new enough.
+/// Asserts that every value found was put, and is new enough.
 #[track_caller]
 fn assert_values(client: &Finished) {
     let wrong = ["stale", "corrupt", "malformed"].map(|key| count(client, key));
@@ -103,8 +102,7 @@ fn assert_values(client: &Finished) {
     assert!(count(client, "verified") > 0, "{client}");
 }
 
-/// Messages, READs and connections that come and go: nothing is lost on a network that loses
-/// nothing.
+/// Messages, READs and connections that come and go: nothing is lost on a lossless network.
 #[test]
 fn two_lcores_of_two_processes_serve_and_check_every_value() {
     let Some(rig) = Rig::new() else { return };
@@ -130,8 +128,8 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
     }
 }
 
-/// Two clients at once, each with keys of its own: every value that comes back was put by the one
-/// that asks for it.
+/// Two clients at once, each with keys of its own: every value found was put by the client that
+/// asked for it.
 #[test]
 fn two_lcores_of_a_server_serve_two_clients_at_once() {
     let Some(rig) = Rig::that_closes_none() else { return };
@@ -147,9 +145,9 @@ fn two_lcores_of_a_server_serve_two_clients_at_once() {
     [&first, &second].into_iter().for_each(assert_values);
 }
 
-/// A server that is killed takes its connections with it, within the retries. Another one at its
-/// address, which knows nothing of the first, serves the client's next connections: what the first
-/// had answered is gone with it, which the client finds, and every value is one that was put.
+/// A killed server's connections end within the retries. Another server at its address, without the
+/// first one's data, serves the client's next connections: the client finds that answered PUTs are
+/// gone, and every value found was put.
 #[test]
 fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     let Some(rig) = Rig::that_closes_none() else { return };
@@ -165,12 +163,12 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     assert!(unwrapped(&client.stderr).contains("values were wrong"), "{client}");
 }
 
-/// The tables of another server are elsewhere: the client asks where, and reads those. No READ of
-/// what was there before ends a connection.
+/// The tables of another server are elsewhere: the client requests their locations, and reads
+/// those. No READ of an old location ends a connection.
 #[test]
 fn two_lcores_of_two_processes_read_the_tables_of_the_next_server() {
     let Some(rig) = Rig::that_closes_none() else { return };
-    // Where a table is differs from run to run, with the memory before it.
+    // A table's location differs from run to run, with the memory before it.
     let next = rig.server.clone().with(["--set", "region.table0.bytes=4194304", "--set", "pool.packets.packets=8192"]);
     let (mut server, client) = rig.start();
     server.child().kill().unwrap();
@@ -186,8 +184,8 @@ fn two_lcores_of_two_processes_read_the_tables_of_the_next_server() {
     drop((client, again));
 }
 
-/// A server that stands still for longer than the retries loses its connections, and nothing else:
-/// when it goes on, the client's next connections find every value.
+/// A server stopped for longer than the retries loses its connections, and nothing else: when it
+/// continues, the client's next connections find every value.
 #[test]
 fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     let Some(rig) = Rig::that_closes_none() else { return };
@@ -204,8 +202,8 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_stopped() {
     assert!(connections["opened"].as_u64() >= Some(32), "{server}");
 }
 
-/// A client that stands still for longer than the server's retries loses connections; when it goes
-/// on, it asks for others, and finds every value.
+/// A client stopped for longer than the server's retries loses connections; when it continues, it
+/// opens others, and finds every value.
 #[test]
 fn two_lcores_of_two_processes_outlive_a_client_that_is_stopped() {
     let Some(rig) = Rig::new() else { return };
@@ -219,8 +217,8 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_stopped() {
     assert_values(&client);
 }
 
-/// A client whose server is gone for good ends in order, and says what it asked in vain. It has
-/// failed: what it measured is of the time before.
+/// A client whose server is gone for good ends in order, reports its unanswered requests, and
+/// fails: its measurements are of the time before.
 #[test]
 fn two_lcores_of_two_processes_end_without_a_server() {
     let Some(rig) = Rig::new() else { return };
@@ -241,8 +239,8 @@ fn two_lcores_of_two_processes_end_without_a_server() {
     assert!(error.contains("UDP port 4791"), "{client}");
 }
 
-/// A client that is killed, amid its operations: the server goes on to serve the next one, at the
-/// same address.
+/// A client is killed amid its operations: the server goes on to serve the next one, at the same
+/// address.
 #[test]
 fn two_lcores_of_two_processes_outlive_a_client_that_is_killed() {
     let Some(rig) = Rig::new() else { return };

@@ -1,4 +1,4 @@
-//! How operations end: with a reply, with a READ, or with nobody to answer.
+//! The ends of operations: by a reply, by a READ, or without an answer.
 
 use verbline::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::protocol::{Location, Reply, Status};
 use crate::results::{GET, PUT};
 
 impl Client {
-    /// A reply has come.
+    /// Handles a reply.
     pub(super) fn answered(&mut self, reply: &Reply<'_>, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.get_mut(reply.id) else {
             return self.count(|counts| counts.unasked += 1);
@@ -24,19 +24,19 @@ impl Client {
                 let done = reply.status == Status::Ok;
                 self.oracle.end_put(key, done);
                 self.count(|counts| counts.refused += u64::from(!done));
-                // The first of each key fills the table.
+                // The first PUT of each key fills the table.
                 self.end(reply.id, (generation > 1).then_some(PUT), out);
             }
             Task::Locate { shard } => {
                 self.tables[shard] = Location::from_bytes(reply.value);
                 self.end(reply.id, None, out);
             }
-            // Its reply is its completion.
+            // A READ is answered by its completion only.
             Task::Read { .. } => self.count(|counts| counts.unasked += 1),
         }
     }
 
-    /// A GET has ended: with this verdict, or without a value where none need be.
+    /// Ends a GET: with a verdict, or with `None` for an allowed absence.
     pub(super) fn got(&mut self, id: u64, way: usize, verdict: Option<Verdict>, out: &mut Outputs<'_>) {
         self.count(|counts| match verdict {
             None => counts.missed += 1,
@@ -48,7 +48,7 @@ impl Client {
         self.end(id, Some(way), out);
     }
 
-    /// Takes an operation off, and times it if that counts.
+    /// Removes an operation, and records its latency if it is measured.
     pub(super) fn end(&mut self, id: u64, way: Option<usize>, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.take(id) else { return };
         pending.timer.map(|timer| out.cancel_timer(timer));
@@ -59,18 +59,18 @@ impl Client {
         }
     }
 
-    /// Nobody will answer.
+    /// Gives up an operation without an answer.
     pub(super) fn give_up(&mut self, pending: &Pending) {
         match pending.task {
             Task::Put { key, .. } => self.oracle.give_up_put(key),
-            // Asked again once all others are.
+            // Requested again after all others.
             Task::Locate { .. } => self.asked = 0,
             Task::Get { .. } | Task::Read { .. } => {}
         }
         self.free(pending);
     }
 
-    /// It has not begun after all.
+    /// Takes back an operation that could not begin.
     pub(super) fn give_back(&mut self, pending: &Pending) {
         match pending.task {
             Task::Put { key, generation } => self.work.give_back_put(&mut self.oracle, key, generation),

@@ -1,4 +1,4 @@
-//! GETs by RDMA READ, and how they go on as messages.
+//! GETs by RDMA READ, and their continuation as messages.
 
 use verbline::engine::{Operation as OneSided, place_of_key};
 use verbline::prelude::*;
@@ -9,17 +9,18 @@ use crate::protocol::Location;
 use crate::results::READ;
 use crate::table::{Found, find, hash};
 
-/// How often a READ that meets half a slot is made again, before the GET goes on as a message.
+/// How often a READ that finds a torn slot is repeated before the GET continues as a message.
 const TRIES_MAX: u8 = 8;
 
 impl Client {
-    /// Posts the first READ of a GET. One that the port has no room for, or whose bucket is longer
-    /// than a packet, is a message from the start: it must not keep what follows from beginning.
+    /// Posts the first READ of a GET. If the port has no room, or the bucket is longer than a
+    /// packet, the GET is a message from the start: it must not keep later operations from
+    /// beginning.
     pub(super) fn read_or_ask(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
         self.post_read(id, out) || self.ask_instead(id) && self.send_request(id, out)
     }
 
-    /// Posts the READ of the bucket whose turn it is.
+    /// Posts the READ of the current bucket.
     fn post_read(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
         let Some(pending) = self.in_flight.get_mut(id) else { return false };
         let Some((location, hash)) = table_of(&self.tables, self.number, &pending.task) else { return false };
@@ -32,10 +33,10 @@ impl Client {
         out.operate(SEND, OneSided::read(packet, from).over(pending.peer).tag(id)).is_ok()
     }
 
-    /// A READ has brought a bucket.
+    /// Handles a bucket that a READ has brought.
     pub(super) fn was_read(&mut self, id: u64, packet: Packet, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.get_mut(id) else { return };
-        // Where the table was is forgotten, and this may be what is there now.
+        // The table's location is forgotten, and these bytes may be of its successor.
         let Some((location, _)) = table_of(&self.tables, self.number, &pending.task) else {
             return self.fall_back(id, out);
         };
@@ -54,7 +55,7 @@ impl Client {
             Found::Absent => {
                 pending.bucket += 1;
                 let again = pending.bucket < location.shape.buckets_of(0).len();
-                // It may have moved between the two looks: the server is asked in the end.
+                // The key may have moved between the two READs: in the end the server is asked.
                 self.read_again(id, again, out);
             }
         }
@@ -66,7 +67,8 @@ impl Client {
         }
     }
 
-    /// A GET by READ goes on as a message on its connection; if that is over, it is given up.
+    /// Continues a GET by READ as a message on its connection; gives it up if the connection is
+    /// over.
     pub(super) fn fall_back(&mut self, id: u64, out: &mut Outputs<'_>) {
         if !self.ask_instead(id) {
             return;
@@ -77,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Makes a GET by READ one by message. False if it is none.
+    /// Turns a GET by READ into one by message. Returns false if it is no such GET.
     fn ask_instead(&mut self, id: u64) -> bool {
         let Some(pending) = self.in_flight.get_mut(id) else { return false };
         let Task::Read { key } = pending.task else { return false };
@@ -96,7 +98,7 @@ impl Client {
     }
 }
 
-/// The table that a READ is of, and the hash of its key.
+/// The table of a READ, and the hash of its key.
 fn table_of(tables: &[Option<Location>], client: u32, task: &Task) -> Option<(Location, u64)> {
     let Task::Read { key } = task else { return None };
     let hash = hash(&name_of(client, *key));
