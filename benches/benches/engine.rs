@@ -1,6 +1,6 @@
 //! The engine: a stage's call at batch 1 and 256, throughput of adaptive mode beside poll mode, and
-//! the CPU time of event mode. The last two print a ratio and a share: they are runs of a second,
-//! not something to repeat a million times.
+//! the CPU time of event mode. The last two print a ratio and a share: their runs take a second,
+//! too long to repeat a million times.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use verbline_benches::figures::median;
 use verbline_benches::ours::{idle, lcores};
 
-/// What one more stage that sends its batch on adds to a turn, from two runs of half a second.
+/// The time that one more forwarding stage adds to a turn, from two runs of half a second.
 fn stage_call(c: &mut Criterion) {
     let mut group = c.benchmark_group("stage call");
     group.sample_size(10).measurement_time(Duration::from_millis(10)).warm_up_time(Duration::from_millis(1));
     for batch in [1, 32, 256] {
         group.bench_function(BenchmarkId::new("batch", batch), |bencher| {
-            // A sample is such a pair of runs, whatever number of calls criterion asks for.
+            // A sample is one pair of runs, for any number of calls that criterion requests.
             bencher.iter_custom(|calls| {
                 let call_ns = lcores::stage_call(batch).value("call_ns").expect("of every pair of runs");
                 // A difference of two runs: on a busy machine the longer one may be the quicker.
@@ -28,13 +28,13 @@ fn stage_call(c: &mut Criterion) {
 const ROUNDS: usize = 5;
 const PAIRS: usize = 160;
 
-/// Criterion's `--test`: everything once, to see that it works.
+/// Criterion's `--test`: runs everything once, as a check.
 fn is_test() -> bool {
     std::env::args().any(|argument| argument == "--test")
 }
 
 /// Adaptive mode at full rate beside poll mode, in pairs; the ratio is the median of the pairs'
-/// own.
+/// ratios.
 fn adaptive_beside_poll(_: &mut Criterion) {
     let pairs = if is_test() { 1 } else { PAIRS };
     let figures = idle::adaptive_beside_poll(pairs);
@@ -50,7 +50,7 @@ fn adaptive_beside_poll(_: &mut Criterion) {
     );
 }
 
-/// Event mode at ten ticks a second, and without any.
+/// The CPU time of event mode at ten ticks per second, and without any.
 fn event_mode(_: &mut Criterion) {
     let rounds = if is_test() { 1 } else { ROUNDS };
     for ticks_per_s in [10, 0] {

@@ -23,7 +23,7 @@ fn itch(c: &mut Criterion) {
     group.finish();
 }
 
-/// At its full size: what it costs is where its orders lie.
+/// The full-size book: its cost depends on where its orders lie.
 fn large_book(c: &mut Criterion) {
     let packets = Packets::of(&feed::generate(feed::LARGE, feed::MESSAGES));
     let mut group = c.benchmark_group("ITCH");

@@ -1,4 +1,4 @@
-//! A pool's get and put through an lcore's cache: one packet, a bulk of 32, and a bulk that goes to
+//! A pool's get and put through an lcore's cache: one packet, a bulk of 32, and a bulk that reaches
 //! the shared list.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -1,5 +1,5 @@
-//! Hand-off between two lcores in batches of 32, ours beside raw rtrb, and the cache line that both
-//! stand on.
+//! Hand-off between two lcores in batches of 32, ours beside raw rtrb, and their common floor, the
+//! cache line.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn cache_line(c: &mut Criterion) {
     group.finish();
 }
 
-/// As fast as both cores go: what one batch costs.
+/// The cost of one batch, with both cores at full speed.
 fn hand_off(c: &mut Criterion) {
     let mut group = c.benchmark_group("ring hand-off, bulk 32");
     group.throughput(Throughput::Elements(BULK as u64));
@@ -72,7 +72,7 @@ fn hand_off(c: &mut Criterion) {
     group.finish();
 }
 
-/// One batch there and one back: what a batch waits.
+/// One batch there and one back: the latency of a batch.
 fn hop(c: &mut Criterion) {
     let mut group = c.benchmark_group("ring hop, 32 there and back");
     group.bench_function("verbline, with doorbell", |bencher| {

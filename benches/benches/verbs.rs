@@ -14,7 +14,7 @@ fn empty_poll(c: &mut Criterion) {
     });
 }
 
-/// On one core: a list posted, received, its receives posted again.
+/// On one core: a list posted and received, and its receives posted again.
 fn post_and_poll(c: &mut Criterion) {
     let mut group = c.benchmark_group("post and poll, 64 B SEND");
     for burst in [1, 32] {
@@ -42,7 +42,7 @@ fn post_and_poll(c: &mut Criterion) {
     group.finish();
 }
 
-/// Between two cores, one at a time. Half of what is shown is one way.
+/// Between two cores, one message at a time. One way is half of the shown time.
 fn ping_pong(c: &mut Criterion) {
     let mut group = c.benchmark_group("ping-pong over RC, there and back");
     for bytes in [64u32, 4096] {

@@ -1,12 +1,12 @@
-//! Arrivals as lcores meet them, as gaps in nanoseconds, by seed: what the idle policy is judged
-//! on.
+//! Patterns of arrivals on lcores, as gaps in nanoseconds, by seed: the test cases of the idle
+//! policy.
 
 use fastrand::Rng;
 
-/// A pattern, by name.
+/// A named pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    /// What it is like.
+    /// A description.
     pub name: &'static str,
     make: fn(&mut Rng, &mut Vec<u64>),
 }
@@ -21,7 +21,7 @@ impl Pattern {
     }
 }
 
-/// All of them.
+/// All patterns.
 pub const PATTERNS: [Pattern; 16] = [
     Pattern { name: "even, 10/s", make: |rng, gaps| even(rng, gaps, 10, 4_000) },
     Pattern { name: "even, 200/s", make: |rng, gaps| even(rng, gaps, 200, 40_000) },
@@ -47,7 +47,7 @@ pub fn even_gaps(per_s: u32, seed: u64) -> Vec<u64> {
     gaps(|rng, gaps_ns| even(rng, gaps_ns, per_s, count(per_s)), seed)
 }
 
-/// A few seconds of random ones.
+/// A few seconds of random arrivals.
 #[must_use]
 pub fn random_gaps(per_s: u32, seed: u64) -> Vec<u64> {
     gaps(|rng, gaps_ns| random(rng, gaps_ns, per_s, count(per_s)), seed)
@@ -69,18 +69,18 @@ fn exponential(rng: &mut Rng, mean_ns: f64) -> f64 {
     -(1.0 - rng.f64()).ln() * mean_ns
 }
 
-/// The sum of twelve, less six: near enough to normal, and never far out.
+/// The sum of twelve, less six: nearly normal, and never far out.
 fn normal(rng: &mut Rng) -> f64 {
     (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0
 }
 
-/// Evenly spaced, but for 3 µs that the sender and its clock are off.
+/// Evenly spaced, with 3 µs of jitter of the sender and its clock.
 fn even(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {
     gaps_ns.extend((0..count).map(|_| (SECOND_NS / f64::from(per_s) + 3_000.0 * normal(rng)) as u64));
 }
 
-/// Evenly spaced, by a sender that loses its CPU every now and then: what was due meanwhile comes
-/// together, as soon as it has it back.
+/// Evenly spaced, by a sender that loses its CPU now and then: the messages due meanwhile come
+/// together, as soon as it has the CPU back.
 fn interrupted(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {
     let (mut due_ns, mut sent_ns) = (0.0, 0.0);
     let (mut lost_ns, mut back_ns) = (exponential(rng, LOST_EVERY_NS), 0.0);
@@ -100,12 +100,12 @@ fn interrupted(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) 
 const LOST_EVERY_NS: f64 = 20e6;
 const LOST_NS_MAX: f64 = 4e6;
 
-/// Each whenever it likes (a Poisson process).
+/// Independent arrivals (a Poisson process).
 fn random(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {
     gaps_ns.extend((0..count).map(|_| exponential(rng, SECOND_NS / f64::from(per_s)) as u64));
 }
 
-/// Most gaps short and some very long (log-normal).
+/// Mostly short gaps, with some very long ones (log-normal).
 fn heavy_tailed(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32) {
     const SIGMA: f64 = 1.5;
     let median_ns = SECOND_NS / f64::from(per_s) / (SIGMA * SIGMA / 2.0).exp();

@@ -1,5 +1,5 @@
-//! Counting a program's instructions with valgrind's callgrind: the same count on a busy machine as
-//! on a quiet one.
+//! Counts a program's instructions with valgrind's callgrind: a busy machine gives the same count
+//! as a quiet one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// Why there is no count.
 #[derive(Debug, thiserror::Error)]
 pub enum CallgrindError {
-    /// valgrind is not there.
+    /// valgrind is not installed.
     #[error("valgrind does not start ({0}); install the package valgrind")]
     Spawn(io::Error),
     /// The program failed, or valgrind could not run it.
@@ -19,30 +19,30 @@ pub enum CallgrindError {
         /// Standard error of both.
         said: String,
     },
-    /// The program ran, and valgrind never entered the function that was to be counted.
+    /// The program ran, and valgrind never entered the function to be counted.
     #[error("no instruction of `{function}` was counted: no function has this name any more; mend it where the row is")]
     NotEntered {
-        /// The pattern of its name.
+        /// The pattern of the function's name.
         function: String,
     },
 }
 
-/// What is run, for a person to read.
+/// The command, for people.
 pub const COMMAND: &str = "valgrind --tool=callgrind --callgrind-out-file=/dev/null";
 
-/// The child's `GLIBC_TUNABLES`: glibc picks its `memcpy` and kin by the CPU, and these picks take
+/// The child's `GLIBC_TUNABLES`: glibc picks its `memcpy` and kin by the CPU, and the variants take
 /// different numbers of instructions. Without the features below it takes those that every x86-64
-/// CPU runs. (That callgrind emulates the same CPU wherever the host has AVX2 leaves only older
-/// hosts to differ.) Names that a glibc does not know are passed over.
+/// CPU runs. (Callgrind emulates the same CPU wherever the host has AVX2, so only older hosts would
+/// differ.) Names that a glibc does not know are ignored.
 pub const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,\
 -AVX512F,-AVX512VL,-ERMS,-FSRM,-SSSE3,-SSE4_1,-SSE4_2,-MOVBE,-BMI2";
 
-/// Runs the program to its end and gives the instructions that all of its threads executed:
-/// everywhere, or within the first function of `within` but for what it spends in the others
-/// (patterns of their names; callgrind turns counting about wherever one is entered or left).
+/// Runs the program to its end and returns the number of instructions that all of its threads
+/// executed: everywhere, or within the first function of `within`, without those in the others
+/// (name patterns; callgrind toggles counting at each entry and exit of one).
 ///
 /// # Errors
-/// valgrind is not there, or the program fails.
+/// valgrind is not installed, or the program fails.
 pub fn instructions(within: &[&str], program: impl AsRef<OsStr>, args: &[&str]) -> Result<f64, CallgrindError> {
     let mut words = COMMAND.split(' ');
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -60,7 +60,7 @@ pub fn instructions(within: &[&str], program: impl AsRef<OsStr>, args: &[&str]) 
     }
 }
 
-/// A count of nothing is no count: it would pass every bound.
+/// A count of 0 is an error: it would pass every bound.
 fn entered(within: &[&str], count: f64) -> Result<f64, CallgrindError> {
     match within.first() {
         Some(&function) if count == 0.0 => Err(CallgrindError::NotEntered { function: function.to_owned() }),
@@ -69,9 +69,8 @@ fn entered(within: &[&str], count: f64) -> Result<f64, CallgrindError> {
 }
 
 /// Instructions of one operation: the difference of runs with two counts of them, over the
-/// difference of the counts, so that what a program does only once is not in it. Of `runs` the
-/// least counts: threads that wait add to it. As soon as another run gives the least again, no more
-/// are made.
+/// difference of the counts, so that one-time work is excluded. Of `runs` the least counts: waiting
+/// threads add to it. Once another run gives the least again, no more are made.
 ///
 /// # Errors
 /// Like [`instructions`].
@@ -96,7 +95,7 @@ pub fn per_operation(
     Ok((many - few) / (more - fewer) as f64)
 }
 
-/// Two counts that differ by no larger share are one: a hundredth of what a row may rise.
+/// Two counts that differ by at most this share are equal: a hundredth of a row's allowed rise.
 const AGAIN: f64 = 3e-4;
 
 /// Reads the line `==PID== Collected : N`.

@@ -1,22 +1,22 @@
-//! What the pictures of docs/performance and of the page beside peers share: their colours, their
-//! legend and their axes' labels.
+//! The common parts of the pictures of docs/performance and of the peers' page: colours, legend and
+//! axis labels.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Of all texts.
+/// The font of all texts.
 pub const FONT: &str = "system-ui, sans-serif";
-/// Of texts within a panel.
+/// The size of texts within a panel.
 pub const SIZE: u32 = 15;
-/// Of texts and axes.
+/// The colour of texts and axes.
 pub const INK: RGBColor = RGBColor(27, 31, 36);
-/// Of what is behind the lines.
+/// The colour of the background behind the lines.
 pub const FAINT: RGBColor = RGBColor(208, 215, 222);
-/// Of the lines, in their order.
+/// The colours of the lines, in their order.
 pub const COLOURS: [RGBColor; 3] = [RGBColor(180, 35, 24), RGBColor(17, 99, 41), RGBColor(9, 105, 218)];
 
-/// A picture or a part of it, or why there is none.
+/// A picture, a part of one, or an error.
 pub type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The lines' names and colours, at the top right of 1,100 pixels.

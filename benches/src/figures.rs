@@ -1,4 +1,4 @@
-//! What one run of a measurement gave: figures by name, the unit last in the name.
+//! The results of one run of a measurement: figures by name, with the unit last in the name.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 pub struct Figures(BTreeMap<String, f64>);
 
 impl Figures {
-    /// One figure.
+    /// A single figure.
     pub fn of(name: &str, value: f64) -> Figures {
         Figures::default().and(name, value)
     }
 
-    /// These and one more.
+    /// Adds a figure.
     #[must_use]
     pub fn and(mut self, name: &str, value: f64) -> Figures {
         self.0.insert(name.to_owned(), value);
         self
     }
 
-    /// These and all of `others`.
+    /// Adds all figures of `others`.
     #[must_use]
     pub fn with(mut self, others: Figures) -> Figures {
         self.0.extend(others.0);
         self
     }
 
-    /// The figure of this name.
+    /// The figure with this name.
     pub fn value(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 
-    /// Their names, in alphabetical order.
+    /// The names, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// The middle value; the mean of the two in the middle of an even number; NaN of none.
+/// The middle value; for an even number, the mean of the two in the middle; NaN for none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -51,7 +51,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// What is measured of each of two sides, a pair each; the order alternates.
+/// Measures two sides in pairs, whose order alternates.
 pub fn in_turn<T: Copy>(pairs: usize, [one, other]: [T; 2], mut measure: impl FnMut(T) -> f64) -> Vec<[f64; 2]> {
     let pair = |at: usize| match at % 2 {
         0 => [one, other].map(&mut measure),

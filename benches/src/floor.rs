@@ -1,4 +1,4 @@
-//! The floor: how long one cache line takes from core to core, with nothing around it.
+//! The floor: the time of one cache line from core to core, with nothing around it.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::pair::Partner;
 #[derive(Debug, Default)]
 struct Line(AtomicU64);
 
-/// Two threads on two cores, and a line for each direction.
+/// Two threads on two cores, with a line for each direction.
 #[derive(Debug)]
 pub struct LineExchange {
     ping: Arc<Line>,
@@ -26,8 +26,8 @@ impl LineExchange {
         let (asked, answer) = (Arc::clone(&ping), Arc::clone(&pong));
         let mut last = 0;
         let partner = Partner::start(move || {
-            // Acquire: pairs with the Release store of `round_trip`; as a receiver would need it to
-            // read a payload.
+            // Acquire: pairs with the Release store of `round_trip`, as a receiver needs to read a
+            // payload.
             let turn = asked.0.load(Ordering::Acquire);
             if turn == last {
                 spin_loop();
@@ -40,7 +40,7 @@ impl LineExchange {
         LineExchange { ping, pong, turn: 0, _partner: partner }
     }
 
-    /// One line there, one line back.
+    /// Sends one line there and one back.
     pub fn round_trip(&mut self) {
         self.turn += 1;
         // Release and Acquire: pair with the partner's.

@@ -1,9 +1,9 @@
-//! What the benchmarks share: pinned threads, our side of every row, and the floors that they are
-//! held against.
+//! The common parts of the benchmarks: pinned threads, our side of every row, and the floors for
+//! comparison.
 //!
-//! [`ours`] has one function a measurement, each giving [`Figures`]. The criterion benchmarks
-//! (`benches/`) and the runs beside peers (`src/bin/peers`) stand on the same pieces, so that what
-//! is compared is what is watched.
+//! [`ours`] has one function per measurement, each returning [`Figures`]. The criterion benchmarks
+//! (`benches/`) and the runs beside peers (`src/bin/peers`) use the same parts, so that the
+//! compared code is the watched code.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Two pinned threads: the one that measures, and its partner on another core.
+//! Two pinned threads: the measuring one, and its partner on another core.
 //!
-//! Who pins the thread that it was called on gives back the CPUs that the thread had: whatever is
-//! measured next finds the process as this one did, and [`cpus`] answers the same.
+//! Code that pins its calling thread later restores the thread's CPUs: so the next measurement
+//! finds the process as this one did, and [`cpus`] returns the same.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ pub fn cpus() -> [CoreId; 2] {
     [cpus[0], cpus[1]]
 }
 
-/// A pinned thread; it has the CPUs again that it had when this is dropped. It stays on its thread,
-/// whose CPUs they are.
+/// A pinned thread. Dropping this restores its former CPUs. It cannot leave its thread, to which
+/// the CPUs belong.
 #[derive(Debug)]
 #[must_use = "the thread is pinned for as long as this lives"]
 pub struct Pinned {
@@ -43,14 +43,14 @@ pub fn pin(cpu: CoreId) -> Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What was allowed is refused only if somebody has taken those CPUs from the process since:
-        // then the thread stays where it is.
+        // The kernel refuses the former CPUs only if they were taken from the process since; then
+        // the thread stays where it is.
         let _ = sched_setaffinity(None, &self.had);
     }
 }
 
-/// Runs both sides from one starting line, `near` on the first CPU and `far` on the second; gives
-/// how long each took.
+/// Runs both sides from one starting line, `near` on the first CPU and `far` on the second. Returns
+/// the time that each took.
 pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration; 2] {
     let start = Barrier::new(2);
     let [near_cpu, far_cpu] = cpus();
@@ -68,7 +68,7 @@ pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration;
     })
 }
 
-/// A partner thread on the second CPU; it is told to stop, and joined, when this is dropped.
+/// A partner thread on the second CPU; stopped and joined when this is dropped.
 #[derive(Debug)]
 pub struct Partner {
     stop: Arc<AtomicBool>,
@@ -83,8 +83,8 @@ impl Partner {
         Partner::start_with(move || turn)
     }
 
-    /// The same with what `setup` makes on the partner's own thread, which need not be able to
-    /// leave it.
+    /// Like [`start`](Self::start), with a `turn` that `setup` makes on the partner's own thread
+    /// and that need not be `Send`.
     pub fn start_with<T: FnMut()>(setup: impl FnOnce() -> T + Send + 'static) -> Partner {
         let [here, there] = cpus();
         let stop = Arc::new(AtomicBool::new(false));
@@ -98,7 +98,7 @@ impl Partner {
                 turn();
             }
         });
-        // After the spawn, which hands this thread's CPUs on to the new one.
+        // After the spawn, as a new thread inherits its parent's CPUs.
         Partner { stop, thread: Some(thread), _here: pin(here) }
     }
 }
@@ -118,7 +118,7 @@ impl Drop for Partner {
 mod tests {
     use super::*;
 
-    /// Regression: each `Partner` left its caller pinned, so that a second one found one CPU only
+    /// Regression: each `Partner` left its caller pinned, so that a second one found only one CPU
     /// and every benchmark with two panicked.
     #[test]
     fn a_thread_has_its_cpus_again_when_its_partner_is_gone() {

@@ -1,12 +1,12 @@
-//! The idle policy over every pattern of arrivals: the share of late batches that it was given
-//! holds, and costs hardly more than the best fixed spin would have that knew the arrivals before.
+//! The idle policy over every pattern of arrivals: it keeps the given share of late batches, and
+//! costs hardly more than the best fixed spin chosen with the arrivals known in advance.
 
 use verbline_benches::arrivals::PATTERNS;
 use verbline_engine::simulation::{Costs, Objective, best_fixed, learning};
 
-/// A small VM's.
+/// The costs of a small VM.
 const COSTS: Costs = Costs { wake_ns: 25_000, late_wake_ns: 25_000, sleep_cpu_ns: 8_000 };
-/// The same where a CPU that has been idle for long takes its time.
+/// Like [`COSTS`], with a CPU that wakes slowly after a long idle time.
 const DEEP: Costs = Costs { late_wake_ns: 70_000, ..COSTS };
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -35,7 +35,7 @@ fn it_is_awake_for_hardly_longer_than_the_best_fixed_spin() {
             let aim = Objective { late_share, spin_max_ns, is_held: spin_max_ns == SECOND_NS };
             let learned = learning(gaps_ns.iter().copied(), aim, COSTS);
             let best = best_fixed(&gaps_ns, aim, COSTS);
-            // What it takes to learn is 32 gaps awake.
+            // Learning takes 32 gaps awake.
             let learning_ns: u64 = gaps_ns.iter().take(32).map(|gap_ns| *gap_ns.min(&spin_max_ns)).sum();
             let most_ns = 1.15 * best.awake_ns as f64 + learning_ns as f64;
             assert!(
@@ -57,18 +57,18 @@ fn evenly_spaced_arrivals_are_waited_for_asleep_and_met_awake() {
         for costs in [COSTS, DEEP] {
             let outcome = learning(pattern.gaps_ns(1), aim, costs);
             assert!(outcome.awake_share() < most, "{}, {costs:?}: {outcome:?}", pattern.name);
-            // But for those before anything was known.
+            // Late batches from before the policy has learned are allowed.
             assert!(outcome.late <= 70, "{}, {costs:?}: {outcome:?}", pattern.name);
         }
     }
 }
 
-// Measured beside compilers: at 1,000 a second it spun for a third of the time, and nearly every
-// batch was late all the same, since what stretches share was counted twice, and margins grew with
-// what was rare. At 200 a few disturbed gaps made a stretch of a whole bin.
+// Measured beside compilers. At 1,000 per second it spun for a third of the time, and nearly every
+// batch was late all the same, since the common part of stretches was counted twice, and margins
+// grew with rare gaps. At 200 a few disturbed gaps stretched a whole bin.
 #[test]
 fn a_sender_that_is_interrupted_leaves_even_arrivals_foreseen() {
-    // At 200 a second every fourth gap is disturbed, and one in six ends far from the others.
+    // At 200 per second every fourth gap is disturbed, and one in six ends far from the others.
     for (name, most_awake, most_late) in
         [("even, 1,000/s, interrupted", 0.1, 0.12), ("even, 200/s, interrupted", 0.04, 0.25)]
     {
@@ -89,7 +89,7 @@ fn no_gap_is_spun_through_for_longer_than_is_allowed() {
         let aim = Objective { late_share: 0.0, spin_max_ns: 30_000, is_held: true };
         let outcome = learning(gaps_ns.iter().copied(), aim, COSTS);
         let most_ns: u64 = gaps_ns.iter().map(|gap_ns| *gap_ns.min(&30_000)).sum();
-        // One wake-up early fits into that, and so two sleeps at most.
+        // One early wake-up fits into that, and so two sleeps at most.
         let sleeps_ns = 2 * outcome.arrivals * COSTS.sleep_cpu_ns;
         assert!(outcome.awake_ns <= most_ns + sleeps_ns, "{}: {outcome:?}", pattern.name);
     }

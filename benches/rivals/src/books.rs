@@ -1,8 +1,8 @@
 //! Books of another crate, fed by the fastest of the other parsers.
 //!
-//! hftbacktest's depth by order, in its fastest form: a vector over a range of prices. What it has
-//! no call for is made of what it has: a reduced order is looked up and modified, a replaced one
-//! deleted and added.
+//! hftbacktest's depth by order, in its fastest form: a vector over a range of prices. Changes
+//! without a call of their own are composed: a reduced order is looked up and modified, a replaced
+//! one deleted and added.
 
 use std::ops::ControlFlow;
 
@@ -13,11 +13,11 @@ use itch5::messages as m;
 /// A cent, the price step of the feed.
 const TICK: f64 = 0.01;
 const TICK_E4: u64 = 100;
-/// Dollars. The feed stays within.
+/// The range of prices in dollars. The feed stays within it.
 const PRICES: [f64; 2] = [0.01, 600.0];
 
-/// itch5 into one book an instrument. Gives how many messages there were, and the sum of the best
-/// prices.
+/// Reads a feed by itch5 into one book per instrument. Returns the number of messages, and the sum
+/// of the best prices.
 pub fn hftbacktest(feed: &[u8]) -> (u64, u64) {
     let mut books = Books::default();
     itch5::Parser::new(feed).parse_stream(&mut books).expect("messages of ITCH 5.0");

@@ -1,10 +1,10 @@
-//! What a Rust program would pick to hand messages of 64 bytes from one core to another: a queue of
+//! The common choices of a Rust program for messages of 64 bytes between cores: a queue of
 //! crossbeam's, the Disruptor with one producer, and iceoryx2's publish-subscribe within a process.
 //!
-//! Each is used as its documentation says is fastest: both sides spin, the Disruptor publishes and
-//! polls in batches of 32, iceoryx2 loans its samples and is not let to drop any. `rate` is what a
-//! message takes with both sides at full speed; `latency` half of what one takes there and back,
-//! one at a time.
+//! Each is used in the fastest way of its documentation: both sides spin, the Disruptor publishes
+//! and polls in batches of 32, iceoryx2 loans its samples and may not drop any. `rate` is the time
+//! per message with both sides at full speed; `latency` half of the round trip of a message, one at
+//! a time.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -23,10 +23,10 @@ const BATCH: usize = 32;
 const MESSAGES: usize = 1 << 21;
 const TRIPS: usize = 1 << 17;
 
-/// Runs of which the median counts.
+/// Runs per measurement; the median counts.
 const REPEATS: usize = 5;
 
-/// Prints `ns` of `library` at `what`.
+/// Prints `ns` of a library: by `rate` or by `latency`.
 pub(crate) fn run(library: &str, what: &str) {
     let once: fn() -> f64 = match (library, what) {
         ("crossbeam", "rate") => crossbeam_rate,
@@ -43,8 +43,8 @@ pub(crate) fn run(library: &str, what: &str) {
     println!("{{\"ns\":{:.3}}}", times[REPEATS / 2]);
 }
 
-/// Runs both sides from one starting line, each pinned to a CPU of its own; gives how long each
-/// took.
+/// Runs both sides from one starting line, each pinned to a CPU of its own. Returns the time that
+/// each took.
 fn race(
     near: impl FnOnce(&Barrier) -> Duration + Send,
     far: impl FnOnce(&Barrier) -> Duration + Send,
@@ -73,12 +73,12 @@ fn timed(start: &Barrier, side: impl FnOnce()) -> Duration {
     began.elapsed()
 }
 
-/// The mean of both sides, a message.
+/// The mean time of both sides, per message.
 fn a_message([near, far]: [Duration; 2]) -> f64 {
     (near + far).as_nanos() as f64 / (2 * MESSAGES) as f64
 }
 
-/// Half of a round trip.
+/// Half of the time of a round trip.
 fn one_way([near, _]: [Duration; 2]) -> f64 {
     near.as_nanos() as f64 / (2 * TRIPS) as f64
 }
@@ -222,7 +222,7 @@ fn disruptor_latency() -> f64 {
 
 type Service = iceoryx2::service::local::Service;
 
-/// Every side makes its own ends, which stay on its thread.
+/// Opens a service. Each side makes its own ends, which stay on its thread.
 fn service(
     node: &Node<Service>,
     name: &str,

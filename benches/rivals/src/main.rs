@@ -1,10 +1,10 @@
-//! Other crates, and C, at the work of ours. `rivals SUBJECT FEED` prints figures as a line of
+//! Other crates, and C, doing the work of ours. `rivals SUBJECT FEED` prints figures as a line of
 //! JSON, and so does `rivals hop LIBRARY rate|latency`; `rivals post-and-poll LISTS BURST` does
-//! what callgrind then counts.
+//! work for callgrind to count.
 //!
-//! The feed is as Nasdaq's recorded files are: each message after its length in two big-endian
+//! The feed is framed like Nasdaq's recorded files: each message after its length in two big-endian
 //! bytes. A parser reads every field that can change a book and folds it into a sum, which must be
-//! the same for all; a book gives the sum of its best prices at the end.
+//! the same for all; a book returns the sum of its best prices at the end.
 
 mod books;
 mod hop;
@@ -13,7 +13,7 @@ mod verbs;
 
 use std::time::Instant;
 
-/// Runs of which the median counts.
+/// Runs per measurement; the median counts.
 const REPEATS: usize = 5;
 
 fn main() {

@@ -1,12 +1,12 @@
-//! itchy and itch5, each by the interface that its documentation shows first.
+//! itchy and itch5, each by the first interface of its documentation.
 
 use std::ops::ControlFlow;
 
 use itch5::messages as m;
 use itchy::Body;
 
-/// `MessageStream` over the bytes in memory. Gives how many messages there were, and the sum of
-/// their fields.
+/// `MessageStream` over the bytes in memory. Returns the number of messages, and the sum of their
+/// fields.
 pub fn itchy(feed: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     for message in itchy::MessageStream::from_reader(feed) {
@@ -44,7 +44,7 @@ fn fields_of_itchy(message: &itchy::Message) -> u64 {
     }
 }
 
-/// `Parser::parse_stream` with a handler. As [`itchy`].
+/// `Parser::parse_stream` with a handler. Returns the same as [`itchy`].
 pub fn itch5(feed: &[u8]) -> (u64, u64) {
     let mut reader = Reader::default();
     itch5::Parser::new(feed).parse_stream(&mut reader).expect("messages of ITCH 5.0");

@@ -1,11 +1,11 @@
-//! Hands the software RNIC's control verbs to the C program.
+//! Passes the software RNIC's control verbs to the C program.
 
 use std::ffi::{c_int, c_void};
 
 use rdma_sys::*;
 use verbline_softnic::provider;
 
-/// As `struct provider` of verbs.c.
+/// The `struct provider` of verbs.c.
 #[repr(C)]
 struct Provider {
     get_device_list: unsafe extern "C" fn(*mut c_int) -> *mut *mut ibv_device,
@@ -22,7 +22,7 @@ unsafe extern "C" {
     fn post_and_poll(provider: *const Provider, lists: u64, burst: c_int) -> c_int;
 }
 
-/// `lists` lists of `burst` messages, sent, received and their receives posted again, in one
+/// Sends `lists` lists of `burst` messages, receives them and posts their receives again, in one
 /// thread.
 pub fn run(lists: u64, burst: u32) {
     let table = Provider {
@@ -35,7 +35,7 @@ pub fn run(lists: u64, burst: u32) {
         modify_qp: provider::ibv_modify_qp,
         query_port: provider::ibv_query_port,
     };
-    // SAFETY: the table has the layout and the signatures of verbs.c, and lives over the call; the
+    // SAFETY: the table has the layout and the signatures of verbs.c, and outlives the call; the
     // program keeps the contract of `provider` as any verbs program does: one thread, live objects,
     // registered memory that is never freed.
     let failed = unsafe { post_and_poll(&raw const table, lists, burst as c_int) };

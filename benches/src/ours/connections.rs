@@ -1,4 +1,4 @@
-//! A port with many connections: what a message costs over one of a thousand.
+//! A port with many connections: the cost of a message over one of a thousand.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::figures::median;
 use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
-/// Messages over one connection, before the next one's turn.
+/// Messages over one connection in its turn.
 const BURST: usize = 32;
 const MESSAGE_BYTES: usize = 64;
-/// How long connections may take to open.
+/// How long to wait for connections to open.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RoundsParams {
-    /// Begins once this many are open.
+    /// The stage begins once this many are open.
     connections: usize,
 }
 
@@ -68,9 +68,10 @@ pub(super) fn registry() -> Registry {
     registry
 }
 
-/// A server and its clients on one lcore: bursts of messages of 64 bytes, received from an SRQ.
+/// The plan of a server and its clients on one lcore: bursts of messages of 64 bytes, received from
+/// an SRQ.
 fn rounds_plan(connections: u32) -> String {
-    // As large for one connection as for a thousand.
+    // The pool is as large for one connection as for a thousand.
     let mut plan = super::lcores::preamble(1024 * 64 + 8192);
     let _ = writeln!(
         plan,
@@ -98,7 +99,7 @@ pub(super) fn wait_until_open(running: &Running, connections: u32) {
     }
 }
 
-/// What a message of 64 bytes costs, sent and received on one lcore, over this many connections in
+/// The cost of a message of 64 bytes, sent and received on one lcore, over this many connections in
 /// turn, 32 each: `ns`.
 ///
 /// # Panics

@@ -1,6 +1,6 @@
 //! Work for callgrind to count: each subject does its work a given number of times, single-threaded
-//! and without a clock where that can be. What one operation costs is the difference between two
-//! such runs, divided.
+//! and without a clock where possible. The cost of one operation is the difference between two such
+//! runs, divided by the difference of their counts.
 
 use std::hint::black_box;
 
@@ -15,21 +15,21 @@ use super::{feed, graph, itch, lcores, operations, pool, post_poll, ring};
 pub struct Subject {
     /// The row's name.
     pub name: &'static str,
-    /// What an operation is.
+    /// The operation, in words.
     pub what: &'static str,
-    /// The two counts of operations that are run, fewer and more.
+    /// The numbers of operations of the two runs, fewer and more.
     pub counts: [u64; 2],
-    /// The functions in which instructions are counted, and in which they are not
-    /// ([`crate::callgrind::instructions`]). A program with threads names the one that is meant:
-    /// the clock's calibration alone takes more than a run, and more on a busy machine.
+    /// The functions whose instructions are counted, and those to exclude
+    /// ([`crate::callgrind::instructions`]). A program with threads must name one: the clock's
+    /// calibration alone takes more than a run, and more on a busy machine.
     pub within: &'static [&'static str],
     /// Does this many operations.
     pub run: fn(u64),
 }
 
-/// An lcore's turn, without what it does when its clock says that it was late: under callgrind a
-/// turn takes fifty times as long, so that how often it is late is the machine's and not the code's
-/// (`fd-turn` had 838 to 878 instructions).
+/// An lcore's turn, without its handling of lateness: under callgrind a turn takes fifty times as
+/// long, so the number of late turns depends on the machine, not on the code (`fd-turn` had 838 to
+/// 878 instructions).
 const TURN: &[&str] = &["*poll_loop::Lcore*::run_turn*", "*TurnTime*::after_late*"];
 
 /// All subjects, in the order of the table.
@@ -171,7 +171,7 @@ pub const SUBJECTS: &[Subject] = &[
     },
 ];
 
-/// What `itch-parse`, `itch-views` and `itch-book` do beside their work.
+/// The part of `itch-parse`, `itch-views` and `itch-book` that is not their work.
 pub const FEED: &str = "itch-feed";
 
 fn ring_hops(count: u64) {

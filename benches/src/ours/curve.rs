@@ -1,5 +1,5 @@
-//! What an idle policy costs and saves on real arrivals: a source on one lcore sends at the times
-//! of a pattern, another lcore, of the policy, takes what comes.
+//! The costs and savings of an idle policy on real arrivals: a source on one lcore sends by a
+//! pattern, another lcore receives under the policy.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,32 +19,32 @@ const OUT: OutId = OutId(0);
 /// One policy at one pattern of arrivals.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Point {
-    /// What a second brought.
+    /// Messages that arrived, per second.
     pub arrivals_per_s: f64,
     /// CPU time of the lcore's thread, as a share of its CPU.
     pub cpu_share: f64,
     /// The share of batches that found it asleep.
     pub late_share: f64,
-    /// From the send to the stage.
+    /// From the send to the stage, median.
     pub p50_ns: u64,
-    /// The same.
+    /// From the send to the stage, 99th percentile.
     pub p99_ns: u64,
-    /// Batches that these are of.
+    /// The number of batches in `late_share`.
     pub batches: u64,
 }
 
 /// One policy over all rates of a spacing.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Curve {
-    /// How arrivals were spaced.
+    /// The spacing of arrivals.
     pub spacing: &'static str,
     /// The policy.
     pub policy: &'static str,
-    /// In the order of the rates.
+    /// One point per rate, in their order.
     pub points: Vec<Point>,
 }
 
-/// Sends when the pattern says: gap after gap, from the first again when they are used up.
+/// Sends by the pattern: gap after gap, starting over at the end.
 struct Arrivals {
     gaps_ns: Arc<Vec<u64>>,
     at: usize,
@@ -64,12 +64,12 @@ impl Stage for Arrivals {
             self.next_ns += self.gaps_ns[self.at].max(1);
             self.at = (self.at + 1) % self.gaps_ns.len();
         }
-        // Never asleep, whatever its lcore's policy: the other one is looked at.
+        // Never asleep, under any policy: the other lcore is measured.
         Next::Busy
     }
 }
 
-/// Measures how long ago each was sent, while it is to.
+/// Records the age of each packet while `measures` is set.
 struct Meter {
     measures: Arc<AtomicBool>,
     waits: Waits,
@@ -79,7 +79,7 @@ struct Meter {
 impl Stage for Meter {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let now_ns = out.fresh_ns();
-        // Relaxed, as everywhere here: nothing is ordered by it.
+        // Relaxed, as everywhere here: it orders nothing.
         if self.measures.load(Ordering::Relaxed) {
             for packet in input.iter() {
                 if let (Some(sent), Some(ns)) = (packet.data().first_chunk(), &mut self.ns) {
@@ -106,8 +106,8 @@ pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration)
     measure(&plan(policy, &ways), &[("arrivals", gaps_ns)], warm_up, time)
 }
 
-/// Runs the policy on a stream that nobody waits for, beside solicited requests: what is measured
-/// is how long requests took, and what the lcore's time is spent on.
+/// Runs the policy on an unsolicited stream, beside solicited requests: measures the latency
+/// of requests, and the lcore's time.
 ///
 /// # Panics
 /// Like [`point`].
@@ -123,7 +123,8 @@ pub fn beside_stream(
     measure(&plan(policy, &ways), &[("stream", stream_gaps_ns), ("requests", request_gaps_ns)], warm_up, time)
 }
 
-/// A source on lcore `near`, and its connection to `far`; `keys`: more of its sending port.
+/// A source on lcore `near`, and its connection to `far`; `keys` are further keys of its sending
+/// port.
 fn way(source: &str, tx: &str, rx: &str, keys: &str, next: &str) -> String {
     format!(
         "stage.{source} = {{ use = \"{source}\", lcore = \"near\", pool = \"packets\", \
@@ -135,7 +136,7 @@ fn way(source: &str, tx: &str, rx: &str, keys: &str, next: &str) -> String {
     )
 }
 
-/// A plan of these ways, whose lcore `far` has the policy and the meter.
+/// A plan with these ways, whose lcore `far` has the policy and the meter.
 fn plan(policy: &str, ways: &str) -> String {
     let [near, far] = cpus();
     format!(
@@ -150,7 +151,8 @@ fn plan(policy: &str, ways: &str) -> String {
     )
 }
 
-/// Runs a plan with these sources, and gives what lcore `far` did and what its meter measured.
+/// Runs a plan with these sources. Returns the counts of lcore `far` and the measurements of its
+/// meter.
 fn measure(plan: &str, sources: &[(&'static str, Vec<u64>)], warm_up: Duration, time: Duration) -> Point {
     let (waits, measures) = (Waits::default(), Arc::new(AtomicBool::new(false)));
     let running = start(&registry(sources, &measures, &waits), plan);
@@ -198,7 +200,7 @@ fn registry(sources: &[(&'static str, Vec<u64>)], measures: &Arc<AtomicBool>, wa
     registry
 }
 
-/// What the thread of this name has run: the first field of its schedstat (proc(5)).
+/// The CPU time of the thread with this name: the first field of its schedstat (proc(5)).
 fn cpu_time(thread: &str) -> Duration {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let mut of_thread =

@@ -1,5 +1,5 @@
-//! One side of one connection, and no more: what a program holds that has a single queue pair and
-//! looks at a packet at a time.
+//! One side of one connection, and no more: the state of a program with a single queue pair that
+//! handles one packet at a time.
 
 use std::mem;
 
@@ -22,7 +22,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Of a side with one queue pair; the cache is bound to this thread.
+    /// An endpoint of a side with one queue pair; binds the cache to this thread.
     ///
     /// # Panics
     /// If the side's cache is bound already.
@@ -33,14 +33,14 @@ impl Endpoint {
             cq,
             completions,
             cache: cache.expect("bound once").bind(),
-            // A receive queue's depth, as the other is a send queue's.
+            // As deep as a receive queue; `freed` is as deep as a send queue.
             batch: Batch::with_capacity(freed.capacity()),
             freed,
             owed: 0,
         }
     }
 
-    /// The same, with this many receives posted.
+    /// Like [`new`](Self::new), with this many receives posted.
     ///
     /// # Panics
     /// Like [`new`](Self::new), and if there is no room for them.
@@ -70,8 +70,8 @@ impl Endpoint {
         assert!(self.qp.post_send_one(packet).is_ok(), "there is room");
     }
 
-    /// Polls once and hands each message to `each`; posts as many receives again once `repost` are
-    /// owed. Gives the messages.
+    /// Polls once and hands each message to `each`; posts all owed receives again once `repost` are
+    /// owed. Returns the number of messages.
     ///
     /// # Panics
     /// If a work request failed.
@@ -82,7 +82,7 @@ impl Endpoint {
         messages
     }
 
-    /// This many receives were taken; as many as are owed are posted again, once that are `repost`.
+    /// Notes that this many receives were taken; posts all owed ones again once they are `repost`.
     #[inline(always)]
     pub(super) fn owe(&mut self, taken: usize, repost: usize) {
         self.owed += taken;
@@ -92,7 +92,8 @@ impl Endpoint {
         }
     }
 
-    /// Polls once and hands each message to `each`, and posts no receive. Gives the messages.
+    /// Polls once and hands each message to `each`, and posts no receive. Returns the number of
+    /// messages.
     ///
     /// # Panics
     /// If a work request failed.

@@ -1,21 +1,21 @@
-//! The ITCH feeds that ours and the other parsers read: generated once, framed as Nasdaq's recorded
-//! files are, each message after its length in two big-endian bytes; or in MoldUDP64 packets, as
-//! they come from the wire.
+//! The ITCH feeds for our parser and the others: generated once, framed like Nasdaq's recorded
+//! files, each message after its length in two big-endian bytes; or in MoldUDP64 packets, as on the
+//! wire.
 
 use tick_to_trade::book::BookSpec;
 use tick_to_trade::generator::{Generator, GeneratorSpec};
 use tick_to_trade::itch::MESSAGE_LEN_BYTES_MAX;
 use tick_to_trade::mold::Writer;
 
-/// 10,700 live orders at the end: a book that a core's own cache holds.
+/// 10,700 live orders at the end: a book that fits a core's own cache.
 pub const SMALL: GeneratorSpec = GeneratorSpec { seed: 1, instruments: 8, live_orders: 2_000 };
-/// 221,000 live orders at the end, any of which may be the next that changes: the worst that a
-/// cache can be asked for. On an exchange most changes are to orders of the last moments.
+/// 221,000 live orders at the end, each equally likely to change next: the worst case for a cache.
+/// On an exchange most changes are to recent orders.
 pub const LARGE: GeneratorSpec = GeneratorSpec { seed: 1, instruments: 64, live_orders: 8_000 };
 /// Messages in a feed.
 pub const MESSAGES: usize = 2_000_000;
 
-/// The feed's bytes; the same for everyone.
+/// The feed's bytes; the same on every call.
 pub fn generate(spec: GeneratorSpec, messages: usize) -> Vec<u8> {
     let mut generator = Generator::new(spec);
     let mut bytes = Vec::with_capacity(messages * 36);
@@ -28,13 +28,13 @@ pub fn generate(spec: GeneratorSpec, messages: usize) -> Vec<u8> {
     bytes
 }
 
-/// What books of such a feed need.
+/// The bounds of books for such a feed.
 pub const fn books(spec: GeneratorSpec) -> BookSpec {
     let orders = spec.instruments as u32 * spec.live_orders * 3 / 2;
     BookSpec { instruments: spec.instruments, orders, levels_per_side: 2_048 }
 }
 
-/// The messages of such bytes, in order.
+/// The messages in these bytes, in order.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, rest) = bytes.split_first_chunk::<2>()?;
@@ -44,7 +44,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// MoldUDP64 packets, one behind the other.
+/// MoldUDP64 packets, stored consecutively.
 pub struct Packets {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -70,7 +70,7 @@ impl Packets {
         packets
     }
 
-    /// In order.
+    /// The packets, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.ends.iter().scan(0, |start, &end| Some(&self.bytes[std::mem::replace(start, end)..end]))
     }

@@ -1,8 +1,8 @@
-//! Work spread over rings, and drawn together: beside the same rings without either.
+//! Work spread over rings, and merged: beside the same rings without either.
 //!
-//! On two CPUs there are two lcores. So one lcore fills two rings, by key or each from a source of
-//! its own, and the other one empties both; and both lead to one stage, as the lanes of producers
-//! on two lcores would, or one does.
+//! Two CPUs allow two lcores. So one lcore fills two rings, by key or each from its own source, and
+//! the other one empties both. To measure merging, both rings lead to one stage, like the lanes of
+//! producers on two lcores, beside a single ring.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,11 +19,11 @@ const OUT: OutId = OutId(0);
 #[derive(serde::Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct KeyedParams {
-    /// Ends the process, with exit code 0, when it has been polled so often.
+    /// Ends the process, with exit code 0, after this many polls.
     turns: Option<u64>,
 }
 
-/// Packets whose keys lead to each place of a spread.
+/// Makes packets whose keys lead to each place of a spread.
 struct Keyed {
     params: KeyedParams,
     burst: Batch,
@@ -59,8 +59,8 @@ fn registry() -> Registry {
     registry
 }
 
-/// This many turns of an lcore whose source spreads 32 packets by key over two stages: what
-/// callgrind counts. Ends the process.
+/// This many turns of an lcore whose source spreads 32 packets by key over two stages, for
+/// callgrind to count. Ends the process.
 pub fn spread_turns(turns: u64) -> ! {
     let mut plan = super::lcores::preamble(8192);
     let _ = writeln!(
@@ -76,8 +76,8 @@ pub fn spread_turns(turns: u64) -> ! {
     super::lcores::run_to_the_end(&registry(), &plan)
 }
 
-/// Packets a second, and how many a call of the stages at the end. `from`: where the outputs of
-/// both sources lead; `to`: where those of both rings do.
+/// Packets per second, and packets per call of the last stages. `from`: the targets of both
+/// sources' outputs; `to`: the targets of both rings.
 fn packets_per_s(from: [&str; 2], to: [&str; 2]) -> [f64; 2] {
     let registry = registry();
     let mut plan = super::lcores::preamble(16_384);
@@ -109,7 +109,7 @@ fn packets_per_s(from: [&str; 2], to: [&str; 2]) -> [f64; 2] {
 }
 
 /// Short runs with and without, in turn: `with_per_s`, `without_per_s`, `ratio`, the median of the
-/// pairs', and `with_batch` and `without_batch`, packets a call at the end.
+/// pairs' ratios, and `with_batch` and `without_batch`, packets per call at the end.
 fn beside(with: impl Fn() -> [f64; 2], without: impl Fn() -> [f64; 2]) -> Figures {
     let pairs: Vec<[[f64; 2]; 2]> = (0..9).map(|_| [with(), without()]).collect();
     let of = |side: usize, figure: usize| median(pairs.iter().map(|pair| pair[side][figure]));
@@ -120,13 +120,14 @@ fn beside(with: impl Fn() -> [f64; 2], without: impl Fn() -> [f64; 2]) -> Figure
         .and("without_batch", of(1, 1))
 }
 
-/// Two sources whose packets a spread takes to two rings by key, beside a ring for each source.
+/// Two sources whose packets a spread distributes to two rings by key, beside a ring for each
+/// source.
 pub fn fan_out() -> Figures {
     let to = ["sink0", "sink1"];
     beside(|| packets_per_s(["spread.both"; 2], to), || packets_per_s(["ring.r0", "ring.r1"], to))
 }
 
-/// Two rings that lead to one stage, beside one ring that leads there.
+/// Two rings that lead to one stage, beside one ring that leads to it.
 pub fn fan_in() -> Figures {
     let to = ["sink0"; 2];
     beside(|| packets_per_s(["ring.r0", "ring.r1"], to), || packets_per_s(["ring.r0"; 2], to))

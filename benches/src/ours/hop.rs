@@ -1,5 +1,5 @@
-//! Messages of 64 bytes by value from one core to another, as `rivals/src/hop.rs` hands them on
-//! with other crates: what one takes at full speed, and half of a round trip of one at a time. The
+//! Messages of 64 bytes by value from one core to another, like `rivals/src/hop.rs` with other
+//! crates: the time per message at full speed, and half of a round trip of one at a time. The
 //! doorbell is rung after each batch, as an lcore does.
 
 use std::hint::{black_box, spin_loop};
@@ -18,12 +18,12 @@ const BATCH: usize = 32;
 const MESSAGES: usize = 1 << 21;
 const TRIPS: usize = 1 << 17;
 
-/// What a message takes with both sides at full speed: `ns`.
+/// The time per message with both sides at full speed: `ns`.
 pub fn rate() -> Figures {
     Figures::of("ns", repeated(at_full_speed))
 }
 
-/// One way of a message that is alone: `ns`.
+/// The time of a single message, one way: `ns`.
 pub fn latency() -> Figures {
     Figures::of("ns", repeated(one_at_a_time))
 }

@@ -1,5 +1,5 @@
-//! What sleeping costs and saves: wake-ups, the CPU time of an idle process, and throughput when
-//! there is no idling.
+//! The costs and savings of sleeping: wake-ups, the CPU time of an idle process, and throughput
+//! without idle time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::Figures;
 use crate::figures::{in_turn, median};
 use crate::pair::{cpus, race};
 
-/// Between wake-ups: long enough for the other side to be asleep again.
+/// The gap between wake-ups: long enough for the other side to fall asleep again.
 const GAP_US: u64 = 500;
 const WAKES: u64 = 1_200;
 
@@ -38,9 +38,9 @@ fn two_lcores(near_idle: &str, far_idle: &str, source: &str, sink: &str) -> Stri
     )
 }
 
-/// From a stage that sends a tick on one lcore to the stage that gets it on another, which is
-/// asleep in event mode: `p50_ns`, `p99_ns`. It spans the post, the CQ's event, epoll, and a turn
-/// of the lcore.
+/// The time from a stage that sends a tick on one lcore to the stage that receives it on another,
+/// which sleeps in event mode: `p50_ns`, `p99_ns`. It spans the post, the CQ's event, epoll, and a
+/// turn of the lcore.
 pub fn wake_up() -> Figures {
     let waits = Waits::default();
     let source = format!("use = \"ticker\", params = {{ gap_us = {GAP_US} }}");
@@ -53,7 +53,7 @@ pub fn wake_up() -> Figures {
     percentiles(&waits)
 }
 
-/// The floor of it: write(eventfd) on one core, epoll_wait on another: `p50_ns`, `p99_ns`.
+/// The floor of a wake-up: write(eventfd) on one core, epoll_wait on another: `p50_ns`, `p99_ns`.
 ///
 /// # Panics
 /// If the kernel refuses an eventfd or an epoll.
@@ -120,7 +120,8 @@ pub fn idle_cpu(ticks_per_s: u64, time: Duration) -> Figures {
     Figures::of("percent", percent).and("ticks", ticks as f64)
 }
 
-/// The same of a bare process that waits in epoll for an eventfd, written as often: `percent`.
+/// Like [`idle_cpu`], for a bare process that waits in epoll for an eventfd, written as often:
+/// `percent`.
 ///
 /// # Panics
 /// If the kernel refuses an eventfd or an epoll.
@@ -154,8 +155,8 @@ pub(super) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// A source that never stops on one lcore, an RC connection, a sink on another, both of this idle
-/// mode: `packets_per_s`.
+/// A source that never stops on one lcore, an RC connection, and a sink on another, both in this
+/// idle mode: `packets_per_s`.
 pub fn saturated(idle: &str) -> Figures {
     let source = "use = \"source\", params = { len_bytes = 64 }";
     let plan = two_lcores(idle, idle, source, "sink");
@@ -166,8 +167,8 @@ pub fn saturated(idle: &str) -> Figures {
 
 /// Adaptive mode at full rate beside poll mode, in this many pairs of short runs:
 /// `adaptive_packets_per_s` and `poll_packets_per_s`, medians; `ratio`, the median of the pairs'
-/// own, and `ratio_q1` and `ratio_q3`, between which half of the pairs lie. Which of the two comes
-/// first changes from pair to pair, so that neither a drift nor the order favours one.
+/// ratios, and `ratio_q1` and `ratio_q3`, between which half of the pairs lie. The order alternates
+/// from pair to pair, so that neither a drift nor the order favours one.
 pub fn adaptive_beside_poll(pairs: usize) -> Figures {
     let rate = |mode| saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
     let rates = in_turn(pairs, ["adaptive", "poll"], rate);

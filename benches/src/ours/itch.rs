@@ -1,8 +1,7 @@
-//! ITCH 5.0 messages read, and read into full-depth books: nanoseconds a message.
+//! ITCH 5.0 messages read, and read into full-depth books: nanoseconds per message.
 //!
-//! "Read" means that every field which can change a book is taken out of every message and folded
-//! into a sum; all parsers that are compared must arrive at the same one ([`CHECKSUM`] of the
-//! figures).
+//! "Read" means that every field that can change a book is taken out of every message and folded
+//! into a sum; all compared parsers must get the same sum ([`CHECKSUM`] of the figures).
 
 use std::time::Instant;
 
@@ -15,11 +14,11 @@ use super::feed::{self, Packets};
 use crate::Figures;
 use crate::figures::median;
 
-/// The figure that says what was read.
+/// The figure that identifies the data read.
 pub const CHECKSUM: &str = "checksum";
 const REPEATS: usize = 5;
 
-/// Each message parsed: `ns` a message, and `views_ns` when each type is read through its own view.
+/// Each message parsed: `ns` per message, and `views_ns` with each type read through its own view.
 pub fn parse(bytes: &[u8]) -> Figures {
     let [mut sum, mut by_view] = [0; 2];
     let ns = timed(bytes, || sum = read_all(bytes));
@@ -28,15 +27,15 @@ pub fn parse(bytes: &[u8]) -> Figures {
     Figures::of("ns", ns).and("views_ns", views_ns).and(CHECKSUM, low_bits(sum))
 }
 
-/// Each message parsed and applied to full-depth books of its instruments: `ns` a message. The
-/// books are made within the time, as those of the peers are, which make them as they go.
+/// Each message parsed and applied to full-depth books of its instruments: `ns` per message. The
+/// books are built within the measured time, like those of the peers, which build them as they go.
 pub fn parse_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
     let mut best = 0;
     let ns = timed(bytes, || best = book_all(&mut OrderBooks::new(feed::books(spec)), bytes));
     Figures::of("ns", ns).and(CHECKSUM, low_bits(best))
 }
 
-/// The same from MoldUDP64 packets, into books that were made before: `ns` a message.
+/// Like [`parse_and_book`], from MoldUDP64 packets, into books built before: `ns` per message.
 pub fn mold_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
     let packets = Packets::of(bytes);
     let messages = feed::messages(bytes).count() as f64;
@@ -50,7 +49,7 @@ pub fn mold_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
     Figures::of("ns", ns).and(CHECKSUM, low_bits(best))
 }
 
-/// The sum over all fields that matter to a book.
+/// The sum over all fields relevant to a book.
 pub fn read_all(bytes: &[u8]) -> u64 {
     feed::messages(bytes).fold(0u64, |sum, message| {
         let fields = match itch::parse_order(message).expect("a generated message") {
@@ -77,14 +76,14 @@ pub fn read_by_view(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Applies all messages, and lets the books know of each some messages before; gives the sum of the
-/// best prices of both sides of all books at the end.
+/// Applies all messages, and prefetches for each some messages before. Returns the sum of the best
+/// prices of both sides of all books at the end.
 pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
     apply_all(books, feed::messages(bytes), feed::messages(bytes));
     best_prices(books)
 }
 
-/// The same from packets, a packet at a time.
+/// Like [`book_all`], from packets, one at a time.
 pub fn book_packets(books: &mut OrderBooks, packets: &Packets) -> u64 {
     for packet in packets.iter() {
         let packet = Packet::parse(packet).expect("a whole packet");
@@ -93,7 +92,7 @@ pub fn book_packets(books: &mut OrderBooks, packets: &Packets) -> u64 {
     best_prices(books)
 }
 
-/// `later` are the same messages once more, to be looked at ahead of their time.
+/// Applies the messages. `later` has the same messages again, for prefetching.
 #[inline(always)]
 fn apply_all<'a>(
     books: &mut OrderBooks,
@@ -143,7 +142,7 @@ fn fields(message: &Message<'_>) -> u64 {
     }
 }
 
-/// The median of some runs, a message; each over fresh state.
+/// The median time of some runs, per message; each run has fresh state.
 fn timed(bytes: &[u8], mut run: impl FnMut()) -> f64 {
     let messages = feed::messages(bytes).count() as f64;
     median((0..REPEATS).map(|_| {
@@ -153,7 +152,7 @@ fn timed(bytes: &[u8], mut run: impl FnMut()) -> f64 {
     }))
 }
 
-/// What a double holds exactly.
+/// The bits that a double holds exactly.
 fn low_bits(sum: u64) -> f64 {
     (sum & ((1 << 48) - 1)) as f64
 }

@@ -1,4 +1,4 @@
-//! What the engine costs: a stage call, null port to null port, more stages, more lcores.
+//! The costs of the engine: a stage call, null port to null port, more stages, more lcores.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use crate::pair::cpus;
 
 const WARM_UP: Duration = Duration::from_millis(100);
 const TIME: Duration = Duration::from_millis(400);
-/// Short runs in turn: a machine that is shared disturbs some of them, and not the median.
+/// Pairs of short runs: load on a shared machine disturbs some of them, and not the median.
 const PAIRS: usize = 7;
 
-/// One device and one pool of 64-byte packets, all that a plan here needs beside lcores and stages.
+/// One device and one pool of 64-byte packets: all that a plan here needs besides lcores and
+/// stages.
 pub(crate) fn preamble(packets: u32) -> String {
     format!(
         "app = \"bench\"\n\
@@ -22,7 +23,7 @@ pub(crate) fn preamble(packets: u32) -> String {
     )
 }
 
-/// A source, `forwards` stages that send everything on, and a sink, in one polling lcore.
+/// A source, `forwards` forwarding stages, and a sink, in one polling lcore.
 fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usize, params: &str) {
     let _ = writeln!(plan, "lcore.{lcore} = {{ cpu = {cpu}, idle = \"poll\", burst = {batch} }}");
     let next = |at: usize| if at < forwards { format!("{lcore}_f{at}") } else { format!("{lcore}_sink") };
@@ -50,14 +51,14 @@ fn watch_chain(forwards: usize, batch: usize, time: Duration) -> Window {
     watch(&registry(&Waits::default()), &plan, WARM_UP / 5, time)
 }
 
-/// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn
-/// over twelve such stages and one over four, an eighth of it, so that everything which a stage
-/// costs is in it: the call, the way of its batch, its counters and its share of the clock.
-/// `turn_ns`, the turn over source, four stages and sink.
+/// `call_ns`: the time that one more forwarding stage adds to a turn. It is an eighth of the
+/// difference between a turn over twelve such stages and one over four, so that it includes all
+/// costs of a stage: the call, the way of its batch, its counters and its share of the clock.
+/// `turn_ns`: the turn over source, four stages and sink.
 pub fn stage_call(batch: usize) -> Figures {
     let turn_ns = |stages| {
         let window = watch_chain(stages, batch, TIME / 4);
-        // The two counters are not read at one instant.
+        // The two counters are not read at the same instant.
         let filled = window.packets_in("a_f0") / window.calls("a_f0") / batch as f64;
         assert!((filled - 1.0).abs() < 0.05, "every batch is full");
         window.elapsed_ns() / window.loops("a")
@@ -67,8 +68,9 @@ pub fn stage_call(batch: usize) -> Figures {
     Figures::of("call_ns", call_ns).and("turn_ns", median(pairs.iter().map(|pair| pair[0])))
 }
 
-/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`, the median of
-/// short runs with them and without in turn, as a single stage adds little to a turn that drifts.
+/// The time that each of `count` stages adds to a turn, per packet, in batches of 32: `ns`. It is
+/// the median of short runs with and without them in turn, as a single stage adds little to a turn
+/// that drifts.
 pub fn stages(count: usize) -> Figures {
     let turn_ns = |stages| {
         let window = watch_chain(stages, 32, TIME / 5);
@@ -93,7 +95,7 @@ pub fn lcores(count: usize) -> Figures {
     Figures::of("packets_per_s", packets * 1e9 / window.elapsed_ns())
 }
 
-/// Two null ports on one lcore, forwarding to each other in bursts of 32: `packets_per_s` a port.
+/// Two null ports on one lcore, forwarding to each other in bursts of 32: `packets_per_s` per port.
 /// With `macswap` the addresses are swapped, and 64 bytes copied on the way in and out.
 pub fn null_ports(macswap: bool) -> Figures {
     let mut plan = preamble(8192);
@@ -119,17 +121,17 @@ pub fn null_ports(macswap: bool) -> Figures {
     Figures::of("packets_per_s", (rate("p0") + rate("p1")) / 2.0)
 }
 
-/// `turns` turns of an lcore, each with a batch of `batch` packets through four stages: what
-/// callgrind counts. Ends the process.
+/// `turns` turns of an lcore, each with a batch of `batch` packets through four stages, for
+/// callgrind to count. Ends the process.
 pub fn stage_turns(turns: u64, batch: usize) -> ! {
     let mut plan = preamble(8192);
     chain(&mut plan, "a", cpus()[0].id, 4, batch, &format!("turns = {turns}"));
     run_to_the_end(&registry(&Waits::default()), &plan)
 }
 
-/// `turns` turns of an lcore with two ports that are connected with each other, and a stage behind
-/// each that sends back what comes: the turns of a ping-pong, all on one lcore, with `packets`
-/// messages of 64 bytes under way. Ends the process.
+/// `turns` turns of an lcore with two ports connected to each other, and an echo stage behind each:
+/// the turns of a ping-pong, all on one lcore, with `packets` messages of 64 bytes in flight. Ends
+/// the process.
 pub fn port_turns(turns: u64, packets: u64) -> ! {
     let mut plan = preamble(2048);
     let _ = writeln!(
@@ -151,9 +153,9 @@ pub fn port_turns(turns: u64, packets: u64) -> ! {
     run_to_the_end(&registry(&Waits::default()), &plan)
 }
 
-/// `turns` turns of an lcore whose stage has timers: with `packets` in each turn it gives each a
-/// time-out and cancels that of the one before; without, one of a thousand is due in each turn.
-/// Ends the process.
+/// `turns` turns of an lcore whose stage has timers: with `packets` in each turn it arms a time-out
+/// for each packet and cancels the previous one; without, one of a thousand timers is due in each
+/// turn. Ends the process.
 pub fn timer_turns(turns: u64, packets: u64) -> ! {
     let mut plan = preamble(2048);
     let _ = writeln!(
@@ -169,7 +171,7 @@ pub fn timer_turns(turns: u64, packets: u64) -> ! {
     run_to_the_end(&registry(&Waits::default()), &plan)
 }
 
-/// `turns` turns of an lcore whose stage looks at an eventfd in each, which is ready. Ends the
+/// `turns` turns of an lcore whose stage checks an eventfd in each, which is ready. Ends the
 /// process.
 pub fn fd_turns(turns: u64) {
     let mut plan = preamble(2048);

@@ -1,4 +1,4 @@
-//! Messages over an RC connection between two cores: one way and back, and as many as go.
+//! Messages over an RC connection between two cores: round trips, and full rate.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::pair::race;
 /// Messages posted as one list.
 pub(super) const BURST: usize = 32;
 
-/// Bytes posted as one list, at most: a sender that fills short lists has what it sends in its
-/// core's own cache, since the packets that are given back are the next that it takes. 64 KiB in
-/// lists of 32 are 2 MiB, which the second cache of most CPUs does not hold.
+/// The greatest number of bytes in one list. A sender with short lists has its packets in its
+/// core's own cache, since the packets given back are the next that it takes. 64 KiB in lists of 32
+/// are 2 MiB, more than the L2 cache of most CPUs.
 const LIST_BYTES: usize = 256 << 10;
 
-/// Messages of this many bytes posted as one list.
+/// The number of messages of this length in one list.
 fn burst(bytes: u32) -> usize {
     (LIST_BYTES / bytes as usize).clamp(1, BURST)
 }
@@ -29,7 +29,7 @@ fn burst(bytes: u32) -> usize {
 pub(super) const DEPTH: usize = 64;
 const REPOST: usize = 16;
 
-/// SEND of `bytes` there and back, one at a time: `ns` one way.
+/// SENDs of `bytes` there and back, one at a time: `ns` one way.
 pub fn one_way(bytes: u32) -> Figures {
     const TRIPS: u64 = 50_000;
     let ns = repeated(|| {
@@ -41,7 +41,7 @@ pub fn one_way(bytes: u32) -> Figures {
     Figures::of("ns", ns)
 }
 
-/// Starts each exchange, and checks what comes back.
+/// Starts each exchange, and checks the reply.
 pub(super) fn ping(side: &mut Endpoint, bytes: usize, trips: u64) {
     for number in 0..trips {
         side.send(bytes, |packet| packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes()));
@@ -53,7 +53,7 @@ pub(super) fn ping(side: &mut Endpoint, bytes: usize, trips: u64) {
     }
 }
 
-/// Sends every message back as it came.
+/// Sends every message back unchanged.
 pub(super) fn pong(side: Side, trips: u64) {
     let mut side = Endpoint::with_receives(side, DEPTH);
     let mut answered = 0;
@@ -69,7 +69,7 @@ pub fn send_rate(bytes: u32) -> Figures {
     let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
     let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
     let seconds = repeated(|| {
-        // As many as UCX's FIFO has.
+        // The depth of UCX's FIFO.
         let depth_wr = if bytes < 4096 { 512 } else { 64 };
         let [near, far] = pair(&Spec { depth_wr, signal_every_wr: burst(bytes) as u32, ..Spec::new(bytes) });
         let [near, far] = race(|| send_all(near, bytes, messages), || receive_all(far, bytes, messages));
@@ -87,7 +87,7 @@ fn send_all(mut side: Side, bytes: u32, messages: u64) {
         if batch.is_empty() && made < messages {
             cache.get_bulk(&mut batch, burst);
             for packet in &mut batch {
-                // The receiver insists on it.
+                // The receiver checks the length.
                 let _fits = packet.set_len(bytes as usize);
                 packet.data_mut()[..8].copy_from_slice(&made.to_le_bytes());
                 made += 1;
@@ -112,9 +112,9 @@ fn receive_all(mut side: Side, bytes: u32, messages: u64) {
     }
 }
 
-/// SENDs of `bytes` in lists of 256 KiB into as many receives, posted, received and posted again by
-/// one thread: what they cost where the buffers of both ends stay in a core's second cache, beside
-/// [`one_sided_rate`], which is one thread's too. `messages_per_s`, `bytes_per_s`.
+/// SENDs of `bytes` in lists of 256 KiB into twice as many receives, posted, received and posted
+/// again by one thread: their cost while the buffers of both ends stay in a core's L2 cache, beside
+/// [`one_sided_rate`], which uses one thread, too. `messages_per_s`, `bytes_per_s`.
 pub fn send_rate_on_one_core(bytes: u32) -> Figures {
     let burst = burst(bytes);
     let depth_wr = 2 * burst as u32;
@@ -142,7 +142,7 @@ pub fn send_rate_on_one_core(bytes: u32) -> Figures {
     rates((lists * burst) as f64 / seconds, bytes)
 }
 
-/// Which one-sided verb.
+/// A one-sided verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneSided {
     /// RDMA WRITE.
@@ -151,8 +151,8 @@ pub enum OneSided {
     Read,
 }
 
-/// RDMA WRITEs or READs of `bytes`, in lists of 32, between one region of either side; the other
-/// core does nothing for it. In one thread, as its peer's test counts the initiator alone:
+/// RDMA WRITEs or READs of `bytes`, in lists of 32, between one region on each side; the other core
+/// does nothing for it. In one thread, as its peer's test counts only the initiator:
 /// `messages_per_s`, `bytes_per_s`.
 pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     let count = ((1u64 << 30) / u64::from(bytes)).min(1 << 18) / BURST as u64 * BURST as u64;
@@ -206,12 +206,12 @@ pub(super) fn rates(messages_per_s: f64, bytes: u32) -> Figures {
     Figures::of("messages_per_s", messages_per_s).and("bytes_per_s", messages_per_s * f64::from(bytes))
 }
 
-/// Receives that the shared queue holds, however many queue pairs share it.
+/// Receives in the shared queue, for any number of queue pairs.
 pub(super) const SHARED_DEPTH_WR: u32 = 512;
 
 /// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns`
-/// a message, sent, received, and both queues filled again. Each queue pair has receives of its
-/// own, 64 of them.
+/// per message, sent, received, and both queues filled again. Each queue pair has 64 receives of
+/// its own.
 pub fn over_queue_pairs(queue_pairs: u16) -> Figures {
     let [near, mut far] = pair(&Spec { queue_pairs, depth_wr: 64, ..Spec::new(64) });
     let cache = far.cache.take().expect("bound once").bind();
@@ -219,7 +219,7 @@ pub fn over_queue_pairs(queue_pairs: u16) -> Figures {
     in_turn(near, || far.poll(&cache, |_, _| {}).messages)
 }
 
-/// The same with receives that all queue pairs of the receiver share, 512 of them: an SRQ.
+/// Like [`over_queue_pairs`], with 512 receives that all queue pairs of the receiver share: an SRQ.
 pub fn over_shared_receives(queue_pairs: u16) -> Figures {
     let spec = Spec { queue_pairs, depth_wr: 64, shared_depth_wr: SHARED_DEPTH_WR, ..Spec::new(64) };
     let [near, mut far] = pair(&spec);
@@ -228,8 +228,8 @@ pub fn over_shared_receives(queue_pairs: u16) -> Figures {
     in_turn(near, || far.poll_shared(&cache))
 }
 
-/// Sends by each queue pair in turn; `receive` polls the other side and says how many messages
-/// came.
+/// Sends by each queue pair in turn; `receive` polls the other side and returns the number of
+/// messages received.
 fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
     const LISTS: usize = 8_192;
     let _pinned = crate::pair::pin(crate::pair::cpus()[0]);

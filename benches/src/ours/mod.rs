@@ -1,7 +1,7 @@
-//! Our side of every row: one function a measurement, as a user of the crates would write it.
+//! Our side of every row: one function per measurement, written like a user's code.
 //!
-//! Each warms up, repeats a short run several times and gives the median, so that one call takes
-//! well under two seconds and survives a neighbour's burst. Threads are pinned to
+//! Each warms up, repeats a short run several times and returns the median, so that one call takes
+//! well under two seconds and tolerates a neighbour's burst. Threads are pinned to
 //! [`crate::pair::cpus`].
 
 pub mod connections;
@@ -35,13 +35,13 @@ use crate::floor::LineExchange;
 /// Repeats of a run within one measurement.
 pub const REPEATS: usize = 9;
 
-/// The median of [`REPEATS`] runs, after one that does not count.
+/// The median of [`REPEATS`] runs, after one that is not counted.
 pub(crate) fn repeated(mut run: impl FnMut() -> f64) -> f64 {
     run();
     median((0..REPEATS).map(|_| run()))
 }
 
-/// One cache line one way between two cores: `ns`.
+/// The time of one cache line, one way between two cores: `ns`.
 pub fn cache_line() -> Figures {
     const TRIPS: u32 = 200_000;
     let mut exchange = LineExchange::start();

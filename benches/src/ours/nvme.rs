@@ -1,5 +1,5 @@
-//! The storage appliance as it ships: the plan of `config/nvme-target.toml`, its target on one
-//! lcore and the initiator, which verifies every block, on another.
+//! The storage appliance as shipped: the plan of `config/nvme-target.toml`, its target on one lcore
+//! and the initiator, which verifies every block, on another.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,50 +12,50 @@ use super::stages::finish;
 use crate::Figures;
 use crate::figures::median;
 
-/// How long a run is measured, once it has written every block: a machine that is busy, or a build
-/// that is not a release, takes a while to.
+/// The measured time of a run, after every block was written; a busy machine, or a build that is
+/// not a release, takes a while for that.
 const TIME: Duration = Duration::from_millis(1_000);
 const FILLED_WITHIN: Duration = Duration::from_secs(60);
 /// Blocks of the plan's namespace, 16 MiB of 4 KiB each.
 const BLOCKS: u64 = 4096;
-/// As many as fit in two seconds or so, with the plan's own start.
+/// Runs that fit into some two seconds, with the plan's own start.
 const RUNS: usize = 3;
-/// Commands under way in all, however many connections share them.
+/// Commands in flight in all, for any number of connections.
 const UNDER_WAY: u32 = 256;
 
-/// Connections beside those of I/O queues: of the discovery controller and of administration.
+/// Connections besides those of I/O queues: of the discovery controller and of administration.
 const OTHER_CONNECTIONS: u32 = 2;
 
-/// What both ends need at the most: a buffer for each command and each connection, and packets for
-/// all that can be in the queues of 126 connections, as many as a port of the target serves.
+/// The greatest needs of both ends: a buffer for each command and each connection, and packets for
+/// all queues of 126 connections, the most that a port of the target serves.
 const BUFFER_BYTES: u32 = 4 << 20;
 const COMMANDS: u32 = 16_384;
 
-/// Who checks the blocks of the namespace.
+/// The checker of the namespace's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checks {
-    /// Nobody: there is nothing behind them.
+    /// None: the blocks have no protection information.
     #[default]
     None,
     /// The target's CPU, before it answers.
     Cpu,
-    /// The device, behind a response that is posted already.
+    /// The device, behind a response that is already posted.
     Device,
 }
 
-/// The longest command's data, and what lies behind its blocks.
+/// The longest command's data, with the protection information of its blocks.
 const DATA_BYTES: u32 = (32 << 10) + 512;
 
-/// What is asked of the target.
+/// The load on the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Connections of I/O queues, at least 1.
     pub connections: u32,
-    /// Commands under way in all, at least one a connection.
+    /// Commands in flight in all, at least one per connection.
     pub depth: u32,
     /// The share of reads, 0 to 1; the others are writes.
     pub read_share: f64,
-    /// Whether blocks have protection information, which the target makes and takes off.
+    /// The check of protection information, which the target generates and strips.
     pub checks: Checks,
 }
 
@@ -67,11 +67,11 @@ impl Load {
     }
 }
 
-/// 4 KiB commands: `per_s`, `ns` a command, and `p50_ns` and `p99_ns` of reads, medians of a few
-/// runs.
+/// Commands of 4 KiB: `per_s`, `ns` per command, and `p50_ns` and `p99_ns` of reads, medians of a
+/// few runs.
 ///
 /// # Panics
-/// If the plan does not load, or the run fails: a figure of such a run would mean nothing.
+/// If the plan does not load, or the run fails: its figures would mean nothing.
 pub fn commands(load: Load) -> Figures {
     let runs: Vec<[f64; 3]> = (0..RUNS).map(|_| run(load)).collect();
     let [per_s, p50_ns, p99_ns] = [0, 1, 2].map(|at| median(runs.iter().map(|figures| figures[at])));
@@ -103,12 +103,12 @@ fn is_filled(running: &Running) -> bool {
     running.snapshot().stage("load").and_then(|stage| stage.counter("answered")) >= Some(BLOCKS)
 }
 
-/// The plan's keys that differ from those that ship.
+/// The settings that differ from the shipped plan.
 fn settings(load: Load) -> Vec<String> {
     let Load { connections, depth, read_share, checks } = load;
     let connections_max = connections + OTHER_CONNECTIONS;
-    // A read is two operations; if the device checks it, three. Half of all are the shares that the
-    // connections own.
+    // A read is two operations, or three if the device checks it. Half of all operations are the
+    // connections' own shares.
     let operations = if checks == Checks::Device { 3 } else { 2 };
     let mut settings = vec![
         format!("load.read_share={read_share:?}"),
@@ -143,7 +143,7 @@ fn settings(load: Load) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What a benchmark asks for is a plan, which its stages take: without a run, nobody else
+    /// Checks that each load gives a valid plan that its stages accept: without a run, nobody else
     /// would notice.
     #[test]
     fn every_load_is_a_plan() {

@@ -1,7 +1,7 @@
-//! What it costs to be looked at: a plan with a client that does what `top` does, metrics that are
-//! scraped, the live page open, each so often a second, and if asked for the slowest packets of the
-//! last minute: by a client's trace of all that there is, or by the run itself, of one millisecond
-//! in N; beside the same plan that nobody can look at.
+//! The cost of being observed. A plan has a client that works like `top`, scraped metrics and the
+//! live page, each at a fixed rate, and optionally records the slowest packets of the last minute:
+//! by a client's trace of everything, or by the run itself, of one millisecond in N. It is compared
+//! with the same plan without observers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,37 +23,37 @@ use super::trading::{self, Lcores, OrderTimes};
 use crate::Figures;
 use crate::figures::{in_turn, median};
 
-/// A moment at a plan's rate, and how often each looks then.
+/// The length of a moment at a plan's rate, and the observers' interval.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// A moment at full rate, and how often each looks then: ten times as often.
+/// The length of a moment at full rate, and the observers' interval: a tenth.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Between the coming or going of those who look and such a moment.
+/// The pause between a change of the observers and such a moment.
 const SETTLED: Duration = Duration::from_millis(50);
 
-/// The last time of which the slowest packets are kept.
+/// The time span of the slowest packets.
 const LAST: Duration = Duration::from_secs(60);
 
-/// How many.
+/// Their number.
 const SLOWEST: u16 = 10;
 
-/// Who keeps the slowest packets of a run.
+/// The recorder of a run's slowest packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// Nobody.
+    /// None.
     Not,
-    /// A client, of everything.
+    /// A client that traces everything.
     Whole,
-    /// The run itself, of one millisecond in this many.
+    /// The run itself, for one millisecond in this many.
     OneIn(NonZeroU32),
 }
 
-/// Everybody who looks at one run; they leave when this is dropped.
+/// All observers of one run; they stop when this is dropped.
 struct Observers {
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
-    /// Behind them.
+    /// The service that they use.
     operate: Operate,
     is_kept: bool,
     socket: PathBuf,
@@ -91,14 +91,14 @@ impl Observers {
         if traced == Traced::Whole {
             observers.trace();
         }
-        // It makes its memory as it starts.
+        // It allocates its memory as it starts.
         while is_kept && observers.operate.kept().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
         observers
     }
 
-    /// Keeps the slowest packets of the last minute, as `trace --last 1m` does.
+    /// Records the slowest packets of the last minute, like `trace --last 1m`.
     fn trace(&mut self) {
         let client = Client::connect(&self.socket).unwrap_or_else(|error| panic!("{error}"));
         let (head, mut events) = client.trace(TraceAsk::default()).unwrap_or_else(|error| panic!("{error}"));
@@ -123,7 +123,7 @@ impl Observers {
         self.spawn("trace", stop, run);
     }
 
-    /// Has `look` called at once, and then so often.
+    /// Calls `look` at once, and then at each interval.
     fn add(&mut self, name: &str, every: Duration, mut look: impl FnMut() + Send + 'static) {
         let (stop, stopped) = channel::<()>();
         let run = move || {
@@ -159,7 +159,7 @@ impl Drop for Observers {
     }
 }
 
-/// Asks for a report, reads it, and makes rates of it and of the one before, as `top` does; it
+/// Requests a report, reads it, and computes rates from it and the one before, like `top`, but
 /// draws nothing.
 fn top(socket: &Path) -> impl FnMut() + Send + 'static {
     let mut client = Client::connect(socket).unwrap_or_else(|error| panic!("{error}"));
@@ -175,7 +175,7 @@ fn top(socket: &Path) -> impl FnMut() + Send + 'static {
     }
 }
 
-/// What is at a path.
+/// The response for a path.
 fn get(address: SocketAddr, path: &str, accept: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
     let mut answer = Vec::new();
@@ -187,19 +187,19 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> String {
     answer
 }
 
-/// Tick-to-trade, looked at and not, in this many pairs of moments of one run, whose order
-/// alternates: `observed_…` and `alone_…` of `ticks_per_s` or of `p99_ns`, and of each `…_ratio`.
-/// Who shares a core with a virtual CPU takes up to half of its rate, for seconds at a time, which
-/// two runs can't tell from what a look costs.
+/// Tick-to-trade, observed and not, in this many pairs of moments of one run, whose order
+/// alternates: `observed_…` and `alone_…` of `ticks_per_s` or of `p99_ns`, and `…_ratio` for each.
+/// A neighbour on a virtual CPU's core takes up to half of its rate, for seconds at a time; two
+/// separate runs can't tell that from the cost of an observation.
 ///
-/// As fast as it goes (0 ticks a second) a pair has a rate of each side, and the figures are
-/// medians of the pairs'. At a plan's rate some 450 orders a second arrive, so that a moment has no
-/// percentile of its own: that of all moments of a side is told.
+/// At full rate (0 ticks per second) a pair has a rate for each side, and the figures are medians
+/// over the pairs. At a plan's rate some 450 orders per second arrive, too few for a percentile of
+/// a moment: the figure is over all moments of a side.
 ///
-/// With a CPU to spare the plan has one lcore, and who looks on has the other CPU.
+/// With a spare CPU the plan has one lcore, and the observers have the other CPU.
 ///
 /// # Panics
-/// If a run fails, or an observer is not answered.
+/// If a run fails, or an observer gets no answer.
 pub fn observed(ticks_per_second: u64, pairs: usize, traced: Traced, has_spare: bool) -> Figures {
     let lcores = if has_spare { Lcores::One } else { Lcores::Two };
     let every = if ticks_per_second == 0 { MOMENT } else { EVERY };

@@ -1,4 +1,4 @@
-//! What it costs a connection that runs that others open on its lcore.
+//! The cost to a running connection of others that open on its lcore.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,25 +16,25 @@ use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
 
-/// What a `ping` stage measured.
+/// The measurements of a `ping` stage.
 #[derive(Debug)]
 struct Pings {
     /// Round trips while connections opened, and as many after that.
     opening: Histogram<u64>,
     undisturbed: Histogram<u64>,
-    /// Between the first and the last of those that opened.
+    /// The time between the first and the last opened connection.
     took_ns: Tick,
-    /// When each round trip ended, from the first that opened on, and what it took, as far as there
-    /// is room.
+    /// The end of each round trip, from the first opened connection on, and its time, up to the
+    /// capacity.
     each: Vec<(Tick, u64)>,
 }
 
-/// Round trips that are noted one by one, for a course.
+/// Round trips that a course can note individually.
 const TRIPS_MAX: usize = 1 << 22;
 
 impl Pings {
-    /// How many more round trips than afterwards take over 1.5 times the undisturbed 99th
-    /// percentile while connections open: counted a connection.
+    /// The additional round trips that take over 1.5 times the undisturbed 99th percentile while
+    /// connections open, per connection.
     fn disturbed(&self) -> f64 {
         let limit_ns = self.undisturbed.value_at_quantile(0.99) * 3 / 2;
         let over = |of: &Histogram<u64>| (of.len() - of.count_between(0, limit_ns)) as f64 / of.len() as f64;
@@ -42,11 +42,11 @@ impl Pings {
     }
 }
 
-/// Goes to and fro over one connection, one message at a time, while others open.
+/// Sends a message to and fro over one connection, one at a time, while others open.
 struct Ping {
     port: u16,
-    /// How many others are to open, and how many have: the stage leads to their port, too, so that
-    /// it is told.
+    /// The number of others to open, and of those that have opened. The stage leads to their port,
+    /// too, so that it gets their events.
     others: u64,
     opened: u64,
     first_ns: Tick,
@@ -124,11 +124,11 @@ fn registry(leave: &Arc<Mutex<Option<Pings>>>, trips_max: usize) -> Registry {
     registry
 }
 
-/// Connections that open beside the one that runs.
+/// Connections that open beside the running one.
 const OPENED: u32 = 1024;
 
-/// Accepts everybody, one at a time, with a pause before each where there is a pace: it is called
-/// on the port's host, and no lcore waits for it.
+/// Accepts all connections, one at a time, with a pause before each if there is a pace. It runs on
+/// the port's cm thread, and no lcore waits for it.
 struct Paced {
     gap: Option<Duration>,
     next: Instant,
@@ -138,17 +138,17 @@ impl Acceptor for Paced {
     fn decide(&mut self, _: &ConnectionRequest<'_>) -> Answer {
         if let Some(gap) = self.gap {
             std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
-            // A pause that was too long makes the next ones shorter, within bounds.
+            // A pause that was too long shortens the next ones, within bounds.
             self.next = (self.next + gap).max(Instant::now().checked_sub(8 * gap).unwrap_or(self.next));
         }
         Answer::accept()
     }
 }
 
-/// This many connections open while one goes to and fro on the same lcore, this many a second, or
-/// as fast as they can: `per_s`, `opening_p99_ns` of its round trips meanwhile,
-/// `undisturbed_p99_ns` of as many afterwards, and `disturbed`, how many round trips a connection
-/// takes over the latter.
+/// `OPENED` connections open while one goes to and fro on the same lcore, `pace_per_s` per second,
+/// or as fast as they can: `per_s`; `opening_p99_ns` of its round trips meanwhile;
+/// `undisturbed_p99_ns` of as many afterwards; and `disturbed`, the number of slow round trips per
+/// connection.
 ///
 /// # Panics
 /// If they do not open.
@@ -162,38 +162,38 @@ pub fn opening(pace_per_s: Option<u32>) -> Figures {
         .and("disturbed", median(runs.iter().map(Pings::disturbed)))
 }
 
-/// What happened to the connection that runs, in a while of [`Course::SLOT`].
+/// The running connection's round trips in a slot of [`Course::SLOT`].
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Slot {
-    /// When it began, after the first connection opened.
+    /// The slot's start, after the first connection opened.
     pub from_ns: u64,
     /// Round trips that ended in it.
     pub trips: u64,
-    /// What they took.
+    /// Their median.
     pub p50_ns: u64,
-    /// The same.
+    /// Their 99th percentile.
     pub p99_ns: u64,
-    /// The same.
+    /// The longest.
     pub max_ns: u64,
 }
 
-/// One run, from the first connection that opened beside the one that runs.
+/// One run, from the first connection that opened beside the running one.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Course {
     /// Connections that opened.
     pub opened: u32,
-    /// When the last of them had.
+    /// When the last of them had opened.
     pub took_ns: u64,
-    /// While after while.
+    /// The slots, in order.
     pub slots: Vec<Slot>,
 }
 
 impl Course {
-    /// How long each of its slots is.
+    /// The length of a slot.
     pub const SLOT: Duration = Duration::from_millis(10);
 }
 
-/// Like [`opening`], one run, told while by while.
+/// Like [`opening`], for one run, slot by slot.
 ///
 /// # Panics
 /// If they do not open.

@@ -1,4 +1,4 @@
-//! One-sided operations from a stage: how many go, and what one takes.
+//! One-sided operations from a stage: their rate, and the cost of one.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,16 +20,16 @@ const OUT: OutId = OutId(0);
 struct OperatorParams {
     write: bool,
     bytes: usize,
-    /// Ends the process, with exit code 0, when this many are done.
+    /// Ends the process, with exit code 0, after this many operations.
     count: Option<u64>,
 }
 
-/// Keeps as many operations under way as its port takes, between one range here and one there.
+/// Keeps as many operations in flight as its port takes, between a local and a remote range.
 struct Operator {
     params: OperatorParams,
     region: Region,
     peer: Option<Remote>,
-    /// How many are done.
+    /// The number of completed operations.
     done: Counter,
     ended: u64,
 }
@@ -64,7 +64,7 @@ impl Stage for Operator {
     }
 }
 
-/// Says where its region is.
+/// Sends its region's key.
 struct Owner {
     region: Region,
 }
@@ -122,8 +122,8 @@ fn plan(verb: OneSided, bytes: u32, depth_wr: u32, count: &str) -> String {
     plan
 }
 
-/// RDMA WRITEs or READs of `bytes` from a stage, 64 under way, between one range here and one
-/// there: `messages_per_s`.
+/// RDMA WRITEs or READs of `bytes` from a stage, 64 in flight, between a local and a remote range:
+/// `messages_per_s`.
 pub fn rate(verb: OneSided, bytes: u32) -> Figures {
     let running = stages::start(&registry(), &plan(verb, bytes, 64, ""));
     let done = |report: &Report| report.stage("operator").and_then(|stage| stage.counter("done")).unwrap_or(0) as f64;
@@ -140,7 +140,7 @@ pub fn rate(verb: OneSided, bytes: u32) -> Figures {
     Figures::of("messages_per_s", median(windows))
 }
 
-/// This many WRITEs of 8 bytes from a stage, `depth_wr` under way. Ends the process.
+/// This many WRITEs of 8 bytes from a stage, `depth_wr` in flight. Ends the process.
 pub fn operations(count: u64, depth_wr: u32) -> ! {
     run_to_the_end(&registry(), &plan(OneSided::Write, 8, depth_wr, &format!(", count = {count}")))
 }

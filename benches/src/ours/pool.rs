@@ -10,14 +10,14 @@ use crate::Figures;
 
 /// Packets got or put at once.
 pub const BULK: usize = 32;
-/// What DPDK's test gives its cache: RTE_MEMPOOL_CACHE_MAX_SIZE.
+/// The cache size of DPDK's test: RTE_MEMPOOL_CACHE_MAX_SIZE.
 pub const CACHE_PACKETS: usize = 512;
 const ROUNDS: usize = 100_000;
 
-/// Bulks of 32, got and put: `ns` a packet as handles alone (the work of `rte_mempool_get_bulk`),
-/// `fresh_ns` a packet made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
+/// Bulks of 32, got and put: `ns` per packet as handles only (the work of `rte_mempool_get_bulk`),
+/// `fresh_ns` per packet made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
 ///
-/// On the first of the CPUs, where the rival runs: two CPUs of one machine may differ by half, and
+/// Runs on the first of the CPUs, like the rival: two CPUs of one machine may differ by half, and
 /// change places within minutes.
 pub fn get_and_put() -> Figures {
     let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
@@ -39,10 +39,10 @@ pub fn get_and_put() -> Figures {
     Figures::of("ns", handles).and("fresh_ns", fresh)
 }
 
-/// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns` to put
-/// a packet and get one in bulks of 32, which the cache serves alone; `shared_ns` when this many
-/// bulks are put, and then got, that the cache spills to the shared free list and refills from it
-/// each time.
+/// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns`: the
+/// time per packet to put and get one in bulks of 32, within the cache. `shared_ns`: the same with
+/// enough bulks put, and then got, that the cache spills to the shared free list and refills from
+/// it each time.
 pub fn of_size(packets: u32) -> Figures {
     const SWING: usize = 16;
     let pool = pool(packets, 64);
@@ -69,7 +69,7 @@ pub fn of_size(packets: u32) -> Figures {
     Figures::of("ns", exchange(1)).and("shared_ns", exchange(SWING))
 }
 
-/// A pool on the pages that are to be had.
+/// A pool on the available pages.
 ///
 /// # Panics
 /// If there is no memory for it.

@@ -1,9 +1,9 @@
-//! What callgrind counts of the verbs: messages from one queue pair to another in one thread, each
-//! sent inline, received, and its receive posted again.
+//! The verbs work that callgrind counts: messages from one queue pair to another in one thread,
+//! each sent inline, received, and its receive posted again.
 //!
-//! The program of `rivals/verbs.c`, step for step, with the verbs crate: one connection, buffers of
-//! a pool, the status and the length of every message looked at. Unlike C it can also post a packet
-//! that is no list of one.
+//! The same steps as the program of `rivals/verbs.c`, with the verbs crate: one connection, buffers
+//! of a pool, the status and the length of every message checked. Unlike C it can also post a
+//! single packet that is not in a list.
 
 use verbline::verbs::WrKind;
 
@@ -11,14 +11,14 @@ use super::endpoint::{Endpoint, sent};
 use super::rc::{Spec, pair};
 
 const MESSAGE_BYTES: usize = 64;
-/// Receives that are kept posted.
+/// The number of posted receives.
 const DEPTH: usize = 64;
 
-/// `lists` lists of `burst` messages; those of one message are posted as packets.
+/// Sends `lists` lists of `burst` messages; a single message is posted as a packet.
 pub fn post_and_poll(lists: u64, burst: usize) {
     let [near, far] = pair(&Spec { depth_wr: DEPTH as u32, ..Spec::new(MESSAGE_BYTES as u32) });
-    // What is dropped looks for its pool among the caches of the thread, the last that was bound
-    // first. The sender drops packets.
+    // A dropped packet looks for its pool among the thread's caches, the last bound first. The
+    // sender drops packets.
     let mut far = Endpoint::new(far);
     let mut near = Endpoint::new(near);
     far.post_receives(DEPTH);
@@ -53,7 +53,7 @@ impl Endpoint {
         assert!(self.qp.post_send(&mut self.batch).posted == count, "there is room");
     }
 
-    /// Gives the messages that came; posts as many receives again once a burst is owed.
+    /// Returns the number of messages received; posts as many receives again once a burst is owed.
     fn poll_lists(&mut self, burst: usize) -> usize {
         self.cq.poll(&mut self.completions);
         let mut messages = 0;

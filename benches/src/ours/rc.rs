@@ -1,4 +1,4 @@
-//! One side of an RC connection on the software RNIC, as a user of `verbline_verbs` would hold it.
+//! One side of an RC connection on the software RNIC, held like by a user of `verbline_verbs`.
 
 use std::net::IpAddr;
 
@@ -10,30 +10,30 @@ use verbline::verbs::{
 
 use super::pool::pool;
 
-/// What a side is made with.
+/// The parameters of a side.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// Queue pairs, all on one CQ.
     pub queue_pairs: u16,
-    /// Bytes of a message.
+    /// Length of a message in bytes.
     pub message_bytes: u32,
-    /// Sends and receives posted at once, a queue pair.
+    /// Sends and receives posted at once, per queue pair.
     pub depth_wr: u32,
-    /// Inline up to this.
+    /// The longest inline message.
     pub inline_bytes: u32,
-    /// Every this many sends one is signaled: those before it are given back, and their packets
-    /// used again, no sooner.
+    /// One in this many sends is signaled: the earlier ones are given back with it, and their
+    /// packets are not reused sooner.
     pub signal_every_wr: u32,
     /// Receives taken before as many are posted again.
     pub repost: usize,
     /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none.
-    /// The CQ is then as deep as the SRQ and `depth_wr` sends: the sender polls before more than
-    /// those are unpolled, over all queue pairs.
+    /// The CQ is then as deep as the SRQ plus `depth_wr` sends: the sender must poll before more
+    /// sends than that are unpolled, over all queue pairs.
     pub shared_depth_wr: u32,
 }
 
 impl Spec {
-    /// One queue pair for messages of this many bytes, inline when they are short.
+    /// One queue pair for messages of this length, inline if they are short.
     pub fn new(message_bytes: u32) -> Spec {
         Spec {
             queue_pairs: 1,
@@ -52,19 +52,19 @@ impl Spec {
 pub struct Side {
     /// The queue pairs; a completion's tag is the index, unless it is the SRQ's.
     pub qps: Vec<QueuePair>,
-    /// What they take receives from, when they share them.
+    /// The shared source of receives, if there is one.
     shared: Option<SharedReceiveQueue>,
-    /// Where all of them complete.
+    /// The CQ of all queue pairs.
     pub cq: CompletionQueue,
     /// The pool's cache, to bind on the thread that uses the side.
     pub cache: Option<PoolCache>,
-    /// What the last poll found.
+    /// The completions of the last poll.
     pub completions: Completions,
-    /// What completed sends gave back.
+    /// Packets given back by completed sends.
     pub freed: Batch,
     messages: Batch,
     fresh: Batch,
-    /// Receives taken and not yet replaced, a queue pair.
+    /// Receives taken and not yet replaced, per queue pair.
     owed: Vec<usize>,
     repost: usize,
     pd: ProtectionDomain,
@@ -81,7 +81,7 @@ impl Side {
         }
         let pd = context.alloc_pd().expect("a PD");
         let own_wr = spec.depth_wr * u32::from(spec.queue_pairs);
-        // Receives that can be posted at once, and sends that can be unpolled at once.
+        // Receives posted at once, and sends unpolled at once.
         let [receives, sends] = match spec.shared_depth_wr {
             0 => [own_wr, own_wr],
             shared => [shared, spec.depth_wr],
@@ -133,7 +133,7 @@ impl Side {
         Side::new("soft0", Some(address), spec)
     }
 
-    /// A region of this side that the peer may read and write.
+    /// A region of this side for the peer to read and write.
     pub fn peer_region(&self, len_bytes: usize) -> PeerMr {
         let spec = RegionSpec { name: "peer".to_owned(), len_bytes, pages: PageChoice::Auto, lock: false };
         let region = PeerRegion::new(Region::map(&spec).expect("memory for the region"));
@@ -153,9 +153,9 @@ impl Side {
         }
     }
 
-    /// Polls once and hands the messages to `each`, those in a row by one queue pair together; what
-    /// it leaves goes back to the pool. Posts receives again in bulk. Gives the messages and the
-    /// work requests of ours that were done.
+    /// Polls once and hands the messages to `each`, consecutive ones of a queue pair together;
+    /// messages that `each` leaves go back to the pool. Posts receives again in bulk. Returns the
+    /// counts of messages and of our completed work requests.
     #[inline]
     pub fn poll(&mut self, cache: &PoolCache, mut each: impl FnMut(&mut QueuePair, &mut Batch)) -> Done {
         let mut done = Done::default();
@@ -194,7 +194,7 @@ impl Side {
         done
     }
 
-    /// Fills the shared receive queue: `count` packets into it.
+    /// Fills the shared receive queue with `count` packets.
     pub fn fill_shared(&mut self, cache: &PoolCache, count: usize) {
         let shared = self.shared.as_mut().expect("made with an SRQ");
         assert_eq!(cache.get_bulk_unreset(&mut self.fresh, count), count, "the pool covers the queue");
@@ -202,7 +202,7 @@ impl Side {
     }
 
     /// Polls once for messages that took a shared receive, gives them back to the pool, and posts
-    /// as many again as one list. Gives the messages.
+    /// as many again as one list. Returns the number of messages.
     #[inline]
     pub fn poll_shared(&mut self, cache: &PoolCache) -> usize {
         let came = self.cq.poll(&mut self.completions);
@@ -228,7 +228,7 @@ impl Side {
     }
 }
 
-/// How many work requests of ours the completion of one says are done.
+/// Takes a completion of our work requests, and returns how many are done.
 fn sent(qp: &mut QueuePair, kind: WrKind, completion: &Completion, freed: &mut Batch) -> usize {
     assert!(completion.is_ok(), "{completion:?}");
     if kind == WrKind::Op {
@@ -237,12 +237,12 @@ fn sent(qp: &mut QueuePair, kind: WrKind, completion: &Completion, freed: &mut B
     qp.send_done(completion, freed).expect("a send of ours")
 }
 
-/// What a poll found.
+/// The counts of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Messages received.
     pub messages: usize,
-    /// Sends and one-sided work requests of ours that are done.
+    /// Our completed sends and one-sided work requests.
     pub sent: usize,
 }
 

@@ -1,9 +1,9 @@
-//! The hand-off between two cores in bulks of 32, as fast as both go: nanoseconds an item.
+//! The hand-off between two cores in bulks of 32, with both at full speed: nanoseconds per item.
 //!
 //! The loop is that of DPDK's `ring_perf_autotest`: one thread puts the same array of 32 words in
 //! again and again, the other takes 32 at a time into an array of its own, and the figure is the
-//! mean of what either side took an item. The array is read where it is, as DPDK's is: an array by
-//! value would be copied into its iterator first.
+//! mean of both sides' times per item. The array is read in place, like DPDK's: an array by value
+//! would be copied into its iterator first.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::pair::race;
 
 /// Items moved at once.
 pub const BULK: usize = 32;
-/// Items that the ring holds; that of DPDK's test.
+/// Items in the ring, as in DPDK's test.
 pub const DEPTH: usize = 4096;
 const BULKS: usize = 1 << 17;
 
 /// Ours: `ns` with the doorbell of an awake consumer rung after each bulk, as an lcore does;
-/// `silent_ns` without.
+/// `silent_ns` without it.
 pub fn ours() -> Figures {
     Figures::of("ns", repeated(|| hand_off(true))).and("silent_ns", repeated(|| hand_off(false)))
 }
 
-/// rtrb as it is, by chunks of 32: `ns`.
+/// rtrb unchanged, by chunks of 32: `ns`.
 pub fn rtrb() -> Figures {
     Figures::of("ns", repeated(rtrb_hand_off))
 }
@@ -68,7 +68,7 @@ fn hand_off(with_doorbell: bool) -> f64 {
 
 fn rtrb_hand_off() -> f64 {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u64>::new(DEPTH);
-    // Its memory is touched before the start, as ours is.
+    // Its memory is touched before the start, like ours.
     if let Ok(mut chunk) = producer.write_chunk(DEPTH) {
         chunk.as_mut_slices().0.fill(1);
     }

@@ -1,5 +1,4 @@
-//! The stages that the benchmarks' plans are made of, and a way to run such a plan and read its
-//! counters.
+//! The stages of the benchmarks' plans, and a way to run such a plan and read its counters.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,22 +13,22 @@ use verbline::prelude::*;
 /// The only output of every stage here.
 const OUT: OutId = OutId(0);
 
-/// A run, looked at twice while it went at full speed.
+/// A run at full speed, with two snapshots.
 #[derive(Debug)]
 pub struct Window {
-    /// After the warm-up.
+    /// The report after the warm-up.
     pub before: Report,
-    /// At the end of the time.
+    /// The report at the end of the time.
     pub after: Report,
 }
 
 impl Window {
-    /// Nanoseconds between the two looks.
+    /// Nanoseconds between the two snapshots.
     pub fn elapsed_ns(&self) -> f64 {
         (self.after.elapsed_ns - self.before.elapsed_ns) as f64
     }
 
-    /// Packets that a stage took in meanwhile.
+    /// Packets that a stage took in between.
     ///
     /// # Panics
     /// If the plan has no such stage.
@@ -38,7 +37,7 @@ impl Window {
         (at(&self.after) - at(&self.before)) as f64
     }
 
-    /// Calls of a stage.
+    /// Calls of a stage in between.
     ///
     /// # Panics
     /// If the plan has no such stage.
@@ -47,7 +46,7 @@ impl Window {
         (at(&self.after) - at(&self.before)) as f64
     }
 
-    /// Turns of an lcore.
+    /// Turns of an lcore in between.
     ///
     /// # Panics
     /// If the plan has no such lcore.
@@ -87,14 +86,14 @@ pub fn start(registry: &Registry, plan: &str) -> Running {
 /// Stops a run and checks that every packet is back.
 ///
 /// # Panics
-/// If one is not.
+/// If a packet is not back.
 pub fn finish(running: Running) -> Report {
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.packets.held, 0, "{:?}", report.packets);
     report
 }
 
-/// All kinds of stages; `waits` receives what `wake` stages measured.
+/// All kinds of stages; `waits` receives the measurements of `wake` stages.
 pub fn registry(waits: &Waits) -> Registry {
     let mut registry = Registry::new("bench");
     let out = StageSpec { outputs: &["out"], ..StageSpec::default() };
@@ -133,27 +132,27 @@ pub fn registry(waits: &Waits) -> Registry {
     registry
 }
 
-/// The frame that net_null carries: 64 bytes.
+/// The length of net_null's frame.
 pub const FRAME_BYTES: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SourceParams {
-    /// Packets in all; without end if it isn't given.
+    /// Packets in all; unlimited if absent.
     count: Option<u64>,
-    /// Ends the process, with exit code 0, when it has been polled so often; never if it isn't
-    /// given. A run that another thread stops takes as many turns more as that thread takes to
-    /// wake: under valgrind, which runs one thread at a time, that can be billions of instructions.
+    /// Ends the process, with exit code 0, after this many polls; never if absent. A run that
+    /// another thread stops takes further turns until that thread wakes: under valgrind, which runs
+    /// one thread at a time, those can be billions of instructions.
     turns: Option<u64>,
-    /// Length of each, bytes.
+    /// Length of each packet, bytes.
     #[serde(default)]
     len_bytes: usize,
-    /// Copies 64 bytes into each, as net_null does with copy=1.
+    /// Copies 64 bytes into each packet, like net_null with copy=1.
     #[serde(default)]
     copy: bool,
 }
 
-/// A null device's receive side.
+/// The receive side of a null device.
 struct Source {
     params: SourceParams,
     burst: Batch,
@@ -176,7 +175,7 @@ impl Stage for Source {
         let wanted = self.burst.capacity().min(out.room(OUT)).min(left);
         out.alloc_bulk(&mut self.burst, wanted);
         for packet in &mut self.burst {
-            // The plan's packets are made for it; counted in instructions, so that no check is.
+            // The plan's packets fit; instructions are counted, so there is no check.
             let _fits = packet.set_len(self.params.len_bytes);
             if let Some(data) = packet.data_mut().first_chunk_mut().filter(|_| self.params.copy) {
                 *data = FRAME;
@@ -190,7 +189,7 @@ impl Stage for Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TickerParams {
-    /// Between ticks.
+    /// The time between ticks.
     gap_us: u64,
 }
 
@@ -202,7 +201,7 @@ struct Ticker {
 impl Stage for Ticker {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let now_ns = out.now_ns();
-        // The first one comes after a gap too, when everything is asleep.
+        // The first tick comes after a gap too, when everything is asleep.
         if self.next_ns == 0 {
             self.next_ns = now_ns + self.params.gap_us * 1_000;
         }
@@ -242,11 +241,11 @@ impl Stage for MacSwap {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct SinkParams {
-    /// Copies 64 bytes out of each, as net_null does with copy=1.
+    /// Copies 64 bytes out of each packet, like net_null with copy=1.
     copy: bool,
 }
 
-/// A null device's transmit side.
+/// The transmit side of a null device.
 struct Sink {
     params: SinkParams,
     seen: [u8; FRAME_BYTES],
@@ -269,7 +268,7 @@ impl Stage for Sink {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WatcherParams {
-    /// Ends the process when it has been told so often.
+    /// Ends the process after this many events.
     turns: u64,
 }
 
@@ -289,7 +288,7 @@ impl Stage for Watcher {
             std::process::exit(0);
         }
         self.looks += 1;
-        // Read, and written again: ready in the next turn too.
+        // Reads it and writes it again: ready in the next turn, too.
         let read = rustix::io::read(&self.event, &mut [0; 8]);
         let written = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         assert!(read.is_ok() && written.is_ok());
@@ -300,18 +299,18 @@ impl Stage for Watcher {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TimedParams {
-    /// One is due in each turn.
+    /// A timer is due in each turn.
     due: bool,
 }
 
-/// A server's stage, as far as timers go.
+/// A server's stage, reduced to its timers.
 struct Timed {
     params: TimedParams,
     armed: bool,
     last: Option<TimerId>,
 }
 
-/// As far away as a time-out is.
+/// A typical time-out.
 const TIME_OUT_NS: Tick = 1_000_000_000;
 
 impl Stage for Timed {
@@ -326,7 +325,7 @@ impl Stage for Timed {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if !self.armed {
             for n in 1..1000 {
-                // They do not come due while they are counted.
+                // These are not due while instructions are counted.
                 out.arm_timer(out.now_ns() + 3600 * TIME_OUT_NS + 1_000_000 * n, n);
             }
             if self.params.due {
@@ -338,24 +337,24 @@ impl Stage for Timed {
     }
 
     fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
-        // Past, and so due in the next turn.
+        // In the past, and so due in the next turn.
         for timer in due {
             out.arm_timer(timer.at_ns, timer.tag);
         }
     }
 }
 
-/// Where `wake` stages leave what they measured, when they are dropped.
+/// The place where `wake` stages leave their measurements, when they are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(Arc<Mutex<Option<Histogram<u64>>>>);
 
 impl Waits {
-    /// What was measured, ns.
+    /// Takes the measurements, in ns.
     pub fn take(&self) -> Option<Histogram<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Leaves it.
+    /// Leaves the measurements.
     pub(crate) fn put(&self, ns: Option<Histogram<u64>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ns;
     }

@@ -1,4 +1,4 @@
-//! Random reads and writes of a file through a store, as an lcore drives it.
+//! Random reads and writes of a file through a store, driven as by an lcore.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::Figures;
 
 /// Bytes of a transfer.
 const BLOCK: u32 = 4096;
-/// How long it runs before it counts, and then.
+/// The warm-up, and the measured time.
 const WARM_UP: Duration = Duration::from_millis(300);
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Transfers of 4 KiB, this many under way: `per_s`, and `p99_ns` of one.
+/// Transfers of 4 KiB, `depth` in flight: `per_s`, and `p99_ns` of one.
 ///
-/// On the first of the CPUs, which the peer has too.
+/// Runs on the first of the CPUs, like the peer.
 ///
 /// # Panics
 /// If the file can't be opened, or a transfer fails: there is nothing to measure then.
 pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
     let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
-    // Headroom that keeps data on pages, as direct I/O wants it.
+    // With the headroom, two pages: room for a page-aligned block, as direct I/O requires.
     let pool = pool(2 * depth as u32, 2 * BLOCK - 64);
     let spec = FileSpec { pools: vec![pool.clone()], ..FileSpec::new(path, BLOCK, depth as u32) };
     let mut store = FileStore::open(&spec).unwrap_or_else(|error| panic!("{error}"));
@@ -35,7 +35,7 @@ pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
     let mut requests = VecDeque::with_capacity(depth);
     for tag in 0..depth as u64 {
         let mut packet = cache.get_of_len(2 * BLOCK as usize - 64).expect("a packet for each transfer");
-        // To the next page, and a page long.
+        // From the next page boundary, one page long.
         let to_page = packet.addr().next_multiple_of(BLOCK.into()) - packet.addr();
         assert!(packet.trim_front(to_page as usize) && packet.set_len(BLOCK as usize));
         requests.push_back(Request::read(0, 1, packet, tag));
@@ -81,10 +81,10 @@ pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
     }
 }
 
-/// As an lcore in event mode does, and as fio does: what completes may need this CPU, e.g. the
-/// kernel's workers for file systems that block.
+/// Sleeps like an lcore in event mode, and like fio: completions may need this CPU, e.g. for the
+/// kernel's workers of file systems that block.
 fn sleep_until_done(store: &FileStore) {
     let Some(fd) = store.wake_fd() else { return };
-    // A signal, or a second, ends it too; the next poll tells.
+    // A signal, or a second, ends it too; the next poll shows the result.
     let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
 }

@@ -1,4 +1,4 @@
-//! Tick-to-trade as it ships: the plan of `config/tick-to-trade.toml`, at another rate.
+//! Tick-to-trade as shipped: the plan of `config/tick-to-trade.toml`, at another rate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use verbline::prelude::*;
 use super::stages::finish;
 use crate::Figures;
 
-/// What the name of a step's share starts with.
+/// The prefix of a step's share.
 pub const SHARE: &str = "share_";
 
-/// How many lcores the plan has.
+/// The number of the plan's lcores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lcores {
-    /// The exchange's and the trader's, as it ships.
+    /// The exchange's and the trader's, as shipped.
     Two,
     /// One for both halves, on the second CPU: observers have the first.
     One,
@@ -40,7 +40,7 @@ impl Lcores {
     }
 }
 
-/// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels
+/// Runs the plan for `time` with `ticks_per_second` messages per second (0: as fast as the channels
 /// take them): `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's
 /// arrival; `share_…` of each step in the mean; `ticks_per_s` as published.
 ///
@@ -50,7 +50,7 @@ pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
     watched(Lcores::Two, ticks_per_second, |_, running| _ = running.wait(Some(time))).0
 }
 
-/// The same for as long as `watch` takes, with what that gives.
+/// Like [`tick_to_trade`], for as long as `watch` takes; also returns its result.
 pub(crate) fn watched<T>(
     lcores: Lcores,
     ticks_per_second: u64,
@@ -81,13 +81,13 @@ pub(crate) fn watched<T>(
     (figures.and("ticks_per_s", ticks * 1e9 / report.elapsed_ns as f64), watched)
 }
 
-/// What the exchange has done so far.
+/// The exchange's counts so far.
 pub(crate) struct ExchangeSeen {
     /// The time of the run, in nanoseconds.
     pub(crate) at_ns: u64,
-    /// How many ticks it has published.
+    /// The ticks published.
     pub(crate) ticks: u64,
-    /// How long orders took from their ticks on.
+    /// The times from ticks to their orders.
     pub(crate) tick_to_trade: TimesReport,
 }
 
@@ -99,12 +99,12 @@ pub(crate) fn seen(observer: &Observer) -> ExchangeSeen {
     ExchangeSeen { at_ns: report.elapsed_ns, ticks, tick_to_trade: own.times.clone() }
 }
 
-/// Times of orders of several moments, by the ends of their bins.
+/// Times of orders of several moments, by the upper ends of their bins.
 #[derive(Debug, Default)]
 pub(crate) struct OrderTimes(BTreeMap<u64, u64>);
 
 impl OrderTimes {
-    /// Adds those that came between two looks.
+    /// Adds the orders between two snapshots.
     pub(crate) fn add_between(&mut self, before: &TimesReport, after: &TimesReport) {
         for TimeBin { below_ns, count } in &after.bins {
             let had = before.bins.iter().find(|bin| bin.below_ns == *below_ns).map_or(0, |bin| bin.count);
@@ -112,8 +112,8 @@ impl OrderTimes {
         }
     }
 
-    /// This share of them took no longer, as if those of a bin were spread evenly over it. A bin is
-    /// a quarter of its octave.
+    /// The time within which this share of the orders arrived, assuming an even spread within a
+    /// bin. A bin is a quarter of its octave.
     pub(crate) fn quantile_ns(&self, share: f64) -> f64 {
         let mut left = self.0.values().sum::<u64>() as f64 * share;
         for (below_ns, count) in self.0.iter().map(|(below_ns, count)| (*below_ns, *count as f64)) {

@@ -27,7 +27,7 @@ use super::{lcores, repeated, stages};
 use crate::Figures;
 use crate::pair::{cpus, pin};
 
-/// The port of connection management at which the other process listens.
+/// The other process's port for connection management.
 const PORT: u16 = 4801;
 
 /// What the other process does.
@@ -44,7 +44,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As on the command line.
+    /// The role's name on the command line.
     fn word(self) -> &'static str {
         match self {
             Role::Pong => "pong",
@@ -54,7 +54,7 @@ impl Role {
         }
     }
 
-    /// What both ends are made with.
+    /// The parameters of both ends.
     fn spec(self, number: u32) -> Spec {
         match self {
             Role::Pong => Spec { depth_wr: DEPTH as u32, ..Spec::new(number) },
@@ -67,8 +67,8 @@ impl Role {
     }
 }
 
-/// The addresses of the two processes of a measurement, which no other measurement has at the same
-/// time: the number of the process that measures is in them.
+/// The addresses of the two processes of a measurement. They contain the measuring process's id, so
+/// that no other measurement uses them at the same time.
 fn addresses(of: u32) -> [IpAddr; 2] {
     [1, 2].map(|last| Ipv4Addr::new(127, 0x40 | (of >> 8) as u8 & 0x3f, of as u8, last).into())
 }
@@ -76,7 +76,7 @@ fn addresses(of: u32) -> [IpAddr; 2] {
 fn terms(private_data: Vec<u8>) -> ConnectOptions {
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let (responder_resources, initiator_depth) = (READS_AT_ONCE, READS_AT_ONCE);
-    // Half a second each: a machine may keep one of the processes from running for a while.
+    // Half a second per try: a process may be kept from its CPU for a while.
     let timeout = Some(17);
     let all = ConnectOptions { private_data, timeout, access, ..ConnectOptions::default() };
     ConnectOptions { responder_resources, initiator_depth, ..all }
@@ -84,11 +84,11 @@ fn terms(private_data: Vec<u8>) -> ConnectOptions {
 
 // --- the other process
 
-/// Plays a role in a measurement of process `of`, until standard input ends, as it does with that
-/// process.
+/// Plays a role in a measurement of process `of`, until standard input ends, which it does with
+/// that process.
 ///
 /// # Panics
-/// If the process that measures does not connect.
+/// If the measuring process does not connect.
 pub fn play(role: Role, number: u32, of: u32) {
     let [_, own] = addresses(of);
     if role == Role::Hold {
@@ -132,14 +132,14 @@ fn accept_all(side: &mut Side, own: IpAddr, private_data: &[u8]) -> Vec<Connecti
     side.qps.iter_mut().map(accept).collect()
 }
 
-/// A line for the process that measures.
+/// Prints a line for the measuring process.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Who doesn't read is gone.
+    // If nobody reads, the measuring process is gone.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Keeps connections open, and says what it costs whenever it is asked.
+/// Keeps connections open, and prints its CPU time for each line of input.
 fn hold(own: IpAddr, connections: u32) {
     let mut plan = preamble(own);
     let _ = writeln!(
@@ -165,9 +165,9 @@ fn preamble(address: IpAddr) -> String {
     lcores::preamble(4096).replace("\"soft0\"", &format!("\"soft0\", address = \"{address}\""))
 }
 
-// --- the one that measures
+// --- the measuring process
 
-/// The other process, from here. It ends when this is dropped.
+/// The other process, as seen by the measuring one. It ends when this is dropped.
 #[derive(Debug)]
 struct Far {
     child: Child,
@@ -222,7 +222,7 @@ fn meet(command: Command, role: Role, number: u32) -> (Far, Side, Vec<Connection
     (far, side, connections)
 }
 
-/// SEND of `bytes` there and back, one at a time, both ends polling: `ns` one way.
+/// SENDs of `bytes` there and back, one at a time, both ends polling: `ns` one way.
 ///
 /// # Panics
 /// If the other process does not start, or a message is lost.
@@ -242,7 +242,7 @@ pub fn one_way(far: Command, bytes: u32) -> Figures {
 /// RDMA WRITEs of `bytes`, up to 64 posted at once: `messages_per_s`, `bytes_per_s`.
 ///
 /// # Panics
-/// If the other process does not start, or what was written is not there.
+/// If the other process does not start, or the written bytes are not there.
 pub fn write_rate(far: Command, bytes: u32) -> Figures {
     let count = ((128u64 << 20) / u64::from(bytes)).min(1 << 16) / BURST as u64 * BURST as u64;
     let (_far, mut side, connections) = meet(far, Role::Region, bytes);
@@ -263,7 +263,7 @@ pub fn write_rate(far: Command, bytes: u32) -> Figures {
     rates(count as f64 / seconds, bytes)
 }
 
-/// What a message of 64 bytes costs over this many connections in turn, a list of 32 each, until
+/// The cost of a message of 64 bytes over this many connections in turn, a list of 32 each, until
 /// the last of them is acknowledged: `ns`.
 ///
 /// # Panics
@@ -289,8 +289,8 @@ pub fn in_turn(far: Command, queue_pairs: u32) -> Figures {
     Figures::of("ns", ns).with(datagrams(10 * (LISTS * BURST) as u64))
 }
 
-/// Datagrams that the device sent for each of this many messages, and system calls for both ways:
-/// `datagrams`, `calls`; `again`, how many packets were sent again.
+/// The device's datagrams for each of this many messages, and system calls for both directions:
+/// `datagrams`, `calls`; `again`, the number of packets sent again.
 fn datagrams(messages: u64) -> Figures {
     let mut figures = Figures::default();
     for wire in wire_counters().filter(|wire| wire.link.sent > 0) {
@@ -302,9 +302,9 @@ fn datagrams(messages: u64) -> Figures {
     figures
 }
 
-/// This many connections open between two processes in event mode, and no traffic: `percent`, the
-/// CPU time of the busier process as a share of one core, and the `datagrams` a second of each
-/// connection, either way.
+/// This many connections open between two processes in event mode, without traffic: `percent`, the
+/// CPU time of the busier process as a share of one core, and the `datagrams` per second of each
+/// connection, in both directions.
 ///
 /// # Panics
 /// If the other process does not start, or the connections do not open.
@@ -320,7 +320,7 @@ pub fn idle(far: Command, connections: u32, time: Duration) -> Figures {
          stage.rounds = {{ use = \"rounds\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.clients\" }}, \
          params = {{ connections = {} }} }}",
         cpus()[0].id,
-        // One more than there are: it never begins.
+        // One more than there are, so that it never begins.
         connections + 1
     );
     let running = stages::start(&connections::registry(), &plan);

@@ -1,14 +1,14 @@
-//! The picture: four panels over the arrivals a second, a line a policy.
+//! The picture: four panels over the arrivals per second, a line per policy.
 
 use plotters::prelude::*;
 use verbline_benches::drawing::{COLOURS, Drawn, FAINT, FONT, INK, SIZE, legend, power_of_ten};
 use verbline_benches::ours::curve::{Curve, Point};
 
-/// A panel: its name, and its value of a point.
+/// A panel: its name, and the value of a point.
 struct Panel {
     name: &'static str,
     value: fn(&Point) -> f64,
-    /// By powers of ten; else in percent, from 0 to 100.
+    /// Whether the scale is by powers of ten; otherwise it is in percent, from 0 to 100.
     logarithmic: bool,
 }
 
@@ -19,7 +19,7 @@ const PANELS: [Panel; 4] = [
     Panel { name: "p99, µs", value: |point| point.p99_ns as f64 / 1e3, logarithmic: true },
 ];
 
-/// The picture of one spacing of arrivals, with what is known of the machine below it.
+/// The picture of one spacing of arrivals, with the machine's facts below it.
 pub(crate) fn curves(title: &str, curves: &[Curve], facts: &[String]) -> Drawn<String> {
     let mut svg = String::new();
     {

@@ -1,10 +1,10 @@
 //! The idle policies on real arrivals, from one a second to a million: `./x bench idle-curve
 //! [--write DIR] [--patterns] [--solicited] [--rate PER_S] [--json]`.
 //!
-//! Each run is a plan of two lcores on the software RNIC: one sends, the other, of the policy,
-//! takes what comes. `--write` draws the pictures of docs/performance; `--patterns` holds
-//! `late_share` against every pattern of arrivals that the policy was made for; `--solicited` sends
-//! a stream that nobody waits for, and requests beside it. All want a quiet machine.
+//! Each run is a plan of two lcores on the software RNIC: one sends, the other receives under the
+//! policy. `--write` draws the pictures of docs/performance; `--patterns` checks `late_share` on
+//! every pattern of arrivals that the policy was made for; `--solicited` sends an unsolicited
+//! stream, and solicited requests beside it. All need a quiet machine.
 
 #![forbid(unsafe_code)]
 
@@ -55,14 +55,14 @@ impl Arguments {
     }
 }
 
-/// One of the rates that are measured.
+/// Parses one of the measured rates.
 fn rate(text: &str) -> Result<u32, String> {
     let known = RATES.map(|(per_s, _)| per_s.to_string());
     let found = RATES.into_iter().find(|(per_s, _)| per_s.to_string() == text);
     found.map(|(per_s, _)| per_s).ok_or_else(|| format!("the rates are {}", known.join(", ")))
 }
 
-/// Arrivals a second, and how long such a run takes.
+/// Arrivals per second, and the duration of such a run.
 const RATES: [(u32, Duration); 8] = [
     (1, Duration::from_secs(8)),
     (10, Duration::from_secs(4)),
@@ -80,18 +80,18 @@ const POLICIES: [(&str, &str); 3] =
 
 type Gaps = fn(u32, u64) -> Vec<u64>;
 
-/// How arrivals are spaced: its file, its name, its gaps by rate and seed.
+/// The spacings of arrivals: a picture's file, a name, and the gaps by rate and seed.
 const SPACINGS: [(&str, &str, Gaps); 2] = [
     ("idle-even.svg", "evenly spaced arrivals", even_gaps),
     ("idle-random.svg", "random arrivals (Poisson)", random_gaps),
 ];
 
-/// Messages a second of a stream that nobody waits for, and requests a second beside it.
+/// Messages per second of an unsolicited stream, and solicited requests per second beside it.
 const STREAMS: [u32; 3] = [100, 1_000, 10_000];
 const REQUESTS_PER_S: u32 = 10;
 
-/// Lcores that every message wakes, and those that only requests wake. At the fastest stream four
-/// fifths of the receive queue fill in the wait.
+/// Policies that every message wakes, and ones that only requests wake. At the fastest stream four
+/// fifths of the receive queue fill during the wait.
 const WOKEN_BY: [(&str, &str); 4] = [
     ("event", "idle = \"event\""),
     ("event, solicited", "idle = \"event\", unsolicited_wait = \"40ms\""),
@@ -99,7 +99,7 @@ const WOKEN_BY: [(&str, &str); 4] = [
     ("adaptive, solicited", "idle = \"adaptive\", unsolicited_wait = \"40ms\""),
 ];
 
-/// What `late_share` is held to, and what it may be exceeded by.
+/// The values of `late_share`, and the factor that a run may exceed them by.
 const LATE_SHARES: [f64; 2] = [0.01, 0.1];
 const FACTOR: f64 = 1.5;
 
@@ -136,7 +136,8 @@ fn curves(arguments: &Arguments, power: &[String]) -> Result<bool, String> {
         let mut curves: Vec<Curve> =
             POLICIES.iter().map(|(policy, _)| Curve { spacing, policy, points: Vec::new() }).collect();
         for (per_s, time) in RATES.into_iter().filter(|(per_s, _)| arguments.wants(*per_s)) {
-            // The policies in turn at each rate, so that a drift of the machine meets all of them.
+            // The policies take turns at each rate, so that a drift of the machine affects all of
+            // them.
             for ((policy, keys), curve) in POLICIES.iter().zip(&mut curves) {
                 let time = scaled(time, arguments);
                 let point = point(keys, gaps(per_s, 1), time / 2, time);
@@ -158,7 +159,7 @@ fn curves(arguments: &Arguments, power: &[String]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The requests' latency, and the CPU's time, beside a stream.
+/// Measures the requests' latency and the CPU time, beside a stream.
 fn solicited(arguments: &Arguments) -> bool {
     println!("{:<10} {:<20} {:>8} {:>8} {:>9} {:>10}", "stream/s", "policy", "CPU", "late", "p50 µs", "p99 µs");
     for stream in STREAMS {
@@ -182,7 +183,7 @@ fn shown(point: &Point) -> String {
     )
 }
 
-/// True if `late_share` held on every pattern.
+/// Returns whether `late_share` held on every pattern.
 fn patterns(arguments: &Arguments) -> Result<bool, String> {
     let mut held = true;
     println!("{:<34} {:>10} {:>8} {:>8} {:>9} {:>10}", "arrivals", "late_share", "CPU", "late", "p50 µs", "p99 µs");
@@ -191,7 +192,7 @@ fn patterns(arguments: &Arguments) -> Result<bool, String> {
             let keys = format!("idle = \"adaptive\", late_share = {late_share}");
             let time = scaled(Duration::from_secs(4), arguments);
             let point = point(&keys, pattern.gaps_ns(1), time / 2, time);
-            // Of few batches chance decides: three may be late ahead of their share.
+            // With few batches chance decides: three may be late ahead of their share.
             let most = FACTOR * late_share * point.batches as f64 + 3.0;
             let holds = point.late_share * point.batches as f64 <= most;
             held &= holds;

@@ -1,9 +1,9 @@
-//! How fast the CPUs run, and how deep they sleep, as far as /sys tells: read, and not changed.
+//! The CPUs' frequency and sleep states, as far as /sys shows them: read, not changed.
 
 use std::fs;
 use std::path::Path;
 
-/// One line a fact, for people.
+/// The facts, one line each, for people.
 pub(crate) fn read() -> Vec<String> {
     let cpu = Path::new("/sys/devices/system/cpu");
     let text = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());

@@ -1,11 +1,11 @@
-//! The stored counts: `instructions.toml`, a name and a number a line, and the tools that they were
-//! counted with.
+//! The stored counts: `instructions.toml`, with a name and a number per line, and the tools of the
+//! counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A row may take so much more than stored.
+/// The percentage by which a row may exceed the stored count.
 pub(crate) const RISE_PERCENT: f64 = 3.0;
 
 const HEAD: &str = "\
@@ -19,10 +19,10 @@ const HEAD: &str = "\
 # glibc: a check that fails with other tools than these says so.
 ";
 
-/// The line that names the tools.
+/// The key of the line with the tools.
 const COUNTED_WITH: &str = "counted-with";
 
-/// Where they are stored.
+/// The file of the stored counts.
 pub(crate) fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.toml")
 }
@@ -31,11 +31,11 @@ pub(crate) fn path() -> PathBuf {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Baseline {
     counts: BTreeMap<String, f64>,
-    /// Versions of what decides on a count.
+    /// Versions of the tools that affect a count.
     pub(crate) counted_with: String,
 }
 
-/// What a count is beside the stored one.
+/// A count, compared with the stored one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Held { stored: f64, percent: f64 },
@@ -81,7 +81,7 @@ impl Baseline {
         self.counts.insert(name.to_owned(), count);
     }
 
-    /// Forgets rows that there are no more.
+    /// Drops rows that no longer exist.
     pub(crate) fn keep(&mut self, is_row: impl Fn(&str) -> bool) {
         self.counts.retain(|name, _| is_row(name));
     }
@@ -98,7 +98,7 @@ impl Baseline {
 }
 
 impl Verdict {
-    /// Whether the row is as it must be. One that is not stored is not: nothing would guard it.
+    /// Whether the row passes. A row that is not stored fails: nothing would guard it.
     pub(crate) fn is_good(self) -> bool {
         matches!(self, Verdict::Held { .. } | Verdict::Fallen { .. })
     }

@@ -1,14 +1,14 @@
-//! Instruction counts of the hot path, held against those that are stored:
+//! Compares the instruction counts of the hot path with stored ones:
 //! `./x instructions [--row NAME] [--write] [--list]`.
 //!
 //! Time varies with the machine's load, instructions do not: callgrind counts each subject at two
-//! sizes, and the difference is what an operation takes. A row that takes over 3 % more than stored
-//! in `benches/instructions.toml` fails, with its name (exit 1). `--write` stores what was counted,
-//! for a change that is meant.
+//! sizes, and the difference is the cost of an operation. A row of over 3 % more than stored in
+//! `benches/instructions.toml` fails, by name (exit 1). `--write` stores the counts, for an
+//! intended change.
 //!
 //! Counts depend on the compiler and the profile: they are stored for the release profile of this
-//! repository, with the versions of the tools beside them. The program that is counted is of the
-//! profile `counted`, in which crates that no row executes are not optimized; counts are the same.
+//! repository, along with the tools' versions. The counted program has the profile `counted`, which
+//! leaves crates that no row executes unoptimized; counts are the same.
 
 #![forbid(unsafe_code)]
 
@@ -82,14 +82,14 @@ fn subject(name: &str) -> Result<&'static Subject, String> {
 
 /// Instructions of one operation.
 fn count(subject: &Subject) -> Result<f64, String> {
-    /// Of each size.
+    /// Runs of each size.
     const RUNS: usize = 3;
     let exe = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
     let run = |count: u64| callgrind::instructions(subject.within, &exe, &["run", subject.name, &count.to_string()]);
     callgrind::per_operation(subject.counts, RUNS, run).map_err(|error| error.to_string())
 }
 
-/// Counts, prints, and says whether every row is as it must be.
+/// Counts and prints the rows. Returns whether every row passes.
 fn check(arguments: &Arguments) -> Result<bool, String> {
     let chosen: Vec<&Subject> = match &arguments.rows[..] {
         [] => SUBJECTS.iter().collect(),

@@ -1,11 +1,11 @@
-//! The tools that decide on a count, by their versions.
+//! The versions of the tools that affect a count.
 
 use std::process::Command;
 
-/// The tools, as they call themselves: what is asked, and the name that its version gets.
+/// The tools: the program to ask, and the name for its version.
 const TOOLS: [(&str, &str); 3] = [("rustc", "rustc"), ("ldd", "glibc"), ("valgrind", "valgrind")];
 
-/// Their versions, for a person to read and to compare.
+/// The versions, for people to read and compare.
 pub(crate) fn versions() -> String {
     TOOLS.map(|(program, name)| format!("{name} {}", version(program))).join(", ")
 }

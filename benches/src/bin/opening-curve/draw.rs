@@ -1,10 +1,10 @@
-//! The picture: round trips over time, the time in which connections opened behind them.
+//! The picture: round trips over time, with the time in which connections opened behind them.
 
 use plotters::prelude::*;
 use verbline_benches::drawing::{COLOURS, Drawn, FAINT, FONT, INK, SIZE, legend, power_of_ten};
 use verbline_benches::ours::opening::{Course, Slot};
 
-/// A line: its name, and its value of a while.
+/// A line: its name, and the value of a slot.
 type Line = (&'static str, fn(&Slot) -> u64);
 
 const LINES: [Line; 3] = [("most", |slot| slot.max_ns), ("p99", |slot| slot.p99_ns), ("p50", |slot| slot.p50_ns)];

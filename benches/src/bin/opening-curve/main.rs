@@ -1,7 +1,7 @@
-//! What a connection that runs notices while a thousand others open on its lcore:
+//! How a running connection is affected while a thousand others open on its lcore:
 //! `./x bench opening-curve [--pace-per-s N] [--write DIR] [--json]`.
 //!
-//! A message goes to and fro over one connection. Its round trips are told in whiles of ten
+//! A message goes to and fro over one connection. Its round trips are shown in slots of ten
 //! milliseconds, from the first of the others that opens until as long after the last one.
 //! `--write` draws the picture of docs/performance.
 

@@ -1,4 +1,4 @@
-//! Who takes part in a comparison: a name, the command lines, and a way to come to figures.
+//! A participant in a comparison: a name, the command lines, and a way to get figures.
 
 use std::time::Duration;
 
@@ -7,36 +7,36 @@ use verbline_benches::Figures;
 use crate::error::RunError;
 use crate::process::{Line, tail};
 
-/// What a contender needs installed: a program, and the Debian package that has it.
+/// A requirement of a contender: a program, and its Debian package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Needs {
-    /// Looked for on the path, or, when it has a slash, as a file.
+    /// Searched on the path, or, if it has a slash, as a file.
     pub(crate) program: &'static str,
-    /// Where it comes from.
+    /// The Debian package of the program.
     pub(crate) package: &'static str,
 }
 
 type Run = dyn Fn() -> Result<Figures, RunError>;
 
-/// One that is measured.
+/// A participant in a comparison.
 pub(crate) struct Contender {
-    /// What the progress line calls it.
+    /// The name in the progress line.
     pub(crate) name: &'static str,
     /// The command lines, as a person would type them.
     pub(crate) commands: Vec<String>,
-    /// What must be installed.
+    /// The programs that must be installed.
     pub(crate) needs: &'static [Needs],
     /// Whether it needs hugepages.
     pub(crate) hugepages: bool,
-    /// Runs once and gives the figures.
+    /// Runs once and returns the figures.
     pub(crate) run: Box<Run>,
 }
 
-/// No run of ours takes longer on a machine that is not overrun.
+/// The limit of one of our runs on a machine that is not overloaded.
 const OURS_LIMIT: Duration = Duration::from_secs(120);
 
 impl Contender {
-    /// One of ours: this very program, as `ours SUBJECT…`.
+    /// One of ours: this program itself, as `ours SUBJECT…`.
     pub(crate) fn ours(subject: &str) -> Contender {
         let exe = std::env::current_exe().map_or_else(|_| "peers".to_owned(), |path| path.display().to_string());
         let line = Line::new("").args([exe]).args(["ours"]).args(subject.split_whitespace());
@@ -46,7 +46,7 @@ impl Contender {
     }
 }
 
-/// Runs a program of ours or of `rivals/`, whose last line of output is its figures as JSON.
+/// Runs one of our programs or one of `rivals/`, whose last line of output is its figures as JSON.
 pub(crate) fn figures(line: &Line, limit: Duration) -> Result<Figures, RunError> {
     let output = line.run(limit)?;
     let last = output.lines().rev().find(|line| line.starts_with('{'));

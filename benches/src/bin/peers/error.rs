@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a figure.
+//! The errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;
@@ -47,7 +47,8 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// The machine or the command line is not fit for the run, as opposed to a run that failed.
+    /// Whether the machine or the command line is unfit for the run, as opposed to a run that
+    /// failed.
     pub(crate) fn is_setup(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! A comparison: the contenders that run in turn, and the rows that are read off.
+//! A comparison: the contenders that take turns, and the rows read from their figures.
 
 use crate::contender::Contender;
 use crate::error::RunError;
@@ -9,39 +9,39 @@ pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) contenders: Vec<Contender>,
     pub(crate) rows: Vec<Row>,
-    /// For figures that do not vary, such as counted instructions; otherwise as many as were asked
-    /// for.
+    /// The number of rounds for constant figures, such as counted instructions; `None` for the
+    /// requested number.
     pub(crate) rounds: Option<u32>,
-    /// The contenders are points of a curve.
+    /// The axes, if the contenders are points of a curve.
     pub(crate) plot: Option<Plot>,
 }
 
-/// What the points of a scaling group are.
+/// The axes of a scaling group's curve.
 pub(crate) struct Plot {
     pub(crate) x_name: &'static str,
-    /// One for each contender.
+    /// One value per contender.
     pub(crate) x: Vec<u32>,
     pub(crate) y_name: &'static str,
 }
 
 impl Group {
-    /// A group that is no curve, of figures that vary.
+    /// A group without a curve, with varying figures.
     pub(crate) fn new(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
         Group { name, contenders, rows, rounds: None, plot: None }
     }
 
-    /// Whether one of these rows is in it; none asks for all.
+    /// Whether the group has one of these rows; an empty list selects all.
     pub(crate) fn has(&self, names: &[String]) -> bool {
         self.rows.iter().any(|row| asked_for(row, names))
     }
 }
 
-/// Whether a row is among these; none asks for all.
+/// Whether a row is among these; an empty list selects all.
 pub(crate) fn asked_for(row: &Row, names: &[String]) -> bool {
     names.is_empty() || names.iter().any(|name| name == row.name)
 }
 
-/// Refuses a row that there is not.
+/// Refuses an unknown row.
 pub(crate) fn check_names(groups: &[Group], names: &[String]) -> Result<(), RunError> {
     let known = || groups.iter().flat_map(|group| &group.rows).map(|row| row.name);
     match names.iter().find(|name| !known().any(|row| row == name.as_str())) {

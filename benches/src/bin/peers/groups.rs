@@ -1,5 +1,5 @@
-//! All comparisons: who runs in them, and the rows that are read off. Contenders of a group run in
-//! turn.
+//! All comparisons: their contenders, and the rows read from them. Contenders of a group take
+//! turns.
 
 use crate::contender::Contender;
 use crate::group::{Group, Plot};
@@ -13,7 +13,7 @@ use crate::{observed, servers, stores};
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Known, Nobody};
 
-/// In the order of the table.
+/// All groups, in the order of the table.
 pub(crate) fn all() -> Vec<Group> {
     let mut all = vec![
         one_way(),
@@ -99,7 +99,7 @@ fn send_rate() -> Group {
     )
 }
 
-// UCX's posix transport takes messages of up to 8 KiB; beyond that a longer segment, or the
+// UCX's posix transport takes messages of up to 8 KiB; longer ones need a longer segment, or the
 // kernel's copy (cma).
 const UCX_SEND_4K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_bw -D bcopy -s 4096 -n 400000" }];
 const UCX_SEND_64K: &[Test] = &[
@@ -115,8 +115,8 @@ fn sends(name: &'static str, bytes: u32, tests: &'static [Test]) -> Group {
     transfers(name, format!("send-rate {bytes}"), bytes, tests, "RC SENDs between two lcores, bytes a second")
 }
 
-/// Lists of four into eight receives: the buffers of both ends are 768 KiB, and stay in a second
-/// cache of a megabyte.
+/// Lists of four into eight receives: the buffers of both ends are 768 KiB, and stay in an L2 cache
+/// of a megabyte.
 fn sends_that_fit() -> Group {
     let bytes = 65_536;
     let (ours, write) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
@@ -139,7 +139,7 @@ fn one_sided(name: &'static str, verb: &str, bytes: u32, tests: &'static [Test])
 }
 
 fn transfers(name: &'static str, subject: String, bytes: u32, tests: &'static [Test], what: &'static str) -> Group {
-    // Both sides count messages; so does the row, in bytes of both.
+    // Both sides count messages; the row shows bytes.
     let scale = 1e9 / f64::from(bytes);
     let (ours, peer) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
     Group::new(
@@ -174,7 +174,7 @@ fn stage_call() -> Group {
             },
             Row { goal: Reported, ..against("stage-inside-1", inside, Figure(1, "call_ns"), Figure(2, "call_1_ns")) },
             // Our turn takes packets from a pool and back, polls, and keeps the time; the walk
-            // hands on what is not there.
+            // passes no real packets.
             Row { goal: Reported, ..against("stage-turn-256", turn, Figure(0, "turn_ns"), Figure(2, "walk_256_ns")) },
             Row { goal: Reported, ..against("stage-turn-1", turn, Figure(1, "turn_ns"), Figure(2, "walk_1_ns")) },
         ],
@@ -259,7 +259,7 @@ fn idle_cpu() -> Group {
     )
 }
 
-/// Single pairs scatter by a tenth: a round is many short ones in turn, in one process.
+/// Single pairs scatter by a tenth: a round is many short pairs in turn, in one process.
 fn saturated() -> Group {
     let adaptive = Figure(0, "adaptive_packets_per_s");
     let poll = Figure(0, "poll_packets_per_s");
@@ -359,7 +359,7 @@ fn itch_books(books: Books, name: &'static str, rows: [(&'static str, &'static s
     )
 }
 
-/// A subject of ours that reads a feed's file; the file is written when the first round starts.
+/// A subject of ours that reads a feed's file, which is written at the start of the first round.
 fn ours_on_feed(name: &'static str, books: Books, subject: &str) -> Contender {
     let commands = vec![format!("peers ours {subject} FEED-{}", books.name())];
     let subject = subject.to_owned();

@@ -1,5 +1,5 @@
 //! A hop between two cores: bulks of small items beside DPDK's ring, and messages of 64 bytes, by
-//! value, beside what a Rust program would pick instead.
+//! value, beside the common choices of a Rust program.
 
 use crate::contender::Contender;
 use crate::group::Group;
@@ -46,7 +46,7 @@ pub(crate) fn latency() -> Group {
 pub(crate) fn rate() -> Group {
     let what = "messages of 64 bytes from one core to another, both at full speed: time a message";
     let names = ["hop-rate-crossbeam", "hop-rate-disruptor", "hop-rate-iceoryx2"];
-    // 1.2 times the rate.
+    // This is 1.2 times the rate.
     group("hop-rate", "rate", what, names, Goal::RatioAtMost(1.0 / 1.2))
 }
 

@@ -1,4 +1,4 @@
-//! The machine: what peers need on it is installed and reserved here, and what it is, is told.
+//! The machine: installs and reserves the peers' requirements, and describes the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::contender::{Contender, Needs};
 use crate::error::RunError;
 use crate::process::{Line, tail};
 
-/// 2 MiB pages that a DPDK program takes (`-m 256`), and some for our own pools.
+/// 2 MiB pages for a DPDK program (`-m 256`), and some for our own pools.
 const HUGEPAGES_FREE: u64 = 192;
-/// What is reserved when there are too few.
+/// The number to reserve if there are too few.
 const HUGEPAGES: u64 = 512;
 const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
-/// Sees to it that all that these contenders need is there. Nothing is undone afterwards.
+/// Provides all requirements of these contenders. Nothing is undone afterwards.
 pub(crate) fn provide(contenders: &[&Contender]) -> Result<(), RunError> {
     let found = get_core_ids().map_or(0, |cpus| cpus.len());
     if found < 2 {
@@ -98,7 +98,7 @@ fn hugepages_free() -> u64 {
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Where built rivals and the feed lie: beside this program.
+/// The folder of the built rivals and the feed: beside this program.
 pub(crate) fn work_dir() -> Result<PathBuf, RunError> {
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("."));
     let path = exe.parent().unwrap_or(Path::new(".")).join("peers-work");
@@ -106,7 +106,7 @@ pub(crate) fn work_dir() -> Result<PathBuf, RunError> {
     Ok(path)
 }
 
-/// What the figures are of.
+/// The machine's facts behind the figures.
 pub(crate) fn describe() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let about = |key: &str| {
@@ -114,7 +114,7 @@ pub(crate) fn describe() -> Value {
             .lines()
             .find_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim()))
     };
-    // A guest is often told a name that says nothing; the numbers say which CPU it is.
+    // A guest often has a meaningless CPU name; the numbers identify the CPU.
     let [family, model, stepping] = ["cpu family", "model", "stepping"].map(|key| about(key).unwrap_or("?"));
     let cpu =
         format!("{}, family {family} model {model} stepping {stepping}", about("model name").unwrap_or("unknown"));

@@ -3,10 +3,9 @@
 //! [--list]`; and between processes beside bare sockets: `./x bench wire`, with the same options.
 //!
 //! Every contender runs in a process of its own, on the same two CPUs, one after another, round
-//! after round (A B C A B C …), so that whatever else the machine does hits all alike; what counts
-//! is the ratio within one run. Peers are programs of the distribution's packages, installed here
-//! when they are missing; what is to be compiled against a peer's library is in `rivals/`, which is
-//! no part of the workspace.
+//! after round (A B C A B C …), so that other load of the machine hits all alike; the result is the
+//! ratio within one run. Peers are programs of the distribution's packages, installed here if
+//! missing; code to compile against a peer's library is in `rivals/`, outside the workspace.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! The results as a page of `docs/performance`: the table, the curves, and what each row measures.
+//! The results as a page of `docs/performance`: the table, the curves, and the meaning of each row.
 //!
-//! The page is made of what `--json` prints, measured now or stored in a file, so that no figure is
-//! ever copied by hand. A row that misses its goal links to what bounds it, a heading of `why.md`.
+//! The page is made from the output of `--json`, measured now or stored in a file, so that no
+//! figure is ever copied by hand. A row that misses its goal links to the limit behind it, a
+//! heading of `why.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,10 +16,10 @@ use crate::row::{Goal, RowResult, round_to};
 use crate::tables::Table;
 use crate::wrap::words;
 
-/// Lines of prose are no wider.
+/// The greatest width of a line of prose.
 const COLUMNS: usize = 100;
 
-/// What `--json` prints, as far as the page shows it.
+/// The output of `--json`, as far as the page shows it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Results {
     machine: Value,
@@ -46,7 +47,7 @@ struct Measured {
     spread: [Option<f64>; 2],
     goal: String,
     met: bool,
-    /// Of a curve: what `x` and `y` are, and its points.
+    /// For a curve: the names of its axes, and its points.
     x: Option<String>,
     y: Option<String>,
     #[serde(default)]
@@ -54,13 +55,13 @@ struct Measured {
 }
 
 impl Results {
-    /// Those of this run.
+    /// The results of this run.
     pub(crate) fn new(results: &[RowResult], omitted: &[(&str, &str)], machine: &Value) -> Result<Results, RunError> {
         let text = crate::table::json(results, omitted, machine);
         serde_json::from_str(&text).map_err(|error| RunError::Stored { path: "this run".into(), error })
     }
 
-    /// Those that `--json` printed into a file.
+    /// The results that `--json` printed into a file.
     pub(crate) fn stored(path: &Path) -> Result<Results, RunError> {
         let text = fs::read_to_string(path).map_err(|source| RunError::File { path: path.to_owned(), source })?;
         serde_json::from_str(&text).map_err(|error| RunError::Stored { path: path.to_owned(), error })
@@ -159,10 +160,10 @@ fn paragraph(text: &str) -> String {
     words(text, "", "", COLUMNS)
 }
 
-/// Three digits; a dash for what there is not.
+/// Three digits; a dash for an absent value.
 fn figure(value: Option<f64>) -> String {
     let Some(value) = value else { return "–".to_owned() };
-    // Counts on an axis are whole.
+    // Counts on an axis are whole numbers.
     let digits = if value.fract() == 0.0 { 10 } else { 3 };
     round_to(value, digits).to_string()
 }

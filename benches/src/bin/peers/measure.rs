@@ -1,4 +1,4 @@
-//! The rounds: every contender of a group in turn, again and again, and the rows that come of it.
+//! The rounds: every contender of a group in turn, again and again, and the resulting rows.
 
 use serde_json::{Map, Value, json};
 use verbline_benches::Figures;
@@ -11,8 +11,8 @@ use crate::error::RunError;
 use crate::group::{Group, Plot, asked_for};
 use crate::row::{Row, RowResult, Source, rounded};
 
-/// Runs a group for this many rounds, or fewer if that is enough for it, and gives those of its
-/// rows that have these names, or all.
+/// Runs a group for this many rounds, or fewer if the group needs no more. Returns its rows with
+/// these names, or all.
 pub(crate) fn measure(group: &Group, rounds: u32, names: &[String]) -> Result<Vec<RowResult>, RunError> {
     let count = group.rounds.unwrap_or(rounds).min(rounds);
     let mut rounds: Vec<Vec<Figures>> = Vec::new();
@@ -38,7 +38,7 @@ fn brief(figures: &Figures) -> String {
         .join("  ")
 }
 
-/// Contenders that say what they read must all have read the same.
+/// Checks that all contenders with a checksum have read the same data.
 fn check_work(contenders: &[Contender], figures: &[Figures]) -> Result<(), RunError> {
     let mut sums = contenders.iter().zip(figures).filter_map(|(who, figures)| Some((who, figures.value(CHECKSUM)?)));
     let Some((_, ours)) = sums.next() else { return Ok(()) };
@@ -86,8 +86,8 @@ fn value(source: Source, group: &Group, figures: &[Figures]) -> Result<f64, RunE
     }
 }
 
-/// What belongs to a row beside its ratio: the curve behind a scaling row, `points` over `x` and
-/// `y`; the `shares` of each step of tick-to-trade, and its rate.
+/// A row's results other than its ratio: the curve of a scaling row, `points` over `x` and `y`; the
+/// `shares` of each step of tick-to-trade, and its rate.
 fn extra(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Value {
     let Source::Figure(index, name) = row.ours else { return Value::Null };
     let at = |index: usize, name: &str| median(rounds.iter().filter_map(|figures| figures[index].value(name)));

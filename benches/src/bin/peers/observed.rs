@@ -1,4 +1,4 @@
-//! What it costs to be looked at, beside not being looked at.
+//! The cost of observing a run, beside not observing it.
 
 use crate::contender::Contender;
 use crate::group::Group;
@@ -7,18 +7,18 @@ use crate::row::{Goal, Row, Source};
 use Goal::{RatioAtLeast, RatioAtMost};
 use Source::Figure;
 
-/// Pairs of moments in a round: of a tenth of a second at full rate, of a second at the plan's.
+/// Pairs of moments in a round: a tenth of a second each at full rate, a second at the plan's rate.
 const PAIRS_AT_FULL_RATE: usize = 200;
 const PAIRS_AT_PLANS_RATE: usize = 14;
 
-/// Who looks at a run besides `top`, a scraper and the page: the flag of it, and in words.
+/// The observers besides `top`, a scraper and the page: their flag, and a description.
 const ALONE: (&str, &str) = ("", "looked at by `top`, a scraper and the live page");
 const KEPT: (&str, &str) =
     (" --one-in 128", "looked at likewise, while the run itself keeps its slowest packets, of one millisecond in 128");
 const TRACED: (&str, &str) =
     (" --traced", "looked at likewise, and by `trace --last 1m`, which keeps the slowest packets");
 
-/// The names of its two rows, who looks, and whether a CPU is left for them.
+/// The names of the two rows, the observers, and whether a CPU is left for them.
 const KINDS: [(&str, &str, (&str, &str), bool); 6] = [
     ("observed-rate", "observed-p99", ALONE, true),
     ("kept-rate", "kept-p99", KEPT, true),

@@ -1,4 +1,4 @@
-//! `peers ours SUBJECT`: one measurement of ours, its figures as a line of JSON.
+//! `peers ours SUBJECT`: one measurement of ours, with its figures as a line of JSON.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -178,9 +178,9 @@ impl Books {
     }
 }
 
-/// How long an idle process is watched.
+/// How long an idle process is observed.
 const IDLE_TIME: Duration = Duration::from_secs(3);
-/// How long connections without traffic are.
+/// How long connections stay open without traffic.
 const WIRE_IDLE_TIME: Duration = Duration::from_secs(22);
 /// How long tick-to-trade runs.
 const TRADING_TIME: Duration = Duration::from_millis(2_500);
@@ -250,7 +250,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
     Ok(())
 }
 
-/// This program as the other process of a measurement over UDP.
+/// The command that runs this program as the other process of a measurement over UDP.
 fn far() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "peers".into()));
     command.args(["ours", "wire-far"]);
@@ -261,11 +261,11 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, RunError> {
     std::fs::read(path).map_err(|source| RunError::File { path: path.clone(), source })
 }
 
-/// Writes a feed that all parsers read, once, and gives where it is.
+/// Writes a feed for all parsers, once, and returns its path.
 pub(crate) fn feed_file(books: Books) -> Result<PathBuf, RunError> {
     let path = machine::work_dir()?.join(format!("feed-{}-{}.itch", books.name(), feed::MESSAGES));
     if std::fs::metadata(&path).is_err() {
-        // Under another name first, so that a run that is killed leaves no half a feed.
+        // Under a temporary name first, so that a killed run leaves no partial feed.
         let half = path.with_extension(std::process::id().to_string());
         let written = std::fs::write(&half, feed::generate(books.spec(), feed::MESSAGES))
             .and_then(|()| std::fs::rename(&half, &path));

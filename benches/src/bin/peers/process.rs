@@ -1,4 +1,4 @@
-//! Running a program to its end: its output collected, its time bounded, its command line told.
+//! Runs a program to its end: collects its output, limits its time, and shows its command line.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,18 +20,18 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// `program arg arg`, cut at blanks.
+    /// `program arg arg`, split at blanks.
     pub(crate) fn new(text: &str) -> Line {
         Line { env: Vec::new(), words: text.split_whitespace().map(str::to_owned).collect() }
     }
 
-    /// With more arguments, taken as they are.
+    /// Adds arguments, unsplit.
     pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Line {
         self.words.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// With `NAME=VALUE` words in its environment, cut at blanks.
+    /// Adds `NAME=VALUE` words to its environment, split at blanks.
     pub(crate) fn env(mut self, text: &str) -> Line {
         let pairs = text.split_whitespace().filter_map(|word| word.split_once('='));
         self.env.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -45,7 +45,7 @@ impl Line {
         command
     }
 
-    /// Starts it; what it prints is collected from now on.
+    /// Starts the command; its output is collected from now on.
     pub(crate) fn start(&self) -> Result<Running, RunError> {
         let spawned = self.command().spawn();
         let mut child = spawned.map_err(|source| RunError::Spawn { command: self.to_string(), source })?;
@@ -56,7 +56,8 @@ impl Line {
         Ok(Running { child, output, readers, command: self.to_string() })
     }
 
-    /// Runs it to a good end within the limit; gives what it printed, standard error included.
+    /// Runs the command to a successful end within the limit. Returns its output, standard error
+    /// included.
     pub(crate) fn run(&self, limit: Duration) -> Result<String, RunError> {
         self.start()?.finish(limit)
     }
@@ -79,7 +80,7 @@ fn collect(mut pipe: Box<dyn Read + Send>, output: Arc<Mutex<Vec<u8>>>) -> JoinH
     })
 }
 
-/// A program that runs. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -89,7 +90,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether it has printed this so far.
+    /// Whether it has printed this text so far.
     pub(crate) fn has_printed(&self, text: &str) -> bool {
         self.output().contains(text)
     }
@@ -99,15 +100,15 @@ impl Running {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Gives it lines to read.
+    /// Writes lines to its standard input.
     pub(crate) fn write(&mut self, text: &str) {
         if let Some(stdin) = &mut self.child.stdin {
-            // A program that has ended is found out when it is waited for.
+            // `finish` detects a program that has ended.
             let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush());
         }
     }
 
-    /// Interrupts it, as Ctrl-C does.
+    /// Interrupts it, like Ctrl-C.
     pub(crate) fn interrupt(&self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // It may have ended by itself.
@@ -115,7 +116,7 @@ impl Running {
         }
     }
 
-    /// Waits for a good end within the limit; gives what it printed.
+    /// Waits for a successful end within the limit. Returns its output.
     pub(crate) fn finish(mut self, limit: Duration) -> Result<String, RunError> {
         let status = self.wait(limit)?;
         for reader in self.readers.drain(..) {
@@ -156,7 +157,7 @@ impl Drop for Running {
     }
 }
 
-/// Its last lines: where programs say what went wrong.
+/// The last lines of an output, where programs report what went wrong.
 pub(crate) fn tail(output: &str) -> String {
     const LINES: usize = 12;
     let lines: Vec<&str> = output.lines().collect();

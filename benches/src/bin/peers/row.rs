@@ -1,27 +1,27 @@
-//! A row of the table: what is compared, in which unit, and what is to be reached.
+//! A row of the table: its comparison, its unit, and its goal.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 use verbline_benches::figures::median;
 
-/// What a row must reach.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     /// Ours ÷ peer is at most this.
     RatioAtMost(f64),
     /// Ours ÷ peer is at least this.
     RatioAtLeast(f64),
-    /// Ours is below this, whatever the peer's.
+    /// Ours is below this, for any peer's figure.
     OursBelow(f64),
-    /// Told, with no goal.
+    /// Shown without a goal.
     Reported,
 }
 
 impl Goal {
     fn met(self, ours: f64, ratio: f64) -> bool {
         match self {
-            // A figure that noise has made negative is no time.
+            // A time that noise has made negative does not count.
             Goal::RatioAtMost(limit) => ratio > 0.0 && ratio <= limit,
             Goal::RatioAtLeast(limit) => ratio >= limit,
             Goal::OursBelow(limit) => ours < limit,
@@ -29,7 +29,7 @@ impl Goal {
         }
     }
 
-    /// The ratio at which it is just met.
+    /// The ratio at which the goal is just met.
     pub(crate) fn ratio(self) -> Option<f64> {
         match self {
             Goal::RatioAtMost(limit) | Goal::RatioAtLeast(limit) => Some(limit),
@@ -49,43 +49,43 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Which figure of which contender, or a number that nobody measures here.
+/// A figure of a contender, or a number that is not measured here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
-    /// The figure of this name, of the contender at this place in the group.
+    /// The figure with this name, of the contender with this index in the group.
     Figure(usize, &'static str),
     /// A figure from elsewhere.
     Known(f64),
-    /// There is none: the row is told for itself.
+    /// None: the row has no peer.
     Nobody,
 }
 
-/// What is compared.
+/// One comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// Short and unique, for `--row`.
     pub(crate) name: &'static str,
-    /// What it measures, in a line.
+    /// The measurement, in a line.
     pub(crate) what: &'static str,
     /// The unit of both figures.
     pub(crate) unit: &'static str,
     /// Ours.
     pub(crate) ours: Source,
-    /// Theirs.
+    /// The peer's.
     pub(crate) peer: Source,
-    /// Who they are.
+    /// The peer's name.
     pub(crate) peer_name: &'static str,
-    /// Ours and theirs are divided by this, to come to the unit.
+    /// The divisor of both figures that gives the unit.
     pub(crate) scale: f64,
-    /// What is to be reached.
+    /// The goal.
     pub(crate) goal: Goal,
-    /// Our figure that is a round's ratio, where both sides take turns many times within a round;
+    /// Our figure with a round's ratio, if both sides take turns many times within a round;
     /// otherwise the ratio is that of the two figures.
     pub(crate) ratio: Option<&'static str>,
 }
 
 impl Row {
-    /// A row whose figures are in its unit; what it measures and who the peer is are to be said.
+    /// A row whose figures are in its unit; the caller sets `what` and `peer_name`.
     pub(crate) fn new(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
         Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal, ratio: None }
     }
@@ -95,14 +95,14 @@ impl Row {
 #[derive(Clone, Debug)]
 pub(crate) struct RowResult {
     pub(crate) row: Row,
-    /// A value a round.
+    /// One value per round.
     pub(crate) ours: Vec<f64>,
     pub(crate) peer: Vec<f64>,
-    /// Each round's own ratio, of a row that has one.
+    /// Each round's own ratio, if the row has one.
     pub(crate) ratios: Option<Vec<f64>>,
-    /// What was run, ours first.
+    /// The commands, ours first.
     pub(crate) commands: Vec<String>,
-    /// What belongs to it beside the ratio, such as a series for a plot or the share of each step.
+    /// Other results, such as a series for a plot or the share of each step.
     pub(crate) extra: Value,
 }
 
@@ -123,7 +123,7 @@ impl RowResult {
         }
     }
 
-    /// The least and the greatest ratio of one round; with no peer, of a round to our median.
+    /// The least and the greatest ratio of one round; without a peer, of a round to our median.
     pub(crate) fn spread(&self) -> [f64; 2] {
         let of_figures = || match self.row.peer {
             Source::Nobody => self.ours.iter().map(|ours| ours / self.ours_median()).collect(),
@@ -139,8 +139,8 @@ impl RowResult {
         self.row.goal.met(self.ours_median(), self.ratio())
     }
 
-    /// One object; what there is not, such as a ratio with no peer, is null. Beside the common keys
-    /// it has those of `extra`.
+    /// The row as one object; absent values, such as a ratio without a peer, are null. The keys of
+    /// `extra` are added to the common ones.
     pub(crate) fn json(&self) -> Value {
         let mut json = json!({
             "row": self.row.name,
@@ -163,19 +163,19 @@ impl RowResult {
     }
 }
 
-/// Five digits: more than any of these figures is good for.
+/// Rounds to five digits: more than any of these figures deserves.
 pub(crate) fn rounded(value: f64) -> f64 {
     round_to(value, 5)
 }
 
-/// This many digits.
+/// Rounds to this many digits.
 pub(crate) fn round_to(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
     let unit = 10f64.powi(value.abs().log10().floor() as i32 + 1 - digits);
     let digits = (value / unit).round();
-    // Dividing by a power of ten that is exact keeps 0.1 from becoming 0.1000…01.
+    // Dividing by an exact power of ten keeps 0.1 from becoming 0.1000…01.
     if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit }
 }
 

@@ -1,5 +1,5 @@
-//! What servers are made of, beside the same without: many connections, connections that open,
-//! operations from stages, work that is spread and drawn together.
+//! The parts of a server, beside runs without them: many connections, opening connections,
+//! operations from stages, and work spread over rings and merged.
 
 use crate::contender::Contender;
 use crate::group::{Group, Plot};
@@ -22,8 +22,8 @@ pub(crate) fn connections() -> Group {
     Group { plot: Some(plot), ..Group::new("scale-connections", contenders, rows) }
 }
 
-/// How many connections open a second beside one whose round trips are measured: as many as the
-/// goal says, and a quarter more.
+/// The number of connections that open per second beside one whose round trips are measured: the
+/// goal's number, and a quarter more.
 const OPENING_PER_S: u32 = 2500;
 
 pub(crate) fn opening() -> Group {

@@ -6,7 +6,7 @@ use crate::group::{Group, Plot};
 use crate::peer::fio::{self, Place};
 use crate::row::{Goal, Row, Source};
 
-/// On a disk, which bounds both, and in memory (tmpfs), where what remains is what each costs.
+/// On a disk, which limits both, and in memory (tmpfs), where the costs of each remain.
 pub(crate) fn all() -> Vec<Group> {
     let [disk, memory] = [Place::Disk, Place::Memory];
     vec![
@@ -35,7 +35,7 @@ pub(crate) fn all() -> Vec<Group> {
     ]
 }
 
-/// Commands of 4 KiB to a namespace in memory, whose target has one lcore; the initiator, which
+/// Commands of 4 KiB to a namespace in memory. The target has one lcore; the initiator, which
 /// verifies every block, has the other.
 fn nvme() -> Group {
     let contenders = vec![
@@ -69,8 +69,8 @@ fn nvme() -> Group {
     Group { name: "nvme", contenders, rows, rounds: None, plot: None }
 }
 
-/// The same reads of protected blocks: checked by the device, behind a response that is posted
-/// already, and by the CPU before it answers; each beside reads that nobody checks.
+/// Reads of protected blocks: checked by the device, behind a response that is already posted, and
+/// by the CPU before the response; each beside unchecked reads.
 fn nvme_protected() -> Group {
     let contenders = vec![
         Contender { name: "nvme, unprotected", ..Contender::ours("nvme 1 --depth 1") },
@@ -103,7 +103,7 @@ fn nvme_protected() -> Group {
 }
 
 fn nvme_connections() -> Group {
-    // As many as a port of the target serves, at the most.
+    // The last is the most that a port of the target serves.
     let x = vec![1, 4, 16, 64, 126];
     let contenders: Vec<Contender> = x.iter().map(|count| Contender::ours(&format!("nvme {count}"))).collect();
     let rows = vec![Row {

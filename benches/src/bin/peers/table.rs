@@ -9,13 +9,13 @@ use crate::group::Group;
 use crate::row::{Goal, Row, RowResult, Source, round_to, rounded};
 use crate::wrap::{command, words};
 
-/// A terminal of fewer columns gets two lines a row.
+/// A narrower terminal gets two lines per row.
 const WIDE_COLUMNS: usize = 132;
 
-/// Rows that belong to a table and are not measured, and why.
+/// Rows of a table that are not measured, with the reasons.
 type Omitted<'a> = &'a [(&'a str, &'a str)];
 
-/// One object, one line a row.
+/// The results as one object, one line per row.
 pub(crate) fn json(results: &[RowResult], omitted: Omitted<'_>, machine: &Value) -> String {
     let rows: Vec<String> = results.iter().map(|result| format!("  {}", result.json())).collect();
     let rest: Vec<Value> = omitted.iter().map(|(row, why)| json!({ "row": row, "why": why })).collect();
@@ -23,7 +23,7 @@ pub(crate) fn json(results: &[RowResult], omitted: Omitted<'_>, machine: &Value)
     format!("{{\"machine\":{machine},\"rows\":[\n{}\n]{rest}}}", rows.join(",\n"))
 }
 
-/// For a person: the table, then every command line, in this many columns.
+/// The results for people: the table, then every command line, in this many columns.
 pub(crate) fn text(results: &[RowResult], omitted: Omitted<'_>, machine: &Value, columns: usize) -> String {
     let mut text = if columns >= WIDE_COLUMNS { wide(results) } else { narrow(results) };
     let met = results.iter().filter(|result| result.met()).count();
@@ -46,7 +46,7 @@ pub(crate) fn text(results: &[RowResult], omitted: Omitted<'_>, machine: &Value,
     text
 }
 
-/// A paragraph a row.
+/// One paragraph per row that is not measured.
 fn unmeasured(omitted: Omitted<'_>, columns: usize) -> String {
     let about =
         |(row, why): &(&str, &str)| words(&format!("{row}: not measured here: {why}"), "", "    ", columns) + "\n";
@@ -73,7 +73,7 @@ fn wide(results: &[RowResult]) -> String {
     format!("{table}\n")
 }
 
-/// Two lines a row: how it went, and below it the figures.
+/// Two lines per row: the verdict, and below it the figures.
 fn narrow(results: &[RowResult]) -> String {
     let rule = "─".repeat(79);
     let mut text = format!("{:<28} {:>8}  {:<13} {:<7} {}\n", "row", "ratio", "goal", "", "least … most");
@@ -108,7 +108,7 @@ fn spread(result: &RowResult) -> String {
     format!("{} … {}", told(least), told(most))
 }
 
-/// Four digits; nothing for what there is not.
+/// Four digits; a dash for an absent value.
 fn told(value: f64) -> String {
     if value.is_finite() { format!("{}", round_to(value, 4)) } else { "–".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Which comparisons belong to one table.
+//! The tables, and the comparisons in each.
 
 use clap::ValueEnum;
 
@@ -16,7 +16,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// In the order of the table.
+    /// The groups, in the order of the table.
     pub(crate) fn groups(self) -> Vec<Group> {
         match self {
             Table::Peers => groups::all(),
@@ -24,7 +24,7 @@ impl Table {
         }
     }
 
-    /// Rows that belong to it and are not measured, and why.
+    /// Rows of the table that are not measured, with the reasons.
     pub(crate) fn omitted(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Table::Peers => &[],
@@ -32,7 +32,7 @@ impl Table {
         }
     }
 
-    /// As a person asks for it.
+    /// The command that makes the table.
     pub(crate) fn command(self) -> &'static str {
         match self {
             Table::Peers => "./x bench peers",
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-/// Of all tables.
+/// The groups of all tables.
 #[cfg(test)]
 pub(crate) fn all_groups() -> Vec<Group> {
     [Table::Peers, Table::Wire].into_iter().flat_map(Table::groups).collect()

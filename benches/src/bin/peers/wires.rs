@@ -1,5 +1,5 @@
-//! The software RNIC over UDP beside bare sockets, between two processes of this host: what
-//! `./x bench wire` measures, and what it doesn't.
+//! The software RNIC over UDP beside bare sockets, between two processes of this host: the groups
+//! of `./x bench wire`, and its omitted rows.
 
 use crate::contender::Contender;
 use crate::group::{Group, Plot};
@@ -9,12 +9,12 @@ use crate::row::{Goal, Row, Source};
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Nobody};
 
-/// In the order of the table.
+/// All groups, in the order of the table.
 pub(crate) fn all() -> Vec<Group> {
     vec![one_way(), write(), connections(), idle()]
 }
 
-/// Rows that need root and the kernel's software RDMA, and so the guest; and how to come to them.
+/// Rows that need root and the kernel's software RDMA, and so the guest; and how to measure them.
 pub(crate) const OMITTED: [(&str, &str); 2] = [
     (
         "wire-perftest",
@@ -40,8 +40,8 @@ fn one_way() -> Group {
         vec![Contender::ours("wire-one-way 64"), rivals::udp("UDP ping-pong", "ping-pong 64")],
         vec![
             against("wire-one-way", "ns", "sendto, recvfrom", RatioAtMost(1.25)),
-            // RoCE can't use it: of a connected socket the kernel chooses IPv4 identifications that
-            // nobody can foresee, and the ICRC covers them.
+            // RoCE can't use it: on a connected socket the kernel chooses unpredictable IPv4
+            // identifications, and the ICRC covers them.
             against("wire-one-way-connected", "connected_ns", "send, recv, connected", Reported),
         ],
     )

@@ -1,19 +1,19 @@
-//! Long lines cut for a terminal: prose at its blanks, command lines so that they can still be
+//! Wraps long lines for a terminal: prose at its blanks, command lines so that they can still be
 //! pasted.
 
-/// How wide standard output is: the terminal, else what `COLUMNS` says, else 80.
+/// The width of standard output: that of the terminal, else `COLUMNS`, else 80.
 pub(crate) fn columns() -> usize {
     let terminal = comfy_table::Table::new().width().map(usize::from);
     let told = || std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     terminal.or_else(told).unwrap_or(80)
 }
 
-/// Prose, in lines of up to this many columns; a word that is longer stays whole.
+/// Prose, in lines of up to this many columns; a longer word stays whole.
 pub(crate) fn words(text: &str, first: &str, others: &str, columns: usize) -> String {
     cut(text, first, others, "", columns)
 }
 
-/// A command line, with a backslash where it goes on.
+/// A command line, with a backslash at each break.
 pub(crate) fn command(text: &str, first: &str, columns: usize) -> String {
     let others = " ".repeat(first.chars().count() + 2);
     cut(text, first, &others, " \\", columns)

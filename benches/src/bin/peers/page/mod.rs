@@ -1,5 +1,5 @@
-//! The page: the table, the ratios with their goals, and a plot of each curve; one file, nothing
-//! fetched.
+//! The page: the table, the ratios with their goals, and a plot of each curve; one file that
+//! fetches nothing.
 
 mod plots;
 mod trading;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
 
-/// Plots are drawn dark on white. When the page is dark, rules for the colours of [`plots`] turn
-/// them: an attribute yields to a rule. Bars keep theirs, since they are written on in white.
+/// Plots are drawn dark on white. On a dark page, rules override the colours of [`plots`]: CSS
+/// takes precedence over an attribute. Bars keep their colours, since their labels are white.
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
@@ -146,7 +146,7 @@ mod tests {
     use crate::row::Source;
     use serde_json::json;
 
-    /// Every row with made-up figures.
+    /// Every row with invented figures.
     fn results() -> Vec<RowResult> {
         let groups = crate::groups::all();
         let rows = groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, *row)));

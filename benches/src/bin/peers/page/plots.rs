@@ -8,23 +8,23 @@ use verbline_benches::drawing::{Drawn, FAINT, FONT, INK};
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
 
-/// The size that is asked for and the one that is drawn differ: plotters divides by 1.24.
+/// The requested and the drawn size differ: plotters divides by 1.24.
 const LARGE: u32 = 17;
 const SMALL: u32 = 15;
-/// Room for a row's name to the left of a plot over the whole width.
+/// Room for a row's name to the left of a full-width plot.
 pub(super) const LEFT: u32 = 236;
 const MET: RGBColor = RGBColor(17, 99, 41);
 const MISSED: RGBColor = RGBColor(180, 35, 24);
 pub(super) const OURS: RGBColor = RGBColor(9, 105, 218);
 pub(super) const GOAL: RGBColor = RGBColor(87, 96, 106);
 
-/// Rows with a ratio.
+/// Whether a row has a ratio.
 pub(super) fn has_ratio(result: &&RowResult) -> bool {
     let ratio = result.ratio();
     ratio.is_finite() && ratio > 0.0
 }
 
-/// One line a row on a logarithmic axis: the spread as a bar, the ratio as a dot, the goal as a
+/// One line per row on a logarithmic axis: the spread as a bar, the ratio as a dot, the goal as a
 /// tick.
 pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     let values = rows
@@ -36,17 +36,17 @@ pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     drawn(|svg| draw_ratios(svg, rows, least..most))
 }
 
-/// What `draw` makes of an empty picture.
+/// The picture that `draw` makes from an empty one.
 pub(super) fn drawn(draw: impl FnOnce(&mut String) -> Drawn<()>) -> Result<String, RunError> {
     let mut svg = String::new();
     draw(&mut svg).map_err(|error| RunError::Plot(error.to_string()))?;
     Ok(svg)
 }
 
-/// The chart of a plot with a line a row.
+/// The chart of a plot with one line per row.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Its axis, which is below it.
+/// Draws the axis below a chart.
 pub(super) fn draw_axis(
     chart: &mut Chart<'_, '_>,
     name: &str,
@@ -68,7 +68,7 @@ pub(super) fn draw_axis(
     Ok(())
 }
 
-/// The style of a text that has `side` at its place.
+/// The style of a text aligned by `side`.
 pub(super) fn label(side: HPos) -> TextStyle<'static> {
     TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
 }
@@ -82,7 +82,7 @@ fn draw_ratios(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>
         .x_label_area_size(56)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(span.clone(), lines..0.0)?;
-    // Whole powers of two on the axis: one grid line each.
+    // Whole powers of two on the axis, a grid line each.
     let powers = (span.end - span.start) as usize + 1;
     let name = "ours ÷ peer (dot: ratio of the medians; bar: least to greatest of the rounds; tick: goal)";
     draw_axis(&mut chart, name, powers, &|power| power_of_two(*power))?;
@@ -121,8 +121,8 @@ fn power_of_two(power: f64) -> String {
     if power < 0.0 { format!("1/{}", 2f64.powf(-power)) } else { format!("{}", 2f64.powf(power)) }
 }
 
-/// A scaling row's curve over a logarithmic axis, from zero, with the band of 20 % around its first
-/// point.
+/// A scaling row's curve over a logarithmic axis, with y from zero, and a line at the goal relative
+/// to its first point.
 pub(super) fn curve(result: &RowResult) -> Result<String, RunError> {
     let points: Vec<(f64, f64)> =
         serde_json::from_value(result.extra["points"].clone()).map_err(|error| RunError::Plot(error.to_string()))?;
@@ -168,7 +168,7 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
     Ok(())
 }
 
-/// 1024 as 1 Ki.
+/// A count for people: 1024 as 1 Ki.
 fn count(value: f64) -> String {
     let value = value.round() as u64;
     match value {

@@ -12,7 +12,8 @@ const COLOURS: [RGBColor; 4] =
     [RGBColor(9, 105, 218), RGBColor(191, 135, 0), RGBColor(17, 99, 41), RGBColor(130, 80, 223)];
 const WIDTH: u32 = 1100;
 
-/// A line a row on a logarithmic axis of microseconds: the median of the rounds, and their span.
+/// One line per row on a logarithmic axis of microseconds: the median of the rounds, and their
+/// span.
 pub(super) fn latencies(rows: &[&RowResult]) -> Result<String, RunError> {
     let values = rows.iter().flat_map(|row| row.ours.iter().copied()).filter(|value| *value > 0.0);
     let [least, most] = values.fold([1.0, 10.0f64], |[least, most], us| [us.min(least), us.max(most)]);
@@ -46,7 +47,7 @@ fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f
     Ok(())
 }
 
-/// A bar a rate, cut into its steps; the rows of one rate have the same shares.
+/// One bar per rate, cut into its steps; the rows of one rate have the same shares.
 pub(super) fn shares(rows: &[&RowResult]) -> Result<String, RunError> {
     let mut runs = rows.to_vec();
     runs.dedup_by_key(|row| row.row.what);
@@ -68,7 +69,7 @@ fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn<()> {
         for ((_, share), colour) in steps(run).into_iter().zip(COLOURS) {
             let to = from + share;
             chart.draw_series([Rectangle::new([(from, top), (to, bottom)], colour.filled())])?;
-            // A step too narrow for its figure goes without.
+            // A step too narrow for its figure has none.
             if share >= 4.0 {
                 let (x, y) = chart.backend_coord(&((from + to) / 2.0, index as f64 + 0.5));
                 area.draw(&Text::new(format!("{share:.0} %"), (x, y), label(HPos::Center).color(&WHITE)))?;
@@ -90,7 +91,7 @@ fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn<()> {
     Ok(())
 }
 
-/// Its steps in the order in which they happen, with their shares in percent.
+/// The steps in their order, with their shares in percent.
 fn steps(run: &RowResult) -> Vec<(&'static str, f64)> {
     let shares = &run.extra["shares"];
     let percent = |step: &'static str| Some((step, 100.0 * shares.get(step)?.as_f64()?));

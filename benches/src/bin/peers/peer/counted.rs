@@ -1,4 +1,4 @@
-//! Posts and polls counted by callgrind: through our crates, and in C against the same provider.
+//! Posts and polls counted by callgrind: through our crates, and in C with the same provider.
 
 use verbline_benches::Figures;
 use verbline_benches::callgrind::{COMMAND, instructions, per_operation};
@@ -14,10 +14,10 @@ const NEEDS_C: &[Needs] = &[
     Needs { program: "cc", package: "gcc" },
     Needs { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
 ];
-/// Lists of messages in the two runs whose difference counts.
+/// Lists of messages in the two runs; the difference counts.
 const LISTS: [u64; 2] = [1_000, 11_000];
 
-/// Lists of `burst` messages through `verbline_verbs`: `instructions` a message.
+/// Lists of `burst` messages through `verbline_verbs`: `instructions` per message.
 pub(crate) fn ours(name: &'static str, burst: u32) -> Contender {
     let commands = vec![format!("{COMMAND} peers ours post-and-poll {} {burst}", LISTS[1])];
     let run = move || {
@@ -27,7 +27,7 @@ pub(crate) fn ours(name: &'static str, burst: u32) -> Contender {
     Contender { name, commands, needs: NEEDS, hugepages: false, run: Box::new(run) }
 }
 
-/// The same by the C program.
+/// Like [`ours`], by the C program.
 pub(crate) fn in_c(name: &'static str, burst: u32) -> Contender {
     let commands = vec![format!("{COMMAND} rivals post-and-poll {} {burst}", LISTS[1])];
     let run = move || count(&rivals::program()?, &["post-and-poll"], burst);

@@ -14,30 +14,30 @@ use crate::error::RunError;
 use crate::process::{Line, tail};
 
 pub(crate) const NEEDS: &[Needs] = &[Needs { program: "dpdk-test", package: "dpdk-dev" }];
-/// What every DPDK program is started with: both CPUs, no device, hugepages of its own that leave
-/// no file behind.
+/// The common arguments of DPDK programs: both CPUs, no device, hugepages of its own that leave no
+/// file behind.
 pub(crate) fn eal() -> String {
     let [near, far] = cpus();
     format!("-l {},{} --no-pci -m 256 --in-memory", near.id, far.id)
 }
 
-/// `ring_perf_autotest`: `ns` an item in bulks of 32 between two cores, SP/SC.
+/// `ring_perf_autotest`: `ns` per item in bulks of 32 between two cores, SP/SC.
 pub(crate) fn ring() -> Contender {
     contender(
         "rte_ring (dpdk-test)",
         "ring_perf_autotest",
         "cycles of `SP/SC: bulk (size: 32)` on two cores",
         |output| {
-            // What it prints is the sum of what both sides took an item, while both ran: the mean
-            // is comparable with ours.
+            // The test prints the sum of both sides' times per item, while both ran: the mean is
+            // comparable with ours.
             Some(Figures::of("ns", cycles_to_ns(ring_cycles(output)? / 2.0)))
         },
     )
 }
 
-/// `graph_perf_autotest`: `call_256_ns` and `call_1_ns` in a call of a node that sends its batch
-/// on; `walk_256_ns` and `walk_1_ns` for a walk over source, four such nodes and sink;
-/// `node_256_ns` and `node_1_ns`, a sixth of it.
+/// `graph_perf_autotest`: `call_256_ns` and `call_1_ns` for a call of a forwarding node;
+/// `walk_256_ns` and `walk_1_ns` for a walk over source, four such nodes and sink; `node_256_ns`
+/// and `node_1_ns` for a sixth of it.
 pub(crate) fn graph() -> Contender {
     contender("rte_graph (dpdk-test)", "graph_perf_autotest", "tables of nodes", |output| {
         let full = chain(output, "graph_hr_4s_1n_1src_1snk succeeded")?;
@@ -63,7 +63,7 @@ fn contender(
     let commands = vec![format!("echo {test} | {line}")];
     let run = move || {
         let mut running = line.start()?;
-        // What comes before its prompt is lost.
+        // Input before its prompt is lost.
         wait_for(&mut running, "RTE>>", Duration::from_secs(20));
         running.write(&format!("{test}\nquit\n"));
         let output = running.finish(LIMIT)?;
@@ -76,13 +76,13 @@ fn contender(
     Contender { name, commands, needs: NEEDS, hugepages: true, run: Box::new(run) }
 }
 
-/// Cycles of the TSC, which is what DPDK counts.
+/// Converts cycles of the TSC, DPDK's unit.
 fn cycles_to_ns(cycles: f64) -> f64 {
-    // Over a million cycles, as the conversion gives whole nanoseconds.
+    // For a million cycles, as the conversion yields whole nanoseconds.
     cycles * Clock::new().cycles_to_ns(1_000_000) as f64 / 1e6
 }
 
-/// The figure of the first section on two cores: items of 8 bytes.
+/// The figure of the first section on two cores, with items of 8 bytes.
 fn ring_cycles(output: &str) -> Option<f64> {
     let mut lines = output.lines().skip_while(|line| !line.contains("Testing using two physical cores"));
     lines.find_map(|line| line.strip_prefix("legacy APIs: SP/SC: bulk (size: 32): ")?.trim().parse().ok())
@@ -92,12 +92,12 @@ fn ring_cycles(output: &str) -> Option<f64> {
 struct Chain {
     /// The median of the workers' column `cycles/call`.
     call_cycles: f64,
-    /// A walk over all six.
+    /// The time of a walk over all six.
     walk_ns: f64,
 }
 
-/// Reads the table that ends with this line. The source makes 256 objects or one a walk, so that
-/// its rate is the walks'.
+/// Reads the table above the line `end`. The source makes 256 objects or one per walk, so that its
+/// rate is the rate of walks.
 fn chain(output: &str, end: &str) -> Option<Chain> {
     let lines: Vec<&str> = output.lines().collect();
     let end = lines.iter().position(|line| line.trim_end().ends_with(end))?;

@@ -1,6 +1,6 @@
 //! fio's engine for io_uring, and our store on the same file.
 //!
-//! fio has what is cheapest for it: registered files and buffers, submissions and completions in
+//! fio has its cheapest settings: registered files and buffers, submissions and completions in
 //! batches of up to 32, no verification, its latency clock on one CPU.
 
 use std::fs;
@@ -19,7 +19,7 @@ use crate::process::{Line, tail};
 const FIO: &[Needs] = &[Needs { program: "fio", package: "fio" }];
 const FILE_BYTES: usize = 256 << 20;
 
-/// Where the file lies.
+/// The location of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Beside this program.
@@ -29,7 +29,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The file, written whole when it is asked for first: a hole would be read from nowhere.
+    /// The file, written whole at first use: a hole would be read from nowhere.
     fn file(self) -> Result<PathBuf, RunError> {
         let path = match self {
             Place::Disk => machine::work_dir()?.join("store"),
@@ -75,7 +75,7 @@ pub(crate) fn contender(place: Place, writes: bool) -> Contender {
     Contender { name: "fio", commands, needs: FIO, hugepages: false, run: Box::new(run) }
 }
 
-/// `per_s` and `p99_ns` out of fio's report.
+/// Reads `per_s` and `p99_ns` from fio's report.
 fn read(output: &str, writes: bool, line: &Line) -> Result<Figures, RunError> {
     let report: Option<Value> = output.find('{').and_then(|start| serde_json::from_str(&output[start..]).ok());
     let job = report.as_ref().map(|report| &report["jobs"][0][if writes { "write" } else { "read" }]);

@@ -1,4 +1,4 @@
-//! The peers: how each is run, and how its output is read.
+//! The peers: how to run each, and how to read its output.
 
 pub(crate) mod counted;
 pub(crate) mod dpdk_test;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crate::error::RunError;
 use crate::process::{Line, Running};
 
-/// No peer's run takes longer.
+/// The longest run of a peer.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Runs a server and, once it listens on its port, the client; gives what the client printed.
+/// Runs a server and, once it listens on its port, the client; returns the client's output.
 fn serve(server: &Line, client: &Line, port: u16) -> Result<String, RunError> {
     let mut serving = server.start()?;
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -31,14 +31,14 @@ fn serve(server: &Line, client: &Line, port: u16) -> Result<String, RunError> {
     Ok(printed)
 }
 
-/// A TCP port that nobody uses now.
+/// A TCP port that is free now.
 fn free_port() -> u16 {
     let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     bound.map_or(13_337, |address| address.port())
 }
 
-/// Whether someone listens on this TCP port. Asked of the kernel (proc(5), /proc/net/tcp: state
-/// 0A), as a connection would be the one that the server waits for.
+/// Whether a program listens on this TCP port. Asks the kernel (proc(5), /proc/net/tcp: state 0A),
+/// as a connection would be taken for the one that the server waits for.
 fn listens(port: u16) -> bool {
     let listening = |table: &str| {
         std::fs::read_to_string(table).is_ok_and(|text| {
@@ -53,7 +53,7 @@ fn listens(port: u16) -> bool {
     listening("/proc/net/tcp") || listening("/proc/net/tcp6")
 }
 
-/// Waits until a program has printed this; `false` if it ended, or took too long.
+/// Waits until a program has printed this text; `false` if it ended, or took too long.
 fn wait_for(running: &mut Running, text: &str, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     while !running.has_printed(text) {

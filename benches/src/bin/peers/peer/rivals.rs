@@ -1,9 +1,9 @@
-//! Peers that are libraries: a package and a C program in `rivals/`, compiled here and not by the
+//! Peers that are libraries: a package and C programs in `rivals/`, compiled here and not by the
 //! workspace's build.
 //!
 //! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of
 //! the tests. `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool
-//! test takes an hour. `rivals/udp.c` calls sockets as Rust's standard library can't.
+//! test takes an hour. `rivals/udp.c` calls sockets in ways that Rust's standard library can't.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -31,8 +31,8 @@ fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/rivals"))
 }
 
-/// A parser or a book of another crate, over the same feed: `ns` a message, and the checksum of
-/// what was read.
+/// A parser or a book of another crate, over the same feed: `ns` per message, and the checksum of
+/// the fields read.
 pub(crate) fn itch(name: &'static str, subject: &'static str, books: Books) -> Contender {
     let run = move || {
         let arguments = [program()?, subject.to_owned(), path(&feed_file(books)?)];
@@ -43,14 +43,14 @@ pub(crate) fn itch(name: &'static str, subject: &'static str, books: Books) -> C
 }
 
 /// Messages of 64 bytes from core to core by another crate, at full `rate` or one at a time for
-/// their `latency`: `ns` a message.
+/// their `latency`: `ns` per message.
 pub(crate) fn hop(library: &'static str, by: &'static str) -> Contender {
     let run = move || figures(&Line::new("").args([program()?]).args(["hop", library, by]), LIMIT);
     let commands = vec![format!("rivals hop {library} {by}")];
     Contender { name: library, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
 }
 
-/// The path of the package's program; built when first asked for.
+/// The path of the package's program; built at first use.
 pub(crate) fn program() -> Result<String, RunError> {
     static BUILT: OnceLock<String> = OnceLock::new();
     if let Some(built) = BUILT.get() {
@@ -103,7 +103,7 @@ fn dpdk_program() -> Result<String, RunError> {
     let program = machine::work_dir()?.join("rivals-dpdk");
     let flags = |what: &str| Line::new(&format!("pkg-config {what} libdpdk")).run(Duration::from_secs(20));
     let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
-    // DPDK's own build is at -O3.
+    // DPDK's own build uses -O3.
     let line = Line::new("cc -O3 -Wall -Wextra -Werror -o").args([path(&program), path(&sources().join("dpdk.c"))]);
     line.args(cflags.split_whitespace()).args(libs.split_whitespace()).run(BUILD_LIMIT)?;
     Ok(BUILT.get_or_init(|| path(&program)).clone())

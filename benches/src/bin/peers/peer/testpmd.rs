@@ -15,7 +15,7 @@ const NEEDS: &[Needs] = &[Needs { program: "dpdk-testpmd", package: "dpdk-dev" }
 /// Long enough for three statistics after the first, which includes the start.
 const TIME: Duration = Duration::from_millis(4_700);
 
-/// `packets_per_s` a port in this forwarding mode; with `copy`, 64 bytes are copied on the way in
+/// `packets_per_s` per port in this forwarding mode; with `copy`, 64 bytes are copied on the way in
 /// and out.
 pub(crate) fn contender(name: &'static str, mode: &'static str, copy: bool) -> Contender {
     let copy = if copy { ",copy=1" } else { "" };
@@ -39,8 +39,7 @@ pub(crate) fn contender(name: &'static str, mode: &'static str, copy: bool) -> C
     Contender { name, commands, needs: NEEDS, hugepages: true, run: Box::new(run) }
 }
 
-/// The median of each port's transmit rate over all statistics but the first, and the mean of the
-/// two ports.
+/// The mean of the two ports' median transmit rates, over all statistics but the first.
 fn parse(output: &str) -> Option<Figures> {
     let mut rates = [Vec::new(), Vec::new()];
     let mut port = None;
@@ -52,7 +51,7 @@ fn parse(output: &str) -> Option<Figures> {
             rates.push(rate);
         }
     }
-    // The first statistic has no time before it and says 0; the second includes the start.
+    // The first statistic has no time before it and shows 0; the second includes the start.
     let after_start = |rates: &[f64]| median(rates.iter().copied().skip_while(|rate| *rate == 0.0).skip(1));
     let [first, second] = [after_start(&rates[0]), after_start(&rates[1])];
     let mean = (first + second) / 2.0;

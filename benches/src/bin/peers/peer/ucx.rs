@@ -10,7 +10,7 @@ use crate::process::{Line, tail};
 
 const NEEDS: &[Needs] = &[Needs { program: "ucx_perftest", package: "ucx-utils" }];
 
-/// What a test is run with: its environment and its arguments.
+/// The environment and the arguments of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Test {
     /// `NAME=VALUE` words.
@@ -19,8 +19,8 @@ pub(crate) struct Test {
     pub(crate) args: &'static str,
 }
 
-/// A test of UCX. Of several, the one with the higher message rate counts in each round: its best
-/// settings for the work.
+/// A test of UCX. If there are several, each round counts the one with the higher message rate:
+/// UCX's best settings for the work.
 pub(crate) fn contender(name: &'static str, tests: &'static [Test]) -> Contender {
     let commands = tests.iter().map(|test| {
         let [server, client] = lines(test, None);
@@ -56,8 +56,8 @@ fn lines(test: &Test, port: Option<u16>) -> [Line; 2] {
 }
 
 /// Reads the last line of the table: iterations, then percentile, average and overall time in µs,
-/// then bandwidth and message rate, average and overall each. Overall is over all iterations. One
-/// way: `ns`; `messages_per_s`.
+/// then bandwidth and message rate, each average and overall. Overall is over all iterations.
+/// Returns `ns`, one way, and `messages_per_s`.
 fn parse(output: &str) -> Option<Figures> {
     let last = output.lines().find_map(|line| line.strip_prefix("Final:"))?;
     let numbers: Vec<f64> = last.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
