@@ -1,5 +1,4 @@
-//! The admin queue: the handshake before the first read, in the order of the Linux host, and the
-//! keep-alive.
+//! The admin queue: the handshake before the first read, in the order of the Linux host.
 
 use verbline::engine::ConnectionId;
 use verbline::mem::Packet;
@@ -20,12 +19,8 @@ use crate::handshake_state::{ADMIN_ENTRIES, AuthStep, Step};
 use crate::oracle::Oracle;
 use crate::queue::{Pending, State, Task};
 use crate::settings::Guards;
+use crate::stage::{ADMIN, IO, Initiator, RETRY};
 
-use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
-
-/// Identifiers of commands in flight beside the handshake.
-const KEEP_ALIVE_CID: u16 = 0xE000;
-const EVENT_CID: u16 = 0xE001;
 /// The most blocks that the oracle keeps account of: 200 MB of memory.
 const ORACLE_BLOCKS_MAX: u64 = 16 << 20;
 /// The time until a host asks a busy controller again.
@@ -141,7 +136,7 @@ impl Initiator {
         data.to_bytes()
     }
 
-    fn send_admin(&mut self, command: &Command, out: &mut Outputs<'_>) {
+    pub(crate) fn send_admin(&mut self, command: &Command, out: &mut Outputs<'_>) {
         let (Some(connection), Some(mut packet)) = (self.admin, out.alloc()) else {
             return self.fail("the initiator has no packet for an admin command: give its pool more".to_owned());
         };
@@ -158,23 +153,8 @@ impl Initiator {
             return true;
         }
         match response.cid {
-            KEEP_ALIVE_CID if self.handshake.keep_alives > 0 => {
-                self.handshake.keep_alives -= 1;
-                let is_good = response.status.is_success();
-                if !is_good {
-                    tracing::warn!(status = %response.status, "a keep-alive failed");
-                }
-                self.count(|counts| *if is_good { &mut counts.kept_alive } else { &mut counts.not_kept_alive } += 1);
-            }
-            EVENT_CID if response.status.is_success() => {
-                self.count(|counts| counts.events += 1);
-                self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
-            }
-            // A repeated request would be refused, too: like the Linux host, the initiator goes on
-            // without events.
-            EVENT_CID => tracing::warn!(status = %response.status, "the target takes no request for events"),
             cid if cid == self.handshake.cid && self.handshake.step != Step::Done => self.step_done(&response, out),
-            _ => self.count(|counts| counts.unasked += 1),
+            _ => self.standing_answered(&response, out),
         }
         true
     }
@@ -332,8 +312,7 @@ impl Initiator {
         self.handshake.step = Step::Done;
         self.lost_ns = None;
         self.count(|counts| counts.connected += 1);
-        self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
-        self.arm_keep_alive(out);
+        self.begin_standing(out);
         self.connect_queues(out);
     }
 
@@ -366,21 +345,6 @@ impl Initiator {
         }
     }
 
-    fn arm_keep_alive(&mut self, out: &mut Outputs<'_>) {
-        if self.settings.keep_alive_ms > 0 {
-            let at_ns = out.now_ns() + u64::from(self.settings.keep_alive_ms) * 500_000;
-            self.handshake.timer = out.arm_timer(at_ns, KEEP_ALIVE);
-        }
-    }
-
-    pub(crate) fn keep_alive_due(&mut self, out: &mut Outputs<'_>) {
-        if self.handshake.is_done() && !self.is_over() {
-            self.send_admin(&Command::new(opcode::admin::KEEP_ALIVE, KEEP_ALIVE_CID, Sgl::NONE), out);
-            self.handshake.keep_alives += 1;
-            self.arm_keep_alive(out);
-        }
-    }
-
     pub(crate) fn retry_due(&mut self, out: &mut Outputs<'_>) {
         if self.handshake.step == Step::Connect && !self.is_over() {
             self.ask(Step::Connect, out);
@@ -392,7 +356,6 @@ fn set_feature(cid: u16, number: u8, value: u32) -> Command {
     Command::new(opcode::admin::SET_FEATURES, cid, Sgl::NONE).with([number.into(), value, 0, 0, 0, 0])
 }
 
-/// The settings' name of a subsystem is good.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,7 @@ mod results;
 mod secret;
 mod settings;
 mod stage;
+mod standing;
 
 use verbline::prelude::*;
 
