@@ -21,9 +21,8 @@
 //! - A link: `softnic` has one, over UDP sockets, with a thread that makes progress while a program
 //!   doesn't poll. The example `udp_pingpong` runs the engine between two processes over plain
 //!   sockets, one datagram a call. Raw frames are to come.
-//! - Lost packets are repeated by go-back-N only. There is no congestion control, no path MTU, no
-//!   multicast, no bind or local invalidation in the order of the send queue, no SQD state, and no
-//!   migration of paths.
+//! - Lost packets are repeated by go-back-N only. A loss halves the window, but ECN marks are not
+//!   read. The engine discovers no path MTU, knows no groups, and migrates no paths.
 //! - A socket doesn't report the IPv4 identification, which the CRC covers. So IPv4 datagrams from
 //!   a socket are not checked ([`Icrc::Unknown`](transport::Icrc)).
 //!

@@ -18,10 +18,9 @@
 //! - Processes of one user share an address; each gets its own packets (`neighbours`).
 //!
 //! # Not supported yet
-//! Multicast by IPv6, binds and local invalidation in the order of the send queue, keys that sign,
-//! and shared receive queues of another protection domain than the queue pair's. The hop limit and
-//! the service level of a path aren't put on packets: the host's route and the socket's priority
-//! decide them.
+//! Multicast by IPv6, keys that sign, and shared receive queues of another protection domain than
+//! the queue pair's. The hop limit and the service level of a path aren't put on packets: the
+//! host's route and the socket's priority decide them.
 
 mod arrivals;
 mod attach;
