@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for};
+use crate::common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for, wait_for};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 
@@ -79,7 +79,11 @@ fn two_lcores_count_what_a_full_send_queue_refuses() {
         return;
     }
     let text = stream("size_bytes = 300", "work_us = 100", "5s");
-    let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
+    let registry = registry();
+    let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+    // On a busy machine the queue takes its time to fill.
+    wait_for(&running, "a full queue refuses", |report| report.dropped("tx_full") > 0);
+    let report = running.stop().unwrap();
     assert_clean(&report);
     let made = report.stage("gen").unwrap().counter("made").unwrap();
     let seen = report.stage("sink").unwrap().counter("seen").unwrap();
