@@ -6,8 +6,7 @@
 //! - [`Runtime::build`] makes everything that the plan names, and [`Runtime::start`] runs it.
 //!   [`Running::stop`] drains the run and returns a [`Report`] that accounts for every packet.
 //! - A stage reaches its lcore through [`Outputs`]: its outputs, its pool, the time, its timers. It
-//!   is told what happens to ports ([`Stage::port_event`]) and which timers are due
-//!   ([`Stage::timers`]).
+//!   hears of changes of ports ([`Stage::port_event`]) and of due timers ([`Stage::timers`]).
 //!
 //! One lcore whose source hands a thousand packets to a sink:
 //!
@@ -73,8 +72,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet that
-//! does not fit is dropped, and counted by place and [`DropReason`].
+//! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet without
+//! room is dropped, and counted by place and [`DropReason`].
 
 #![forbid(unsafe_code)]
 

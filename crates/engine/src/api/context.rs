@@ -1,5 +1,4 @@
-//! [`StageContext`]: a stage's place in the plan, and the plan's parameters and links of it, as its
-//! factory sees them.
+//! [`StageContext`]: the factory's view of a stage: its place, parameters and links in the plan.
 
 use std::cell::RefCell;
 
@@ -15,7 +14,7 @@ use crate::stats::counter::Counter;
 use crate::stats::own_figures::OwnFigures;
 use crate::stats::times::Histogram;
 
-/// What a factory is given: the stage's place in the plan.
+/// The argument of a factory: the stage's place in the plan.
 #[derive(Debug)]
 pub struct StageContext<'a> {
     plan: &'a Plan,
@@ -47,7 +46,7 @@ impl<'a> StageContext<'a> {
         &self.stage.name
     }
 
-    /// The kind that the plan says it is.
+    /// The stage's kind in the plan (`use`).
     pub fn kind(&self) -> &'a str {
         &self.stage.kind
     }
@@ -67,20 +66,20 @@ impl<'a> StageContext<'a> {
         self.stage.batch_packets as usize
     }
 
-    /// The pool that [`Outputs::alloc`](crate::Outputs::alloc) takes from, as the plan describes
-    /// it.
+    /// The plan's description of the stage's pool, from which
+    /// [`Outputs::alloc`](crate::Outputs::alloc) takes.
     pub fn pool(&self) -> Option<&'a verbline_plan::Pool> {
         self.stage.pool.map(|id| &self.plan[id])
     }
 
-    /// How many timers the stage may have armed at once
+    /// The number of timers that the stage may have armed at once
     /// ([`Outputs::arm_timer`](crate::Outputs::arm_timer)): `timers_max` in the plan.
     pub fn timers_max(&self) -> usize {
         self.stage.timers_max as usize
     }
 
-    /// The region of this name, which the plan gives to this stage (`regions`). Its memory is there
-    /// once the runtime is built, not in the factory.
+    /// The region of this name, if the plan assigns it to this stage (`regions`). Its memory exists
+    /// once the runtime is built, not yet in the factory.
     ///
     /// # Errors
     /// The plan gives this stage no such region.
@@ -98,20 +97,21 @@ impl<'a> StageContext<'a> {
         self.spec.outputs.iter().position(|output| *output == name).map(|index| OutId(index as u16))
     }
 
-    /// The number that packets received by this port carry
-    /// ([`Packet::port`](verbline_mem::Packet::port)). A stage that asks for a port of its lcore is
-    /// told what happens to it ([`Stage::port_event`](crate::Stage::port_event)), whether or not
-    /// they lead to one another. A port of any lcore has a number: packets of another lcore's never
-    /// come here.
+    /// The number of a port, which the packets that it received carry
+    /// ([`Packet::port`](verbline_mem::Packet::port)). A stage that asks for a port of its lcore
+    /// hears of the port's changes ([`Stage::port_event`](crate::Stage::port_event)), even if no
+    /// link connects them. Ports of other lcores have numbers too, but their packets never come
+    /// here.
     pub fn port(&self, name: &str) -> Option<u16> {
         let place = self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16);
         self.ports.borrow_mut().extend(place);
         place
     }
 
-    /// A group of a port's `send_to`, as a packet says that it goes there
-    /// ([`Packet::set_connection`](verbline_mem::Packet::set_connection)); without that it goes to
-    /// the first. `None` if the plan has no such port, or the port no such group.
+    /// A group of a port's `send_to`, as the destination of a packet
+    /// ([`Packet::set_connection`](verbline_mem::Packet::set_connection)). A packet without a
+    /// destination goes to the first group. `None` if the plan has no such port, or the port no
+    /// such group.
     pub fn group(&self, port: &str, group: &str) -> Option<ConnectionId> {
         let port = self.plan.ports().iter().find(|known| known.name == port)?;
         let place = port.send_to.iter().position(|known| known.to_string() == group)?;
@@ -129,9 +129,9 @@ impl<'a> StageContext<'a> {
         &self.stage.params
     }
 
-    /// Refuses any key in `params`: for a kind that has none. Where a kind that opens nothing asks
-    /// for none, this is done for it; one that opens something might ask for them then, which a
-    /// check can't know.
+    /// Refuses any key in `params`: for a kind without parameters. The engine does this for a kind
+    /// that opens nothing and reads no `params`. A kind that opens something might read them then,
+    /// which a check can't know.
     ///
     /// # Errors
     /// The first key, and where it is.
@@ -145,14 +145,15 @@ impl<'a> StageContext<'a> {
         Ok(self.raw_section(name)?.parse()?)
     }
 
-    /// A section as the plan has it, keys of any type: for what no type of the app's stands for.
+    /// A section with keys of any type, as the plan has it: for sections that fit no type of the
+    /// app.
     pub fn raw_section(&self, name: &str) -> Result<&'a Params, StageError> {
         self.plan.section(name).ok_or_else(|| {
             format!("stage kind `{}` reads the section [{name}], which the app has not registered", self.kind()).into()
         })
     }
 
-    /// The plan that runs, proved and complete: what this stage's neighbours are, and their sums.
+    /// The running plan, proved and complete: this stage's neighbours, and the plan's sums.
     pub fn plan(&self) -> &'a Plan {
         self.plan
     }
@@ -174,7 +175,7 @@ impl<'a> StageContext<'a> {
         self.own.borrow_mut().histogram(name.into())
     }
 
-    /// Its own figures, and the ports that it asked for.
+    /// The stage's own figures, and the ports that it asked for.
     pub(crate) fn into_parts(self) -> (OwnFigures, Vec<u16>) {
         (self.own.into_inner(), self.ports.into_inner())
     }

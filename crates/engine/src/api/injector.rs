@@ -1,15 +1,14 @@
 //! Injectors: threads of the embedder hand messages to a stage, and wake its lcore.
 //!
 //! An injector is a ring of the plan (`[injector.NAME]`) whose producer is not an lcore. Its
-//! handles share the producer's end under a lock, so that any number of threads may push: they wait
-//! for each other, for as long as one message is copied, and never does the lcore wait for them or
-//! take the lock. (A queue for many producers without a lock would let the lcore wait for one that
-//! was preempted half-way through a push, as crossbeam's ArrayQueue does.) What is between the two
-//! sides is the ring and the doorbell, as between lcores ([`verbline_ring`]); nothing else is
-//! shared.
+//! handles share the producer's end under a lock, so that any number of threads may push. They wait
+//! for each other while one message is copied; the lcore never waits for them and never takes the
+//! lock. (With a lock-free queue for many producers the lcore would wait for a producer that was
+//! preempted half-way through a push, as in crossbeam's ArrayQueue.) The two sides share the ring
+//! and the doorbell, like two lcores ([`verbline_ring`]), and nothing else.
 //!
-//! Guarantees: what is pushed comes to the stage once, in order; what can't be taken is refused,
-//! counted, and nothing of it is kept. When the run begins to stop every later push is refused
+//! Guarantees: a pushed message reaches the stage once, in order. A message without room is refused
+//! and counted, and no part of it is kept. When the run begins to stop every later push is refused
 //! ([`Refused::Stopped`]), and every earlier one is delivered within the drain.
 
 use std::fmt;
@@ -24,9 +23,9 @@ use crate::stats::counter::Shared;
 use crate::stats::counters::InjectorStats;
 
 /// Hands messages to the stage of a plan's `[injector.NAME]`, from any thread; clones are handles
-/// of the same injector. It may outlive the run, and then refuses.
+/// of the same injector. A handle may outlive the run; its pushes are refused then.
 ///
-/// [`Runtime::injector`](crate::Runtime::injector) gives one.
+/// [`Runtime::injector`](crate::Runtime::injector) returns one.
 #[derive(Clone)]
 pub struct Injector {
     shared: Arc<InjectorShared>,
@@ -45,13 +44,12 @@ pub enum Refused {
     /// The message is longer than a packet of the pool.
     #[error("a message of {len_bytes} bytes does not fit a packet of {room_bytes}; raise `data_bytes` of the pool")]
     TooLong {
-        /// The message.
+        /// The length of the message.
         len_bytes: usize,
-        /// What a fresh packet of the pool holds.
+        /// The room of a fresh packet of the pool.
         room_bytes: usize,
     },
-    /// The run is stopping, as one that has failed also is; it has ended; or it was dropped before
-    /// it started.
+    /// The run is stopping (also after a failure), has ended, or was dropped before it started.
     #[error("the run of the injector is over")]
     Stopped,
 }
@@ -95,13 +93,13 @@ impl Injector {
     /// Copies a message into a packet, hands it to the stage, and wakes the lcore if it sleeps.
     ///
     /// # Errors
-    /// Why it was refused, which is counted; nothing has been handed on.
+    /// The reason of the refusal, which is counted; nothing has been handed on.
     pub fn try_push(&self, message: &[u8]) -> Result<(), Refused> {
         self.try_push_all(&[message]).1.map_or(Ok(()), Err)
     }
 
-    /// Hands on a batch, in order, and wakes the lcore once. Says how many were taken, and why the
-    /// next one was not; those behind it are not looked at.
+    /// Hands on a batch, in order, and wakes the lcore once. Returns the number of messages taken,
+    /// and why the next one was refused; later messages are not looked at.
     pub fn try_push_all(&self, messages: &[&[u8]]) -> (usize, Option<Refused>) {
         // No code of the caller's runs under the lock, and every counter has one writer.
         let mut end = self.end();
@@ -123,7 +121,8 @@ impl Injector {
         (taken, why)
     }
 
-    /// Refuses everything from now on, and lets go of the ring: what is in it is the lcore's.
+    /// Refuses every later push, and releases the producer's end; the packets in the ring are the
+    /// lcore's.
     pub(crate) fn close(&self) {
         self.end().take();
     }
@@ -147,7 +146,7 @@ impl InjectorShared {
         }
         let mut packet = cache.get_of_len(message.len()).ok_or(Refused::NoPacket)?;
         packet.data_mut().copy_from_slice(message);
-        // There is room, and nobody else fills it.
+        // There is room, and only the holder of the lock fills it.
         ring.push(packet).map_err(|_| Refused::Full)
     }
 }

@@ -1,5 +1,5 @@
-//! What an app writes and what it is given: the [`stage::Stage`] trait, the outputs, the registry,
-//! and what hands messages in from the app's own threads.
+//! The interface to the app: the [`stage::Stage`] trait, the outputs, the registry, and injectors
+//! for messages from the app's own threads.
 
 pub(crate) mod context;
 pub(crate) mod injector;

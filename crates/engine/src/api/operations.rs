@@ -1,4 +1,4 @@
-//! How a stage asks for operations, and for sends with options: through its outputs.
+//! A stage's calls for operations, and for sends with options, through its outputs.
 
 use verbline_mem::Packet;
 
@@ -8,20 +8,20 @@ use crate::operations::queue::OperationQueue;
 use crate::operations::send_with::SendWith;
 
 impl Outputs<'_> {
-    /// [`Outputs::send`] with options, to a port whose plan says `send_options`. The kind of the
-    /// stage says that it does so ([`StageSpec::sends`](crate::StageSpec::sends)), so that `check`
-    /// refuses a plan whose port does not.
+    /// [`Outputs::send`] with options, to a port whose plan says `send_options`. The stage's kind
+    /// declares such sends ([`StageSpec::sends`](crate::StageSpec::sends)), so that `check` refuses
+    /// a plan whose port lacks the key.
     #[inline]
     pub fn send_with(&mut self, out: OutId, mut packet: Packet, options: SendWith) -> bool {
         options.ask(&mut packet);
         self.send(out, packet)
     }
 
-    /// Hands an operation to the port that the output leads to. It is posted at the end of the
-    /// turn, behind what this lcore has sent there before, and in front of what it sends later.
+    /// Hands an operation to the port of the output. It is posted at the end of the turn, after
+    /// this lcore's earlier sends to the port and before its later ones.
     ///
     /// # Errors
-    /// It comes back, with the reason, and is counted.
+    /// The operation comes back with the reason, and is counted.
     #[inline]
     pub fn operate(&mut self, out: OutId, operation: Operation) -> Result<(), Declined> {
         let [()] = self.operate_all(out, [operation]).map(|()| [()]).map_err(|declined| {
@@ -32,10 +32,10 @@ impl Outputs<'_> {
     }
 
     /// Hands several operations to the port: all of them, in this order, or none. So a WRITE and
-    /// the SEND that tells of it go together.
+    /// the SEND that announces it go together.
     ///
     /// # Errors
-    /// All come back, with the reason, and are counted.
+    /// All operations come back with the reason, and are counted.
     pub fn operate_all<const N: usize>(
         &mut self,
         out: OutId,
@@ -48,12 +48,12 @@ impl Outputs<'_> {
         queue.accept(stage, sends, operations)
     }
 
-    /// Hands up to `n` operations to the port, as many as it has room for, in the order in which
-    /// `next` gives them; it is asked with 0, 1, 2, …, and only for those. Cheaper than to hand
-    /// over one after the other: what they have in common is looked at once.
+    /// Hands up to `n` operations to the port, as many as it has room for, in the order of `next`,
+    /// which is called with 0, 1, 2, …, once per operation with room. Cheaper than single calls:
+    /// common checks are done once.
     ///
-    /// It stops at one that is declined for something else than room, which comes back, and is
-    /// counted.
+    /// Stops at an operation that is declined for another reason than room; that one comes back,
+    /// and is counted.
     #[inline]
     pub fn operate_each(&mut self, out: OutId, n: usize, mut next: impl FnMut(usize) -> Operation) -> Accepted {
         let stage = self.stats;
@@ -67,18 +67,20 @@ impl Outputs<'_> {
         }
     }
 
-    /// How many operations the output takes now; 0 where it leads to no port that carries them out.
+    /// The number of operations that the output takes now; 0 if it leads to no port with
+    /// operations.
     pub fn operations_room(&mut self, out: OutId) -> usize {
         self.operation_queue(out).map_or(0, |(queue, _)| queue.room())
     }
 
-    /// How many signature keys each queue pair of the port has that the output leads to: as many as
-    /// the plan's `signature_keys`, or 0 where the device has no signature offload.
+    /// The number of signature keys of each queue pair of the output's port: the plan's
+    /// `signature_keys`, or 0 if the device has no signature offload.
     pub fn signature_keys(&mut self, out: OutId) -> usize {
         self.operation_queue(out).map_or(0, |(queue, _)| queue.keys.into())
     }
 
-    /// The queue of the port that the output leads to, and how many packets wait to be sent there.
+    /// The operation queue of the output's port, and the number of packets that wait to be sent
+    /// there.
     #[inline]
     fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else { return None };

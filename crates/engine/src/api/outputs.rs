@@ -1,4 +1,4 @@
-//! Where packets go within one lcore. [`Outputs`] is a stage's view of the sinks
+//! Paths of packets within one lcore. [`Outputs`] is a stage's view of the sinks
 //! ([`crate::ports::sink::Sink`]) that it may send to.
 //!
 //! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port,
@@ -17,19 +17,19 @@ use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::waiting::wheel::{TimerId, Wheel};
 
-/// Where an output of a stage leads.
-// As wide as a pointer needs it: which of them it is stays the one question that is asked a packet.
+/// The destination of a stage's output.
+// No wider than a pointer requires: the variant is the only question asked per packet.
 #[derive(Debug)]
 pub(crate) enum Output {
     Sink(u16),
     Drop,
     Spread(Box<Spread>),
-    /// To a ring that drops the oldest: it takes everything.
+    /// A ring that drops its oldest packets: it takes everything.
     Displacing(u16),
 }
 
 impl Output {
-    /// The sinks that packets may come into which are sent there, by their indices.
+    /// The indices of the sinks that packets sent here may enter.
     pub(crate) fn sinks(&self) -> &[u16] {
         match self {
             Output::Sink(index) | Output::Displacing(index) => std::slice::from_ref(index),
@@ -38,7 +38,7 @@ impl Output {
         }
     }
 
-    /// Whether the sink with this index is one of them.
+    /// Whether the sink with this index is one of the output's.
     pub(crate) fn leads_to(&self, sink: usize) -> bool {
         self.sinks().iter().any(|index| usize::from(*index) == sink)
     }
@@ -50,13 +50,13 @@ impl Output {
 pub struct OutId(pub u16);
 
 /// A stage's view of its lcore: its outputs by [`OutId`], its pool, the time, its timers.
-// Made anew for each call of a stage: what an lcore's stages share is one pointer of it.
+// Made anew for each call of a stage: the part that an lcore's stages share is one pointer of it.
 pub struct Outputs<'a> {
     pub(crate) links: &'a [Output],
     pub(crate) stats: &'a CachePadded<StageStats>,
-    /// What the stages of the lcore share.
+    /// The state that the lcore's stages share.
     pub(crate) lcore: &'a mut LcoreState,
-    /// The place of the stage's pool among the lcore's caches; past the last if it has none.
+    /// The index of the stage's pool among the lcore's caches; past the last if it has none.
     pub(crate) cache: usize,
     /// `None` if the plan gives the stage none.
     pub(crate) timers: Option<&'a mut Wheel>,
@@ -81,8 +81,8 @@ impl Outputs<'_> {
         taken
     }
 
-    /// [`Outputs::send`] to what is not one sink: apart, so that the usual case is small enough to
-    /// be part of its callers.
+    /// [`Outputs::send`] to other outputs than a single sink: apart, so that the usual case is
+    /// small enough to be inlined.
     #[inline(never)]
     fn send_elsewhere(&mut self, out: OutId, packet: Packet) -> bool {
         match self.links.get(usize::from(out.0)) {
@@ -93,17 +93,17 @@ impl Outputs<'_> {
         }
     }
 
-    /// Sends as many packets as there is room for, from the front of the batch, and returns how
-    /// many. The rest stays in `batch`: the stage keeps it for later or drops it. What stays in the
-    /// input of [`Stage::process`](crate::Stage::process) is dropped when that returns
+    /// Sends as many packets as there is room for, from the front of the batch, and returns their
+    /// number. The rest stays in `batch`: the stage keeps it for later or drops it. Packets left in
+    /// the input of [`Stage::process`](crate::Stage::process) are dropped when that returns
     /// (`unclaimed`). A stage that answers each packet of a port with one connection therefore
-    /// drops none if the port's `tx_depth_wr` is at least what its peer has under way. Over many
-    /// connections it may: sends that no completion covers yet take their room
-    /// ([`Outputs::room_to`]), and what finds none is dropped (`tx_full`).
+    /// drops none if the port's `tx_depth_wr` is at least the number of its peer's outstanding
+    /// packets. With many connections it may drop: sends that no completion covers yet take their
+    /// room ([`Outputs::room_to`]), and packets without room are dropped (`tx_full`).
     ///
     /// If the plan says `drop` for this output, all packets are dropped and counted as `planned`.
-    /// If it says `spread.NAME`, packets whose place has no room stay, in order, and those behind
-    /// them go on.
+    /// If it says `spread.NAME`, packets whose place has no room stay, in order, and later packets
+    /// to other places go on.
     #[inline]
     pub fn send_batch(&mut self, out: OutId, batch: &mut Batch) -> usize {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else {
@@ -114,7 +114,7 @@ impl Outputs<'_> {
         moved
     }
 
-    /// [`Outputs::send_batch`] to what is not one sink.
+    /// [`Outputs::send_batch`] to other outputs than a single sink.
     #[inline(never)]
     fn send_batch_elsewhere(&mut self, out: OutId, batch: &mut Batch) -> usize {
         match self.links.get(usize::from(out.0)) {
@@ -127,7 +127,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// How many packets the output takes now without a drop. Of a spread: wherever their keys lead.
+    /// The number of packets that the output takes now without a drop. For a spread: with any keys.
     #[inline]
     pub fn room(&self, out: OutId) -> usize {
         match self.links.get(usize::from(out.0)) {
@@ -139,29 +139,28 @@ impl Outputs<'_> {
         }
     }
 
-    /// How many packets a connection takes now, of a port that may have many; 0 if it is over. What
-    /// this turn has sent to it already is not taken off.
+    /// The number of packets that a connection takes now, on a port that may have many; 0 if the
+    /// connection is over. Packets sent to it in this turn are not subtracted.
     pub fn room_to(&self, connection: ConnectionId) -> usize {
         self.lcore.port_of(connection).map_or(0, |port| port.room_to(connection))
     }
 
-    /// Who is at the other end of a connection of a port that may have many, and what it was told
-    /// and said as it was made: from the connection's `Opened` on, until the stages are told that
-    /// it is over.
+    /// The peer of a connection of a port that may have many, with the private data of both sides
+    /// of its handshake: from the connection's `Opened` on, until the stages hear that it is over.
     pub fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
         self.lcore.port_of(connection).and_then(|port| port.peer(connection))
     }
 
-    /// Closes a connection of a port that may have many, at the end of this turn: what was sent to
-    /// it before is posted, and what the peer has not acknowledged by then is lost. The stages hear
-    /// of it ([`Stage::connection_event`](crate::Stage::connection_event)). False if it is over
-    /// already.
+    /// Closes a connection of a port that may have many, at the end of this turn: earlier sends to
+    /// it are posted, and those that the peer has not acknowledged by then are lost. The stages
+    /// hear of the end ([`Stage::connection_event`](crate::Stage::connection_event)). False if the
+    /// connection is over already.
     pub fn close(&mut self, connection: ConnectionId) -> bool {
         self.lcore.port_of_mut(connection).is_some_and(|port| port.close(connection))
     }
 
-    /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool has
-    /// none left, or the plan names none for this stage.
+    /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool is
+    /// empty, or the plan names no pool for this stage.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
         let packet = self.cache().and_then(PoolCache::get);
@@ -172,7 +171,7 @@ impl Outputs<'_> {
         packet
     }
 
-    /// Appends up to `n` packets from the stage's pool to `batch`, and returns how many.
+    /// Appends up to `n` packets from the stage's pool to `batch`, and returns their number.
     #[inline]
     pub fn alloc_bulk(&mut self, batch: &mut Batch, n: usize) -> usize {
         let wanted = n.min(batch.room());
@@ -208,20 +207,20 @@ impl Outputs<'_> {
         self.lcore.ctx.stats.loops.value()
     }
 
-    /// The time now, where the time of the loop is too old. One `rdtsc`.
+    /// The time now, for uses that need more than the time of the loop. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {
         self.lcore.ctx.time.clock().now_ns()
     }
 
     /// Arms a timer: [`Stage::timers`](crate::Stage::timers) gets it with `tag` in the loop that
-    /// reaches the tick `at_ns`, for which the lcore wakes if it sleeps; at once if that is past.
+    /// reaches the tick `at_ns`; the lcore wakes for it. A past tick is due at once.
     ///
-    /// `None`, and counted as `timers_refused`, if all timers that the plan gives the stage
-    /// (`timers_max`) are armed, or if the stage is a source that has finished. Armed timers keep
-    /// no run from ending, and timers that come due, as a heartbeat's do, no run from draining. But
-    /// a source that has said [`Next::Done`](crate::Next::Done) has only finished once none of its
-    /// timers is armed.
+    /// `None`, and counted as `timers_refused`, if all of the stage's timers (`timers_max`) are
+    /// armed, or if the stage is a source that has finished. Armed timers do not keep a run from
+    /// ending, and due timers, such as a heartbeat's, do not keep it from draining. But a source
+    /// that has said [`Next::Done`](crate::Next::Done) has only finished once none of its timers is
+    /// armed.
     pub fn arm_timer(&mut self, at_ns: Tick, tag: u64) -> Option<TimerId> {
         let id = self.timers.as_mut().and_then(|timers| timers.arm(at_ns, tag));
         match id {
@@ -231,8 +230,8 @@ impl Outputs<'_> {
         id
     }
 
-    /// Moves a timer to another tick: cheaper than to cancel it and arm another, and the handle
-    /// stays valid. False, and nothing is done, if it is no longer armed.
+    /// Moves a timer to another tick: cheaper than canceling it and arming another, and the handle
+    /// stays valid. Returns false, without effect, if the timer is no longer armed.
     pub fn rearm_timer(&mut self, id: TimerId, at_ns: Tick) -> bool {
         self.timers.as_mut().is_some_and(|timers| timers.rearm(id, at_ns))
     }
@@ -245,12 +244,13 @@ impl Outputs<'_> {
         canceled
     }
 
-    /// Ends the run, which has failed, and says why: of what the stage can't go on after, such as a
-    /// disk that is broken or a peer that contradicts itself. The run drains as when it is stopped,
-    /// and its stages are called until it ends; [`Running::wait`](crate::Running::wait) gives
+    /// Fails the run, with a reason: for faults that the stage can't continue after, such as a
+    /// broken disk or a peer that contradicts itself. The run drains as after a stop, and its
+    /// stages are called until it ends. [`Running::wait`](crate::Running::wait) returns
     /// [`Ended::Failed`](crate::Ended::Failed), and [`Running::stop`](crate::Running::stop) an
-    /// [`EngineError::Failed`](crate::EngineError::Failed) with the stage and these words. Of an
-    /// lcore the first failure counts. (A panic ends its lcore at once, with what it has at hand.)
+    /// [`EngineError::Failed`](crate::EngineError::Failed) with the stage and these words. An
+    /// lcore's first failure counts. (A panic ends its lcore at once, with all packets it has at
+    /// hand.)
     pub fn fail(&mut self, why: impl Into<String>) {
         let place = self.lcore.ctx.stats.calling.now().map(|(place, _)| place);
         self.lcore.failing.fail(place, why);

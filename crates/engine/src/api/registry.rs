@@ -36,18 +36,18 @@ use crate::stats::drop_reason::STAGE_REASONS_MAX;
 
 type Factory = dyn Fn(&StageContext<'_>) -> Result<Open, StageError> + Send + Sync;
 
-/// What a port of many connections tells the listener with each of its requests: called with the
-/// place of the connection ([`ConnectionId::slot`](verbline_mem::ConnectionId::slot)), on the
-/// thread that makes the port's connections. At most
-/// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES); a request with
-/// more fails, and is counted.
+/// Makes the private data that a port of many connections sends to the listener with each request.
+/// Called with the slot of the connection
+/// ([`ConnectionId::slot`](verbline_mem::ConnectionId::slot)), on the port's connection-management
+/// thread. At most [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES); a
+/// longer request fails, and is counted.
 pub type RequestData = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
 pub(crate) type RequestFactory = dyn Fn(&Plan, &verbline_plan::Port) -> Option<RequestData> + Send + Sync;
 
 pub(crate) type AcceptorFactory = dyn Fn(&AcceptorContext<'_>) -> Result<Box<dyn Acceptor>, StageError> + Send + Sync;
 
-/// The kinds of stages, the acceptors and the sections that an app knows.
+/// The stage kinds, the acceptors and the sections of an app.
 pub struct Registry {
     app: &'static str,
     kinds: BTreeMap<&'static str, Kind>,
@@ -58,9 +58,9 @@ pub struct Registry {
 }
 
 pub(crate) struct Kind {
-    /// What the plan is checked against.
+    /// The declaration that the plan is checked against.
     pub(crate) checked: StageKind,
-    /// It has a step that only a run takes, in which it may ask for `params` too.
+    /// The kind has a second step that only a run takes, in which it may read `params` too.
     pub(crate) opens: bool,
     /// Describes a stage, without effects.
     pub(crate) describe: Box<Factory>,
@@ -80,10 +80,10 @@ impl Registry {
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that
-    /// kind, when the runtime is built, on the thread that builds it; and when a plan is only
-    /// checked ([`Runtime::check`](crate::Runtime::check)). So it makes the stage of what the plan
-    /// says, and has no effect that another process could see: a kind that opens something is
-    /// registered by [`Registry::opening_stage`]. A key in `params` that it doesn't ask for
+    /// kind: when the runtime is built, on the thread that builds it, and when a plan is only
+    /// checked ([`Runtime::check`](crate::Runtime::check)). So it builds the stage from the plan
+    /// alone, and has no effect that another process could see; a kind that opens something is
+    /// registered by [`Registry::opening_stage`]. A key in `params` that the factory doesn't read
     /// ([`StageContext::params`]) is refused.
     ///
     /// # Panics
@@ -100,10 +100,10 @@ impl Registry {
     }
 
     /// Registers a kind of stage that opens something: a file, a socket, a descriptor for its lcore
-    /// to watch. `describe` runs whenever the factory of another kind would, and has no effects.
-    /// Its answer goes to `open`, which runs in [`Runtime::build`](crate::Runtime::build) alone,
-    /// once the descriptions of all stages and the devices are in order. A kind without `params`
-    /// says so in `describe` ([`StageContext::no_params`]), so that a check refuses them too.
+    /// to watch. `describe` runs whenever another kind's factory would, and has no effects. Its
+    /// result goes to `open`, which runs in [`Runtime::build`](crate::Runtime::build) alone, after
+    /// all stages are described and the devices are in order. A kind without `params` says so in
+    /// `describe` ([`StageContext::no_params`]), so that a check refuses them too.
     ///
     /// ```
     /// # use verbline_engine::{FdInterest, Opening, Registry, Stage, StageContext, StageSpec};
@@ -129,7 +129,7 @@ impl Registry {
     {
         let open = Arc::new(open);
         self.kind_of(name, spec, true, move |context| {
-            // What a check describes is never opened.
+            // A check never opens its descriptions.
             let described = Untaken::new(format!("stage.{}", context.name()), describe(context)?);
             let open = Arc::clone(&open);
             Ok(Box::new(move |opening: &Opening<'_>| {
@@ -171,10 +171,10 @@ impl Registry {
         self
     }
 
-    /// Says what ports that make many connections tell the listener of each, where the connections
-    /// differ: a queue's number, a secret of the hour. `make` runs once for each such port when the
-    /// runtime is built; `None`: the port says what its plan says (`private_data`). If several are
-    /// registered, the first that has something for a port has it.
+    /// Registers a source of private data for the requests of ports that make many connections,
+    /// where the connections differ: a queue's number, a secret of the hour. `make` runs once for
+    /// each such port when the runtime is built; with `None` the port sends its plan's
+    /// `private_data`. If several are registered, the first that returns `Some` serves the port.
     pub fn requests<F>(&mut self, make: F) -> &mut Registry
     where
         F: Fn(&Plan, &verbline_plan::Port) -> Option<RequestData> + Send + Sync + 'static,
@@ -183,8 +183,8 @@ impl Registry {
         self
     }
 
-    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's
-    /// sums count it, before a factory allocates any of it.
+    /// Declares the needs of a kind's stages beyond packets: memory, and a length of packets. The
+    /// plan's sums count them before a factory allocates any.
     ///
     /// # Panics
     /// If no kind of this name is registered.
@@ -202,9 +202,9 @@ impl Registry {
         self
     }
 
-    /// Registers a section ([`Registry::section`]) with its keys, so that `keys` explains them.
-    /// Where several kinds read a section each in its own way, each type is registered, with a
-    /// `meaning` that tells them apart.
+    /// Registers a section ([`Registry::section`]) with its keys, so that `keys` explains them. If
+    /// several kinds read a section, each as its own type, register each type, with a distinct
+    /// `meaning`.
     ///
     /// # Panics
     /// If the keys are not exactly the fields of the type: a mistake of the app's source.
@@ -230,7 +230,7 @@ impl Registry {
         self
     }
 
-    /// What the plan is checked against.
+    /// The catalog that the plan is checked against.
     pub fn catalog(&self) -> Catalog {
         let kinds = self.kinds.values().map(|kind| kind.checked.clone()).collect();
         let acceptors = self.acceptors.keys().copied().collect();
@@ -261,7 +261,7 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// A stage of the app's, whose `Drop` may panic.
+/// Guards a stage of the app, whose `Drop` may panic.
 fn guarded(context: &StageContext<'_>, stage: Box<dyn Stage>) -> Guarded<dyn Stage> {
     Guarded::new(&format!("stage.{}", context.name()), stage)
 }

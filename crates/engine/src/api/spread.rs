@@ -1,9 +1,10 @@
 //! A spread: one output of a stage that leads to several places (`[spread.NAME]` in a plan).
 //!
-//! By key a packet goes where its mark says ([`Packet::mark`](verbline_mem::Packet::mark)):
-//! [`place_of_key`] is the mapping, the same in every process and for as long as the number of
-//! places is. In turn, a packet goes to the next place that has room. As copies, it goes to the
-//! first place, and a copy from the stage's pool to each of the others. What is full is for
+//! By key, a packet goes to the place of its mark ([`Packet::mark`](verbline_mem::Packet::mark)):
+//! [`place_of_key`] is the mapping, the same in every process as long as the number of places stays
+//! the same. In turn, a packet goes to the next place with room. As copies, it goes to the first
+//! place, and a copy from the stage's pool to each of the others. [`Outputs`](crate::Outputs) knows
+//! which sinks are full.
 //! [`Outputs`](crate::Outputs) to know.
 
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use verbline_plan::SpreadBy;
 
 use crate::ports::sink::Sink;
 
-/// The place that a key belongs to, from 0.
+/// The place of a key, from 0.
 ///
 /// The key is mixed first, so that keys in a row, multiples of a power of two, and keys that differ
 /// in few bits spread evenly: the 128 bits of its product with an odd constant are folded (as in
@@ -34,13 +35,13 @@ pub fn place_of_key(key: u64, places: usize) -> usize {
     ((u128::from(mixed) * places as u128) >> 64) as usize
 }
 
-/// What an output of a stage that leads to several places does.
+/// The rule and the places of an output that leads to several places.
 #[derive(Debug)]
 pub(crate) struct Spread {
     pub(super) by: SpreadBy,
     /// Indices of sinks, at least one.
     pub(super) places: Box<[u16]>,
-    /// The place whose turn it is. Of this output of this stage alone.
+    /// The next place in turn. Each output of each stage has its own.
     next: Cell<usize>,
 }
 
@@ -54,8 +55,8 @@ impl Spread {
         &self.places
     }
 
-    /// Deals a batch out by key to `N` places, if the spread has `N`, they are distinct, none drops
-    /// its oldest, and each has room for all.
+    /// Deals a batch out by key to `N` places, if the spread has `N` distinct places, none drops
+    /// its oldest, and each has room for the whole batch.
     #[inline]
     pub(super) fn deal_by_key<const N: usize>(&self, sinks: &mut [Sink], batch: &mut Batch) -> bool {
         let Ok(places) = <&[u16; N]>::try_from(&*self.places) else { return false };
@@ -72,7 +73,7 @@ impl Spread {
         usize::from(self.places[place_of_key(packet.mark(), self.places.len())])
     }
 
-    /// The sink whose turn it is, or the next one after it that has room; the former if none has.
+    /// The sink in turn, or the next one after it with room; the sink in turn if none has room.
     #[inline]
     pub(super) fn in_turn(&self, room: impl Fn(usize) -> usize) -> usize {
         let places = self.places.len();
@@ -89,7 +90,7 @@ impl Spread {
         usize::from(self.places[self.next.get()])
     }
 
-    /// How many packets it takes now without a drop, whatever their marks are.
+    /// The number of packets that the spread takes now without a drop, with any marks.
     pub(super) fn room(&self, room: impl Fn(usize) -> usize) -> usize {
         let rooms = self.places.iter().map(|place| room(usize::from(*place)));
         match self.by {
@@ -103,7 +104,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Counts how many of `keys` belong to each place, and holds that against an even share.
+    /// Counts the keys of each place, and compares the counts with an even share.
     #[track_caller]
     fn even(keys: impl Iterator<Item = u64>, places: usize) {
         let mut counts = vec![0_u64; places];
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Stored state, and what a client works out by itself, outlive a release.
+    /// Stored state, and clients that compute the place themselves, outlive a release.
     #[test]
     fn where_a_key_belongs_never_changes() {
         let places: Vec<usize> = [0, 1, 2, 3, 0xFFFF, 1 << 32, u64::MAX].map(|key| place_of_key(key, 1000)).into();

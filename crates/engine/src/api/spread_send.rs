@@ -1,5 +1,5 @@
-//! Sends that do more than fill a batch: to a spread, which deals packets out to its places by
-//! their room, and to a ring that drops its oldest packets.
+//! Sends that do more than fill a batch: to a spread, which deals packets out by the room of its
+//! places, and to a ring that drops its oldest packets.
 
 use verbline_mem::{Batch, Packet};
 use verbline_plan::SpreadBy;
@@ -25,14 +25,14 @@ impl Outputs<'_> {
         taken
     }
 
-    /// [`Outputs::send_batch`] to a spread: what its place has no room for stays, in order, and
-    /// holds up nothing behind it that goes elsewhere.
+    /// [`Outputs::send_batch`] to a spread: packets whose place has no room stay, in order, and
+    /// later packets to other places still go.
     #[inline(never)]
     pub(super) fn spread_batch(&mut self, spread: &Spread, batch: &mut Batch) -> usize {
         let moved = match spread.by {
             SpreadBy::Key => {
                 let (sinks, packets) = (&mut *self.lcore.ctx.sinks, batch.len());
-                // To few places, with room for whatever leads there: no packet is asked for twice.
+                // Few places, each with room for the whole batch: no packet is offered twice.
                 let dealt = match spread.places.len() {
                     2 => spread.deal_by_key::<2>(sinks, batch),
                     3 => spread.deal_by_key::<3>(sinks, batch),
@@ -70,8 +70,8 @@ impl Outputs<'_> {
         taken
     }
 
-    /// Sends a copy to every place but the first. A copy that the pool has no packet for is counted
-    /// there (`alloc_failed`), and one that is too short for the data as a drop.
+    /// Sends a copy to every place but the first. Copies without a packet of the pool are counted
+    /// there (`alloc_failed`); a copy too short for the data counts as a drop.
     fn copies(&mut self, spread: &Spread, packet: &Packet) {
         for place in &spread.places[1..] {
             let Some(mut copy) = self.alloc() else { continue };

@@ -22,85 +22,83 @@ pub trait Stage: Send {
     /// number ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick
     /// of the turn that received it (0 if the plan says `timestamps = false` for the port).
     ///
-    /// Packets that are left in `input` are dropped and counted as `unclaimed`: they do not come
-    /// again with the next batch, for which the pool's sum counts. A stage that wants to send them
-    /// later moves them to a batch of its own, and declares
-    /// [`holds_packets`](crate::StageSpec::holds_packets). What takes the place of `input` (by
-    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source has
-    /// this as well if a port, a ring, a stage or an injector leads to it.
+    /// Packets left in `input` are dropped and counted as `unclaimed`: they do not come again with
+    /// the next batch, for which the pool's sum counts. A stage that wants to send them later moves
+    /// them to a batch of its own, and declares [`holds_packets`](crate::StageSpec::holds_packets).
+    /// A batch that replaces `input` (by [`Batch::swap`]) needs the same capacity; otherwise each
+    /// batch costs an allocation. A source is called too if a port, a ring, a stage or an injector
+    /// leads to it.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
 
-    /// For sources and timers. Called once a loop before `process`; the answer says when to call it
-    /// again. A stage that was given packets is polled in the next loop, whatever its last answer,
-    /// unless that was [`Next::Done`]. A stage that does not override it is polled once and never
-    /// again.
+    /// For sources and timers. Called once per loop before `process`; the result says when to call
+    /// it again. A stage that was given packets is polled in the next loop after any result but
+    /// [`Next::Done`]. A stage that does not override this method is polled once and never again.
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done
     }
 
     /// Timers of the stage are due ([`Outputs::arm_timer`]): a batch of them, in the order of their
-    /// ticks. One whose tick was past as it was armed may come behind later ones. Called before
-    /// `poll`, once a loop at most; what else is due comes in the next loop. A timer of the batch
-    /// can no longer be canceled.
+    /// ticks. A timer armed with a past tick may come after later ones. Called before `poll`, at
+    /// most once per loop; further due timers come in the next loop. A timer of the batch can no
+    /// longer be canceled.
     fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
         let _ = (due, out);
     }
 
-    /// A descriptor of the stage is ready
-    /// ([`Opening::watch_fd`](crate::Opening::watch_fd)). Called before `poll`, once for
-    /// each descriptor at most; one that the stage does not read (or write) until it would block is
-    /// told again. The stage must not block on it: it is opened with `O_NONBLOCK`.
+    /// A descriptor of the stage is ready ([`Opening::watch_fd`](crate::Opening::watch_fd)). Called
+    /// before `poll`, at most once per descriptor. A descriptor that the stage does not read (or
+    /// write) until it would block is reported again. The stage must not block on it: open it with
+    /// `O_NONBLOCK`.
     fn fd_ready(&mut self, ready: FdReady, out: &mut Outputs<'_>) -> FdNext {
         let _ = (ready, out);
         FdNext::Unwatch
     }
 
-    /// Operations of this stage are done ([`Outputs::operate`]), each once, in the order in which
-    /// one port was given them. Called between `process` and the next, once a batch. What is left
-    /// is dropped, and its packets are counted as `unclaimed`. A source that has finished is given
-    /// back what it asks for later too.
+    /// Operations of this stage are done ([`Outputs::operate`]), each once, those of one port in
+    /// the order in which the port was given them. Called between two calls of `process`, once per
+    /// batch. Operations left in `done` are dropped, and their packets counted as `unclaimed`. A
+    /// source that has finished still gets its later operations back.
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         let _ = (done, out);
     }
 
-    /// Called once when the run stops, before the drain: a stage sends what it holds. Packets may
-    /// still arrive until the drain ends. A source is not polled after this call.
+    /// Called once when the run stops, before the drain: the stage sends the packets it holds.
+    /// Packets may still arrive until the drain ends. A source is not polled after this call.
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let _ = out;
     }
 
-    /// Whether the stage waits for packets that nothing of this run is about to send: the responses
-    /// of a peer in another process, say. Asked in each turn of the drain, which goes on, within
-    /// its budget, until no stage waits.
+    /// Whether the stage waits for packets from outside this run: the responses of a peer in
+    /// another process, say. Asked in each turn of the drain, which goes on, within its budget,
+    /// until no stage waits.
     fn awaits_packets(&self) -> bool {
         false
     }
 
-    /// Something happened to a port of the stage's lcore that leads to the stage, or that it leads
-    /// to, whatever lies between; or that its factory asked for
+    /// A port of the stage's lcore changed: one that leads to the stage or that the stage leads to,
+    /// over any stages between, or that its factory asked for
     /// ([`StageContext::port`](crate::StageContext::port)). A market maker, for example, withdraws
     /// its quotes when its order port is down. Called between two turns of the loop, once for each
-    /// port and event. A stage that a ring holds back (`full = "hold"`) hears of it once it may run
-    /// again; of what was undone meanwhile, and happened once more, it hears once.
+    /// port and event. A stage that a ring holds back (`full = "hold"`) hears of the event once it
+    /// may run again; an event that was undone and happened again meanwhile is reported once.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
 
-    /// A connection opened or ended, of a port of the stage's lcore that may have many, and that
-    /// leads to the stage, or that it leads to or asked for, as above. Called between two turns of
-    /// the loop: once as it opened, before the first of its packets, and once as it closed or
-    /// failed, after the last; while a ring holds the stage back, once it may run again. A stage
-    /// that has several such ports tells them apart by [`ConnectionEvent::port`]: slots are each
-    /// port's own.
+    /// A connection opened or ended, on a port of the stage's lcore that may have many and that is
+    /// linked to the stage as above. Called between two turns of the loop: once as the connection
+    /// opened, before its first packet, and once as it closed or failed, after the last. If a ring
+    /// holds the stage back, it is called once the stage may run again. A stage with several such
+    /// ports tells them apart by [`ConnectionEvent::port`]: each port numbers its own slots.
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
 }
 
-/// What takes the place of a stage that is dropped.
+/// Takes the place of a dropped stage.
 struct Gone;
 
 impl Stage for Gone {}
@@ -111,24 +109,23 @@ impl Vacancy for dyn Stage {
     }
 }
 
-/// What happened to a port.
+/// An event of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortEvent {
     /// The number of the port ([`StageContext::port`](crate::StageContext::port)).
     pub port: u16,
-    /// What happened.
+    /// The change.
     pub change: PortChange,
 }
 
 /// A change of a port's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortChange {
-    /// Its queue pair is in an error state: packets that are sent to it are dropped and counted.
-    /// The report has the reason ([`PortReport::down_reason`](crate::PortReport::down_reason)). If
-    /// the port has no address, the run ends.
+    /// Its queue pair is in an error state: packets sent to it are dropped and counted. The report
+    /// has the reason ([`PortReport::down_reason`](crate::PortReport::down_reason)). If the port
+    /// has no address, the run ends.
     Down,
-    /// It is connected again, with another queue pair. Packets that were sent to it in between were
-    /// dropped.
+    /// It is connected again, with another queue pair. Packets sent to it in between were dropped.
     Up,
     /// The link under it is down. Sends are still posted: an RC queue pair retries for a while; on
     /// other transports they are lost.
@@ -146,8 +143,8 @@ pub enum Next {
     /// stage may still send when it is polled again.
     Idle,
     /// At this tick, which may be past, or earlier if packets arrive for the stage. The lcore may
-    /// sleep until then. `At(Tick::MAX)`: once packets arrive; until then the stage costs the lcore
-    /// nothing.
+    /// sleep until then. `At(Tick::MAX)` waits for packets only, and costs the lcore nothing until
+    /// they arrive.
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources
     /// have.
