@@ -1,32 +1,32 @@
-//! What is under way at a port, oldest first: first held, then listed, then posted to one of its
-//! queue pairs, each of which has a lane.
+//! The operations and sends under way at a port, oldest first: first held, then listed, then posted
+//! to one of its queue pairs, each of which has a lane.
 //!
-//! With one queue pair everything goes in the order in which it came, and is one queue. With many,
-//! the lanes and the list are queues that share their places: what is put into a place stays there
-//! until it is taken, and the queues link places.
+//! With one queue pair everything keeps its order of arrival, in one queue. With many, the lanes
+//! and the list are queues of links over shared places: an element stays in its place until it is
+//! taken.
 //!
-//! Guarantees: nothing is allocated after they are made, however what is in them is spread over
-//! them.
+//! Guarantees: nothing is allocated after construction, for any distribution of elements over the
+//! lanes.
 
 use std::collections::VecDeque;
 
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// As much under way as they were made for.
+/// The elements under way, up to the number given at construction.
 #[derive(Debug)]
 pub(crate) enum Lanes<T> {
-    /// Of one queue pair: how many are posted, and behind them those that are listed or held.
+    /// One queue pair: the number of posted elements, followed by the listed and held ones.
     One { posted: usize, all: VecDeque<T> },
-    /// Of many.
+    /// Many queue pairs.
     Many(Linked<T>),
 }
 
-/// Queues that share their places: the list, and a lane a queue pair.
+/// Queues that share their places: the list, and a lane for each queue pair.
 #[derive(Debug)]
 pub(crate) struct Linked<T> {
     places: Box<[Place<T>]>,
-    /// The first place that is free.
+    /// The first free place.
     free: u32,
     list: Queue,
     lanes: Box<[Queue]>,
@@ -35,7 +35,7 @@ pub(crate) struct Linked<T> {
 #[derive(Debug)]
 struct Place<T> {
     held: Option<T>,
-    /// The place behind it in its queue, or the next that is free.
+    /// The next place in its queue, or the next free one.
     next: u32,
 }
 
@@ -47,12 +47,13 @@ struct Queue {
 
 const EMPTY: Queue = Queue { first: NONE, last: NONE };
 
-/// Something that is held: in at most one queue.
+/// A held element, which is in at most one queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held(u32);
 
 impl<T> Lanes<T> {
-    /// `lanes`: of a port with many queue pairs. There is room for `room` elements in all.
+    /// `lanes`: the number of lanes of a port with many queue pairs. There is room for `room`
+    /// elements in all.
     pub(crate) fn new(lanes: Option<usize>, room: usize) -> Lanes<T> {
         match lanes {
             None => Lanes::One { posted: 0, all: VecDeque::with_capacity(room) },
@@ -60,7 +61,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes one in; it comes back if there is no room.
+    /// Takes an element in; it comes back if there is no room.
     #[inline]
     pub(crate) fn hold(&mut self, one: T) -> Result<Held, T> {
         match self {
@@ -73,8 +74,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Puts what is held behind the others of the list: in the order in which it was taken in, of
-    /// one queue pair.
+    /// Appends a held element to the list. With one queue pair, elements are listed in the order in
+    /// which they were taken in.
     #[inline]
     pub(crate) fn list(&mut self, held: Held) {
         if let Lanes::Many(linked) = self {
@@ -83,7 +84,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes the oldest of the list.
+    /// Takes the oldest element of the list.
     pub(crate) fn pop_listed(&mut self) -> Option<T> {
         match self {
             Lanes::One { posted, all } => all.remove(*posted),
@@ -94,7 +95,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes what is not listed: of one queue pair, the oldest that is not, when nothing is.
+    /// Takes an element that is not listed. With one queue pair: the oldest, when none is listed.
     pub(crate) fn take(&mut self, held: Held) -> Option<T> {
         match self {
             Lanes::One { posted, all } => all.remove(*posted),
@@ -102,7 +103,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// As many of the list are posted to a lane's queue pair; each is shown.
+    /// Moves `count` elements of the list to a lane, as posted to its queue pair; `each` sees every
+    /// one.
     #[inline]
     pub(crate) fn post(&mut self, lane: usize, count: usize, each: impl FnMut(&T)) {
         match self {
@@ -115,7 +117,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes the oldest of a lane, as many as there are of `count`. Gives how many these are.
+    /// Takes the `count` oldest elements of a lane, or all if there are fewer. Returns their
+    /// number.
     #[inline]
     pub(crate) fn take_posted(&mut self, lane: usize, count: usize, mut each: impl FnMut(T)) -> usize {
         match self {
@@ -135,7 +138,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes the oldest of a lane.
+    /// Takes the oldest element of a lane.
     #[inline]
     pub(crate) fn pop(&mut self, lane: usize) -> Option<T> {
         let mut oldest = None;
@@ -143,7 +146,7 @@ impl<T> Lanes<T> {
         oldest
     }
 
-    /// Shows all of a lane, the oldest first.
+    /// Calls `each` for all elements of a lane, the oldest first.
     pub(crate) fn each_mut(&mut self, lane: usize, mut each: impl FnMut(&mut T)) {
         match self {
             Lanes::One { posted, all } => all.range_mut(..*posted).for_each(each),
@@ -157,7 +160,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Of all of them, added up.
+    /// The sum of `each` over all elements.
     pub(crate) fn sum(&self, each: impl Fn(&T) -> usize) -> usize {
         match self {
             Lanes::One { all, .. } => all.iter().map(each).sum(),
@@ -187,7 +190,7 @@ impl<T> Linked<T> {
         Ok(Held(at))
     }
 
-    /// Takes one that is in no queue.
+    /// Takes an element that is in no queue.
     #[inline]
     fn take(&mut self, at: u32) -> Option<T> {
         let place = &mut self.places[at as usize];
@@ -219,7 +222,7 @@ impl<T> Linked<T> {
 }
 
 impl Queue {
-    /// Puts places that are linked already behind the others.
+    /// Appends a chain of linked places.
     #[inline]
     fn push<T>(&mut self, places: &mut [Place<T>], first: u32, last: u32) {
         places[last as usize].next = NONE;
@@ -229,7 +232,7 @@ impl Queue {
         }
     }
 
-    /// Takes the first place out.
+    /// Removes the first place.
     #[inline]
     fn pop<T>(&mut self, places: &[Place<T>]) -> Option<u32> {
         let at = self.first;
@@ -253,10 +256,10 @@ mod tests {
     enum Step {
         List,
         PopListed,
-        /// As many, to a lane.
+        /// Posts a number of elements to a lane.
         Post(usize, usize),
         Take(usize, usize),
-        /// Held, and taken while it is not listed.
+        /// Holds an element, and takes it while it is not listed.
         Pass,
     }
 
@@ -271,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against as many queues, and a count.
+        /// Compares with plain queues and a count.
         #[test]
         fn the_list_and_each_lane_are_queues(many in any::<bool>(), steps in prop::collection::vec(step(), 0..200)) {
             let count = if many { 3 } else { 1 };

@@ -1,5 +1,5 @@
-//! Operations of stages: what a stage asks for, the memory that it is about, and the queue of one
-//! port's, between the stages and the queue pair.
+//! Operations of stages: the requests, their memory, and each port's queue between the stages and
+//! the queue pair.
 
 pub(crate) mod lanes;
 pub(crate) mod operation;

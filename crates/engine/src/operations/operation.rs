@@ -1,14 +1,14 @@
-//! One-sided operations from stages: what a stage asks for, and what comes back to it.
+//! One-sided operations of stages: requests, and their results.
 //!
 //! A stage hands an [`Operation`] to an output that leads to a port with `ops_depth_wr`
-//! ([`Outputs::operate`](crate::Outputs::operate)). It is posted in order with what the stage sends
-//! there. The memory that it uses is a packet or a scatter/gather list, which moves in, or a part
-//! of a region. What completes comes back by [`Stage::operations`](crate::Stage::operations), each
-//! once, with its tag and how it ended.
+//! ([`Outputs::operate`](crate::Outputs::operate)). It is posted in order with the stage's sends to
+//! that port. Its memory is a packet or a scatter/gather list, which moves in, or a part of a
+//! region. A completed operation comes back once, by
+//! [`Stage::operations`](crate::Stage::operations), with its tag and its result.
 //!
-//! To a port with many connections each operation says over which one it goes
-//! ([`Operation::over`]). When that ends, what is under way over it comes back as failed, and goes
-//! over no later one.
+//! To a port with many connections each operation names its connection ([`Operation::over`]). When
+//! the connection ends, its outstanding operations come back as failed, and none moves to a later
+//! connection.
 
 use verbline_mem::{ConnectionId, Packet};
 use verbline_plan::{OperationKind, Rights};
@@ -24,11 +24,11 @@ use crate::operations::signature::{BadBlock, BlockSignature};
 /// An operation to be handed to [`Outputs::operate`](crate::Outputs::operate).
 #[derive(Debug)]
 pub struct Operation {
-    /// Regions go by their numbers in the plan, windows and keys by those of the port.
+    /// Names regions by their numbers in the plan, windows and keys by those of the port.
     pub(crate) work: rdma::Operation,
     pub(crate) options: WorkOptions,
     pub(crate) tag: u64,
-    /// Of a port with many.
+    /// Ports with many connections only.
     pub(crate) connection: Option<ConnectionId>,
 }
 
@@ -47,81 +47,82 @@ impl Operation {
         Operation::new(rdma::Operation::Atomic { atomic, into, on: OnRc })
     }
 
-    /// RDMA READ of the peer's memory into this: as many bytes as it is long. A list is filled one
-    /// part after the other.
+    /// RDMA READ of the peer's memory into local memory; the length is that of `into`. The entries
+    /// of a list are filled in order.
     pub fn read(into: impl Into<Local>, from: Remote) -> Operation {
         Operation::transfer(Transfer::Read { from, on: OnRc }, into.into())
     }
 
-    /// RDMA WRITE of these bytes to the peer's memory, a list's one part after the other. With an
-    /// immediate it also takes one of the peer's receives.
+    /// RDMA WRITE of local memory to the peer's memory; the entries of a list follow one another.
+    /// With an immediate it also takes one of the peer's receives.
     pub fn write(from: impl Into<Local>, to: Remote) -> Operation {
         Operation::transfer(Transfer::Write { to }, from.into())
     }
 
-    /// SEND of these bytes, which come back once the peer has them. What need not come back goes by
-    /// [`Outputs::send`](crate::Outputs::send), which is cheaper; the order between the two holds.
+    /// SEND of these bytes, which come back once the peer has them. For bytes that need not come
+    /// back [`Outputs::send`](crate::Outputs::send) is cheaper; the order between the two holds.
     pub fn send(bytes: impl Into<Local>) -> Operation {
         Operation::transfer(Transfer::Send, bytes.into())
     }
 
-    /// Like [`Operation::send`]; it also takes a key of the receiver back, and tells the receiver
+    /// Like [`Operation::send`]; it also invalidates a key of the receiver, who learns which
     /// ([`invalidated_key`]). It carries no immediate: both use the same field.
     pub fn send_with_invalidate(bytes: impl Into<Local>, rkey: u32) -> Operation {
         Operation::transfer(Transfer::SendWithInvalidate { rkey }, bytes.into())
     }
 
-    /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
-    /// `into`, eight bytes long, in this machine's byte order ([`Done::value`]).
+    /// Writes `swap` to the peer's eight bytes if they equal `compare`. The previous value comes
+    /// back in `into`, eight bytes long, in this machine's byte order ([`Done::value`]).
     pub fn compare_swap(into: impl Into<Word>, at: Remote, compare: u64, swap: u64) -> Operation {
         Operation::atomic(Atomic::CompareSwap { at, compare, swap }, into.into())
     }
 
-    /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
+    /// Adds to the peer's eight bytes, wrapping. The previous value comes back as in
     /// [`Operation::compare_swap`].
     pub fn fetch_add(into: impl Into<Word>, at: Remote, add: u64) -> Operation {
         Operation::atomic(Atomic::FetchAdd { at, add }, into.into())
     }
 
-    /// Binds a window of the port to a part of a region whose `rights` have `bind`: the key that
-    /// [`Done::key`] then has opens that part to the port's peer, for `rights`, until it is taken
-    /// back by [`Operation::invalidate`], by the peer's SEND with invalidate, or by another bind.
+    /// Binds a window of the port to a part of a region whose `rights` have `bind`. The key in
+    /// [`Done::key`] opens that part to the port's peer, for `rights`, until it is invalidated by
+    /// [`Operation::invalidate`], by the peer's SEND with invalidate, or by another bind.
     pub fn bind(window: KeptWindow, part: Part, rights: Rights) -> Operation {
         Operation::new(rdma::Operation::Bind { window, part, access: access(rights) })
     }
 
-    /// Takes a key back that a bind gave: once this completes, no peer reaches anything by it.
+    /// Invalidates a key of a bind: after the completion no peer reaches memory by it.
     pub fn invalidate(rkey: u32) -> Operation {
         Operation::new(rdma::Operation::LocalInvalidate { rkey })
     }
 
-    /// Lets a key stand for a part of a region, whose blocks carry this, until it is signed anew.
+    /// Lets a key stand for a part of a region with blocks of this signature, until it is signed
+    /// anew.
     pub fn sign(key: KeptKey, part: Part, blocks: BlockSignature) -> Operation {
         Operation::new(rdma::Operation::Sign { key, part, blocks, on: OnRc })
     }
 
-    /// SEND of these bytes once every block is good that moved through the key since it was signed;
-    /// else it comes back as [`OperationError::BadBlock`]. It may take back a key of the receiver,
-    /// like [`Operation::send_with_invalidate`].
+    /// SEND of these bytes after every block that moved through the key since it was signed has
+    /// proved good; otherwise it comes back as [`OperationError::BadBlock`]. It may invalidate a
+    /// key of the receiver, like [`Operation::send_with_invalidate`].
     pub fn respond(key: KeptKey, bytes: impl Into<Local>, invalidate: Option<u32>) -> Operation {
         Operation::new(rdma::Operation::Respond { key, invalidate, local: bytes.into(), on: OnRc })
     }
 
-    /// Over this connection, of a port with many: to its peer, and in order with what is sent to
-    /// it. Windows are those of the connection's queue pair.
+    /// Sets the connection, on a port with many: the operation goes to its peer, in order with the
+    /// sends to it. Windows are those of the connection's queue pair.
     #[must_use]
     pub fn over(self, connection: ConnectionId) -> Operation {
         Operation { connection: Some(connection), ..self }
     }
 
-    /// With this tag, which its completion carries; 0 otherwise.
+    /// Sets the tag that its completion carries; 0 otherwise.
     #[must_use]
     pub fn tag(self, tag: u64) -> Operation {
         Operation { tag, ..self }
     }
 
-    /// With immediate data, which the receiver finds in what it receives ([`immediate`]). Of a
-    /// write or a send; others carry none.
+    /// Adds immediate data, which the receiver finds with the received packet ([`immediate`]). Only
+    /// a write or a send carries it; other operations ignore this.
     #[must_use]
     pub fn imm(mut self, imm: u32) -> Operation {
         if let rdma::Operation::Transfer { transfer, .. } = &mut self.work {
@@ -134,8 +135,8 @@ impl Operation {
         self
     }
 
-    /// To start only when every earlier READ and atomic of the port is done (RC). Without it a READ
-    /// may bring what a WRITE behind it has written: on a network the peer reads as it answers, and
+    /// Delays the start until every earlier READ and atomic of the port is done (RC). Without it a
+    /// READ may return bytes of a WRITE behind it: on a network the peer reads as it answers, and
     /// once more if the answer is lost (InfiniBand Architecture Specification, ordering rules).
     #[must_use]
     pub fn fenced(mut self) -> Operation {
@@ -143,23 +144,23 @@ impl Operation {
         self
     }
 
-    /// To wake a peer whose lcore says `unsolicited_wait`. Of a send, or a write with immediate:
-    /// others tell the peer nothing.
+    /// Wakes a peer whose lcore says `unsolicited_wait`. For a send, or a write with immediate:
+    /// other operations are invisible to the peer.
     #[must_use]
     pub fn solicited(mut self) -> Operation {
         self.options.solicited = true;
         self
     }
 
-    /// To come back as soon as it is done. Others of the same turn come back together: the last
-    /// that is posted completes, and every `signal_every_wr`-th.
+    /// Completes as soon as it is done. Other operations of a turn come back together: the last one
+    /// posted completes, and every `signal_every_wr`-th.
     #[must_use]
     pub fn signaled(mut self) -> Operation {
         self.options.signaled = true;
         self
     }
 
-    /// The memory that it reads or writes: a packet comes back so from one that was not accepted.
+    /// The memory that it reads or writes: this recovers the packet of a declined operation.
     pub fn into_local(self) -> Local {
         match self.work {
             rdma::Operation::Transfer { local, .. } | rdma::Operation::Respond { local, .. } => local,
@@ -169,12 +170,12 @@ impl Operation {
         }
     }
 
-    /// Whether UC carries it.
+    /// Whether UC carries the operation.
     pub(crate) fn is_on_uc(&self) -> bool {
         self.work.is_on_uc() && !self.options.fence
     }
 
-    /// How many bytes its memory has, and how many packets that is.
+    /// The number of bytes of its memory, and of packets.
     #[inline]
     pub(crate) fn memory(&self) -> (usize, usize) {
         match &self.work {
@@ -187,7 +188,7 @@ impl Operation {
         }
     }
 
-    /// What its results are counted as in a report (`operations` of a port).
+    /// The kind that counts its results in a report (`operations` of a port).
     #[inline]
     pub fn kind(&self) -> OperationKind {
         match &self.work {
@@ -208,69 +209,67 @@ impl Operation {
     }
 }
 
-/// Why an operation was not accepted. It is counted at the port (`declined`).
+/// The reason why an operation was not accepted. It is counted at the port (`declined`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclineReason {
-    /// As many are under way as the plan's `ops_depth_wr`, or `ops_shared_wr`, says: backpressure,
-    /// not an error.
+    /// The plan's `ops_depth_wr` or `ops_shared_wr` operations are under way: backpressure, not an
+    /// error.
     #[error("as many operations are under way as the port's `ops_depth_wr` says; some must complete first")]
     Full,
-    /// The port has many connections, and the operation names none of those that are open; or it
-    /// names one, and the port has no such thing.
+    /// The port has many connections, and the operation names none of the open ones; or it names
+    /// one, and the port has a single queue pair.
     #[error("the operation names no open connection of the port")]
     NoConnection,
-    /// The output leads to no port that carries out operations, or the stage's kind does not say
-    /// that it asks for some there.
-    ///
-    /// [`StageSpec::operations`](verbline_plan::StageSpec::operations) says so.
+    /// The output leads to no port with operations, or the stage's kind does not declare operations
+    /// for it ([`StageSpec::operations`](verbline_plan::StageSpec::operations)).
     #[error(
         "the output leads to no port with `ops_depth_wr` in the plan, or `StageSpec::operations` of the stage's kind \
          does not name the output"
     )]
     NoPort,
-    /// The region is on another device than the port, or nobody owns it.
+    /// The region is on another device than the port, or no stage owns it.
     #[error("the range is of a region that the port's device does not have")]
     ForeignRegion,
     /// The port is down: nothing can be posted.
     #[error("the port is down")]
     PortDown,
-    /// The port is UC, which carries neither READs nor atomics nor a fence, and has no signature
-    /// keys (ibv_post_send(3)).
+    /// The port is UC, which carries no READs, atomics or fences, and has no signature keys
+    /// (ibv_post_send(3)).
     #[error("the port is UC, which does not carry the operation; write `transport = \"rc\"`")]
     NotCarried,
 }
 
-/// An operation that was not accepted; it comes back.
+/// An operation that was not accepted, handed back.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Declined<T = Operation> {
-    /// What was to be done.
+    /// The operation.
     pub operation: T,
-    /// Why it is not.
+    /// The reason.
     pub reason: DeclineReason,
 }
 
-/// What became of operations that were handed over together.
+/// The result of operations that were handed over together.
 #[must_use = "what was declined comes back"]
 #[derive(Debug)]
 pub struct Accepted {
     /// How many were accepted, from the first on.
     pub count: usize,
-    /// The one behind them, if it was declined.
+    /// The next operation, if it was declined.
     pub declined: Option<Declined>,
 }
 
-/// Why an operation was not carried out, or may not have been.
+/// The reason why an operation was not carried out, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
-    /// It completed with this status; the port, or its connection, goes down with it.
+    /// It completed with this status; the port, or its connection, goes down.
     #[error("it completed with {0}")]
     Status(Status),
-    /// It can't be posted as it is.
+    /// The queue pair refused to post it.
     #[error("{0}")]
     Refused(PostStop),
-    /// The response waited for blocks of which one is bad: the peer never gets it. The connection
-    /// goes on.
+    /// The response waited for a block that proved bad: the peer never gets it. The connection goes
+    /// on.
     #[error("it waited for blocks, and {0}")]
     BadBlock(BadBlock),
     /// The port went down before it was posted.
@@ -279,13 +278,13 @@ pub enum OperationError {
     /// Its connection ended before it was posted.
     #[error("its connection ended before it was posted")]
     ConnectionOver,
-    /// The queue pair was lost, and nobody will say whether it was carried out.
+    /// The queue pair was lost, and whether the operation was carried out is unknown.
     #[error("its queue pair was lost before it completed: whether it was carried out is not known")]
     Lost,
 }
 
 impl OperationError {
-    /// Of one that can't be posted.
+    /// The error of an operation that can't be posted.
     pub(crate) fn refused(stop: PostStop) -> OperationError {
         match stop {
             PostStop::BadBlock(bad) => OperationError::BadBlock(bad),
@@ -294,29 +293,28 @@ impl OperationError {
     }
 }
 
-/// An operation that is done, one way or another.
+/// An operation that is done, with any result.
 #[derive(Debug)]
 pub struct Done {
-    /// What it was given.
+    /// The tag that the stage set.
     pub tag: u64,
-    /// What it did.
+    /// Its kind.
     pub kind: OperationKind,
-    /// How it ended. After an error nothing is known of memory that it was to write.
+    /// Its result. After an error the contents of memory that it was to write are undefined.
     pub result: Result<(), OperationError>,
-    /// How many bytes it was to move, or to open: of a window that is longer than 4 GiB,
-    /// `u32::MAX`.
+    /// The bytes that it was to move, or to open; `u32::MAX` for a window longer than 4 GiB.
     pub bytes: u32,
-    /// The packet or the scatter/gather list that it used, if it used one and that is still known:
-    /// of an operation that was lost it went with the queue pair.
+    /// The packet or the scatter/gather list that it used, if any. The memory of a lost operation
+    /// went with the queue pair.
     pub memory: Option<WorkMemory>,
-    /// Of a bind: what to tell the peer.
+    /// For a bind: the address and key to tell the peer.
     pub key: Option<Remote>,
-    /// Over which connection it went, of a port with many.
+    /// Its connection, on a port with many.
     pub connection: Option<ConnectionId>,
 }
 
 impl Done {
-    /// The packet that it brings back, if it is one.
+    /// The packet that it brings back, if its memory was a packet.
     pub fn packet(&self) -> Option<&Packet> {
         match &self.memory {
             Some(WorkMemory::Packet(packet)) => Some(packet),
@@ -324,17 +322,17 @@ impl Done {
         }
     }
 
-    /// The same, taken out.
+    /// Like [`Done::packet`], by value.
     pub fn into_packet(self) -> Option<Packet> {
         self.memory.and_then(WorkMemory::into_packet)
     }
 
-    /// The scatter/gather list that it brings back, if it is one.
+    /// The scatter/gather list that it brings back, if its memory was a list.
     pub fn into_list(self) -> Option<Box<SgList>> {
         self.memory.and_then(WorkMemory::into_list)
     }
 
-    /// How many packets it brings back.
+    /// The number of packets that it brings back.
     pub(crate) fn packets(&self) -> usize {
         match &self.memory {
             Some(WorkMemory::Packet(_)) => 1,
@@ -343,7 +341,8 @@ impl Done {
         }
     }
 
-    /// What an atomic that used a packet found at the peer; `None` if it failed, or used none.
+    /// The previous value that an atomic into a packet found at the peer; `None` if it failed, or
+    /// used no packet.
     pub fn value(&self) -> Option<u64> {
         let is_atomic = matches!(self.kind, OperationKind::CompareSwap | OperationKind::FetchAdd);
         let packet = self.packet().filter(|_| is_atomic && self.result.is_ok())?;
@@ -351,7 +350,7 @@ impl Done {
     }
 }
 
-/// The operations of a stage that are done, oldest first. What the stage leaves is dropped, and its
+/// The operations of a stage that are done, oldest first. Those left here are dropped, and their
 /// packets are counted as `unclaimed`.
 #[derive(Debug)]
 pub struct Completed<'a> {
@@ -365,18 +364,18 @@ impl Completed<'_> {
         self.done.next()
     }
 
-    /// How many there are.
+    /// The number of operations left.
     pub fn len(&self) -> usize {
         self.done.len()
     }
 
-    /// Whether there is none.
+    /// Whether no operation is left.
     pub fn is_empty(&self) -> bool {
         self.done.len() == 0
     }
 }
 
-/// What a packet carries in its mark where the port keeps `immediates`.
+/// The upper half of a packet's mark where the port keeps `immediates`.
 const IMMEDIATE: u64 = 1 << 32;
 const INVALIDATED: u64 = 2 << 32;
 
@@ -388,13 +387,13 @@ pub(crate) fn mark_of(immediate: Option<u32>, invalidated: Option<u32>) -> u64 {
     }
 }
 
-/// The immediate data that a packet came with, where the port that received it says `immediates =
-/// true`. A WRITE with immediate brings a packet of no bytes.
+/// The immediate data of a received packet, if its port says `immediates = true`. A WRITE with
+/// immediate brings a packet of no bytes.
 pub fn immediate(packet: &Packet) -> Option<u32> {
     (packet.mark() & !u64::from(u32::MAX) == IMMEDIATE).then_some(packet.mark() as u32)
 }
 
-/// The key of ours that the sender took back, where the port says `immediates = true`.
+/// The local key that the sender invalidated, if the port says `immediates = true`.
 pub fn invalidated_key(packet: &Packet) -> Option<u32> {
     (packet.mark() & !u64::from(u32::MAX) == INVALIDATED).then_some(packet.mark() as u32)
 }

@@ -1,18 +1,19 @@
-//! The operations of one port, between the stages that ask for them and the queue pair.
+//! The operations of one port, between the stages and the queue pair.
 //!
-//! It lies beside the sink that gathers what is sent through the port, in the sink's own place for
+//! The queue lies beside the sink that gathers the port's sends, in the sink's own place for
 //! counters, so that a port that only sends never looks at it. An operation waits here, is posted,
-//! and comes back to its stage; meanwhile it counts. Each remembers how many packets had been
-//! handed to the sink before it, so that both are posted in the order in which they were given.
+//! and comes back to its stage; it counts as under way meanwhile. Each operation records the number
+//! of packets handed to the sink before it, so that both are posted in the order in which they were
+//! given.
 //!
-//! Posted operations stand in one lane a queue pair. Of a port with many connections an operation
+//! Posted operations stand in one lane per queue pair. On a port with many connections an operation
 //! is accepted only while its connection is open.
 //!
-//! Guarantees: no more than `depth` are between [`OperationQueue::accept`] and the call of the
-//! stage that takes them back; a queue pair has no more than its send queue holds; nothing is
-//! allocated after it is made. When a queue pair goes on that the device has stopped behind a bad
-//! block, every response of it that waits for a block known to be bad is cancelled, or is refused
-//! once it is to be posted.
+//! Guarantees: at most `depth` operations are between [`OperationQueue::accept`] and the stage's
+//! call that takes them back; a queue pair has at most its send queue's depth; nothing is allocated
+//! after construction. Before a queue pair that the device has stopped at a bad block goes on, each
+//! of its responses that waits for a known bad block is cancelled, or is refused later when it is
+//! to be posted.
 
 mod accepting;
 pub(crate) mod by_hand;
@@ -43,64 +44,64 @@ pub(crate) struct OperationQueue {
     pub(crate) port: Shared<PortStats>,
     pub(crate) stats: Shared<OperationStats>,
     depth: usize,
-    /// Accepted and not given back.
+    /// Operations accepted and not given back.
     under_way: usize,
-    /// Not listed yet, oldest first: those behind packets that wait in the sink, and those of a
-    /// port that has a list a connection.
+    /// Operations not listed yet, oldest first: those behind packets that wait in the sink, and
+    /// those of a port with one list per connection.
     waiting: VecDeque<Waiting>,
-    /// What is handed to the queue pair next.
+    /// The work requests to be handed to the queue pair next.
     pub(crate) works: WorkList,
-    /// Of the port's queue pairs.
+    /// Whether the port's queue pairs are UC.
     is_uc: bool,
-    /// All that are accepted and not done; those in `works` are listed.
+    /// Operations accepted and not done; those in `works` are listed.
     accepted: Lanes<UnderWay>,
-    /// One a queue pair.
+    /// One per queue pair.
     lanes: Box<[Lane]>,
-    /// A lane is a connection's, which an operation has to name.
+    /// Each lane belongs to a connection, which an operation has to name.
     has_many: bool,
-    /// How many a lane takes.
+    /// The most operations of a lane.
     lane_depth: usize,
     /// Packets that left the sink since the start.
     sends_taken: u64,
-    /// Who is given what completes.
+    /// The stages that complete operations go to.
     users: Vec<User>,
-    /// By the region's place in the plan: whether the port's queue pairs keep it.
+    /// By the region's number in the plan: whether the port's queue pairs keep it.
     regions: Box<[bool]>,
-    /// How many of each they keep.
+    /// The numbers of windows and of keys that each queue pair keeps.
     windows: u16,
     pub(crate) keys: u16,
-    /// The port is down, and takes nothing.
+    /// The port is down, and accepts no operation.
     pub(crate) is_down: bool,
-    /// Something was accepted since the port last looked.
+    /// An operation was accepted since the port last looked.
     pub(crate) is_fresh: bool,
-    /// Of a port whose packets say how they are sent: those that come back.
+    /// Packets on their way back, on a port with `send_options`.
     pub(crate) returning: Option<Returning>,
 }
 
-/// One queue pair's share.
+/// The share of one queue pair.
 #[derive(Clone, Debug, Default)]
 struct Lane {
-    /// Whose it is, while that is open.
+    /// The owner, while it is open.
     connection: Option<ConnectionId>,
-    /// Accepted and not done; not counted of the only one.
+    /// Operations accepted and not done; not counted for an only lane.
     accepted: usize,
 }
 
-/// What a port's operations are made of.
+/// The parts of a port's operation queue.
 #[derive(Debug)]
 pub(crate) struct OperationsSpec {
     pub(crate) port: Shared<PortStats>,
     pub(crate) stats: Shared<OperationStats>,
-    /// Of the port's queue pairs: RC or UC.
+    /// The transport of the port's queue pairs: RC or UC.
     pub(crate) transport: Transport,
-    /// Packets that may be handed over at once.
+    /// The most packets handed over at once.
     pub(crate) sends: usize,
-    /// Operations that may be under way.
+    /// The most operations under way.
     pub(crate) depth: usize,
-    /// The most connections that the port has at once, if it may have many, and how many operations
-    /// each carries out at once.
+    /// The most connections of the port, if it may have many, and the most operations of each at
+    /// once.
     pub(crate) many: Option<[usize; 2]>,
-    /// What each of its queue pairs keeps.
+    /// The regions, windows and keys that each of its queue pairs keeps.
     pub(crate) regions: Box<[bool]>,
     pub(crate) windows: u16,
     pub(crate) keys: u16,
@@ -109,9 +110,9 @@ pub(crate) struct OperationsSpec {
 /// A stage whose outputs lead to the port.
 #[derive(Debug)]
 struct User {
-    /// By which it is known.
+    /// Identifies the stage.
     stats: Shared<StageStats>,
-    /// Accepted and not given back.
+    /// Operations accepted and not given back.
     under_way: usize,
     done: Vec<Done>,
 }
@@ -119,7 +120,7 @@ struct User {
 #[derive(Debug)]
 struct Waiting {
     work: Work,
-    /// Packets that were handed to the sink before it, since the start.
+    /// The number of packets handed to the sink before it, since the start.
     behind: u64,
     connection: Option<ConnectionId>,
     held: Held,
@@ -130,21 +131,21 @@ struct UnderWay {
     tag: u64,
     user: u16,
     kind: OperationKind,
-    /// How many packets its memory is.
+    /// The number of packets of its memory.
     packets: u16,
     bytes: u32,
     named: Named,
     connection: Option<ConnectionId>,
 }
 
-/// What of its queue pair an operation names, or what became of that.
+/// The object of its queue pair that an operation names, or the bad block found through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Nothing,
     Window(KeptWindow),
     /// The key whose blocks a response waits for.
     Key(KeptKey),
-    /// One of these is bad, and the response cancelled.
+    /// A block of the key is bad, and the response cancelled.
     Bad(BadBlock),
 }
 
@@ -189,19 +190,19 @@ impl OperationQueue {
         self.depth
     }
 
-    /// A stage that may ask for operations; its number among them.
+    /// Adds a stage that may hand over operations; returns its number.
     pub(crate) fn add_user(&mut self, stats: Shared<StageStats>) -> u16 {
         self.users.push(User { stats, under_way: 0, done: Vec::with_capacity(self.depth) });
         (self.users.len() - 1) as u16
     }
 
-    /// How many more can be accepted.
+    /// The number of operations that can still be accepted.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         self.depth - self.under_way
     }
 
-    /// The lane of an open connection; the only one of a port that has one.
+    /// The lane of an open connection; on a port with one queue pair, the only lane.
     #[inline]
     fn lane(&self, connection: Option<ConnectionId>) -> Option<usize> {
         let at = connection.map_or(0, ConnectionId::slot);
@@ -209,27 +210,27 @@ impl OperationQueue {
         (is_its_own && self.has_many == connection.is_some()).then_some(at)
     }
 
-    /// A connection takes operations from now on.
+    /// The connection takes operations from now on.
     pub(crate) fn open(&mut self, connection: ConnectionId) {
         if let Some(lane) = self.lanes.get_mut(connection.slot()) {
             lane.connection = Some(connection);
         }
     }
 
-    /// A connection takes none any more. What is under way over it comes back.
+    /// The connection takes no more operations. Its outstanding ones come back.
     pub(crate) fn close(&mut self, connection: ConnectionId) {
         if let Some(lane) = self.lanes.get_mut(connection.slot()).filter(|lane| lane.connection == Some(connection)) {
             lane.connection = None;
         }
     }
 
-    /// How many of a user's are accepted and not given back.
+    /// The number of a user's operations that are accepted and not given back.
     #[inline]
     pub(crate) fn under_way(&self, user: u16) -> usize {
         self.users[usize::from(user)].under_way
     }
 
-    /// What is done of a user's, in exchange for an empty list that was made for as many.
+    /// Takes a user's done operations, in exchange for an empty list with the same room.
     pub(crate) fn take_done(&mut self, user: u16, done: &mut Vec<Done>) {
         let user = &mut self.users[usize::from(user)];
         debug_assert!(done.is_empty());
@@ -240,18 +241,18 @@ impl OperationQueue {
         self.gauge();
     }
 
-    /// Whether something of a user's is done.
+    /// Whether a user has done operations.
     #[inline]
     pub(crate) fn has_done(&self, user: u16) -> bool {
         !self.users[usize::from(user)].done.is_empty()
     }
 
-    /// A lane's queue pair may have stopped, and its completion queue was empty since. An error: it
-    /// can't go on.
+    /// A lane's queue pair may have stopped, and its completion queue has been empty since. Returns
+    /// an error if the queue pair can't go on.
     #[cold]
     pub(crate) fn settle_stop(&mut self, lane: usize, qp: &mut QueuePair) -> Result<(), Cause> {
         if !qp.is_stopped()? {
-            // Of a stop before, or of another queue pair that had the number.
+            // The event was of an earlier stop, or of an earlier queue pair with this number.
             return Ok(());
         }
         let (accepted, stats) = (&mut self.accepted, &self.stats);

@@ -1,8 +1,8 @@
 //! Memory that a stage owns and that peers may reach: a `[region.NAME]` of the plan.
 //!
 //! There is no slice of it: a device may write it at any moment. It is read and written by copies
-//! and by atomics of whole words, as [`verbline_mem::PeerRegion`] has them. What holds torn data
-//! together (a version before and behind it, a flag written last) is the protocol's business.
+//! and by atomics of whole words, like [`verbline_mem::PeerRegion`]. Protection from torn data (a
+//! version before and behind it, a flag written last) is up to the protocol.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,19 +12,19 @@ use verbline_verbs::Access;
 use verbline_verbs::expert::SgEntry;
 use verbline_verbs::rdma::{KeptRegion, Part, PeerMr, Remote, Span};
 
-/// Why an access was refused. Nothing was read or written.
+/// The reason why an access was refused. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionAccessError {
-    /// It leaves the region, or is not aligned as it must be.
+    /// It leaves the region, or is not aligned as required.
     #[error(transparent)]
     Range(#[from] PeerAccessError),
-    /// Its memory is not there yet.
+    /// The region has no memory yet.
     #[error("a region has its memory once the runtime is built: use it from the stage's methods, not in its factory")]
     NotMade,
 }
 
-/// A region of the plan, in the hands of the stage that owns it. Its memory is there once the
-/// runtime is built: from the first call of a method of the stage on, and not in its factory.
+/// A region of the plan, in the hands of its stage. Its memory exists once the runtime is built:
+/// from the first call of a method of the stage on, and not in its factory.
 #[derive(Clone, Debug)]
 pub struct Region {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub struct Region {
 #[derive(Debug)]
 struct Shared {
     name: String,
-    /// Its place among the plan's, and so what queue pairs call it.
+    /// Its index in the plan, which is its number for queue pairs.
     number: KeptRegion,
     len_bytes: u64,
     memory: OnceLock<PeerMr>,
@@ -45,7 +45,7 @@ impl Region {
         Region { shared: Arc::new(Shared { name, number, len_bytes: region.len_bytes, memory: OnceLock::new() }) }
     }
 
-    /// Its memory has been made, once.
+    /// Sets its memory, once.
     pub(crate) fn made(&self, memory: PeerMr) {
         let before = self.shared.memory.set(memory);
         debug_assert!(before.is_ok(), "a region is made once");
@@ -56,12 +56,12 @@ impl Region {
         &self.shared.name
     }
 
-    /// Its length, bytes, as the plan has it.
+    /// Its length in the plan, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.shared.len_bytes as usize
     }
 
-    /// A part of it for an operation; `None` if that leaves it.
+    /// A part of it for an operation; `None` if the part leaves the region.
     #[inline]
     pub fn part(&self, offset: usize, len: usize) -> Option<Part> {
         let end = offset.checked_add(len)?;
@@ -70,16 +70,16 @@ impl Region {
     }
 
     /// A part of it for a scatter/gather list ([`Local::List`](crate::Local::List)), which keeps
-    /// the region for as long. Refused where it leaves the region.
+    /// the region alive. Refused if the part leaves the region.
     pub fn slice(&self, offset: usize, len: u32) -> Result<SgEntry, RegionAccessError> {
         let slice = self.memory()?.slice(offset, len).map(SgEntry::from);
         let (len_bytes, region_bytes) = (len as usize, self.len_bytes());
         slice.ok_or(PeerAccessError::OutOfBounds { offset, len_bytes, region_bytes }.into())
     }
 
-    /// What to tell a peer so that it can reach the bytes from `offset` on, as far as the region's
-    /// `rights` let it ([`Remote::to_bytes`] for a message). The key is that of the whole region,
-    /// and holds for as long as the run.
+    /// The address and key of the bytes from `offset` on, to be told to a peer
+    /// ([`Remote::to_bytes`] for a message); the region's `rights` limit the peer's access. The key
+    /// is that of the whole region, and valid for the whole run.
     pub fn remote(&self, offset: usize) -> Result<Remote, RegionAccessError> {
         Ok(self.memory()?.remote(offset as u64))
     }
@@ -109,7 +109,7 @@ impl Region {
     }
 }
 
-/// A plan's rights in the words of verbs.
+/// A plan's rights as verbs access flags.
 pub(crate) fn access(rights: Rights) -> Access {
     let words = [
         (Rights::LOCAL_WRITE, Access::LOCAL_WRITE),

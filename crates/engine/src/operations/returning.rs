@@ -1,5 +1,5 @@
-//! Packets that asked to come back once their send is done ([`crate::operations::send_with`]):
-//! where they go, and those on their way there.
+//! Packets to be returned once their send is done ([`crate::operations::send_with`]): their
+//! destination, and those on their way to it.
 
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::Completion;
@@ -10,35 +10,36 @@ use crate::stats::drop_reason::DropReason;
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Returning {
-    /// The sink that they go to; `None`: nowhere, as the plan says nothing of it.
+    /// The sink that they go to; `None` if the plan names no destination.
     to: Option<u16>,
-    /// On their way there; empty between two calls of the port.
+    /// Packets on their way back; empty between two calls of the port.
     pub(crate) ended: Batch,
 }
 
 impl Returning {
-    /// `room`: the most that end at once.
+    /// `room`: the most packets that end at once.
     pub(crate) fn new(to: Option<u16>, room: usize) -> Returning {
         Returning { to, ended: Batch::with_capacity(if to.is_some() { room } else { 0 }) }
     }
 
-    /// Takes a packet whose send has ended; one that did not ask to come back goes to its pool.
+    /// Takes a packet whose send has ended; a packet that did not ask to come back goes to its
+    /// pool.
     #[inline]
     pub(crate) fn end(&mut self, mut packet: Packet, result: Result<(), SendFailure>) {
         if self.to.is_some() && asks_to_return(&packet) {
             end(&mut packet, result);
-            // Where more end than there is room for, the last go to their pool.
+            // If more packets end than there is room for, the last ones go to their pool.
             drop(self.ended.push(packet));
         }
     }
 
-    /// The same of one that is not sent.
+    /// Like [`Returning::end`], for a packet that is not sent.
     pub(crate) fn refuse(&mut self, packet: Packet, reason: DropReason) {
         self.end(packet, Err(SendFailure::Refused(reason)));
     }
 
-    /// Takes the packets that a completion gave back, of which the last is its own if it asked to
-    /// come back: the others succeeded.
+    /// Takes the packets that a completion gave back. The last one is the completion's own, if it
+    /// asked to come back; the others succeeded.
     pub(crate) fn take(&mut self, completion: &Completion, freed: &mut Batch) {
         let count = freed.len();
         for (at, packet) in freed.drain_front(count).enumerate() {
@@ -47,8 +48,8 @@ impl Returning {
         }
     }
 
-    /// Those that have ended, and where they go. The batch comes back, emptied, as
-    /// [`Returning::ended`].
+    /// The packets that have ended, and their destination. The caller puts the emptied batch back
+    /// into [`Returning::ended`].
     pub(crate) fn take_ended(&mut self) -> Option<(u16, Batch)> {
         let to = self.to.filter(|_| !self.ended.is_empty())?;
         Some((to, std::mem::replace(&mut self.ended, Batch::with_capacity(0))))

@@ -1,9 +1,9 @@
 //! Sends with options: immediate data, a fence, a solicited event, and the packet back once the
 //! send is done.
 //!
-//! A packet carries what it asks of its send, over rings and spreads too, to a port whose plan says
-//! `send_options`; another port does not look. Immediate data is the lower half of the packet's
-//! mark ([`Packet::set_mark`]).
+//! A packet carries its send's options, over rings and spreads too, to a port whose plan says
+//! `send_options`; other ports ignore them. Immediate data is the lower half of the packet's mark
+//! ([`Packet::set_mark`]).
 
 use verbline_mem::Packet;
 use verbline_verbs::{SendOptions, Status};
@@ -14,24 +14,24 @@ const IMM: u8 = 1;
 const FENCE: u8 = 2;
 const SOLICITED: u8 = 4;
 const RETURNED: u8 = 8;
-/// Of a packet that came back: the other bits say how its send ended, 0 being well.
+/// Marks a packet that came back: the other bits hold the result of its send, 0 for success.
 const ENDED: u8 = 0x80;
-/// From here on a packet was not posted.
+/// Values from here on: the packet was not posted.
 const REFUSED: u8 = 0x40;
 
-/// Why a packet is not sent that its port can't send, in the order of their numbers.
+/// The reasons why a port does not send a packet, in the order of their numbers.
 const REFUSALS: [DropReason; 5] =
     [DropReason::SendError, DropReason::TxFull, DropReason::TooLong, DropReason::PortDown, DropReason::NoConnection];
 
-/// What a stage asks of one send ([`Outputs::send_with`](crate::Outputs::send_with)), besides what
-/// its port does for all.
+/// Options of one send ([`Outputs::send_with`](crate::Outputs::send_with)), in addition to those of
+/// the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendWith {
     note: u8,
     imm: u32,
 }
 
-/// Why a send of which a stage wanted to be told failed.
+/// The reason why a send with a requested result failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendFailure {
     /// It completed with this status: the peer may have it or not.
@@ -43,40 +43,40 @@ pub enum SendFailure {
 }
 
 impl SendWith {
-    /// Nothing yet.
+    /// No option.
     pub const fn new() -> SendWith {
         SendWith { note: 0, imm: 0 }
     }
 
-    /// With immediate data, which the receiver finds in what it receives
+    /// Adds immediate data, which the receiver finds with the received packet
     /// ([`immediate`](crate::immediate)). It takes the lower half of the packet's mark.
     #[must_use]
     pub const fn imm(self, imm: u32) -> SendWith {
         SendWith { note: self.note | IMM, imm }
     }
 
-    /// To start only when every earlier READ and atomic of the port is done. Only RC has these, so
-    /// that UC and UD have nothing to wait for.
+    /// Delays the start until every earlier READ and atomic of the port is done. Only RC has these,
+    /// so UC and UD have nothing to wait for.
     #[must_use]
     pub const fn fenced(self) -> SendWith {
         SendWith { note: self.note | FENCE, ..self }
     }
 
-    /// To wake a peer whose lcore says `unsolicited_wait`.
+    /// Wakes a peer whose lcore says `unsolicited_wait`.
     #[must_use]
     pub const fn solicited(self) -> SendWith {
         SendWith { note: self.note | SOLICITED, ..self }
     }
 
-    /// To get the packet back once its send is done, or as it is refused: it goes where the port's
-    /// `sent` leads, and [`send_result`] says how it ended. Its data are as they were. Its send is
-    /// signaled, and its bytes do not go inline.
+    /// Returns the packet once its send is done or refused: it goes to the port's `sent`, and
+    /// [`send_result`] gives the result. Its data are unchanged. Its send is signaled, and its
+    /// bytes do not go inline.
     #[must_use]
     pub const fn returned(self) -> SendWith {
         SendWith { note: self.note | RETURNED, ..self }
     }
 
-    /// Has the packet ask for this, and for nothing that it asked for before: for
+    /// Sets these options on the packet, in place of earlier ones: for
     /// [`Outputs::send`](crate::Outputs::send) or
     /// [`Outputs::send_batch`](crate::Outputs::send_batch).
     #[inline]
@@ -88,8 +88,8 @@ impl SendWith {
     }
 }
 
-/// How the send of a packet ended that asked to come back ([`SendWith::returned`]); `None`: it is
-/// none of these.
+/// The result of the send of a packet that asked to come back ([`SendWith::returned`]); `None` for
+/// any other packet.
 pub fn send_result(packet: &Packet) -> Option<Result<(), SendFailure>> {
     let note = packet.send_note();
     let number = note & !ENDED & !REFUSED;
@@ -103,7 +103,7 @@ pub fn send_result(packet: &Packet) -> Option<Result<(), SendFailure>> {
     })
 }
 
-/// How a packet asks to be sent.
+/// The send options of a packet.
 #[inline]
 pub(crate) fn options_of(packet: &Packet) -> SendOptions {
     let asks = asks(packet);
@@ -118,25 +118,25 @@ pub(crate) fn options_of(packet: &Packet) -> SendOptions {
     }
 }
 
-/// What a packet asks for, as it was asked.
+/// The options of a packet, as its stage set them.
 pub(crate) fn asked_of(packet: &Packet) -> SendWith {
     let note = asks(packet);
     SendWith { note, imm: if note & IMM != 0 { packet.mark() as u32 } else { 0 } }
 }
 
-/// Whether a packet asks for anything.
+/// Whether a packet has any option.
 #[inline]
 pub(crate) fn asks_for_something(packet: &Packet) -> bool {
     asks(packet) != 0
 }
 
-/// Whether a packet asks to come back.
+/// Whether a packet is to come back.
 #[inline]
 pub(crate) fn asks_to_return(packet: &Packet) -> bool {
     asks(packet) & RETURNED != 0
 }
 
-/// Says of a packet how its send ended, and that it asks for nothing more.
+/// Stores the result of its send in a packet, and clears its options.
 pub(crate) fn end(packet: &mut Packet, result: Result<(), SendFailure>) {
     let number = match result {
         Ok(()) => 0,
@@ -149,7 +149,7 @@ pub(crate) fn end(packet: &mut Packet, result: Result<(), SendFailure>) {
     packet.set_send_note(ENDED | number);
 }
 
-/// What came back asks for nothing until a stage asks anew.
+/// A packet that came back has no options until a stage sets new ones.
 #[inline]
 fn asks(packet: &Packet) -> u8 {
     let note = packet.send_note();

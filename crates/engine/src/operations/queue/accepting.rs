@@ -1,4 +1,4 @@
-//! Validates operations, and lines them up to be posted.
+//! Validates operations, and lines them up for posting.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
@@ -10,7 +10,7 @@ use crate::operations::operation::{Accepted, DeclineReason, Declined, Operation}
 use crate::stats::counters::StageStats;
 
 impl OperationQueue {
-    /// Takes all of the operations, or none. `sends`: packets that wait in the sink.
+    /// Takes all of the operations, or none. `sends`: the number of packets that wait in the sink.
     #[inline]
     pub(crate) fn accept<const N: usize>(
         &mut self,
@@ -30,7 +30,7 @@ impl OperationQueue {
         Ok(())
     }
 
-    /// Takes up to `n` operations, one after the other; as many are asked for as there is room for.
+    /// Takes up to `n` operations, one after the other; calls `next` only while there is room.
     #[inline]
     pub(crate) fn accept_each(
         &mut self,
@@ -39,7 +39,8 @@ impl OperationQueue {
         n: usize,
         mut next: impl FnMut(usize) -> Operation,
     ) -> Accepted {
-        /// What was taken so far. It is counted also if `next` panics, which the stage may catch.
+        /// The operations taken so far. They are counted even if `next` panics, which the stage may
+        /// catch.
         struct Taken<'a> {
             queue: &'a mut OperationQueue,
             user: usize,
@@ -62,7 +63,7 @@ impl OperationQueue {
         let mut taken = Taken { queue: self, user, count: 0 };
         while taken.count < n {
             let operation = next(taken.count);
-            // There is room for one, being counted when all are in.
+            // There is room for one; the counts follow when all are in.
             if let Err(reason) = taken.queue.admit(std::slice::from_ref(&operation), 1) {
                 return Accepted { count: taken.count, declined: Some(taken.queue.decline_one(operation, reason)) };
             }
@@ -72,7 +73,7 @@ impl OperationQueue {
         Accepted { count: taken.count, declined: None }
     }
 
-    /// The stage's number among those that lead here, if the port takes something.
+    /// The stage's number among the port's users, if the port is up.
     #[inline]
     fn user(&self, stage: &CachePadded<StageStats>) -> Result<usize, DeclineReason> {
         let user = self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage));
@@ -103,7 +104,7 @@ impl OperationQueue {
         if self.has_many {
             self.lanes[what.lane()].accepted += 1;
         }
-        // There is a place, since there was room.
+        // There is a place: the room was checked.
         if let Ok(held) = self.accepted.hold(what) {
             self.line_up(work, held, what.connection, sends);
         }
@@ -119,8 +120,8 @@ impl OperationQueue {
         self.gauge();
     }
 
-    /// Puts an operation where it is posted from: at once where nothing that was given before it
-    /// has to go first.
+    /// Lists an operation for posting, at once if nothing given before it has to go first;
+    /// otherwise it waits.
     #[inline]
     fn line_up(&mut self, work: Work, held: Held, connection: Option<ConnectionId>, sends: usize) {
         if sends == 0 && !self.has_many && self.waiting.is_empty() && self.works.room() > 0 {
@@ -130,7 +131,7 @@ impl OperationQueue {
         self.waiting.push_back(Waiting { work, behind, connection, held });
     }
 
-    /// Whether the port takes these together, where it has room for them.
+    /// Whether the port takes these operations together, with `room` for them.
     #[inline]
     fn admit(&self, operations: &[Operation], room: usize) -> Result<(), DeclineReason> {
         let mut full = room < operations.len();
@@ -151,7 +152,7 @@ impl OperationQueue {
         if knows_all { Ok(()) } else { Err(DeclineReason::ForeignRegion) }
     }
 
-    /// Whether the queue pair has what the operation names.
+    /// Whether the queue pair keeps the region, window or key that the operation names.
     #[inline]
     fn knows(&self, operation: &Operation) -> bool {
         match &operation.work {
@@ -169,7 +170,7 @@ impl OperationQueue {
         match local {
             Local::Part(part) => self.knows_region(*part),
             Local::Key(part, _) => part.key.0 < self.keys,
-            // Of a list the queue pair looks at each part.
+            // The queue pair checks each entry of a list.
             Local::Empty | Local::Packet(_) | Local::List(_) => true,
         }
     }
@@ -193,7 +194,7 @@ impl UnderWay {
             tag: operation.tag,
             user: user as u16,
             kind: operation.kind(),
-            // A list has no more parts than a device's work request.
+            // A list has at most a device work request's number of entries.
             packets: packets as u16,
             bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX),
             named,

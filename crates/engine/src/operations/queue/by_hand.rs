@@ -1,4 +1,4 @@
-//! Ends operations without a queue pair, as a test says ([`crate::testing`]).
+//! Ends operations without a queue pair, on behalf of a test ([`crate::testing`]).
 
 use verbline_mem::{ConnectionId, Packet};
 use verbline_plan::OperationKind;
@@ -7,19 +7,19 @@ use verbline_verbs::rdma::{self, Atomic, Local, Remote, Transfer, Word, Work};
 use super::OperationQueue;
 use crate::operations::operation::OperationError;
 
-/// An operation that a stage has asked for, as [`StageTest::complete`] shows it.
+/// An operation of a stage, as shown to the closure of [`StageTest::complete`].
 ///
 /// [`StageTest::complete`]: crate::testing::StageTest::complete
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Asked<'a> {
-    /// What it does.
+    /// Its kind.
     pub kind: OperationKind,
-    /// What the stage calls it.
+    /// The stage's tag.
     pub tag: u64,
-    /// Over which connection it goes, of a port with many.
+    /// Its connection, on a port with many.
     pub connection: Option<ConnectionId>,
-    /// The peer's memory that it reads or writes, if it does.
+    /// The peer's memory that it reads or writes, if any.
     pub remote: Option<Remote>,
     /// The packet that is written, sent or read into; `None` if its memory is a list or a part of a
     /// region, or if it has none.
@@ -27,7 +27,7 @@ pub struct Asked<'a> {
 }
 
 impl OperationQueue {
-    /// Ends all that was accepted and is not done, in order, as `end` says of each.
+    /// Ends all operations that are accepted and not done, in order, with the results of `end`.
     pub(crate) fn end_all(&mut self, end: &mut dyn FnMut(Asked<'_>) -> Result<(), OperationError>) {
         while let Some(work) = self.works.pop() {
             let what = self.accepted.pop_listed();

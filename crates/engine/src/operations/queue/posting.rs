@@ -1,5 +1,4 @@
-//! Lists waiting operations together with the packets that are sent, posts the list, and completes
-//! it.
+//! Lists waiting operations together with packets to be sent, posts the list, and completes it.
 
 use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_plan::OperationKind;
@@ -13,19 +12,19 @@ use crate::operations::operation::{Done, OperationError};
 use crate::stats::drop_reason::DropReason;
 use crate::stats::operations::OperationStats;
 
-/// Whose a completion of listed work requests was.
+/// The effect of a completion of listed work requests.
 #[derive(Debug)]
 pub(crate) struct ListDone {
-    /// How many sends are done by it.
+    /// The number of sends that it completes.
     pub(crate) sends: usize,
-    /// It is of an operation; else of a send.
+    /// It belongs to an operation; otherwise to a send.
     pub(crate) of_operation: bool,
 }
 
-/// What became of a list.
+/// The outcome of posting a list.
 #[derive(Debug, Default)]
 pub(crate) struct Posted {
-    /// Something was posted or given back.
+    /// A work request was posted or given back.
     pub(crate) is_moved: bool,
     /// Packets to be sent that were dropped.
     pub(crate) dropped: usize,
@@ -33,26 +32,26 @@ pub(crate) struct Posted {
     pub(crate) lost: Option<PostStop>,
 }
 
-/// The key that a window has got.
+/// Returns the key of a bound window.
 pub(crate) type KeyOf<'a> = &'a dyn Fn(KeptWindow) -> Option<Remote>;
 
 impl OperationQueue {
-    /// Whether something waits to be posted, packets in the sink aside.
+    /// Whether work requests wait to be posted, apart from packets in the sink.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.works.is_empty()
     }
 
-    /// How many packets wait, those in the sink aside.
+    /// The number of packets that wait here, apart from those in the sink.
     #[inline]
     pub(crate) fn sends_waiting(&self) -> usize {
         self.works.sends()
     }
 
     /// Moves the next sends and operations into [`OperationQueue::works`], in the order in which
-    /// they were given: at most `room` in all, and at most `sends` sends. Of a port with many
-    /// connections these are the stretch that goes over one, and sends beyond its bound are
-    /// dropped; of a port with one queue pair they wait. Returns the number of sends.
+    /// they were given: at most `room` in all, and at most `sends` sends. On a port with many
+    /// connections it takes the run of work requests of one connection, and drops sends beyond its
+    /// bound; on a port with one queue pair they wait. Returns the number of sends.
     pub(crate) fn gather(
         &mut self,
         batch: &mut Batch,
@@ -85,7 +84,7 @@ impl OperationQueue {
         taken
     }
 
-    /// Over which connection the next goes, if that is known; `None` if nothing waits.
+    /// The connection of the next work request, if that is known; `None` if nothing waits.
     pub(crate) fn next_over(&self, batch: &Batch) -> Option<Option<ConnectionId>> {
         match self.waiting.front().filter(|_| self.operation_is_next()) {
             Some(first) => Some(first.connection),
@@ -93,7 +92,7 @@ impl OperationQueue {
         }
     }
 
-    /// Whether an operation was given before the packets that wait.
+    /// Whether an operation was given before the waiting packets.
     #[inline]
     fn operation_is_next(&self) -> bool {
         self.waiting.front().is_some_and(|first| first.behind <= self.sends_taken)
@@ -110,7 +109,7 @@ impl OperationQueue {
         Some((self.send_of(packet), None))
     }
 
-    /// Puts one behind the others that are posted next; the caller has seen that there is room.
+    /// Appends a work request to the list; the caller has checked the room.
     #[inline]
     pub(super) fn list(&mut self, work: Work, held: Option<Held>) {
         let is_listed = self.works.push(work).is_ok();
@@ -120,10 +119,10 @@ impl OperationQueue {
         }
     }
 
-    /// Posts the list to a lane's queue pair. What the queue pair refuses comes back to its stage,
-    /// or is dropped and counted; so is the rest once the device takes nothing: what it took of the
-    /// list may never be known to be done. Of a port with one queue pair that rest waits, and what
-    /// finds no room.
+    /// Posts the list to a lane's queue pair. A refused work request comes back to its stage, or is
+    /// dropped and counted. So is the rest once the device takes nothing: the completion of
+    /// requests that it took from the list may never be known. On a port with one queue pair that
+    /// rest waits, and so do requests that find no room.
     pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair) -> Posted {
         let mut posted = Posted::default();
         while !self.works.is_empty() && posted.lost.is_none() {
@@ -157,7 +156,7 @@ impl OperationQueue {
         posted.dropped += dropped;
     }
 
-    /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
+    /// Posts the list to a lane's queue pair, as far as there is room, and counts the sends.
     fn post_once(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
         let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
         let outcome = qp.post_works(&mut self.works);
@@ -179,7 +178,8 @@ impl OperationQueue {
         outcome
     }
 
-    /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
+    /// Refuses the first of the list, which can't be posted. True if it was a packet to be sent,
+    /// which is dropped.
     fn refuse_first(&mut self, error: OperationError) -> bool {
         match self.works.pop() {
             Some(Work::Operation { operation, .. }) => {
@@ -196,8 +196,8 @@ impl OperationQueue {
         }
     }
 
-    /// Takes the completion of listed work requests of a lane's queue pair: the operations that are
-    /// done by it go to their stages, the packets of sends to `freed`, or to their pools.
+    /// Takes the completion of listed work requests of a lane's queue pair: its done operations go
+    /// to their stages, the packets of sends to `freed`, or to their pools.
     pub(crate) fn completed(
         &mut self,
         lane: usize,
@@ -205,7 +205,7 @@ impl OperationQueue {
         completion: &Completion,
         freed: &mut Batch,
     ) -> Result<ListDone, Stale> {
-        // The one that the completion is of waits until the queue pair can be asked.
+        // The completion's own operation waits until the queue pair can be asked.
         let (mut own, mut operations, mut run) = (None, 0, Run::of(OperationKind::Write));
         let done = qp.works_done(completion, freed, |count, memory, is_own| {
             operations += count as usize;
@@ -224,12 +224,12 @@ impl OperationQueue {
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
     }
 
-    /// The oldest operations of a lane are done, and more by the same completion: each run of one
-    /// kind is counted at once. `memory`: of the operation, where it is one.
+    /// The oldest operations of a lane are done, with others of the same completion: each run of
+    /// one kind is counted at once. `memory`: that of a single operation.
     #[inline]
     fn carried_out(&mut self, lane: usize, count: u32, memory: Option<WorkMemory>, run: &mut Run) {
         match memory {
-            // Apart, so that what brings no memory back asks for none.
+            // Apart, so that operations without memory ask for none.
             None => self.take_carried_out(lane, count, run, || None),
             mut memory => self.take_carried_out(lane, count, run, || memory.take()),
         }
@@ -283,8 +283,8 @@ impl OperationQueue {
         self.users[usize::from(user)].done.push(Done { tag, kind, result, bytes, memory, key, connection });
     }
 
-    /// What is on its way to a queue pair comes back with this, and its packets to be sent are
-    /// dropped. Gives how many these are.
+    /// Refuses the listed work requests: operations come back with this error, and packets to be
+    /// sent are dropped. Returns the number of dropped packets.
     pub(crate) fn refuse_listed(&mut self, error: OperationError) -> usize {
         let mut dropped = 0;
         while !self.works.is_empty() {
@@ -293,8 +293,8 @@ impl OperationQueue {
         dropped
     }
 
-    /// Nothing more is posted: what waits comes back, and its packets to be sent are dropped. Gives
-    /// how many these are.
+    /// Refuses all waiting work requests: operations come back, and packets to be sent are dropped.
+    /// Returns the number of dropped packets.
     pub(crate) fn fail_waiting(&mut self) -> usize {
         self.is_fresh = false;
         let dropped = self.refuse_listed(OperationError::PortDown);
@@ -305,16 +305,17 @@ impl OperationQueue {
         dropped
     }
 
-    /// A lane's queue pair is gone, with what was posted to it.
+    /// A lane's queue pair is gone, with all work requests posted to it.
     pub(crate) fn lose_posted(&mut self, lane: usize) {
         while let Some(what) = self.accepted.pop(lane) {
             self.finish(what, Err(OperationError::Lost), None, &|_| None);
         }
     }
 
-    /// The run ends: what is under way is nobody's any more. Gives how many packets were.
+    /// The run ends: operations under way have no owner any more. Returns the number of their
+    /// packets.
     pub(crate) fn abandon(&mut self) -> usize {
-        // Those of posted ones are still in the queue pair, and go back with it.
+        // The packets of posted operations are still in the queue pair, and go back with it.
         let mut packets = self.fail_waiting() + self.accepted.sum(|what| usize::from(what.packets));
         (0..self.lanes.len()).for_each(|lane| self.lose_posted(lane));
         for user in &mut self.users {
@@ -327,7 +328,7 @@ impl OperationQueue {
     }
 }
 
-/// Operations of one kind that have ended one behind the other, to be counted at once.
+/// Consecutive operations of one kind that have ended, to be counted at once.
 struct Run {
     kind: OperationKind,
     completed: u64,

@@ -1,5 +1,5 @@
-//! Packets to be sent through a port with operations: as they ask, and what becomes of those that
-//! are not sent.
+//! Packets to be sent through a port with operations: their options, and the fate of those that are
+//! not sent.
 
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::PostStop;
@@ -11,13 +11,13 @@ use crate::operations::send_with::{asks_for_something, options_of};
 use crate::stats::drop_reason::DropReason;
 
 impl OperationQueue {
-    /// The work request of a packet to be sent, as it asks where that counts.
+    /// The work request of a packet to be sent, with its options if the port honours them.
     #[inline]
     pub(super) fn send_of(&self, packet: Packet) -> Work {
         match &self.returning {
             Some(_) if asks_for_something(&packet) => {
                 let mut options = options_of(&packet);
-                // Only RC has something to wait for.
+                // Only RC has operations to wait for.
                 options.fence &= !self.is_uc;
                 Work::SendWith { packet, options }
             }
@@ -25,14 +25,14 @@ impl OperationQueue {
         }
     }
 
-    /// Packets that wait in the sink are not sent, for this reason. Gives how many these are.
+    /// Refuses the packets that wait in the sink, for this reason. Returns their number.
     pub(crate) fn refuse_sends(&mut self, batch: &mut Batch, reason: DropReason) -> usize {
         let count = batch.len();
         batch.drain_front(count).for_each(|packet| self.refuse_send(packet, reason));
         count
     }
 
-    /// A packet is not sent, for this reason.
+    /// Refuses a packet, for this reason.
     #[cold]
     pub(super) fn refuse_send(&mut self, packet: Packet, reason: DropReason) {
         if let Some(returning) = &mut self.returning {
@@ -41,7 +41,7 @@ impl OperationQueue {
     }
 }
 
-/// Why a packet is dropped that its queue pair refuses for this.
+/// The reason for the drop of a packet that its queue pair refuses.
 pub(crate) fn refusal(stop: PostStop) -> DropReason {
     match stop {
         PostStop::TooLong { .. } => DropReason::TooLong,
@@ -49,7 +49,7 @@ pub(crate) fn refusal(stop: PostStop) -> DropReason {
     }
 }
 
-/// The same where operations would come back with this error.
+/// Like [`refusal`], by the error with which operations would come back.
 pub(super) fn reason_of(error: OperationError) -> DropReason {
     match error {
         OperationError::Refused(stop) => refusal(stop),

@@ -1,4 +1,4 @@
-//! What is accepted and what is declined, for one connection and for many.
+//! Accepted and declined operations, for one connection and for many.
 
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
@@ -16,7 +16,7 @@ fn queue(depth: usize, many: Option<[usize; 2]>) -> (OperationQueue, Shared<Stag
     queue_of(Transport::Rc, depth, many, 0)
 }
 
-/// With as many signature keys.
+/// With this number of signature keys.
 fn queue_of(
     transport: Transport,
     depth: usize,
@@ -40,7 +40,7 @@ fn queue_of(
 }
 
 impl OperationQueue {
-    /// How many operations a connection takes now; 0 if it is not open.
+    /// The number of operations that a connection takes now; 0 if it is not open.
     pub(crate) fn room_over(&self, connection: ConnectionId) -> usize {
         let lane = self.lane(Some(connection));
         lane.map_or(0, |lane| self.room().min(self.lane_depth - self.lanes[lane].accepted))
@@ -51,7 +51,7 @@ fn connection(slot: u16, generation: u32) -> ConnectionId {
     ConnectionId::new(3, slot, generation).unwrap()
 }
 
-/// Takes no memory.
+/// An operation without memory.
 fn over(connection: ConnectionId) -> Operation {
     Operation::invalidate(9).over(connection)
 }
@@ -70,7 +70,8 @@ fn each_connection_takes_as_many_as_it_carries_out_at_once_and_all_as_many_as_th
     assert_eq!((queue.room_over(first), queue.room_over(second)), (1, 2));
     let two = queue.accept(&stage, 0, [over(first), over(first)]).unwrap_err();
     assert_eq!(two.reason, DeclineReason::Full);
-    // The last that it takes; then the port has one place left, and the other connection two.
+    // The last one that `first` takes; then the port has one place left, and the other connection
+    // two.
     queue.accept(&stage, 0, [over(first)]).unwrap();
     assert_eq!((queue.room_over(first), queue.room_over(second), queue.room()), (0, 1, 1));
     let one = queue.accept(&stage, 0, [over(first)]).unwrap_err();
@@ -111,7 +112,7 @@ fn a_connection_takes_operations_from_its_opening_to_its_end() {
     assert_eq!(takes(&mut queue, first), (0, over));
     queue.open(first);
     assert_eq!((takes(&mut queue, first), takes(&mut queue, later)), ((3, None), (0, over)));
-    // The end of another one that had its place.
+    // The end of another connection that had this slot.
     queue.close(later);
     assert_eq!(takes(&mut queue, first), (2, None));
     queue.close(first);
@@ -142,8 +143,8 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     assert_eq!((queue.stats.declined.value(), queue.room()), (5, 3));
 }
 
-/// Every operation, fenced or not: on UC it is declined if the list of a UC queue pair can't have
-/// it, and is in the list if it can.
+/// Every operation, fenced or not: on UC it is declined if the list of a UC queue pair can't hold
+/// it, and listed if it can.
 #[test]
 fn what_uc_does_not_carry_is_declined_and_comes_back() {
     let rig = Rig::new(64);
@@ -188,7 +189,7 @@ fn what_uc_does_not_carry_is_declined_and_comes_back() {
     assert_eq!(rig.pool.account().held, 0, "what was declined, and what was not posted, is free again");
 }
 
-/// The stage would be polled at once, for nothing.
+/// Otherwise the stage would be polled at once, for nothing.
 #[test]
 fn what_takes_nothing_is_no_news_to_the_port() {
     let (mut queue, stage) = queue(4, None);
