@@ -1,11 +1,11 @@
-//! The [`Acceptor`] of a server: what an app writes to decide who may connect to a port of many
-//! connections, and what the app and its stages are told of a peer.
+//! The [`Acceptor`] of a server, which an app implements to decide who may connect to a port of
+//! many connections; the descriptions of a peer for the app and its stages.
 //!
-//! Guarantees: an acceptor runs on the threads that make the connections of its port and of those
-//! that share its listener, one at a time, beside the lcores. Every connection that it accepted
-//! ends once for it ([`Acceptor::ended`]), whether or not it was ever opened, unless the run ends
-//! before. Private data that does not fit its message is refused where it is given, and reaches no
-//! peer.
+//! Guarantees: an acceptor runs on the connection-management threads of its port and of the ports
+//! that share its listener, one call at a time, beside the lcores. Every connection that it
+//! accepted ends once for it ([`Acceptor::ended`]), whether or not it was ever opened, unless the
+//! run ends before. Private data that does not fit its message is refused in the call that sets it,
+//! and reaches no peer.
 
 use std::net::SocketAddr;
 
@@ -16,8 +16,8 @@ use verbline_verbs::connection::{ACCEPT_PRIVATE_BYTES, ConnParam, REJECT_PRIVATE
 use crate::errors::guarded::Vacancy;
 use crate::stats::clock::Clock;
 
-/// Decides about the peers that ask to be connected to a port (`acceptor = "…"` in the plan).
-///
+/// A connection that was accepted under this tag is over: it closed or failed, or its peer did not
+/// finish the handshake.
 /// It may take its time, since no lcore waits for it; but while it decides, its port opens and ends
 /// no connection, nor do those that share its listener, and a peer gives up after some seconds. A
 /// port without a free place rejects before its acceptor is asked.
@@ -32,7 +32,7 @@ pub trait Acceptor: Send {
     }
 }
 
-/// What takes the place of an acceptor that is dropped.
+/// Takes the place of a dropped acceptor.
 struct Gone;
 
 impl Acceptor for Gone {
@@ -47,50 +47,50 @@ impl Vacancy for dyn Acceptor {
     }
 }
 
-/// What is known of a peer that asks to be connected.
+/// A peer's request, and the state of the ports that could take it.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionRequest<'a> {
-    /// Where it comes from.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// What it sent with its request: the bytes as they came, of any content, at most
+    /// The peer's private data: the bytes as they came, of any content, at most
     /// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES). The CM of a
-    /// kernel device delivers that many always, zeros behind what was sent.
+    /// kernel device always delivers that many, padded with zeros.
     pub private_data: &'a [u8],
-    /// The depths of its queues, and what else it said of itself.
+    /// The depths of its queues, and the other parameters of its request.
     pub param: ConnParam,
-    /// The device that it came by.
+    /// The device that the request came by.
     pub device: &'a str,
-    /// The port that listens, and behind it those that share its listener (`listen_with`), in the
+    /// The port that listens, followed by the ports that share its listener (`listen_with`), in the
     /// plan's order.
     pub places: &'a [AcceptorPlace<'a>],
 }
 
 impl ConnectionRequest<'_> {
-    /// How many connections there are now, those that are being made or let go of included.
+    /// The number of connections now, including those being made or released.
     pub fn connections(&self) -> usize {
         self.places.iter().map(|place| place.connections).sum()
     }
 
-    /// How many there may be.
+    /// The most connections.
     pub fn connections_max(&self) -> usize {
         self.places.iter().map(|place| place.connections_max).sum()
     }
 }
 
-/// A port that a connection may be given to.
+/// A port that could take a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptorPlace<'a> {
     /// Its name in the plan.
     pub port: &'a str,
-    /// Its device: only who comes by that can be placed here.
+    /// Its device: only requests that came by it can be placed here.
     pub device: &'a str,
-    /// How many connections it has, those that are being made or let go of included.
+    /// The number of its connections, including those being made or released.
     pub connections: usize,
-    /// How many it may have (`connections_max`).
+    /// The most connections that it may have (`connections_max`).
     pub connections_max: usize,
 }
 
-/// What an acceptor answers.
+/// An acceptor's answer.
 ///
 /// ```
 /// use verbline_engine::{Answer, AnswerError};
@@ -111,21 +111,21 @@ pub(crate) enum Decision {
 }
 
 impl Answer {
-    /// The peer is to be connected.
+    /// Accepts the peer.
     pub fn accept() -> Answer {
         Answer(Decision::Accept { private_data: Vec::new(), tag: 0, place: None })
     }
 
-    /// The peer is not to be connected.
+    /// Rejects the peer.
     pub fn reject() -> Answer {
         Answer(Decision::Reject { private_data: Vec::new() })
     }
 
-    /// With bytes for the peer, which hears them with the acceptance or as the reason of the
+    /// Adds bytes for the peer, which gets them with the acceptance or as the reason of the
     /// rejection.
     ///
     /// # Errors
-    /// [`AnswerError`]: the message has less room.
+    /// [`AnswerError`]: the bytes exceed the message's room.
     pub fn private_data(mut self, bytes: &[u8]) -> Result<Answer, AnswerError> {
         let (what, max_bytes, private_data) = match &mut self.0 {
             Decision::Accept { private_data, .. } => ("an acceptance", ACCEPT_PRIVATE_BYTES, private_data),
@@ -138,9 +138,9 @@ impl Answer {
         Ok(self)
     }
 
-    /// Under a number of the acceptor's own, e.g. that of an account: the stages learn it with the
-    /// connection ([`ConnectionPeer::tag`]), and the acceptor when that is over
-    /// ([`Acceptor::ended`]). 0 if none is given; a rejection has none.
+    /// Sets a number of the acceptor's own, such as that of an account: the stages get it with the
+    /// connection ([`ConnectionPeer::tag`]), and the acceptor when the connection is over
+    /// ([`Acceptor::ended`]). 0 by default; a rejection has none.
     pub fn tag(mut self, number: u64) -> Answer {
         if let Decision::Accept { tag, .. } = &mut self.0 {
             *tag = number;
@@ -148,8 +148,9 @@ impl Answer {
         self
     }
 
-    /// At this of [`ConnectionRequest::places`], and not as the plan's `placement` says. A peer
-    /// whose place is taken, or that can't be reached by its device, is rejected, and counted.
+    /// Places the connection at this index of [`ConnectionRequest::places`], instead of by the
+    /// plan's `placement`. A peer whose place is full, or on another device than its request, is
+    /// rejected, and counted.
     pub fn place(mut self, index: usize) -> Answer {
         if let Decision::Accept { place, .. } = &mut self.0 {
             *place = Some(index);
@@ -162,30 +163,29 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len_bytes} bytes of private data; {what} has room for {max_bytes}: send the rest as a message")]
 pub struct AnswerError {
-    /// Which message.
+    /// The kind of message.
     pub what: &'static str,
-    /// What was given.
+    /// The length of the private data.
     pub len_bytes: usize,
-    /// The room.
+    /// The room of the message.
     pub max_bytes: usize,
 }
 
-/// Who is at the other end of a connection ([`Outputs::peer`](crate::Outputs::peer)).
+/// The peer of a connection ([`Outputs::peer`](crate::Outputs::peer)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionPeer {
     /// Its address.
     pub address: SocketAddr,
-    /// The address of this side: of a port that listens on every address, the one that the peer
-    /// called.
+    /// This side's address; on a port that listens on every address, the one that the peer called.
     pub local: SocketAddr,
-    /// What it sent with its request, or, of a port that connects, with its acceptance. On kernel
+    /// The private data of its request, or, on a port that connects, of its acceptance. On kernel
     /// devices zeros follow.
     pub private_data: Box<[u8]>,
-    /// What the acceptor calls the connection ([`Answer::tag`]); 0 without one.
+    /// The acceptor's tag of the connection ([`Answer::tag`]); 0 without an acceptor.
     pub tag: u64,
 }
 
-/// What the factory of an acceptor is given: the port's place in the plan.
+/// The argument of an acceptor's factory: the port's place in the plan.
 #[derive(Debug)]
 pub struct AcceptorContext<'a> {
     pub(crate) plan: &'a Plan,
@@ -200,7 +200,7 @@ impl<'a> AcceptorContext<'a> {
         &self.port.name
     }
 
-    /// How many connections the port may have.
+    /// The most connections that the port may have.
     pub fn connections_max(&self) -> usize {
         self.port.connections.as_ref().map_or(0, |connections| connections.max as usize)
     }

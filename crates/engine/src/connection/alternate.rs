@@ -1,5 +1,5 @@
-//! The two paths of a connection that has an alternate one (automatic path migration): which of
-//! them its queue pair goes by, and arming it with the other.
+//! The two paths of a connection with an alternate path (automatic path migration): tracks the
+//! current path of its queue pair, and arms the other one.
 
 use std::mem;
 
@@ -10,7 +10,7 @@ use verbline_verbs::{QpError, QueuePair};
 /// IBV_MIG_REARM of `enum ibv_mig_state`: armed as soon as the peer is, too.
 const REARM: u32 = 1;
 
-/// A path to the peer, and how long it waits for an ACK on it.
+/// A path to the peer, and its ACK timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathEnd {
     pub(crate) ah: AhSpec,
@@ -19,14 +19,14 @@ pub(crate) struct PathEnd {
     pub(crate) timeout: u8,
 }
 
-/// The other path of a port.
+/// The alternate path of a port.
 #[derive(Debug)]
 pub(crate) struct Alternate {
-    /// By the plan, for each new connection.
+    /// The plan's alternate path, for each new connection.
     planned: PathEnd,
-    /// The one that the queue pair does not go by.
+    /// The path that the queue pair does not use now.
     other: PathEnd,
-    /// The one that it goes by, since it was armed.
+    /// The path that it uses, since it was armed.
     current: Option<PathEnd>,
 }
 
@@ -42,7 +42,7 @@ impl Alternate {
         self.load(qp)
     }
 
-    /// It goes by the other path: the former one is the alternate path from now on.
+    /// Notes a migration: the former path is the alternate path from now on.
     pub(crate) fn swap(&mut self, qp: &mut QueuePair) -> Result<(), QpError> {
         if let Some(current) = &mut self.current {
             mem::swap(current, &mut self.other);
@@ -50,7 +50,7 @@ impl Alternate {
         self.load(qp)
     }
 
-    /// The path that it goes by is another one.
+    /// Reads the current path of the queue pair, which has changed.
     pub(crate) fn note(&mut self, qp: &mut QueuePair) -> Result<(), QpError> {
         let now = qp.query(AttrMask::AV | AttrMask::PORT | AttrMask::PKEY_INDEX | AttrMask::TIMEOUT)?;
         self.current = Some(PathEnd { ah: now.ah, port: now.port, pkey_index: now.pkey_index, timeout: now.timeout });

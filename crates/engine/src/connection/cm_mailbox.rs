@@ -1,6 +1,6 @@
-//! Messages between a port and the thread that makes its connections, the cm thread: a supervisor
-//! ([`crate::connection::supervisor`]) where the port has one queue pair, that of
-//! [`crate::connection::multi_port::cm_thread`] where it has many.
+//! Messages between a port and its connection-management thread (cm thread): a supervisor
+//! ([`crate::connection::supervisor`]) if the port has one queue pair, a
+//! [`crate::connection::multi_port::cm_thread`] if it has many.
 //!
 //! ```text
 //!   cm thread                                     lcore
@@ -16,17 +16,16 @@
 //!   waits in vain      ── Force ────────────────▶ takes what has come, releases it as it is
 //! ```
 //!
-//! A port with one queue pair has it until it is given the next one, which is made when the one
-//! before is drained: both never have work requests in the completion queue at once. What it is
-//! given is connected, and has no receives yet, so that it is told of by `Open` alone. Its lcore
-//! counts by its own turns how long it waits for completions: nobody forces it.
+//! A port with one queue pair keeps it until it gets the next one, which is made when the old one
+//! is drained: both never have work requests in the completion queue at once. The new queue pair is
+//! connected, and has no receives yet, so that `Open` alone announces it. Its lcore counts by its
+//! own turns how long it waits for completions: no thread forces it.
 //!
 //! Guarantees: nothing is allocated on the lcore, since a slot has at most one of each message
-//! under way; a message names its connection, so that it is never taken for one of a later queue
-//! pair; the lcore is told by one notice, however many messages there are, and takes a few of them
-//! a turn. The hot path never looks here: the lcore takes the lock only after a notice
-//! ([`crate::control::run_control`]) told it to, and no holder keeps the lock for longer than it
-//! takes to move what was said.
+//! under way. A message names its connection, so that it is never taken for one of a later queue
+//! pair. One notice tells the lcore of any number of messages, and the lcore takes a few of them
+//! per turn. The hot path never looks here: the lcore takes the lock only after a notice
+//! ([`crate::control::run_control`]), and every holder keeps the lock only while it moves messages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,7 +41,7 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::stats::clock::Tick;
 
-/// The most messages that an lcore takes a turn: the other ports' packets wait meanwhile.
+/// The most messages that an lcore takes per turn: the other ports' packets wait meanwhile.
 pub(crate) const TAKEN_MAX: usize = 16;
 /// Kinds of messages to the lcore, and to the cm thread.
 const TO_LCORE_KINDS: usize = 5;
@@ -53,32 +52,32 @@ pub(crate) const TO_CM_KINDS: usize = 4;
 pub(crate) enum ToLcore {
     /// A queue pair of this number is about to be connected: it may receive before it is open.
     Expect { connection: ConnectionId, qpn: u32 },
-    /// It is connected. `peer`: for the stages of a port with many.
+    /// It is connected. `peer` is for the stages of a port with many connections.
     Open { connection: ConnectionId, qp: Box<PortQp>, peer: Option<Box<ConnectionPeer>> },
-    /// It will not be connected. Its peer may have sent something all the same, which would vanish
-    /// with the queue pair. So it is released as an open one is.
+    /// It will not be connected. Its peer may have sent packets all the same, which would vanish
+    /// with the queue pair. So it is released like an open one.
     Forget { connection: ConnectionId, qp: Box<PortQp> },
     /// The connection is over.
     Close { connection: ConnectionId, reason: &'static str },
-    /// Its completions do not come. Those that have are taken first: an lcore that was kept from
-    /// running may be far behind.
+    /// Its completions do not come. The lcore first takes those that have come: it may be far
+    /// behind, if it was kept from running.
     Force { connection: ConnectionId },
 }
 
 /// From the lcore to the cm thread.
 #[derive(Debug)]
 pub(crate) enum ToCm {
-    /// The connection is over: the number of the [`crate::stats::down_reason::DownReason`], 0 if a
-    /// stage closed it.
+    /// The connection is over. `down_reason` is the number of the
+    /// [`crate::stats::down_reason::DownReason`], 0 if a stage closed it.
     Over { connection: ConnectionId, down_reason: u64 },
-    /// Nothing of the port's one queue pair is outstanding, or was waited for in vain. The port
-    /// keeps the queue pair until it has the next one.
+    /// The port's only queue pair has nothing outstanding, or its completions were waited for in
+    /// vain. The port keeps the queue pair until it has the next one.
     Drained { connection: ConnectionId },
-    /// Nothing of the queue pair is outstanding, or was waited for in vain. What the cm thread has
-    /// allocated it frees.
+    /// The queue pair has nothing outstanding, or its completions were waited for in vain. The cm
+    /// thread frees it, which allocated it.
     Released { connection: ConnectionId, qp: Box<PortQp> },
-    /// The stages of a port with many were told that a connection is over, and ask no more who was
-    /// at its other end. This comes back to be freed, too.
+    /// The stages of a port with many connections know that a connection is over, and ask for its
+    /// peer no more. The peer's description comes back to be freed, too.
     Told { peer: Box<ConnectionPeer> },
 }
 
@@ -89,18 +88,18 @@ pub(crate) struct CmMailbox {
     /// Signaled for the cm thread.
     event: EventFd,
     inbox: LcoreInbox,
-    /// The port's place on the lcore.
+    /// The port's index on the lcore.
     place: usize,
 }
 
-/// One for each port of the plan, in order; `None` for ports that are given no connections.
+/// One for each port of the plan, in order; `None` for ports without connections.
 pub(crate) type CmMailboxes = [Option<Arc<CmMailbox>>];
 
 #[derive(Debug)]
 struct Said {
     to_lcore: VecDeque<ToLcore>,
     to_cm: Vec<ToCm>,
-    /// The lcore has a notice that it has not acted on.
+    /// The lcore has a notice that it has not acted on yet.
     announced: bool,
 }
 
@@ -119,24 +118,24 @@ impl CmMailbox {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cm thread: tells the lcore.
+    /// For the cm thread: sends the lcore a message.
     pub(crate) fn tell_lcore(&self, message: ToLcore) {
         let mut said = self.lock();
         said.to_lcore.push_back(message);
         self.announce(said);
     }
 
-    /// The lcore: acts on its notice. Another one comes if it is to act again.
+    /// For the lcore: acknowledges its notice. Later messages post another one.
     pub(crate) fn heard(&self) {
         self.lock().announced = false;
     }
 
-    /// The lcore: wants another notice, for the next turn.
+    /// For the lcore: requests another notice, for the next turn.
     pub(crate) fn call_again(&self) {
         self.announce(self.lock());
     }
 
-    /// Posts a notice, unless there is one. So the lcore acts once a turn.
+    /// Posts a notice, unless one is outstanding. So the lcore acts once per turn.
     fn announce(&self, mut said: MutexGuard<'_, Said>) {
         let is_first = !std::mem::replace(&mut said.announced, true);
         drop(said);
@@ -145,7 +144,7 @@ impl CmMailbox {
         }
     }
 
-    /// The lcore: takes some messages, in order; another notice comes if there are more.
+    /// For the lcore: takes some messages, in order; another notice comes if there are more.
     pub(crate) fn take_for_lcore(&self, taken: &mut Vec<ToLcore>) {
         let mut said = self.lock();
         let count = said.to_lcore.len().min(TAKEN_MAX);
@@ -155,32 +154,32 @@ impl CmMailbox {
         }
     }
 
-    /// The lcore: tells the cm thread.
+    /// For the lcore: sends the cm thread a message.
     pub(crate) fn tell_cm(&self, message: ToCm) {
         self.lock().to_cm.push(message);
         self.event.signal();
     }
 
-    /// The cm thread: takes all messages, into an empty vector of the same room.
+    /// For the cm thread: takes all messages, into an empty vector of the same room.
     pub(crate) fn take_for_cm(&self, taken: &mut Vec<ToCm>) {
-        // Cleared first: what is said behind it is heard by the next wait.
+        // Cleared first: a message posted after the clear ends the next wait.
         self.event.clear();
         std::mem::swap(&mut self.lock().to_cm, taken);
     }
 
-    /// How many connections opened that the lcore has not heard of.
+    /// The number of opened connections that the lcore has not heard of.
     pub(crate) fn unheard(&self) -> usize {
         self.lock().to_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
     }
 
-    /// What ends the run.
+    /// The run's control, by which a cm thread ends the run.
     pub(crate) fn control(&self) -> Arc<Control> {
         Arc::clone(&self.inbox.control)
     }
 }
 
 impl AsFd for CmMailbox {
-    /// Readable when the lcore has said something.
+    /// Readable when the lcore has sent a message.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -191,7 +190,7 @@ pub(crate) fn first_connection(port: u16) -> ConnectionId {
     ConnectionId::new(port, 0, 1).expect("only generation 0 is nobody's")
 }
 
-/// How far a port is with the release of its queue pair.
+/// The progress of the release of a port's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     /// It is not asked for.
@@ -199,24 +198,24 @@ pub(crate) enum Release {
     /// The queue pair is in the error state, and its completions are to come: how long they are
     /// still waited for, and when that was seen.
     Begun { left_ns: u64, seen_ns: Tick },
-    /// They have come, or were waited for in vain.
+    /// The completions have come, or were waited for in vain.
     Done,
 }
 
-/// What a port has that reconnects.
+/// The reconnection state of a port.
 #[derive(Debug)]
 pub(crate) struct Reconnecting {
     pub(crate) mailbox: Arc<CmMailbox>,
-    /// The connection of the queue pair that it has.
+    /// The connection of the current queue pair.
     pub(crate) connection: ConnectionId,
-    /// How far the release of that queue pair is.
+    /// The progress of that queue pair's release.
     pub(crate) release: Release,
-    /// What was taken from the mailbox; empty between turns.
+    /// Messages taken from the mailbox; empty between turns.
     pub(crate) taken: Vec<ToLcore>,
 }
 
 impl Reconnecting {
-    /// Of the port with this number, which has its first connection.
+    /// The state of the port with this number, on its first connection.
     pub(crate) fn new(mailbox: Arc<CmMailbox>, port: u16) -> Reconnecting {
         let taken = Vec::with_capacity(TAKEN_MAX);
         Reconnecting { mailbox, connection: first_connection(port), release: Release::No, taken }

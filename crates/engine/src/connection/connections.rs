@@ -25,7 +25,7 @@ use crate::stats::wire::IncidentsReport;
 /// One connection.
 #[derive(Clone, Debug)]
 struct SupervisedConnection {
-    /// The port's place in the plan, and its name.
+    /// The port's index in the plan, and its name.
     index: usize,
     port: String,
     /// The port's lcore.
@@ -37,11 +37,12 @@ struct SupervisedConnection {
     status: SharedStatus,
 }
 
-/// How the connections of a run are, for any thread to read: their supervisors keep it up to date.
+/// The states of a run's connections, for any thread to read: their supervisors keep them up to
+/// date.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Statuses(Vec<SupervisedConnection>);
 
-/// The thread that makes the connections of a port with many.
+/// The cm thread of a port with many connections.
 #[derive(Debug)]
 struct StartedCmThread {
     port: String,
@@ -50,24 +51,24 @@ struct StartedCmThread {
     thread: JoinHandle<Option<EndedCmThread>>,
 }
 
-/// The connections of a run; none before they were established.
+/// The connections of a run; none before they are established.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Vec<SupervisedConnection>,
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
-    /// Of ports with many connections.
+    /// Ports with many connections.
     cm_threads: Vec<StartedCmThread>,
     left: Vec<EndedCmThread>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
-    /// The places of the ports whose supervisor panicked.
+    /// The indices of the ports whose supervisor panicked.
     panicked: Vec<usize>,
 }
 
 impl Connections {
-    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts,
-    /// and stops the next ones.
+    /// Starts the supervisors, in the plan's order. `connecting` stopped the first connection
+    /// attempts, and stops later ones.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
         cm_threads: Vec<CmThreadSpec>,
@@ -118,15 +119,15 @@ impl Connections {
         Ok(())
     }
 
-    /// Lost connections are not reconnected from here on.
+    /// Lost connections are not reconnected from now on.
     pub(crate) fn stop_reconnecting(&self) {
         if let Some(stop) = &self.stop {
             stop.connecting.raise();
         }
     }
 
-    /// States stay as they are from here on: a connection that ends now ends because the run does.
-    /// Gives those of the threads that have not ended by `until` (`None`: there is no limit).
+    /// Freezes the states: a connection that ends from now on ends because the run does. Returns
+    /// the threads that have not ended by `until` (`None`: there is no limit).
     pub(crate) fn stop_watching(&mut self, until: Option<Instant>) -> Vec<Stuck> {
         let Some(stop) = self.stop.take() else { return Vec::new() };
         let asked = Instant::now();
@@ -143,7 +144,7 @@ impl Connections {
         for StartedCmThread { port, lcore, acceptor, thread } in self.cm_threads.drain(..) {
             match join_until(thread, until) {
                 Joined::Gave(left) => self.left.extend(left),
-                // What it said is among the run's failures.
+                // Its message is among the run's failures.
                 Joined::Panicked(_) => tracing::error!("a thread that makes connections panicked as it ended"),
                 Joined::Late => stuck.push(of_cm_thread(&port, lcore, acceptor.as_deref(), asked)),
             }
@@ -151,13 +152,13 @@ impl Connections {
         stuck
     }
 
-    /// The thread of a connection that this is, if it is one.
+    /// Names the cm thread that this code runs on, if it does.
     pub(crate) fn inside(&self) -> Option<String> {
         let cm_thread = self.cm_threads.iter().find(|cm_thread| is_this(&cm_thread.thread));
         cm_thread.map(|thread| format!("the thread that makes the connections of port.{}", thread.port))
     }
 
-    /// They end without anybody who waits for them.
+    /// Lets the threads end without waiting for them.
     pub(crate) fn abandon(&mut self) {
         let Some(stop) = self.stop.take() else { return };
         stop.connecting.raise();
@@ -166,8 +167,8 @@ impl Connections {
         self.cm_threads.clear();
     }
 
-    /// The places of the ports whose connection nobody supervised any more, because the thread
-    /// panicked that did. Known once [`Connections::stop_watching`] was called.
+    /// The indices of the ports whose supervisor panicked, so that their connections went
+    /// unsupervised. Known after [`Connections::stop_watching`].
     pub(crate) fn panicked(&self) -> &[usize] {
         &self.panicked
     }
@@ -180,24 +181,25 @@ impl Connections {
         self.left.drain(..).for_each(EndedCmThread::close);
     }
 
-    /// How each is, now and later. All connections of a run are made before its lcores start.
+    /// The states of the connections, now and later. All connections of a run are made before its
+    /// lcores start.
     pub(crate) fn statuses(&self) -> Statuses {
         Statuses(self.entries.clone())
     }
 }
 
 impl Statuses {
-    /// `is_down`: whether the queue pair of the port at this place in the plan is in the error
+    /// `is_down`: whether the queue pair of the port at this index in the plan is in the error
     /// state.
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
         self.0.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
     }
 }
 
-/// Runs the cm thread of a port: its panic ends the run, in order, since nobody makes or ends the
-/// port's connections any more.
+/// Runs the cm thread of a port. Its panic ends the run, in order, since the port's connections
+/// have no cm thread any more.
 fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl FnOnce() -> T) -> T {
-    // What the cm thread had is gone; what it shares is told by mailboxes, whose every change is a
+    // The cm thread's own state is gone; its shared state is in mailboxes, whose every change is a
     // few moves.
     guarded::call(run).unwrap_or_else(|what| {
         let message = format!("the thread that makes the connections of port.{port} panicked: {what}");
@@ -207,7 +209,7 @@ fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl F
     })
 }
 
-/// A cm thread that does not end: mostly since its acceptor does not return.
+/// A cm thread that does not end: mostly because its acceptor does not return.
 fn of_cm_thread(port: &str, lcore: String, acceptor: Option<&AcceptorGuard>, asked: Instant) -> Stuck {
     let (who, place, from) = match acceptor.and_then(|acceptor| Some((acceptor.words(), acceptor.asked()?))) {
         Some((who, (place, from))) => (who, place, from),
@@ -217,7 +219,7 @@ fn of_cm_thread(port: &str, lcore: String, acceptor: Option<&AcceptorGuard>, ask
 }
 
 impl SupervisedConnection {
-    /// Its supervisor does not end.
+    /// The report of a supervisor that does not end.
     fn stuck(&self, asked: Instant) -> Stuck {
         let who = format!("the thread that supervises the connection of port.{}", self.port);
         Stuck { lcore: self.lcore.clone(), stage: None, who, place: "about to end", since: asked.elapsed() }

@@ -25,12 +25,12 @@ use crate::connection::waiting::Waiting;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
 
-/// How often the owner is asked whether to stop.
+/// The interval at which the owner is asked whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// One more than a port accepts, so that a second peer is refused and not left waiting.
+/// One more than a port accepts, so that a second peer is refused instead of left waiting.
 pub(crate) const BACKLOG: u32 = 2;
 
-/// Why an attempt to connect ended without a connection.
+/// The reason why an attempt to connect ended without a connection.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The run asked to stop.
@@ -110,7 +110,7 @@ pub(crate) struct Connector<'a> {
     pub(crate) port: &'a LocalPort,
     pub(crate) qp: &'a mut QueuePair,
     pub(crate) stop: &'a StopFlag,
-    /// Shows the attempts that have ended, those of earlier connects too.
+    /// The published status: it counts the attempts that have ended, earlier connects included.
     pub(crate) status: &'a SharedStatus,
     /// `None` for a reconnect: every failed attempt is repeated until the run stops.
     pub(crate) deadline: Option<Instant>,
@@ -195,7 +195,7 @@ impl<'a> Connector<'a> {
             };
             match answer {
                 Ok(connection) => return Ok(connection),
-                // Only the peer can change that.
+                // Only the peer can change its device.
                 Err(error @ ConnectionError::WrongDevice { .. }) => self.note(error),
                 Err(error) => self.failed(error, || format!("listen at {at}"))?,
             }
@@ -268,14 +268,14 @@ impl<'a> Connector<'a> {
         self.counted().last_error = Some(error.to_string());
     }
 
-    /// The status, with the attempts that have ended.
+    /// The status, updated with the attempts that have ended.
     fn counted(&self) -> MutexGuard<'_, Status> {
         let mut status = lock(self.status);
         status.attempts = self.before + self.attempts;
         status
     }
 
-    /// Brings the queue pair back to INIT. Whatever was posted to it is lost.
+    /// Brings the queue pair back to INIT. Work requests posted to it are lost.
     fn reset(&mut self) -> Result<(), Failure> {
         if self.qp.state() == QpState::Init {
             return Ok(());
@@ -312,12 +312,13 @@ fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-/// As much of a time as is left until the deadline.
+/// A time, cut at the deadline.
 fn within(time: Duration, deadline: Option<Instant>) -> Duration {
     deadline.map_or(time, |deadline| time.min(deadline.saturating_duration_since(Instant::now())))
 }
 
-/// How long the other end has to answer until this deadline, in whole milliseconds, as is told.
+/// The time that the other end has to answer before this deadline, in whole milliseconds, as
+/// reported.
 fn answer_within(deadline: Option<Instant>) -> Duration {
     let left = within(ANSWER, deadline);
     Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
@@ -341,7 +342,8 @@ fn is_transient(error: &ConnectionError) -> bool {
 mod tests {
     use super::*;
 
-    /// Regression: a port that had a second said that the answer took longer than five.
+    /// Regression: a port with a limit of one second reported that the answer took longer than
+    /// five.
     #[test]
     fn an_answer_has_no_longer_than_there_is() {
         let now = Instant::now();

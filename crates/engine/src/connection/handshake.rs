@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use verbline_verbs::connection::{ConnectionError, REJECT_PRIVATE_BYTES, Request};
 
-/// The longest that one attempt looks for the path to an address.
+/// The longest that one attempt resolves an address and its route.
 pub(crate) const RESOLVE: Duration = Duration::from_secs(1);
 /// The longest wait for the other end to finish a handshake.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
-/// How long an lcore's completions are waited for as a queue pair is released. A working device
+/// The longest wait for an lcore's completions when a queue pair is released. A working device
 /// delivers them at once.
 pub(crate) const RELEASE: Duration = Duration::from_secs(1);
 /// The pause after the first failed attempt, and the longest pause.
@@ -33,12 +33,12 @@ impl Pauses {
     }
 }
 
-/// What a request is told that came by another device than the port's.
+/// The rejection of a request that came by another device than the port's.
 pub(crate) fn wrong_device(port: &str, device: &str, came_by: &str) -> String {
     format!("port.{port} is on {device}, this came by {came_by}")
 }
 
-/// Says no. A reason that the message has no room for is cut.
+/// Rejects a request. A reason that exceeds the message's room is cut.
 pub(crate) fn reject(request: Request, reason: &[u8]) -> Result<(), ConnectionError> {
     request.reject(&reason[..reason.len().min(REJECT_PRIVATE_BYTES)])
 }

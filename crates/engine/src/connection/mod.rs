@@ -1,5 +1,5 @@
-//! Connections by address: established before the lcores run, and established again when they are
-//! lost; who may connect, and what stages hear of it.
+//! Connections by address: establishes them before the lcores run, reconnects lost ones, asks
+//! acceptors, and defines the events for stages.
 
 pub(crate) mod acceptor;
 pub(crate) mod alternate;

@@ -1,30 +1,30 @@
-//! A queue pair of a port, and what its lcore knows of what is posted to it: the same of a port
-//! that has one and of a port that has a thousand.
+//! A queue pair of a port, and its lcore's record of the posted work requests: the same for a port
+//! with one queue pair or a thousand.
 
 use std::ops::{Deref, DerefMut};
 
 use verbline_mem::Batch;
 use verbline_verbs::{Completion, QueuePair, Stale};
 
-/// See the top of this file. It stands for its queue pair.
+/// See the top of this file. Dereferences to its queue pair.
 #[derive(Debug)]
 pub(crate) struct PortQp {
     qp: QueuePair,
-    /// The last send is signaled, so that everything outstanding will complete.
+    /// The last send is signaled, so that all outstanding sends will complete.
     pub(crate) end_signaled: bool,
-    /// Of a port with operations: sends that are posted, or about to be, and not done.
+    /// On ports with operations: the sends that are posted, or about to be, and not done.
     pub(crate) sends: usize,
-    /// The last send is a marker behind everything else, which carries no packet.
+    /// The last send is a marker behind all others, which carries no packet.
     is_marked: bool,
 }
 
-/// What the completion of a send says.
+/// The meaning of a send's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendDone {
     /// Sends are done.
     Sent,
     Failed,
-    /// Of the marker, and not of a send: everything is done.
+    /// The marker completed, not a send: everything is done.
     Marker,
 }
 
@@ -33,8 +33,8 @@ impl PortQp {
         PortQp { qp, end_signaled: false, sends: 0, is_marked: false }
     }
 
-    /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
-    /// already, and a marker behind it all.
+    /// Brings the queue pair to ERR: all posted work requests complete, after the completions that
+    /// have come already, and a marker after them all.
     #[cold]
     pub(crate) fn start_drain(&mut self, port: &str) {
         let before = self.qp.sends_outstanding();
@@ -49,8 +49,8 @@ impl PortQp {
         self.is_marked
     }
 
-    /// Packets of sends that never completed and go with the queue pair, where `operates` counts
-    /// them: the marker is none of them.
+    /// The number of packets whose sends never completed and that go with the queue pair. With
+    /// `operates`, the port counts them itself. The marker does not count.
     pub(crate) fn lost_sends(&self, operates: bool) -> usize {
         match operates {
             true => self.sends,
@@ -58,7 +58,7 @@ impl PortQp {
         }
     }
 
-    /// Takes the completion of sends, whose packets go back to their pools by way of `freed`.
+    /// Takes the completion of sends, whose packets return to their pools by way of `freed`.
     #[inline]
     pub(crate) fn sent(&mut self, completion: &Completion, freed: &mut Batch) -> Result<SendDone, Stale> {
         let done = self.sent_into(completion, freed);
@@ -66,7 +66,7 @@ impl PortQp {
         done
     }
 
-    /// The same; the packets stay in `freed`.
+    /// Like [`PortQp::sent`], but leaves the packets in `freed`.
     #[inline]
     pub(crate) fn sent_into(&mut self, completion: &Completion, freed: &mut Batch) -> Result<SendDone, Stale> {
         self.qp.send_done(completion, freed)?;
@@ -77,9 +77,9 @@ impl PortQp {
         })
     }
 
-    /// Whether a send is out whose completion will come. Between two signaled sends there are
-    /// `signal_every_wr` - 1 that are not: one more than that outstanding, and a completion is due.
-    /// A port that operates signals the last send of every list.
+    /// Whether a send is outstanding whose completion will come. Between two signaled sends there
+    /// are `signal_every_wr` - 1 unsignaled ones: with one more outstanding, a completion is due. A
+    /// port with operations signals the last send of every list.
     pub(crate) fn awaits_completion(&self, signal_every_wr: usize, operates: bool) -> bool {
         let surely = if self.end_signaled || operates { 1 } else { signal_every_wr };
         self.qp.sends_outstanding() >= surely

@@ -18,21 +18,21 @@ use crate::stats::report::ConnectionState;
 pub(crate) struct ConnectionSpec {
     pub(crate) port: LocalPort,
     pub(crate) role: Role,
-    /// `None`: a connection that is lost stays lost.
+    /// `None`: a lost connection stays lost.
     pub(crate) reconnect: Option<Reconnect>,
 }
 
 /// The local end: a port of the plan.
 #[derive(Debug)]
 pub(crate) struct LocalPort {
-    /// The port's place in the plan, its name, and where the plan declares it.
+    /// The port's index in the plan, its name, and its declaration in the plan.
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) at: Place,
     /// The name of its lcore.
     pub(crate) lcore: String,
     pub(crate) timeout: Duration,
-    /// The device that the queue pair is on, and what brings the queue pair to INIT.
+    /// The device of the queue pair, and the attributes that bring the queue pair to INIT.
     pub(crate) device: String,
     /// Whether other processes reach that device.
     pub(crate) reaches_others: bool,
@@ -40,7 +40,7 @@ pub(crate) struct LocalPort {
     pub(crate) options: SharedOptions,
 }
 
-/// What an end brings to every connection that it makes, until the plan says otherwise.
+/// The options of every connection that an end makes, until the plan changes them.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedOptions(Arc<Mutex<ConnectOptions>>);
 
@@ -53,14 +53,14 @@ impl SharedOptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections have these from the next one on.
+    /// Sets the options from the next connection on.
     pub(crate) fn set(&self, options: ConnectOptions) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 }
 
 impl LocalPort {
-    /// Another queue pair of the port, in INIT.
+    /// Makes another queue pair of the port, in INIT.
     pub(crate) fn make(&self, maker: &QpMaker) -> Result<QueuePair, QpError> {
         let mut qp = maker.make()?;
         qp.to_init(&self.init)?;
@@ -68,18 +68,17 @@ impl LocalPort {
     }
 }
 
-/// Which side of the connection the port is, as rdma_cm distinguishes them.
+/// The port's side of the connection, in rdma_cm's terms.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The passive side. A listener that exists is listening: peers that come early wait in its
-    /// backlog.
+    /// The passive side. An existing listener is listening: early peers wait in its backlog.
     Listen { listener: Option<Listener>, provider: Provider, at: SocketAddr },
     /// The active side.
     Connect { provider: Provider, to: SocketAddr, from: Option<SocketAddr> },
 }
 
 impl Role {
-    /// What the port does at its address.
+    /// The port's action at its address, as a verb.
     pub(crate) fn verb(&self) -> &'static str {
         match self {
             Role::Listen { .. } => "listens",
@@ -87,7 +86,7 @@ impl Role {
         }
     }
 
-    /// The same, with the address.
+    /// The verb with the address.
     pub(crate) fn does(&self) -> String {
         let to = if let Role::Listen { .. } = self { "at" } else { "to" };
         format!("{} {to} {}", self.verb(), self.address())
@@ -102,7 +101,7 @@ impl Role {
     }
 }
 
-/// What a reconnect needs.
+/// The means of a reconnect.
 #[derive(Debug)]
 pub(crate) struct Reconnect {
     pub(crate) maker: QpMaker,
@@ -117,24 +116,24 @@ pub(crate) struct Established {
     pub(crate) connection: Connection,
 }
 
-/// What is known of a connection.
+/// The status of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Status {
     pub(crate) state: ConnectionState,
-    /// The other end, or the last other end.
+    /// The other end, or the last one.
     pub(crate) peer: String,
-    /// By what its packets go, or went last.
+    /// The link that carries its packets, or carried the last.
     pub(crate) link: ConnectionLink,
-    /// What goes wrong on that way; of one over UDP.
+    /// Counters of the link's incidents; UDP only.
     pub(crate) incidents: Option<QpIncidents>,
     pub(crate) attempts: u64,
-    /// How often it was established.
+    /// The number of times it was established.
     pub(crate) times: u64,
-    /// How long the last connect took.
+    /// The duration of the last connect.
     pub(crate) took: Duration,
-    /// Why and when it was lost last.
+    /// The reason and time of its last loss.
     pub(crate) ended: Option<(String, Tick)>,
-    /// Why the last attempt failed; `None` once it is connected.
+    /// The error of the last attempt; `None` once it is connected.
     pub(crate) last_error: Option<String>,
 }
 
@@ -142,7 +141,7 @@ pub(crate) struct Status {
 pub(crate) type SharedStatus = Arc<Mutex<Status>>;
 
 impl Status {
-    /// Of a port that has had no connection yet.
+    /// The status of a port that has had no connection yet.
     pub(crate) fn new() -> Status {
         Status {
             state: ConnectionState::Reconnecting,
@@ -157,7 +156,7 @@ impl Status {
         }
     }
 
-    /// It is connected: to whom, by what, and how long that took.
+    /// Notes that it is connected: the peer, the link, and the duration.
     pub(crate) fn connected(
         &mut self,
         peer: String,

@@ -4,10 +4,10 @@
 //! Guarantees: a connection is lost when the connection manager says so or when the port's queue
 //! pair failed, whichever comes first. The port then releases its queue pair
 //! ([`crate::connection::cm_mailbox`]). Once that queue pair is drained, the supervisor makes
-//! another, and connects it as the first one was, in as many attempts as that takes. The lcore,
-//! which has other ports to serve, does none of this. It posts the receives once it has the queue
-//! pair, since they complete into its completion queue; a peer that is quicker waits and sends
-//! again (RNR). [`StopFlags`] end a supervisor at any time.
+//! another, and connects it like the first one, in as many attempts as needed. The lcore, which has
+//! other ports to serve, does none of this. It posts the receives once it has the queue pair, since
+//! they complete into its completion queue; a quicker peer waits and sends again (RNR).
+//! [`StopFlags`] end a supervisor at any time.
 //!
 //! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The
 //! real one is [`Reconnector`]; tests of the poll loop have a model, which drives a supervisor and
@@ -33,28 +33,28 @@ use crate::stats::clock::Clock;
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;
 
-/// How long to wait for the connection manager or the device to give the reason, after a queue pair
-/// has failed.
+/// The wait for the reason, from the connection manager or the device, after a queue pair has
+/// failed.
 pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
 
 /// Flags that tell every supervisor of a run to stop.
 #[derive(Clone, Debug)]
 pub(crate) struct StopFlags {
-    /// Make no connection any more.
+    /// Make no more connections.
     pub(crate) connecting: Arc<StopFlag>,
-    /// Watch no connection any more.
+    /// Watch connections no more.
     pub(crate) watching: Arc<StopFlag>,
 }
 
-/// What a supervisor stands on: the connection manager, and the clock.
+/// A supervisor's environment: the connection manager, and the clock.
 pub(crate) trait ConnectionManager {
     type Connection: Supervised;
 
     fn now(&self) -> Instant;
     /// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns
-    /// which are readable.
+    /// which descriptors are readable.
     fn wait<const N: usize>(&self, on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N];
-    /// Makes a queue pair and connects it, in as many attempts as that takes; `status` shows them.
+    /// Makes a queue pair and connects it, in as many attempts as needed; `status` shows them.
     fn connect(&mut self, status: &SharedStatus, stop: &StopFlag) -> Result<(Self::Connection, QueuePair), Failure>;
 }
 
@@ -63,7 +63,7 @@ pub(crate) trait Supervised: AsFd {
     fn peer(&self) -> String;
     fn link(&self) -> ConnectionLink;
     fn incidents(&self) -> Option<QpIncidents>;
-    /// Why it is over, if it is or ends within `patience`.
+    /// The reason why it is over, if it is or ends within `patience`.
     fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError>;
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Supervisor<M> {
     pub(crate) port: String,
     pub(crate) address: SocketAddr,
     pub(crate) manager: M,
-    /// `None`: a connection that is lost stays lost.
+    /// `None`: a lost connection stays lost.
     pub(crate) lcore: Option<LcoreSide>,
     pub(crate) status: SharedStatus,
     pub(crate) stop: StopFlags,
@@ -100,8 +100,8 @@ pub(crate) struct Supervisor<M> {
 }
 
 impl<M: ConnectionManager> Supervisor<M> {
-    /// Runs until a flag stops it. Returns the connection that there is then; of a port that does
-    /// not reconnect, the lost one.
+    /// Runs until a flag stops it. Returns the current connection; on a port that does not
+    /// reconnect, the lost one.
     pub(crate) fn run(mut self, mut connection: M::Connection) -> Option<M::Connection> {
         let mut pauses = Pauses::START;
         loop {
@@ -204,25 +204,24 @@ impl<M: ConnectionManager> Supervisor<M> {
     }
 }
 
-/// The supervisor's end of the mailbox, and what the lcore has said of the connection that there
-/// is.
+/// The supervisor's end of the mailbox, and the lcore's messages about the current connection.
 pub(crate) struct LcoreSide {
     mailbox: Arc<CmMailbox>,
     connection: ConnectionId,
     heard: Vec<ToCm>,
-    /// It is over: the number of the [`crate::stats::down_reason::DownReason`].
+    /// Set once it is over: the number of the [`crate::stats::down_reason::DownReason`].
     pub(crate) over: Option<u64>,
     pub(crate) is_drained: bool,
 }
 
 impl LcoreSide {
-    /// Of the port with this number, which has its first connection.
+    /// For the port with this number, on its first connection.
     pub(crate) fn new(mailbox: Arc<CmMailbox>, port: u16) -> LcoreSide {
         let heard = Vec::with_capacity(TO_CM_KINDS);
         LcoreSide { mailbox, connection: first_connection(port), heard, over: None, is_drained: false }
     }
 
-    /// Takes what the lcore has said.
+    /// Takes the lcore's messages.
     pub(crate) fn hear(&mut self) -> &mut LcoreSide {
         self.mailbox.take_for_cm(&mut self.heard);
         for message in self.heard.drain(..) {
@@ -231,22 +230,22 @@ impl LcoreSide {
                     self.over = Some(down_reason);
                 }
                 ToCm::Drained { connection } if connection == self.connection => self.is_drained = true,
-                // What is released is destroyed here.
+                // A released queue pair is destroyed here.
                 ToCm::Over { .. } | ToCm::Drained { .. } | ToCm::Told { .. } | ToCm::Released { .. } => {}
             }
         }
         self
     }
 
-    /// The connection is over: the lcore is to release its queue pair.
+    /// Tells the lcore that the connection is over and its queue pair is to be released.
     pub(crate) fn lose(&self) {
         self.mailbox.tell_lcore(ToLcore::Close { connection: self.connection, reason: "it is lost" });
     }
 
-    /// Gives the lcore a queue pair that is connected.
+    /// Gives the lcore a connected queue pair.
     pub(crate) fn give(&mut self, qp: QueuePair) {
         let last = self.connection;
-        // More generations than a run lives for; 0 is nobody's.
+        // More generations than a run can use; 0 is invalid.
         let next = last.generation().wrapping_add(1).max(1);
         self.connection = ConnectionId::new(last.port(), 0, next).unwrap_or(last);
         (self.over, self.is_drained) = (None, false);
@@ -256,7 +255,7 @@ impl LcoreSide {
 }
 
 impl AsFd for LcoreSide {
-    /// Readable when the lcore has said something.
+    /// Readable when the lcore has sent a message.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mailbox.as_fd()
     }
@@ -266,7 +265,7 @@ impl AsFd for LcoreSide {
 pub(crate) struct Reconnector {
     pub(crate) port: LocalPort,
     pub(crate) role: Role,
-    /// `None`: of a port that does not reconnect.
+    /// `None` for a port that does not reconnect.
     pub(crate) maker: Option<QpMaker>,
 }
 

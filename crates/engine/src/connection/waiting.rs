@@ -1,15 +1,15 @@
-//! Ports that have no first connection yet: the log names them, less and less often.
+//! Ports without a first connection yet: the log names them, less and less often.
 
 use std::time::{Duration, Instant};
 
 use crate::connection::spec::{ConnectionSpec, Established};
 
-/// Ends that start together have met by then.
+/// Ends that start together have met within this time.
 const FIRST: Duration = Duration::from_secs(2);
-/// The longest time between two looks at who still waits.
+/// The longest pause between two log lines.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// When the log is due: after [`FIRST`], and then after pauses that double up to [`LONGEST`].
+/// The schedule of the log: after [`FIRST`], and then after pauses that double up to [`LONGEST`].
 #[derive(Debug)]
 struct Pace {
     next: Duration,
@@ -58,7 +58,7 @@ impl Waiting {
         self.ports.retain(|port| port.index != established.spec.port.index);
     }
 
-    /// Names those that still wait, where that is due.
+    /// Logs the ports that still wait, if that is due.
     pub(crate) fn tell(&mut self) {
         let waited = self.since.elapsed();
         if !self.pace.is_due(waited) {

@@ -253,7 +253,7 @@ pub struct Declined<T = Operation> {
 #[must_use = "what was declined comes back"]
 #[derive(Debug)]
 pub struct Accepted {
-    /// How many were accepted, from the first on.
+    /// The number accepted, from the first on.
     pub count: usize,
     /// The next operation, if it was declined.
     pub declined: Option<Declined>,

@@ -1,5 +1,5 @@
-//! The queue by which the cm thread that listens hands connection requests to another port's cm
-//! thread, with the count of that port's connections, which both keep.
+//! The queue by which the listening cm thread hands connection requests to another port's cm
+//! thread, with the number of that port's connections, which both threads update.
 //!
 //! ```text
 //!   the cm thread that listens               the cm thread of the port
@@ -9,10 +9,10 @@
 //!                                            close: takes nobody any more
 //! ```
 //!
-//! Guarantees: never more than `max` are reserved; what is handed over is taken once, or comes back
-//! to its giver; what is handed over before the accept queue closes is among what
-//! [`AcceptQueue::close`] gives. All of it is one mutex, held for a few moves, and an eventfd that
-//! is signaled after a hand-over and cleared before a look: there are no orderings to model beyond
+//! Guarantees: at most `max` slots are reserved; a request that is handed over is taken once, or
+//! comes back to its giver; requests handed over before the accept queue closes are returned by
+//! [`AcceptQueue::close`]. All of it is one mutex, held for a few moves, and an eventfd that is
+//! signaled after a hand-over and cleared before a look. There are no orderings to model beyond
 //! those of the two, so that the model below goes step by step.
 
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// Whether one more has a place, of `max`.
+    /// Whether another request fits into `max` slots.
     fn fits(&self, max: usize) -> bool {
         self.is_open && self.reserved < max
     }
@@ -55,7 +55,7 @@ impl<T> AcceptQueue<T> {
         self.max
     }
 
-    /// Places that are reserved: those of connections, and of requests on their way.
+    /// The number of reserved slots: those of connections, and of requests on their way.
     pub(crate) fn reserved(&self) -> usize {
         self.lock().reserved
     }
@@ -64,7 +64,7 @@ impl<T> AcceptQueue<T> {
         self.lock().fits(self.max)
     }
 
-    /// Reserves a place. False if there is none.
+    /// Reserves a slot. False if none is free.
     pub(crate) fn reserve(&self) -> bool {
         let mut state = self.lock();
         let fits = state.fits(self.max);
@@ -72,13 +72,13 @@ impl<T> AcceptQueue<T> {
         fits
     }
 
-    /// A place that was reserved is free again.
+    /// Frees a reserved slot.
     pub(crate) fn give_back(&self) {
         let mut state = self.lock();
         state.reserved = state.reserved.saturating_sub(1);
     }
 
-    /// Leaves one for the port's cm thread; gives it back if that takes nobody any more.
+    /// Hands a request to the port's cm thread; returns it if the queue is closed.
     #[must_use = "who comes back is still to be answered"]
     pub(crate) fn hand(&self, one: T) -> Option<T> {
         let mut state = self.lock();
@@ -91,14 +91,14 @@ impl<T> AcceptQueue<T> {
         None
     }
 
-    /// The port's cm thread: takes all who wait.
+    /// For the port's cm thread: takes all waiting requests.
     pub(crate) fn take_all(&self) -> VecDeque<T> {
-        // Cleared first: who is handed over behind it is heard by the next wait.
+        // Cleared first: a request handed over after the clear ends the next wait.
         self.event.clear();
         std::mem::take(&mut self.lock().waiting)
     }
 
-    /// The port's cm thread: takes nobody any more. Gives those who still wait.
+    /// For the port's cm thread: closes the queue. Returns the requests that still wait.
     pub(crate) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.is_open = false;
@@ -112,7 +112,7 @@ impl<T> AcceptQueue<T> {
 }
 
 impl<T> AsFd for AcceptQueue<T> {
-    /// Readable when somebody was handed over.
+    /// Readable when a request was handed over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -1,9 +1,9 @@
 //! The acceptor of a port, shared by threads: the port's cm thread asks it, and the cm threads of
 //! the ports that share its listener tell it when connections end.
 //!
-//! Guarantees: the acceptor is called by one thread at a time; its panic stays here and comes out
-//! as words; after one it is not asked again. The last of its cm threads that ends drops it. Any
-//! thread can see what it is asked now, and since when.
+//! Guarantees: the acceptor is called by one thread at a time; its panic stops here and is returned
+//! as a message; after a panic it is not called again. The last of its cm threads to end drops it.
+//! Any thread can see the current call, and its start.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,9 +17,9 @@ pub(crate) struct AcceptorGuard {
     port: String,
     /// `None` once it has panicked, and once its cm threads have ended.
     acceptor: Mutex<Option<Guarded<dyn Acceptor>>>,
-    /// What it is called for now, and since when.
+    /// The current call, and its start.
     asked: Mutex<Option<(&'static str, Instant)>>,
-    /// How many cm threads may call it.
+    /// The number of cm threads that may call it.
     cm_threads: Mutex<usize>,
 }
 
@@ -29,13 +29,13 @@ impl AcceptorGuard {
         AcceptorGuard { name, port, acceptor, asked, cm_threads }
     }
 
-    /// One more cm thread may call it.
+    /// Adds a cm thread that may call it.
     pub(crate) fn enter(&self) {
         *lock(&self.cm_threads) += 1;
     }
 
-    /// A cm thread will not call it any more. `Err`: it was the last, and the acceptor panicked as
-    /// it was dropped, which the sentence tells.
+    /// Removes a cm thread. `Err`: it was the last, and the acceptor panicked in its drop; the
+    /// sentence says so.
     pub(crate) fn leave(&self) -> Result<(), String> {
         let left = {
             let mut cm_threads = lock(&self.cm_threads);
@@ -50,7 +50,7 @@ impl AcceptorGuard {
         said.map_or(Ok(()), |said| Err(format!("{} panicked as it was dropped: {said}", self.words())))
     }
 
-    /// What the acceptor answers; `Err`: it panicked, which the sentence tells.
+    /// The acceptor's answer; `Err` with a sentence if it panicked.
     pub(crate) fn decide(&self, request: &ConnectionRequest<'_>) -> Result<Answer, String> {
         let answer = self.call("in `decide`", |acceptor| acceptor.decide(request))?;
         Ok(answer.unwrap_or_else(Answer::reject))
@@ -61,17 +61,17 @@ impl AcceptorGuard {
         self.call("in `ended`", |acceptor| acceptor.ended(tag)).map(drop)
     }
 
-    /// What the acceptor is called for now, and since when.
+    /// The current call of the acceptor, and its start.
     pub(crate) fn asked(&self) -> Option<(&'static str, Instant)> {
         *lock(&self.asked)
     }
 
-    /// Its name, and its port's.
+    /// The acceptor's name, and its port's.
     pub(crate) fn words(&self) -> String {
         format!("acceptor `{}` of port.{}", self.name, self.port)
     }
 
-    /// `None` if it has panicked before.
+    /// `None` if the acceptor has panicked before.
     fn call<T>(&self, what: &'static str, call: impl FnOnce(&mut dyn Acceptor) -> T) -> Result<Option<T>, String> {
         let mut held = lock(&self.acceptor);
         let Some(acceptor) = &mut *held else { return Ok(None) };
@@ -92,7 +92,7 @@ impl AcceptorGuard {
     }
 }
 
-/// No panic of the app's reaches these locks.
+/// No panic of the app reaches these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

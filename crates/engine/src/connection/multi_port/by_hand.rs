@@ -1,5 +1,5 @@
-//! Stands in for the cm thread of a port where a test makes the connections ([`crate::testing`]):
-//! their queue pairs have no peer.
+//! Stands in for the cm thread of a port in tests that make the connections themselves
+//! ([`crate::testing`]); their queue pairs have no peer.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct CmByHand {
     mailbox: Arc<CmMailbox>,
     slots: ConnectionSlots<Made>,
     said: Vec<ToCm>,
-    /// Connections that are over, and that the lcore has not released.
+    /// The number of ended connections that the lcore has not released.
     closing: usize,
 }
 
@@ -30,7 +30,7 @@ struct Made {
 }
 
 impl CmByHand {
-    /// Of the port at this place in the plan, which has as many connections at most.
+    /// For the port with this index in the plan, and its most connections.
     pub(crate) fn new(port: u16, connections: u32, maker: QpMaker, mailbox: Arc<CmMailbox>) -> CmByHand {
         let said = Vec::with_capacity(connections as usize * TO_CM_KINDS);
         CmByHand { maker, mailbox, slots: ConnectionSlots::new(port, connections), said, closing: 0 }
@@ -48,7 +48,7 @@ impl CmByHand {
         Ok(Some(connection))
     }
 
-    /// The number of the queue pair of a connection that is open.
+    /// The number of the queue pair of an open connection.
     pub(crate) fn qpn(&mut self, connection: ConnectionId) -> Option<u32> {
         self.slots.get(connection).filter(|made| !made.is_over).map(|made| made.qpn)
     }
@@ -59,7 +59,7 @@ impl CmByHand {
         self.mailbox.tell_lcore(ToLcore::Close { connection, reason });
     }
 
-    /// Listens to the lcore. True while it is to release a connection.
+    /// Takes the lcore's messages. True while the lcore is still to release a connection.
     pub(crate) fn awaits_lcore(&mut self) -> bool {
         let mut said = std::mem::take(&mut self.said);
         self.mailbox.take_for_cm(&mut said);

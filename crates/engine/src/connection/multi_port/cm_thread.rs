@@ -1,11 +1,11 @@
-//! The cm thread of a port with many connections: the thread that takes their requests, or asks for
-//! them itself, makes their queue pairs, hands these over to the lcore, and destroys them.
+//! The cm thread of a port with many connections: it accepts requests or sends them itself, makes
+//! the queue pairs, hands them to the lcore, and destroys them.
 //!
-//! Guarantees: what it keeps is bounded by the port's places, however many peers ask, stay silent
-//! or go: who finds all places taken is rejected, and a peer that does not finish its handshake
-//! within [`ANSWER`] loses its place. Everything that ends without a connection is counted with its
-//! reason. The lcore is told by [`CmMailbox`], and never waited for. What it cannot go on with ends
-//! the run.
+//! Guarantees: its state is bounded by the port's slots, however many peers ask, stay silent or
+//! leave. A peer that finds all slots taken is rejected, and a peer that does not finish its
+//! handshake within [`ANSWER`] loses its slot. Every attempt that ends without a connection is
+//! counted with its reason. The lcore is told by [`CmMailbox`], and never waited for. Errors that
+//! the thread cannot recover from end the run.
 
 mod accept;
 mod connect;
@@ -39,16 +39,16 @@ use crate::errors::guarded::Guarded;
 use crate::stats::connection_counters::{CmThreadStats, LastError};
 use crate::stats::counter::Shared;
 
-/// Requests that may wait for the cm thread.
+/// The most requests that wait for the cm thread.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// What a cm thread is made of.
+/// The parts of a cm thread.
 pub(crate) struct CmThreadSpec {
     pub(crate) port: LocalPort,
     pub(crate) role: CmThreadRole,
-    /// `None`: all come in that there is a place for.
+    /// `None`: every request with a free slot is accepted.
     pub(crate) acceptor: Option<Arc<AcceptorGuard>>,
-    /// Of a port that takes peers: where those come from who are let in.
+    /// Ports that listen or share a listener: the queue of admitted requests.
     pub(crate) accept_queue: Option<Arc<AcceptQueue<Admitted>>>,
     pub(crate) connections: u32,
     pub(crate) maker: QpMaker,
@@ -57,18 +57,18 @@ pub(crate) struct CmThreadSpec {
     pub(crate) last_error: LastError,
 }
 
-/// Where the connections come from.
+/// The source of the port's connections.
 pub(crate) enum CmThreadRole {
     Listen {
-        /// Until nobody is taken any more.
+        /// `None` once no more connections are accepted.
         listener: Option<Listener>,
-        /// The ports that share it.
+        /// The ports that share the listener.
         listener_ports: ListenerPorts<Admitted>,
     },
     /// Another port's cm thread listens.
     Join,
-    /// `again`: one that is lost is made again. `data`: what each request says, by its place, where
-    /// the app says it and not the plan.
+    /// `again`: lost connections are remade. `data`: the private data of each request, by slot, if
+    /// the app sets it and not the plan.
     Connect {
         provider: Provider,
         to: Vec<(SocketAddr, Option<SocketAddr>)>,
@@ -77,10 +77,10 @@ pub(crate) enum CmThreadRole {
     },
 }
 
-/// What each request of a port that connects says, by its place.
+/// The private data of each request of a port that connects, by slot.
 pub(crate) type DataOf = dyn FnMut(usize) -> Vec<u8> + Send;
 
-/// A request that is to be accepted, and has a place at the port.
+/// A request that is to be accepted, and has a slot at the port.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     request: Request,
@@ -88,24 +88,24 @@ pub(crate) struct Admitted {
     tag: u64,
 }
 
-/// What is left of a cm thread that has ended.
+/// The remains of a cm thread that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedCmThread {
-    /// The connections that there are, for as long as their queue pairs.
+    /// The open connections, kept as long as their queue pairs.
     kept: Vec<Connection>,
     mailbox: Arc<CmMailbox>,
     counts: Shared<CmThreadStats>,
 }
 
 impl EndedCmThread {
-    /// Disconnects. The lcore is gone: connections that it was not told of count as not made.
+    /// Disconnects. The lcore is gone: connections that it never heard of count as not made.
     pub(crate) fn close(self) {
         self.counts.unanswered.add(self.mailbox.unheard() as u64);
         drop(self.kept);
     }
 }
 
-/// What an event is about; below these numbers, a place.
+/// The source of an epoll event; smaller numbers are slots.
 const LISTENER: u64 = 1 << 32;
 const MAILBOX: u64 = LISTENER + 1;
 const CONNECTING: u64 = LISTENER + 2;
@@ -116,18 +116,18 @@ const ACCEPT_QUEUE: u64 = LISTENER + 4;
 pub(crate) struct CmThread {
     spec: CmThreadSpec,
     slots: ConnectionSlots<SlotState>,
-    /// What the acceptor calls the connection of each place.
+    /// The acceptor's tag of the connection in each slot.
     tags: Vec<u64>,
     epoll: OwnedFd,
     stop: StopFlags,
-    /// What deadlines are measured by.
+    /// The clock of the deadlines.
     time: OwnTime,
-    /// Those that are to finish, and those that are to be released, the oldest first.
+    /// Handshakes under way, and queue pairs to be released, both oldest first.
     begun: VecDeque<(Instant, ConnectionId)>,
     closing: VecDeque<(Instant, ConnectionId)>,
     heard: Vec<ToCm>,
     is_taking: bool,
-    /// Of a port that connects.
+    /// Ports that connect only.
     targets: Targets,
 }
 
@@ -156,7 +156,7 @@ impl CmThread {
         Ok(CmThread { spec, slots, tags, targets, epoll, stop, time, begun, closing, heard, is_taking: true })
     }
 
-    /// Runs until it is to watch no more.
+    /// Runs until watching is stopped.
     pub(crate) fn run(mut self) -> EndedCmThread {
         while !self.stop.watching.is_raised() {
             self.connect_more();
@@ -179,7 +179,7 @@ impl CmThread {
         EndedCmThread { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
     }
 
-    /// Waits for something to happen, and acts on it.
+    /// Waits for events, and handles them.
     pub(crate) fn turn(&mut self, timeout: Option<&Timespec>) -> rustix::io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 64];
         self.time.begin_wait();
@@ -208,11 +208,11 @@ impl CmThread {
         Ok(Box::new(PortQp::new(self.spec.port.make(&self.spec.maker)?)))
     }
 
-    /// The connection in a place may have news.
+    /// Handles an event of the connection in a slot.
     fn look_at(&mut self, slot: usize) {
         let Some(connection) = self.slots.at(slot) else { return };
         match self.slots.lift(connection) {
-            // Readable: the answer is there.
+            // Readable: the answer has come.
             Some(SlotState::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
                 Ok(made) => {
                     self.targets.made(connection.slot(), self.time.now());
@@ -269,7 +269,7 @@ impl CmThread {
         self.closing.push_back((self.time.now(), connection));
     }
 
-    /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
+    /// Gives up a peer that was asked or accepted. The lcore releases its queue pair.
     fn forget(&mut self, connection: ConnectionId, qp: Box<PortQp>, why: &dyn std::fmt::Display) {
         self.not_made(connection, why);
         self.spec.mailbox.tell_lcore(ToLcore::Forget { connection, qp });
@@ -285,7 +285,7 @@ impl CmThread {
         self.targets.failed(connection.slot(), self.time.now());
     }
 
-    /// A place is free again, and the acceptor's connection over.
+    /// Frees a connection's slot, and ends the connection for the acceptor.
     fn give_back(&mut self, connection: ConnectionId) {
         self.slots.free(connection);
         self.targets.over(connection.slot());
@@ -293,7 +293,7 @@ impl CmThread {
         self.leave(tag);
     }
 
-    /// One that had come in has a place no more.
+    /// Frees the reserved slot of an admitted request.
     fn leave(&mut self, tag: u64) {
         if let Some(accept_queue) = &self.spec.accept_queue {
             accept_queue.give_back();
@@ -301,14 +301,14 @@ impl CmThread {
         self.end_of(tag);
     }
 
-    /// The acceptor's connection is over.
+    /// Tells the acceptor that its connection is over.
     fn end_of(&mut self, tag: u64) {
         if let Some(Err(sentence)) = self.spec.acceptor.as_ref().map(|acceptor| acceptor.ended(tag)) {
             self.fail(sentence);
         }
     }
 
-    /// What the lcore has said.
+    /// Handles the lcore's messages.
     fn hear(&mut self) {
         let mut heard = std::mem::take(&mut self.heard);
         self.spec.mailbox.take_for_cm(&mut heard);
@@ -324,7 +324,7 @@ impl CmThread {
                         self.begin_close(connection, true);
                     }
                 }
-                // Of a port with one queue pair.
+                // Ports with one queue pair only.
                 ToCm::Drained { .. } => {}
                 ToCm::Told { peer } => drop(peer),
                 ToCm::Released { connection, qp } => {
@@ -343,7 +343,7 @@ impl CmThread {
         self.heard = heard;
     }
 
-    /// Those who do not finish, and queue pairs that do not drain.
+    /// Gives up unfinished handshakes, and forces queue pairs that do not drain.
     fn give_up_late(&mut self) {
         let now = self.time.now();
         while let Some((since, connection)) = self.begun.front().copied() {
@@ -371,7 +371,7 @@ impl CmThread {
         }
     }
 
-    /// How long to wait for events.
+    /// The timeout of the next wait for events.
     fn until_next(&self) -> Option<Timespec> {
         let begun = self.begun.front().map(|(since, _)| *since + ANSWER);
         let closing = self.closing.front().map(|(since, _)| *since + RELEASE);

@@ -7,15 +7,15 @@ use verbline_verbs::connection::{Connecting, Connection};
 
 use crate::connection::port_qp::PortQp;
 
-/// A connection, as the cm thread keeps it.
+/// The state of a connection in its cm thread.
 #[derive(Debug)]
 pub(super) enum SlotState {
-    /// The listener was asked, and is to answer.
+    /// The listener was asked, and has yet to answer.
     Asked {
         connecting: Connecting,
         qp: Box<PortQp>,
     },
-    /// The peer was accepted, and is to finish.
+    /// The peer was accepted, and has yet to finish the handshake.
     Accepted {
         connection: Connection,
         qp: Box<PortQp>,
@@ -23,12 +23,12 @@ pub(super) enum SlotState {
     Open {
         connection: Connection,
     },
-    /// The lcore is to release its queue pair.
+    /// The lcore has yet to release its queue pair.
     Closing {
         was_open: bool,
     },
-    /// The lcore has released it. It was open, and is not to be made again: nobody else gets its
-    /// slot.
+    /// The lcore has released it. The connection was open, and is not to be remade: its slot stays
+    /// unused.
     Over,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum SlotState {
 pub(super) struct ConnectionSlots<T> {
     port: u16,
     all: Vec<Slot<T>>,
-    /// The slot that was freed first is used first, so that a handle ages as slowly as it can.
+    /// The slot freed first is used first, so that generations grow as slowly as possible.
     free: VecDeque<u16>,
 }
 
@@ -61,7 +61,7 @@ impl<T> ConnectionSlots<T> {
         !self.free.is_empty()
     }
 
-    /// A free slot, and the handle of the connection that is to have it.
+    /// Takes a free slot; returns the handle of its new connection.
     pub(super) fn take(&mut self) -> Option<ConnectionId> {
         let at = self.free.pop_front()?;
         let slot = &mut self.all[usize::from(at)];
@@ -69,13 +69,13 @@ impl<T> ConnectionSlots<T> {
         ConnectionId::new(self.port, at, slot.generation)
     }
 
-    /// What is kept of a connection.
+    /// The state of a connection.
     pub(super) fn get(&mut self, connection: ConnectionId) -> Option<&mut T> {
         let slot = self.all.get_mut(connection.slot())?;
         slot.held.as_mut().filter(|_| slot.generation == connection.generation())
     }
 
-    /// What is kept in a slot, whichever connection that is, and its handle.
+    /// The handle of the connection in a slot, if the slot has a state.
     pub(super) fn at(&self, index: usize) -> Option<ConnectionId> {
         let slot = self.all.get(index)?;
         slot.held.as_ref()?;
@@ -86,14 +86,14 @@ impl<T> ConnectionSlots<T> {
         self.all[connection.slot()].held = Some(held);
     }
 
-    /// Takes what is kept; the slot stays the connection's.
+    /// Takes the state; the slot stays the connection's.
     pub(super) fn lift(&mut self, connection: ConnectionId) -> Option<T> {
         let slot = self.all.get_mut(connection.slot())?;
         slot.held.take().filter(|_| slot.generation == connection.generation())
     }
 
-    /// Ends the connection's right to its slot. A slot whose generations are used up is not used
-    /// again: no handle comes twice.
+    /// Frees the connection's slot. A slot whose generations are used up is not used again: no
+    /// handle comes twice.
     pub(super) fn free(&mut self, connection: ConnectionId) {
         let slot = &mut self.all[connection.slot()];
         slot.held = None;

@@ -1,4 +1,4 @@
-//! The ports that share a listener, and which of them gets the next connection.
+//! The ports that share a listener, and the placement of the next connection.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use verbline_plan::Placement;
 
 use crate::connection::multi_port::accept_queue::AcceptQueue;
 
-/// One of the ports: its name, its device, and where its cm thread takes those who come in.
+/// One of the ports: its name, its device, and the queue of its admitted requests.
 #[derive(Debug)]
 pub(crate) struct ListenerPort<T> {
     pub(crate) port: String,
@@ -19,18 +19,18 @@ pub(crate) struct ListenerPort<T> {
 pub(crate) struct ListenerPorts<T> {
     all: Vec<ListenerPort<T>>,
     placement: Placement,
-    /// Whose turn it is.
+    /// The index of the next port in turn.
     turn: usize,
 }
 
-/// Why a request gets no place.
+/// The reason why a request gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// None of the ports is on the device that it came by.
+    /// None of the ports is on the device of the request.
     Device,
-    /// All places are taken.
+    /// All slots are taken.
     Full,
-    /// There is no such place, or it is on another device.
+    /// There is no port at this index, or it is on another device.
     Unreachable,
 }
 
@@ -43,7 +43,7 @@ impl<T> ListenerPorts<T> {
         &self.all
     }
 
-    /// Whether one that came by this device could be given a place now.
+    /// Whether a request by this device could get a slot now.
     pub(crate) fn look(&self, device: &str) -> Result<(), NoPlace> {
         let mut on_it = self.all.iter().filter(|port| port.device == device).peekable();
         if on_it.peek().is_none() {
@@ -52,8 +52,8 @@ impl<T> ListenerPorts<T> {
         if on_it.any(|port| port.accept_queue.has_room()) { Ok(()) } else { Err(NoPlace::Full) }
     }
 
-    /// Reserves a place for one that came by this device: the one that is wished for, or as the
-    /// plan places them.
+    /// Reserves a slot for a request by this device: at the wished port, or by the plan's
+    /// placement.
     pub(crate) fn reserve(&mut self, device: &str, wish: Option<usize>) -> Result<usize, NoPlace> {
         if let Some(place) = wish {
             let port = self.all.get(place).filter(|port| port.device == device);
@@ -65,7 +65,7 @@ impl<T> ListenerPorts<T> {
         let mut order: Vec<usize> = (self.turn..self.turn + count).map(|at| at % count).collect();
         order.retain(|at| self.all[*at].device == device);
         if self.placement == Placement::Fewest {
-            // Stable: of those that have as few, the one whose turn is next.
+            // Stable: of ports with equally few connections, the next in turn comes first.
             order.sort_by_key(|at| self.all[*at].accept_queue.reserved());
         }
         let place = order.into_iter().find(|at| self.all[*at].accept_queue.reserve()).ok_or(NoPlace::Full)?;
@@ -123,9 +123,9 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// A request comes, with a wish for a place or none.
+        /// A request comes, with or without a wish for a port.
         Come(Option<usize>),
-        /// One that has a place is handed over: the listener's cm thread may be that far behind.
+        /// An admitted request is handed over: the listener's cm thread may be that far behind.
         Hand,
         Take(usize),
         End(usize),
@@ -144,13 +144,13 @@ mod tests {
     }
 
     proptest! {
-        /// Both threads' calls in any order, one at a time, which is what the mutex leaves.
+        /// Both threads' calls in any order, one at a time: the mutex allows no other interleaving.
         #[test]
         fn nobody_is_lost_and_no_port_has_more_than_it_may(steps in steps(), in_turn in any::<bool>()) {
             let placement = if in_turn { Placement::RoundRobin } else { Placement::Fewest };
             let mut ports = on_devices(&["a", "a", "a"], 3, placement);
             let (mut next, mut on_the_way) = (0u32, VecDeque::new());
-            // Of each port: who waits, who is connected, and whether it takes anybody.
+            // For each port: the waiting requests, the connections, and whether it is open.
             let mut oracle = [const { (VecDeque::new(), Vec::new(), true) }; 3];
             let mut came_back = 0;
             for step in steps {

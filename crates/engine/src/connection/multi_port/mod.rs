@@ -1,4 +1,4 @@
-//! The many connections of one port: made and ended by a thread of their own, beside the lcore.
+//! The many connections of one port: a thread of their own makes and ends them, beside the lcore.
 
 pub(crate) mod accept_queue;
 pub(crate) mod acceptor_guard;

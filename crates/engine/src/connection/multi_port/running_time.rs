@@ -1,10 +1,10 @@
-//! Time as a thread lives it. While the process is stopped (SIGSTOP, a debugger), or gets no CPU,
-//! its lcores do nothing either: a deadline of theirs must not pass meanwhile.
+//! Time in which a thread could run. While the process is stopped (SIGSTOP, a debugger), or gets no
+//! CPU, its lcores do nothing either: their deadlines must not pass meanwhile.
 
 use std::time::{Duration, Instant};
 
-/// A thread that is this much behind its time-out did not run; the rest of its lateness is left
-/// out.
+/// A thread that is this late after its time-out did not run; the rest of its lateness is not
+/// counted.
 const LATE: Duration = Duration::from_millis(100);
 
 /// A clock that stands still while its thread is kept from running.
@@ -23,16 +23,17 @@ impl OwnTime {
         Instant::now() - self.left_out
     }
 
-    /// The thread is about to wait.
+    /// Marks the start of a wait.
     pub(super) fn begin_wait(&mut self) {
         self.looked = Instant::now();
     }
 
-    /// The thread has waited, for `timeout` at most (`None`: without an end).
+    /// Marks the end of a wait of `timeout` at most (`None`: without limit).
     pub(super) fn end_wait(&mut self, timeout: Option<Duration>) {
         let waited = self.looked.elapsed();
         if timeout.is_some_and(|timeout| waited > timeout + LATE) {
-            // Whenever it was stopped: what is left of the time-out must still pass.
+            // The thread may have been stopped at any moment: the rest of the time-out must still
+            // pass.
             self.left_out += waited - LATE;
         }
     }

@@ -1,17 +1,17 @@
-//! The addresses that a port connects to: which of them is asked next.
+//! The addresses that a port connects to, and the choice of the next one.
 //!
-//! Guarantees: connections go where the fewest are; an address that fails rests, longer each time,
-//! and the others are asked meanwhile; one that has taken a connection rests no more than the
-//! shortest time again. An address whose connections do not last is asked for one at a time, so
-//! that those that end in order are made again soon, and never without a pause. An address that
-//! doesn't answer keeps a share of the requests waiting, and the others theirs.
+//! Guarantees: new connections go to the address with the fewest. An address that fails rests,
+//! longer each time, and the others are asked meanwhile; after a connection its rests begin with
+//! the shortest pause again. An address whose connections do not last is asked for one connection
+//! at a time: connections that end in order are remade soon, and never without a pause. An address
+//! that doesn't answer holds its share of the waiting requests, and the others keep theirs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN, Pauses};
 
-/// Listeners that are asked at once: one is given time to answer.
+/// The most requests that wait for an answer at once.
 const ASKED_MAX: usize = 64;
 
 /// See the top of this file.
@@ -21,7 +21,7 @@ pub(crate) struct Targets {
     of_slot: Vec<Slot>,
 }
 
-/// Where the connection of a slot goes to.
+/// The address of a slot's connection.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Free,
@@ -32,34 +32,34 @@ enum Slot {
 #[derive(Debug)]
 struct Target {
     to: SocketAddr,
-    /// The address to come from.
+    /// The local address to connect from.
     from: Option<SocketAddr>,
-    /// Those that are made or asked for; those that are asked for.
+    /// The connections made or requested; those requested only.
     connections: usize,
     asked: usize,
-    /// The last time that it was asked, no connection came of it.
+    /// The last request failed.
     is_failing: bool,
     rests_until: Option<Instant>,
     pauses: Pauses,
-    /// A connection has not lasted: until then each request is followed by the shortest pause.
+    /// Set when a connection has not lasted: until then the shortest pause follows each request.
     paced_until: Option<Instant>,
 }
 
-/// An address that is to be asked.
+/// An address to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
     pub(crate) index: usize,
     pub(crate) to: SocketAddr,
     pub(crate) from: Option<SocketAddr>,
-    /// Another one was its turn, and rests.
+    /// Another address has fewer connections, but rests.
     pub(crate) is_other: bool,
 }
 
-/// Which addresses may be asked.
+/// The addresses that may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Among {
     All,
-    /// Those that did not fail when they were asked last.
+    /// Those whose last request did not fail.
     Good,
 }
 
@@ -72,7 +72,7 @@ impl Target {
         self.paced_until.is_some_and(|until| until > now)
     }
 
-    /// It is asked again after a pause, if it isn't resting longer anyway.
+    /// Lets the address rest for a pause, unless it rests longer already.
     fn rest(&mut self, now: Instant, pause: Duration) {
         self.rests_until = self.rests_until.max(Some(now + pause));
     }
@@ -93,8 +93,8 @@ impl Targets {
         Targets { all: list.iter().map(target).collect(), of_slot: vec![Slot::Free; slots] }
     }
 
-    /// The address with the fewest connections, of those that may be asked: `None` if all rest, or
-    /// have as many requests waiting as they may.
+    /// The address with the fewest connections that may be asked; `None` if all rest, or have their
+    /// share of waiting requests.
     pub(crate) fn pick(&self, now: Instant, among: Among) -> Option<Picked> {
         let fewest = |(_, target): &(usize, &Target)| target.connections;
         let first = self.all.iter().enumerate().min_by_key(fewest)?;
@@ -108,17 +108,17 @@ impl Targets {
         Some(Picked { index, to: target.to, from: target.from, is_other: first.1.rests(now) })
     }
 
-    /// Whether one more request may wait for its answer.
+    /// Whether another request to this address may wait for its answer.
     fn has_share(&self, target: &Target) -> bool {
         target.asked < (ASKED_MAX / self.all.len()).max(1)
     }
 
-    /// When the next of them may be asked that rests.
+    /// The end of the earliest rest.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.all.iter().filter(|target| self.has_share(target)).filter_map(|target| target.rests_until).min()
     }
 
-    /// The address is asked for the connection of a slot.
+    /// Notes a request to an address for the connection of a slot.
     pub(crate) fn asked(&mut self, index: usize, slot: usize, now: Instant) {
         self.of_slot[slot] = Slot::Asked(index);
         let target = &mut self.all[index];
@@ -127,7 +127,7 @@ impl Targets {
         target.rests_until = target.is_paced(now).then(|| now + PAUSE_MIN);
     }
 
-    /// The connection of a slot was made.
+    /// Notes that the connection of a slot was made.
     pub(crate) fn made(&mut self, slot: usize, now: Instant) {
         if let Slot::Asked(index) = self.of_slot[slot] {
             self.of_slot[slot] = Slot::Made(index, now);
@@ -137,7 +137,7 @@ impl Targets {
         }
     }
 
-    /// The connection of a slot could not be made.
+    /// Notes that the connection of a slot could not be made.
     pub(crate) fn failed(&mut self, slot: usize, now: Instant) {
         if let Some(index) = self.over(slot) {
             let target = &mut self.all[index];
@@ -149,8 +149,8 @@ impl Targets {
         }
     }
 
-    /// The connection of a slot was ended, and not by this side. Two ends that can connect but not
-    /// talk would otherwise ask again without a pause.
+    /// Notes that the connection of a slot ended, and not by this side. Two ends that can connect
+    /// but not talk would otherwise reconnect without a pause.
     pub(crate) fn broke(&mut self, slot: usize, now: Instant) {
         if let Slot::Made(index, since) = self.of_slot[slot]
             && now < since + PAUSE_MAX
@@ -161,7 +161,7 @@ impl Targets {
         }
     }
 
-    /// The connection of a slot is over. Gives its address, once.
+    /// Notes that the connection of a slot is over. Returns its address, once.
     pub(crate) fn over(&mut self, slot: usize) -> Option<usize> {
         let index = match std::mem::replace(self.of_slot.get_mut(slot)?, Slot::Free) {
             Slot::Free => return None,
@@ -221,8 +221,8 @@ mod tests {
         assert_eq!(ask(&mut targets, 0, later + PAUSE_MIN * 2), Some((0, false)));
     }
 
-    /// Regressions: each was asked for again at once, two thousand a second; and forty connections
-    /// that were closed in order took half a minute.
+    /// Regressions: each was requested again at once, two thousand times a second; and remaking
+    /// forty connections that were closed in order took half a minute.
     #[test]
     fn an_address_whose_connections_do_not_last_is_asked_for_one_at_a_time() {
         let (mut targets, start) = (Targets::new(&[(SocketAddr::from(([10, 9, 9, 1], 1)), None)], 8), Instant::now());
@@ -243,7 +243,8 @@ mod tests {
             targets.over(0);
         }
         assert_eq!(now, start + PAUSE_MIN * 40);
-        // It is trusted again once none has ended for as long as one is to last.
+        // The address is trusted again once no connection has ended for the time that one is to
+        // last.
         now += PAUSE_MAX;
         (0..8).for_each(|slot| assert_eq!(ask(&mut targets, slot, now), Some((0, false))));
     }
@@ -265,7 +266,7 @@ mod tests {
         ask(&mut targets, 0, now).unwrap();
         targets.made(0, now);
         now += PAUSE_MAX;
-        // Ended by this side: it may be asked again at once, and another has lasted.
+        // Ended by this side: it may be requested again at once, and another has lasted.
         assert_eq!((targets.over(0), ask(&mut targets, 0, now)), (Some(0), Some((0, false))));
         targets.made(0, now);
         now += PAUSE_MAX;
@@ -276,8 +277,8 @@ mod tests {
         assert_eq!(targets.next_at(), Some(now + PAUSE_MIN), "the next pause is the shortest");
     }
 
-    /// Regression: a listener with one place, which is not free yet as its only peer asks anew, was
-    /// waited for longer each time, although each connection came in the end.
+    /// Regression: a listener with one slot, which is not free yet when its only peer asks again,
+    /// was waited for longer each time, although each connection was made in the end.
     #[test]
     fn a_connection_that_is_made_ends_the_pauses_before_it() {
         let (mut targets, mut now) = (Targets::new(&[(SocketAddr::from(([10, 9, 9, 1], 1)), None)], 1), Instant::now());
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Regression: one that was silent had all requests that may wait, and nobody else was asked.
+    /// Regression: a silent address held all waiting requests, and no other address was asked.
     #[test]
     fn an_address_that_does_not_answer_leaves_the_others_their_share() {
         let list = [1, 2].map(|port| (SocketAddr::from(([10, 9, 9, 1], port)), None));
@@ -309,8 +310,8 @@ mod tests {
         assert_eq!(made, 200 - ASKED_MAX / 2);
     }
 
-    /// Regression: of two that were down one had always rested by the time that the other had been
-    /// waited for, and the third was never asked.
+    /// Regression: of two unreachable addresses, one always had finished its rest by the time that
+    /// the other's request had timed out, and the third was never asked.
     #[test]
     fn once_one_has_failed_those_are_asked_that_did_not() {
         let (mut targets, now) = (three(), Instant::now());

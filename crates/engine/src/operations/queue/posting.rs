@@ -26,9 +26,9 @@ pub(crate) struct ListDone {
 pub(crate) struct Posted {
     /// A work request was posted or given back.
     pub(crate) is_moved: bool,
-    /// Packets to be sent that were dropped.
+    /// The number of packets to be sent that were dropped.
     pub(crate) dropped: usize,
-    /// Why the queue pair takes nothing any more: it is at fault, and no operation.
+    /// The reason why the queue pair takes nothing any more: it is at fault, not an operation.
     pub(crate) lost: Option<PostStop>,
 }
 

@@ -10,13 +10,13 @@ use crate::connection::handshake::{self, wrong_device};
 use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::listener_ports::NoPlace;
 
-/// Requests that are taken before anything else is looked at.
+/// The most requests taken before other events are handled.
 const REQUESTS_MAX: usize = 64;
 
 impl CmThread {
     pub(super) fn take_requests(&mut self) {
         for _ in 0..REQUESTS_MAX {
-            // An acceptor may take its time: a stop waits for one answer of it, not for all.
+            // An acceptor may take its time: a stop waits for one answer, not for all.
             if self.stop.connecting.is_raised() {
                 return;
             }
@@ -78,7 +78,7 @@ impl CmThread {
         reject(request, reason.as_bytes());
     }
 
-    /// Gives one that has a place to the cm thread of that port.
+    /// Hands an admitted request to the cm thread of its port.
     fn send_to(&mut self, place: usize, admitted: Admitted) {
         let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
         if place == 0 {
@@ -86,14 +86,14 @@ impl CmThread {
         }
         let accept_queue = &listener_ports.all()[place].accept_queue;
         if let Some(Admitted { request, tag, .. }) = accept_queue.hand(admitted) {
-            // The run comes to its end.
+            // The run is ending.
             accept_queue.give_back();
             self.end_of(tag);
             reject(request, b"");
         }
     }
 
-    /// Takes those whom the cm thread that listens has let in.
+    /// Takes the requests that the listening cm thread has admitted.
     pub(super) fn take_admitted(&mut self) {
         let Some(accept_queue) = &self.spec.accept_queue else { return };
         for admitted in accept_queue.take_all() {
@@ -102,7 +102,7 @@ impl CmThread {
         }
     }
 
-    /// What the acceptor says; without one all come in.
+    /// The acceptor's decision; without an acceptor every request is accepted.
     fn decide(&mut self, request: &Request) -> Decision {
         let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return Answer::reject().0 };
         let Some(acceptor) = &self.spec.acceptor else { return Answer::accept().0 };
@@ -133,7 +133,7 @@ impl CmThread {
     fn accept(&mut self, admitted: Admitted) {
         let Admitted { request, private_data, tag } = admitted;
         let Some(connection) = self.slots.take() else {
-            // Some are used up for good.
+            // Some slots are used up for good.
             self.spec.counts.rejected_full.add(1);
             reject(request, b"no place is left");
             return self.leave(tag);

@@ -18,7 +18,7 @@ use crate::connection::port_qp::PortQp;
 use crate::errors::error::Cause;
 
 impl CmThread {
-    /// Logs the words of a listener that rejects the port, unless it has said them before.
+    /// Logs the reason of a listener that rejects the port, unless it is the last one logged.
     pub(super) fn tell_rejection(&self, error: &ConnectionError) {
         let last = self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if last.is_none_or(|last| last != error.to_string()) {
@@ -26,9 +26,9 @@ impl CmThread {
         }
     }
 
-    /// Of a port that connects: asks for what it lacks, some at a time. An address that can't be
-    /// resolved is waited for, meanwhile nothing else is done: so one at most that has failed
-    /// before, and one that has not, and then what has happened is looked at.
+    /// Requests missing connections, on a port that connects. Resolving an address may block, and
+    /// nothing else is done meanwhile. So the loop ends after two failed attempts, the second at an
+    /// address that had not failed before; then events are handled.
     pub(super) fn connect_more(&mut self) {
         let mut among = Among::All;
         while self.may_ask()
@@ -48,13 +48,13 @@ impl CmThread {
         }
     }
 
-    /// Whether the port lacks connections.
+    /// Whether the port lacks connections and may request them.
     pub(super) fn may_ask(&self) -> bool {
         let connects = matches!(self.spec.role, CmThreadRole::Connect { .. });
         connects && self.is_taking && !self.stop.connecting.is_raised() && self.slots.has_free()
     }
 
-    /// Asks a listener for one connection. True if it was asked.
+    /// Requests one connection from a listener. True if the request was sent.
     fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) -> bool {
         let CmThreadRole::Connect { provider, data, .. } = &mut self.spec.role else { return false };
         let mut options = self.spec.port.options.now();
@@ -76,7 +76,7 @@ impl CmThread {
         self.begin(connection, qp, |qp| route.connect(qp, &options), asked)
     }
 
-    /// Begins a handshake, which is in this state then. True if the other end is to answer.
+    /// Begins a handshake, and records its state. True if the other end is to answer.
     pub(super) fn begin<H: AsFd>(
         &mut self,
         connection: ConnectionId,

@@ -9,7 +9,7 @@ use crate::errors::guarded::Guarded;
 use crate::stats::report::FailureReport;
 
 impl CmThread {
-    /// Drops what is the app's, while this thread is still waited for.
+    /// Drops the app's values, while this thread is still waited for.
     pub(super) fn let_go(&mut self) {
         if let Some(Err(sentence)) = self.spec.acceptor.take().map(|acceptor| acceptor.leave()) {
             self.fail(sentence);
@@ -22,22 +22,22 @@ impl CmThread {
         }
     }
 
-    /// Nobody is taken any more; those who ask are refused, since nobody listens.
+    /// Accepts no more connections; later requests are refused, since no listener is left.
     pub(super) fn stop_taking(&mut self) {
         if std::mem::take(&mut self.is_taking) {
-            // It was added, and is open: it cannot fail.
+            // It was added, and is open: this cannot fail.
             let _ = epoll::delete(&self.epoll, self.stop.connecting.as_fd());
             if let CmThreadRole::Listen { listener, .. } = &mut self.spec.role {
                 *listener = None;
             }
             if let Some(accept_queue) = &self.spec.accept_queue {
-                // Their requests are rejected as they are dropped.
+                // The requests are rejected as they are dropped.
                 drop(accept_queue.close());
             }
         }
     }
 
-    /// Ends the run. What is connected stays so while the run drains; nobody is taken any more.
+    /// Ends the run. Open connections stay while the run drains; no more are accepted.
     pub(super) fn fail(&mut self, message: String) {
         tracing::error!(port = %self.spec.port.name, "{message}");
         let lcore = self.spec.port.lcore.clone();
