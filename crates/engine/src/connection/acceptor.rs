@@ -16,13 +16,13 @@ use verbline_verbs::connection::{ACCEPT_PRIVATE_BYTES, ConnParam, REJECT_PRIVATE
 use crate::errors::guarded::Vacancy;
 use crate::stats::clock::Clock;
 
-/// A connection that was accepted under this tag is over: it closed or failed, or its peer did not
-/// finish the handshake.
-/// It may take its time, since no lcore waits for it; but while it decides, its port opens and ends
-/// no connection, nor do those that share its listener, and a peer gives up after some seconds. A
-/// port without a free place rejects before its acceptor is asked.
+/// Decides on the peers that request a connection to a port (`acceptor = "…"` in the plan).
+///
+/// It may take its time, since no lcore waits for it. But while it decides, its port and those that
+/// share its listener open and end no connection, and a peer gives up after some seconds. A port
+/// without a free slot rejects without asking its acceptor.
 pub trait Acceptor: Send {
-    /// A peer asks to be connected. A panic ends the run, in order, and the run has failed.
+    /// Decides on a request. A panic fails the run, which then ends in order.
     fn decide(&mut self, request: &ConnectionRequest<'_>) -> Answer;
 
     /// A connection that was accepted under this tag is over: it closed or failed, or its peer did

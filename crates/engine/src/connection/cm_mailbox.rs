@@ -193,10 +193,10 @@ pub(crate) fn first_connection(port: u16) -> ConnectionId {
 /// The progress of the release of a port's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// It is not asked for.
+    /// Not requested.
     No,
-    /// The queue pair is in the error state, and its completions are to come: how long they are
-    /// still waited for, and when that was seen.
+    /// The queue pair is in the error state, and its completions are to come. `left_ns` is the rest
+    /// of the wait, as of `seen_ns`.
     Begun { left_ns: u64, seen_ns: Tick },
     /// The completions have come, or were waited for in vain.
     Done,

@@ -1,8 +1,8 @@
-//! A change of a queue pair: asked for by a thread that has read a plan again, made by the lcore
-//! that has the queue pair, which alone uses it.
+//! A change of a queue pair: requested by a thread that has read a plan again, made by the lcore of
+//! the queue pair, which alone uses it.
 //!
-//! Guarantees: a change ends once, with one outcome, and it is the asking thread that waits. The
-//! lcore takes the lock once, to leave the outcome.
+//! Guarantees: a change ends once, with one outcome, and only the asking thread waits. The lcore
+//! takes the lock once, to set the outcome.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,43 +13,45 @@ use verbline_verbs::expert::{AttrMask, QpAttr};
 
 use crate::stats::clock::Tick;
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeOutcome {
-    /// The queue pair has it. Its sends waited for so long; zero: they did not.
+    /// The queue pair has the new attributes. `held` is the time that its sends waited; zero: they
+    /// did not.
     Taken {
         /// From SQD to RTS.
         held: Duration,
     },
-    /// Connections have it from the port's next one on.
+    /// The port's connections have the new attributes from the next one on.
     NextConnection,
-    /// The queue pair is as it was, and why.
+    /// The queue pair is unchanged, for this reason.
     Refused(String),
-    /// Its send queue was not drained in time: the queue pair has it as soon as that is done.
+    /// Its send queue was not drained in time: the queue pair takes the attributes as soon as it
+    /// is.
     Draining,
 }
 
-/// What is asked.
+/// The requested change.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Attributes {
-        /// The send queue is drained first (SQD), and goes on behind it.
+        /// The send queue is drained first (SQD), and goes on afterwards.
         drains: bool,
         attr: Box<QpAttr>,
         mask: AttrMask,
-        /// Of a connection.
+        /// For a connected queue pair.
         path: PathChange,
     },
-    /// Where datagrams go.
+    /// A new destination of datagrams.
     Destination { ah: AddressHandle, qpn: u32, qkey: u32 },
-    /// The send queue is drained, and holds what is posted to it.
+    /// Drains the send queue, which then holds the work requests posted to it.
     Pause,
-    /// It sends again.
+    /// Lets it send again.
     Resume,
 }
 
-/// What changes of the path to a peer.
+/// The changed attributes of the path to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathChange {
     pub(crate) traffic_class: Option<u8>,
@@ -58,7 +60,7 @@ pub(crate) struct PathChange {
 }
 
 impl PathChange {
-    /// The path with the change; `None`: nothing of it changes.
+    /// The path with the change; `None` if nothing of it changes.
     pub(crate) fn of(self, path: AhSpec) -> Option<AhSpec> {
         (self != PathChange::default()).then(|| AhSpec {
             traffic_class: self.traffic_class.unwrap_or(path.traffic_class),
@@ -80,7 +82,7 @@ pub(crate) struct Change {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<ChangeOutcome>,
-    /// The asking thread waits no more, and wants no pause any more.
+    /// The asking thread waits no more, and a requested pause is void.
     is_abandoned: bool,
 }
 
@@ -89,7 +91,7 @@ impl Change {
         Arc::new(Change { asked, state: Mutex::default(), ended: Condvar::new() })
     }
 
-    /// The lcore: it is over.
+    /// For the lcore: ends the change.
     pub(crate) fn end(&self, outcome: ChangeOutcome) {
         self.lock().outcome = Some(outcome);
         self.ended.notify_all();
@@ -99,7 +101,7 @@ impl Change {
         self.end(ChangeOutcome::Refused(why.to_string()));
     }
 
-    /// The lcore: the pause has begun. False if nobody wants it any more.
+    /// For the lcore: notes that the pause has begun. False if the asking thread has abandoned it.
     pub(crate) fn begin_pause(&self, drained_in: Duration) -> bool {
         let mut state = self.lock();
         if !state.is_abandoned {
@@ -109,7 +111,7 @@ impl Change {
         !state.is_abandoned
     }
 
-    /// The asking thread waits no more: nobody reads the outcome.
+    /// Whether the asking thread has given up: the outcome has no reader.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.lock().is_abandoned
     }
@@ -118,13 +120,13 @@ impl Change {
         self.lock().outcome.is_some()
     }
 
-    /// The asking thread: the outcome, if there is one within `timeout`.
+    /// For the asking thread: the outcome, if it comes within `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<ChangeOutcome> {
         let waited = self.ended.wait_timeout_while(self.lock(), timeout, |state| state.outcome.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
     }
 
-    /// The asking thread waits no more. Gives the outcome, if it came at the last moment.
+    /// For the asking thread: gives up. Returns the outcome, if it came at the last moment.
     pub(crate) fn abandon(&self) -> Option<ChangeOutcome> {
         let mut state = self.lock();
         state.is_abandoned = true;
@@ -132,7 +134,7 @@ impl Change {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of it is one assignment.
+        // Every change of the state is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +146,7 @@ pub(crate) struct Changing {
     pub(crate) since_ns: Tick,
 }
 
-/// The same change, and not an equal one.
+/// Compares by identity, not by value.
 impl PartialEq for Change {
     fn eq(&self, other: &Change) -> bool {
         std::ptr::eq(self, other)

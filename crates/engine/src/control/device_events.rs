@@ -1,8 +1,8 @@
 //! Reads the devices' asynchronous events on a thread of its own, counts them, and notifies the
-//! lcores that they concern.
+//! lcores concerned.
 //!
 //! The lcores of a device share its event descriptor. If each lcore slept on it, one event would
-//! wake all of them, and would keep those awake that do not read it. A thread that blocks on all
+//! wake all of them, and would keep those awake that do not read it. One thread that blocks on all
 //! devices costs the lcores nothing under any idle policy. It notifies an lcore by the lcore's
 //! inbox and doorbell ([`crate::control::run_control`]).
 
@@ -29,13 +29,13 @@ use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;
 use crate::stats::report::EventReport;
 
-/// A device whose events are watched, and the lcores that are on it.
+/// A device whose events are watched, and its lcores.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// The device's own name, and that in the plan.
+    /// The device's own name, and its name in the plan.
     pub(crate) device: String,
     pub(crate) plan_name: String,
-    /// The port of it that the plan uses.
+    /// The device's port that the plan uses.
     pub(crate) port_num: u8,
     /// A port with many connections receives from one shared queue.
     pub(crate) shares_receives: bool,
@@ -43,10 +43,10 @@ pub(crate) struct Watched {
     pub(crate) lcores: Vec<WatchedLcore>,
 }
 
-/// An lcore that may be told of events.
+/// An lcore that may be notified of events.
 #[derive(Debug)]
 pub(crate) struct WatchedLcore {
-    /// Its place in the plan.
+    /// Its index in the plan.
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) cq: Option<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct WatchedLcore {
 #[derive(Debug)]
 pub(crate) struct WatchedPort {
     pub(crate) name: String,
-    /// Its counters, which say what number its QP has.
+    /// Its counters, which include the number of its QP.
     pub(crate) stats: Shared<PortStats>,
     /// It has many connections, whose QPs only its lcore knows.
     pub(crate) is_many: bool,
@@ -72,15 +72,15 @@ struct Seen {
     count: u64,
 }
 
-/// By device, event and source.
+/// Counts by device, event and source.
 type Counts = BTreeMap<(String, String, String), Seen>;
 
-/// Events so far, for any thread to read.
+/// The events so far, for any thread to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventCounts(Arc<Mutex<Counts>>);
 
-/// Queue pairs with an entry of their own, for each kind of event of a device. Those that come
-/// later share one: a port whose connection is made again has a new one each time.
+/// The most queue pairs with an entry of their own, per device and kind of event. Later ones share
+/// an entry: a port that reconnects has a new queue pair each time.
 const QPS_MAX: usize = 64;
 const OTHER_QPS: &str = "other QPs";
 
@@ -122,12 +122,12 @@ impl EventCounts {
     }
 }
 
-/// The thread that watches.
+/// The thread that watches the devices.
 #[derive(Debug)]
 pub(crate) struct Watch {
     counts: EventCounts,
     stop: Waker,
-    /// The first that it may notify.
+    /// The first lcore that it may notify.
     lcore: String,
     thread: Option<JoinHandle<()>>,
 }
@@ -146,17 +146,17 @@ impl Watch {
         Ok(Watch { counts, stop, lcore, thread: Some(thread) })
     }
 
-    /// What it has counted, and goes on counting.
+    /// The counts, which the thread keeps updating.
     pub(crate) fn counts(&self) -> EventCounts {
         self.counts.clone()
     }
 
-    /// Ends the thread. Gives it if it has not ended by `until`: it may be in the kernel, or write
-    /// a line of the log to somebody who does not read it.
+    /// Ends the thread. Returns it as stuck if it has not ended by `until`: it may be in the
+    /// kernel, or write a log line to a reader that does not read.
     pub(crate) fn end(&mut self, until: Instant) -> Option<Stuck> {
         let thread = self.thread.take()?;
         let asked = Instant::now();
-        // The bell is armed for all of the thread's life but an instant at its start.
+        // The bell is armed for the thread's whole life but an instant at its start.
         while !self.stop.ring() && !thread.is_finished() && Instant::now() < until {
             std::thread::yield_now();
         }
@@ -178,7 +178,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Of a run that was not stopped.
+    /// For a run that was not stopped.
     fn drop(&mut self) {
         if let Some(stuck) = self.end(Instant::now() + DROP_LIMIT) {
             tracing::error!("{}", stuck.sentence());
@@ -186,13 +186,13 @@ impl Drop for Watch {
     }
 }
 
-/// How long one waits who has said no limit.
+/// The limit of a wait that has none given.
 const DROP_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often to look whether a device is being removed whose driver says nothing.
+/// How often to check whether a device is being removed whose driver raises no event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread holds.
+/// The state of the thread.
 struct Watching {
     devices: Vec<Watched>,
     counts: EventCounts,
@@ -209,7 +209,7 @@ impl ByHand {
         ByHand(Watching { devices, counts: EventCounts::default(), control })
     }
 
-    /// Reads what is there.
+    /// Reads the events that have come.
     pub(crate) fn look(&self) {
         self.0.devices.iter().for_each(|watched| _ = self.0.take_all(watched).unwrap());
     }
@@ -218,11 +218,11 @@ impl ByHand {
 impl Watching {
     fn watch(self, mut readable: Readable, mut stopped: Sleeper) {
         let armed = stopped.arm();
-        // The bell that ends this thread is behind the devices.
+        // The bell that ends this thread is numbered after the devices.
         let stop = self.devices.len();
-        // Those whose removal would be a surprise.
+        // The devices whose removal can be seen.
         let mut present: Vec<_> = self.devices.iter().filter(|watched| watched.events.shows_removal()).collect();
-        // The last error of each: one that stays is told once.
+        // The last error of each device: an error that persists is logged once.
         let mut told = vec![String::new(); stop];
         'watching: loop {
             let timeout = (!present.is_empty()).then_some(LOOK_EVERY);
@@ -246,7 +246,7 @@ impl Watching {
                     tracing::warn!(device = %watched.device, %error, "cannot read the device's events");
                     told[number].clone_from(error);
                 }
-                // After an error it is tried again: the device may be about to go.
+                // After an error the device is tried again: it may be about to go.
                 readable.gave(number, taken.unwrap_or(false), &watched.events);
             }
             present.retain(|watched| !watched.events.is_being_removed() || self.removed(watched));
@@ -254,7 +254,7 @@ impl Watching {
         stopped.woken(armed);
     }
 
-    /// Reads what is there. False if nothing was.
+    /// Reads the events that have come. False if there were none.
     fn take_all(&self, watched: &Watched) -> Result<bool, VerbError> {
         let mut any = false;
         while let Some(event) = watched.events.try_next()? {
@@ -284,7 +284,8 @@ impl Watching {
         } else {
             tracing::warn!(%device, event = %kind, %source, ?ports, "device event");
         }
-        // Those of connections that come and go have one entry together: there is no end of them.
+        // Events of connections that come and go share one entry, or the entries would grow without
+        // end.
         let source = if of_many && !ports.is_empty() { "a connection of many".to_owned() } else { source.to_string() };
         let is_of_qp = matches!(event.source, AsyncEventSource::Qp(_));
         self.counts.add((device.clone(), kind.to_string(), source), is_of_qp, ports, lcores);
@@ -319,7 +320,7 @@ impl Watching {
         }
     }
 
-    /// The kernel wants the device back, and waits. False: it need not be looked at again.
+    /// The kernel wants the device back, and waits. False: the device need not be checked again.
     fn removed(&self, watched: &Watched) -> bool {
         tracing::warn!(device = %watched.device, "the device is being removed");
         let sentence = format!(
@@ -334,20 +335,19 @@ impl Watching {
 }
 
 impl Watched {
-    /// Whether an event of a queue pair that no port has to itself only says that a connection of
-    /// many is over: every queue pair on a shared receive queue raises it as it goes to ERR.
-    /// The report counts connections and how they ended.
+    /// Whether an event of a queue pair without a port of its own only says that one of many
+    /// connections is over: every queue pair on a shared receive queue raises it as it goes to ERR.
+    /// The report counts connections and their ends.
     fn expects(&self, event: AsyncEvent) -> bool {
         self.shares_receives && event.kind == AsyncEventKind::QpLastWqeReached
     }
 
-    /// The lcores that have ports with many connections, each with the places of those.
+    /// The lcores that have ports with many connections, each with the indices of those ports.
     fn with_many(&self) -> Vec<(&WatchedLcore, Vec<usize>)> {
         self.lcores_with(|_, port| port.is_many)
     }
 
-    /// The lcores that an event concerns, each with the places of those of its ports that it
-    /// concerns.
+    /// The lcores that an event concerns, each with the indices of the ports concerned.
     fn concerned(&self, source: AsyncEventSource) -> Vec<(&WatchedLcore, Vec<usize>)> {
         self.lcores_with(|lcore, port| match source {
             AsyncEventSource::Qp(qpn) => port.stats.qpn.value() == u64::from(qpn),

@@ -1,18 +1,18 @@
-//! [`Failing`]: how a stage of an lcore ends the run as failed.
+//! [`Failing`]: lets a stage of an lcore fail the run.
 //!
-//! Guarantee: of each lcore the first failure is kept, however often its stages say so; nothing is
-//! allocated and no lock is taken for those behind it.
+//! Guarantee: each lcore keeps its first failure, however often its stages report one; later
+//! failures allocate nothing and take no lock.
 
 use std::sync::Arc;
 
 use crate::control::run_control::Control;
 use crate::stats::report::FailureReport;
 
-/// What an lcore needs to say that one of its stages has failed.
+/// An lcore's means to report that one of its stages has failed.
 pub(crate) struct Failing {
     control: Arc<Control>,
     lcore: String,
-    /// In the order in which the lcore calls them.
+    /// The stages' names, in the order of their calls.
     stages: Box<[String]>,
     has_failed: bool,
 }
@@ -22,7 +22,7 @@ impl Failing {
         Failing { control, lcore, stages, has_failed: false }
     }
 
-    /// The stage in this place has failed, and with it the run, which drains.
+    /// Fails the run, which then drains; the stage at this index has failed.
     #[cold]
     pub(crate) fn fail(&mut self, place: Option<usize>, why: impl Into<String>) {
         if std::mem::replace(&mut self.has_failed, true) {

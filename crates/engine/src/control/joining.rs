@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::errors::guarded;
 
-/// The standard library joins without a limit, so the end of a thread is looked for this often.
+/// The standard library joins without a limit, so the end of a thread is polled at this interval.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// How a thread that was waited for ended.
 #[derive(Debug)]
 pub(crate) enum Joined<T> {
     Gave(T),
-    /// What it said.
+    /// The panic's message.
     Panicked(String),
-    /// It runs on, and nobody waits for it any more.
+    /// The thread runs on, and is no longer waited for.
     Late,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn join_until<T>(thread: JoinHandle<T>, limit: Option<Instant>) -> Jo
     }
 }
 
-/// Whether the calling thread is this one: who joins itself waits for ever.
+/// Whether the calling thread is this one: a thread that joins itself waits for ever.
 pub(crate) fn is_this<T>(thread: &JoinHandle<T>) -> bool {
     thread.thread().id() == std::thread::current().id()
 }

@@ -1,5 +1,5 @@
-//! How the threads of a run communicate: the phase of the run, notices to single lcores, the
-//! devices' events, and what lcores say as they panic.
+//! Communication among the threads of a run: the phase of the run, notices to single lcores, the
+//! devices' events, and the messages of lcores that panic.
 
 pub(crate) mod change;
 pub(crate) mod device_events;

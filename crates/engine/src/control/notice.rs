@@ -1,9 +1,9 @@
 //! Notices to lcores, and the meaning of a device's asynchronous events to a plan.
 //!
-//! A queue pair that failed takes its port down, and the event is the reason. A completion queue
-//! that overran, or a device that is gone, ends the lcore: nothing it does can go on, and the run
-//! fails with the cause. A link that goes down or comes up is recorded, and the stages are told;
-//! completions and peers tell whether anything was lost.
+//! A failed queue pair takes its port down, and the event is the reason. A completion queue that
+//! overran, or a device that is gone, ends the lcore: none of its work can go on, and the run fails
+//! with the cause. A link that goes down or comes up is recorded, and the stages are told;
+//! completions and peers show whether anything was lost.
 
 use std::sync::Arc;
 
@@ -14,45 +14,44 @@ use crate::control::change::Change;
 /// A notice in an lcore's inbox ([`crate::control::run_control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The queue pair of a port has failed, if it is still this one. The port's place is that among
-    /// the lcore's.
+    /// The queue pair of a port has failed, if the port still has this one. `port` is its index on
+    /// the lcore.
     QpFailed { port: usize, qpn: u32, event: AsyncEventKind },
-    /// The port's queue pair is to have other attributes; or, asked again, look whether its send
-    /// queue is drained.
+    /// Change the attributes of the port's queue pair; on a repeated request, check whether its
+    /// send queue is drained.
     Change { port: usize, change: Arc<Change> },
-    /// The device has stopped the send queue of a queue pair, if it is one of this port.
+    /// The device has stopped the send queue of a queue pair, if this port has it.
     SqStopped { port: usize, qpn: u32 },
-    /// The queue pair of a port, if it is this one, goes by its alternate path; or could not.
+    /// The queue pair of a port, if it is this one, has moved to its alternate path; or could not.
     PathMigrated { port: usize, qpn: u32, is_done: bool },
-    /// A port of the lcore itself has gone down, by what its completions say: for the stages to
-    /// know.
+    /// A port of the lcore itself has gone down, as its completions show: for the stages to know.
     PortDown { port: usize },
-    /// The thread that makes the port's connections, or the port itself, has something to say:
-    /// their [`crate::connection::cm_mailbox`] has what. Ports with many have their places behind
-    /// the others. Of a UD port: address handles of its senders were made.
+    /// The port's cm thread, or the port itself, has posted messages to their
+    /// [`crate::connection::cm_mailbox`]. Ports with many connections are numbered after the
+    /// others. On a UD port: address handles of its senders were made.
     Connections { port: usize },
-    /// A capture or a trace begins or ends: its desk has what the lcore is to have.
+    /// A capture or a trace begins or ends: its desk holds the lcore's part.
     Watch,
-    /// A stage of the lcore may run again that a ring held back, and is to be told what happened.
+    /// A stage of the lcore that a ring held back may run again, and is to hear of past events.
     LetGo,
-    /// The link under all ports of the lcore.
+    /// The link under all ports of the lcore changed.
     LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.
     CqOverrun,
-    /// The device is gone, or is to go; the whole sentence.
+    /// The device is gone, or about to go; the whole sentence.
     DeviceGone(String),
 }
 
-/// What an event asks for.
+/// The meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventMeaning {
-    /// Nothing: it is counted.
+    /// None: the event is only counted.
     Nothing,
     /// The port of this QP is lost.
     QpFailed,
-    /// The send queue of this QP is drained, or has stopped behind a bad block.
+    /// The send queue of this QP is drained, or has stopped at a bad block.
     SqStopped,
-    /// This QP has gone over to its alternate path, or could not.
+    /// This QP has moved to its alternate path, or could not.
     PathMigrated { is_done: bool },
     /// The lcore of this CQ is lost.
     CqOverrun,
@@ -63,7 +62,8 @@ pub(crate) enum EventMeaning {
 }
 
 impl EventMeaning {
-    /// By ibv_get_async_event(3). The engine arms no limit of an SRQ: its event is somebody else's.
+    /// By ibv_get_async_event(3). The engine arms no SRQ limit: such an event is for another user
+    /// of the device.
     pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {

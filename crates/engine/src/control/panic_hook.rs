@@ -1,15 +1,14 @@
 //! Keeps lcores from waiting for standard error when a stage panics.
 //!
-//! A panic calls the process's hook on the thread that panics, before it unwinds. The standard
-//! library's hook writes to standard error, and blocks for as long as nobody reads that: a terminal
-//! that was stopped, a pipe that is full. The lcore would stand still meanwhile, with all ports and
-//! stages of it, and a stop would have to leave it behind.
+//! A panic calls the process's hook on the panicking thread, before it unwinds. The standard
+//! library's hook writes to standard error, and blocks for as long as its reader does not read: a
+//! stopped terminal, a full pipe. The lcore would stand still meanwhile, with all its ports and
+//! stages, and a stop would have to leave it behind.
 //!
-//! So the first run of a process puts a hook in front of the one that it finds. Where an lcore
-//! panics, the words (and the backtrace, if `RUST_BACKTRACE` asks for one) go to a thread that
-//! writes them; elsewhere the hook that was there is called. A process whose own hook never blocks
-//! says so ([`panic_hook_is_prompt`]), and keeps it on lcores too. What a panic said is in the
-//! report in any case.
+//! So the first run of a process puts a hook in front of the existing one. If an lcore panics, the
+//! message (and the backtrace, if `RUST_BACKTRACE` asks for one) goes to a thread that writes it;
+//! on other threads the existing hook is called. A process whose own hook never blocks can keep it
+//! on lcores too, by [`panic_hook_is_prompt`]. A panic's message is in the report in any case.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
@@ -20,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Panics whose words wait to be written. Those behind them are in the reports alone.
+/// The most panics whose messages wait to be written. Later ones are in the reports alone.
 const WAITING_MAX: usize = 64;
 
-/// What an lcore said as it panicked.
+/// The message of an lcore's panic.
 struct Words {
     text: String,
     backtrace: Backtrace,
@@ -35,14 +34,14 @@ thread_local! {
 
 static IS_PROMPT: AtomicBool = AtomicBool::new(false);
 
-/// Says that the process's panic hook, which was set with [`std::panic::set_hook`], never blocks:
-/// lcores that panic call it too. To be called before the first run starts.
+/// Declares that the process's panic hook, set with [`std::panic::set_hook`], never blocks: lcores
+/// that panic call it too. Call this before the first run starts.
 pub fn panic_hook_is_prompt() {
     // Release pairs with the Acquire in `install`: the hook was set before.
     IS_PROMPT.store(true, Ordering::Release);
 }
 
-/// Puts the hook in its place, once a process, if the process needs it.
+/// Installs the hook, once per process, if the process needs it.
 pub(crate) fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     // Acquire pairs with the Release in `panic_hook_is_prompt`.
@@ -59,7 +58,7 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// The calling thread is an lcore's from now on.
+/// Marks the calling thread as an lcore's.
 pub(crate) fn this_is_an_lcore() {
     IS_LCORE.set(true);
 }
@@ -70,13 +69,13 @@ fn tell(info: &PanicHookInfo<'_>, words: &SyncSender<Words>, before: &dyn Fn(&Pa
     }
     let thread = thread::current();
     let text = format!("\nthread '{}' {info}", thread.name().unwrap_or("?"));
-    // Full: the writer waits for standard error, and the report has what was said.
+    // Full: the writer waits for standard error, and the report has the message.
     let _ = words.try_send(Words { text, backtrace: Backtrace::capture() });
 }
 
 fn write(waiting: &Receiver<Words>) {
     for Words { text, backtrace } in waiting {
-        // Nobody is there to be told that standard error is closed.
+        // There is no other place to report that standard error is closed.
         let _ = match backtrace.status() {
             BacktraceStatus::Captured => writeln!(io::stderr(), "{text}\n{backtrace}"),
             _ => writeln!(io::stderr(), "{text}"),

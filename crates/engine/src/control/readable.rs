@@ -1,12 +1,12 @@
 //! Descriptors that one thread waits for, some of which may be readable with nothing to read.
 //!
-//! A device's descriptor is: what it announced may be forgotten before it is read, as the queue
-//! pair that it was about is destroyed. Another kind stays readable for ever, and would keep the
+//! A device's descriptor is of this kind: its event may be forgotten before it is read, as the
+//! queue pair of the event is destroyed. Another kind stays readable for ever, and would keep the
 //! thread spinning. So a descriptor that gave nothing rests for a while, which doubles up to
 //! [`REST_MAX`], and is then waited for again.
 //!
-//! Guarantees: no descriptor is given up; one that is readable in vain costs a wake-up a
-//! [`REST_MAX`] at most; what comes while it rests is read behind the rest.
+//! Guarantees: no descriptor is given up; one that is readable in vain costs a wake-up per
+//! [`REST_MAX`] at most; events that come during a rest are read after it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,9 +28,9 @@ pub(crate) struct Readable {
 
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    /// How long the next one takes.
+    /// The length of the next rest.
     next: Duration,
-    /// It is not waited for until then.
+    /// The end of the current rest, until which the descriptor is not waited for.
     until: Option<Instant>,
 }
 
@@ -44,8 +44,8 @@ impl Readable {
         Ok(readable)
     }
 
-    /// Waits until some are readable, for `timeout` at most (`None`: for ever), and gives their
-    /// numbers. `fd` gives a descriptor again whose rest is over. It may give none.
+    /// Waits until some are readable, for `timeout` at most (`None`: for ever), and returns their
+    /// numbers, possibly none. `fd` returns a descriptor whose rest is over, to be watched again.
     pub(crate) fn wait<'a>(
         &mut self,
         timeout: Option<Duration>,
@@ -74,7 +74,7 @@ impl Readable {
         }
     }
 
-    /// Whether one that was readable gave something.
+    /// Notes whether a readable descriptor gave anything.
     pub(crate) fn gave(&mut self, number: usize, any: bool, fd: &impl AsFd) {
         if any {
             self.rests[number].next = REST_MIN;
@@ -103,8 +103,8 @@ mod tests {
         Readable::new(fds.iter().map(AsFd::as_fd)).unwrap()
     }
 
-    // A descriptor that was readable in vain eight times, however many days apart, was watched no
-    // more: what came later was lost.
+    // Regression: a descriptor that was readable in vain eight times, however many days apart, was
+    // no longer watched, and its later events were lost.
     #[test]
     fn what_is_readable_in_vain_is_never_given_up_and_keeps_no_thread_busy() {
         let fds = [(); 2].map(|()| EventFd::new().unwrap());
@@ -119,7 +119,8 @@ mod tests {
             }
         }
         assert!((4..12).contains(&in_vain), "rests of 1, 2, 4, … ms: {in_vain}");
-        // The other one is heard at once meanwhile, and this one again as something comes of it.
+        // The other one is heard at once meanwhile, and this one again after it has given
+        // something.
         fds[0].signal();
         assert_eq!(readable.wait(None, |number| fds[number].as_fd()).unwrap(), [0]);
         fds[0].clear();

@@ -1,5 +1,6 @@
-//! Control: how the owner of a run, the threads that watch its devices, and its lcores communicate.
-//! It has a phase that only moves forward, notices to single lcores, and the lcores' progress.
+//! Control: communication between the owner of a run, the threads that watch its devices, and its
+//! lcores. It has a phase that only moves forward, notices to single lcores, and the lcores'
+//! progress.
 //!
 //! A loop that has work touches nothing here but the [`Word`], by one relaxed load. The word's line
 //! is written three times in a run, and once for each notice ([`verbline_ring::Notices`], which is
@@ -19,7 +20,7 @@ use crate::errors::error::EngineError;
 use crate::stats::report::FailureReport;
 use crate::trace::recorder::Recorder;
 
-/// Where a run is. Only ever moves to a later one.
+/// The phase of a run. Only ever moves to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -44,50 +45,50 @@ impl Phase {
 /// Notices that an lcore may get before it looks; more of them allocate.
 const ROOM: usize = 64;
 
-/// What is known about a run's progress towards its end.
+/// A run's progress towards its end.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Lcores pinned and in their place.
+    /// Lcores pinned and registered.
     pub(crate) ready: usize,
-    /// Why others are not.
+    /// The errors of lcores that are not.
     pub(crate) refused: Vec<EngineError>,
-    /// All are in their place: run.
+    /// All lcores are ready: run.
     pub(crate) go: bool,
     /// Sources that said `Done`.
     pub(crate) sources_done: usize,
-    /// Lcores that have released everything.
+    /// Lcores that have released all their resources.
     pub(crate) ended: usize,
-    /// Lcores that left something undelivered as they ended.
+    /// Lcores that left packets undelivered as they ended.
     pub(crate) undelivered: usize,
-    /// Somebody wants the owner to stop waiting.
+    /// The owner is to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,
-    /// The places in the plan of the ports that are down for good and end the run, in the order in
-    /// which they went.
+    /// The indices in the plan of the ports that are down for good and end the run, in the order of
+    /// their loss.
     pub(crate) lost_ports: Vec<usize>,
 }
 
 /// Shared by the thread that owns a run and all its lcores.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// The phase, and what each lcore has not looked into yet.
+    /// The phase, and the notices that each lcore has not read yet.
     notices: Notices<Notice>,
-    /// One an lcore, beaten while the run drains.
+    /// One per lcore, beaten while the run drains.
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
-    /// One an lcore, to end its sleep.
+    /// One per lcore, to end its sleep.
     wakers: Vec<Waker>,
-    /// Where captures and traces reach the lcores.
+    /// The hand-over of captures and traces to the lcores.
     pub(crate) captures: Desks<Tap>,
     pub(crate) traces: Desks<Recorder>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
 
-/// Where notices for one lcore are posted.
+/// The inbox of one lcore, for notices.
 #[derive(Clone, Debug)]
 pub(crate) struct LcoreInbox {
     pub(crate) control: Arc<Control>,
-    /// The lcore's place in the plan.
+    /// The lcore's index in the plan.
     pub(crate) lcore: usize,
 }
 
@@ -112,8 +113,8 @@ impl Control {
         }
     }
 
-    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is
-    /// nothing new. A sleeping lcore is brought to look by its doorbell.
+    /// The word that an lcore reads in every turn. While it equals the last one, there is nothing
+    /// new. A sleeping lcore is brought to read it by its doorbell.
     #[inline]
     pub(crate) fn word(&self) -> Word {
         self.notices.word()
@@ -127,58 +128,58 @@ impl Control {
         }
     }
 
-    /// Tells one lcore something, and wakes it.
+    /// Posts a notice to one lcore, and wakes it.
     pub(crate) fn notify(&self, lcore: usize, notice: Notice) {
         self.notices.post([(lcore, notice)]);
         self.wakers[lcore].ring();
     }
 
-    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end
-    /// the run, the others have their notices by then.
+    /// Posts several notices, each to one lcore. Whatever an lcore does about its notice, e.g. end
+    /// the run, the others have theirs by then.
     pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
         let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
         self.notices.post(notices);
         for lcore in lcores {
-            // Whether it slept is all the same: one that is awake looks at the word.
+            // It need not have slept: an lcore that is awake reads the word.
             self.wakers[lcore].ring();
         }
     }
 
-    /// An empty vector as [`Control::read_notices`] takes it.
+    /// An empty vector for [`Control::read_notices`].
     pub(crate) fn inbox() -> Vec<Notice> {
         Vec::with_capacity(ROOM)
     }
 
-    /// What an lcore was told since it last asked, into `notices`, which is empty; and the word
-    /// that this is up to.
+    /// Moves an lcore's notices since its last call into `notices`, which is empty; returns the
+    /// word up to which they were posted.
     pub(crate) fn read_notices(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
         self.notices.hear(lcore, notices)
     }
 
-    /// The port at this place in the plan is down for good, and with it the run.
+    /// Records that the port at this index in the plan is down for good, which ends the run.
     pub(crate) fn lose_port(&self, place: usize) {
         self.update(|progress| progress.lost_ports.push(place));
     }
 
-    /// The run has failed, and comes to its end.
+    /// Records a failure, and ends the run.
     pub(crate) fn fail(&self, failure: FailureReport) {
         self.update(|progress| progress.failures.push(failure));
         self.advance(Phase::Draining);
     }
 
-    /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a
-    /// failure).
+    /// Updates the progress for the owner. Takes a lock: only for events that happen once (a start,
+    /// an end, a failure).
     pub(crate) fn update(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    /// Looks at the progress, or takes something out of it, without waking anybody.
+    /// Reads or takes part of the progress, without waking any thread.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Progress) -> T) -> T {
         look(&mut self.lock())
     }
 
-    /// Waits until `done` says so, or for `timeout`; gives what `read` makes of the progress then.
+    /// Waits until `done` holds, or for `timeout`; then returns `read` of the progress.
     pub(crate) fn wait<T>(
         &self,
         timeout: Option<Duration>,
@@ -205,7 +206,7 @@ impl Control {
 }
 
 /// A thread that panicked while it held one of these locks leaves plain figures behind, which are
-/// as good as before.
+/// still valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -228,7 +229,7 @@ mod tests {
             let (mut heard, mut seen, mut notices) = (0, Word::FIRST, Control::inbox());
             let deadline = Instant::now() + Duration::from_secs(20);
             while heard < COUNT {
-                // As an lcore does: looks into the box only when the word is another one.
+                // Like an lcore: reads the inbox only when the word has changed.
                 if control.word() != seen {
                     seen = control.read_notices(1, &mut notices);
                     heard += notices.drain(..).count();

@@ -9,11 +9,11 @@ use verbline_plan::{Diagnostic, Location, Plan, Span};
 use crate::errors::stuck::{self, Stuck};
 use crate::stats::report::Report;
 
-/// What a device said: an error of `verbline_verbs`, whose message names the verb, the errno and
-/// what to do.
+/// A device's error: one of `verbline_verbs`, whose message names the verb, the errno and the
+/// remedy.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a factory could not make its stage. A [`Diagnostic`] (from
+/// The reason why a factory could not make its stage. A [`Diagnostic`] (from
 /// [`StageContext::params`](crate::StageContext::params) or
 /// [`Params::refuse`](verbline_plan::Params::refuse)) keeps its place in the plan.
 pub type StageError = Box<dyn std::error::Error + Send + Sync>;
@@ -21,12 +21,12 @@ pub type StageError = Box<dyn std::error::Error + Send + Sync>;
 /// A line of the plan. Boxed, so that a `Result` stays small.
 pub type Place = Box<Location>;
 
-/// Where the plan declares something.
+/// The place of a declaration in the plan.
 pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))
 }
 
-/// What to do if no peer is at the other end of an address.
+/// The remedy if no peer is at the other end of an address.
 fn how_to_meet(reaches_others: bool) -> &'static str {
     match reaches_others {
         true => "start the other end, or raise `connect_timeout`",
@@ -37,25 +37,24 @@ fn how_to_meet(reaches_others: bool) -> &'static str {
     }
 }
 
-/// Why a run could not be built, started, or ended in order.
+/// The reason why a run could not be built, started, or ended in order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The device cannot be opened; if there is none of that name, the message lists those there
-    /// are.
+    /// The device cannot be opened. If none has the name, the message lists the existing ones.
     #[error("{at}: device.{device}: {source}")]
     Device {
-        /// Where the plan declares it.
+        /// The declaration of the device.
         at: Place,
         /// Its name in the plan.
         device: String,
-        /// What the provider said.
+        /// The provider's error.
         source: Cause,
     },
     /// A call of the control path that concerns a whole device failed.
     #[error("{at}: device.{device}: {source}")]
     DeviceVerb {
-        /// Where the plan declares it.
+        /// The declaration of the device.
         at: Place,
         /// Its name in the plan.
         device: String,
@@ -65,7 +64,7 @@ pub enum EngineError {
     /// The device's port carries no traffic.
     #[error("{at}: device.{device}: port {port_num} of {name} is {state}; {remedy}")]
     PortNotActive {
-        /// Where the plan declares it.
+        /// The declaration of the device.
         at: Place,
         /// The device's name in the plan.
         device: String,
@@ -73,45 +72,45 @@ pub enum EngineError {
         name: String,
         /// Its port.
         port_num: u8,
-        /// The state that it is in.
+        /// The state of the port.
         state: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The plan asks for more than the device has.
     #[error("{at}: {place}: {key} is {asked}, but {device} grants {limit}; lower it to that")]
     DeviceLimit {
-        /// Where the plan asks.
+        /// The line that asks.
         at: Place,
-        /// What asks, e.g. `port.orders`.
+        /// The table that asks, e.g. `port.orders`.
         place: String,
         /// The key of the plan.
         key: &'static str,
         /// The value there.
         asked: u64,
-        /// What the device has.
+        /// The device's limit.
         limit: u64,
         /// The device's own name.
         device: String,
     },
-    /// The memory of a pool or a region is not to be had.
+    /// The memory of a pool or a region could not be mapped.
     #[error("{at}: {place}: {source}")]
     Region {
-        /// Where the plan declares it.
+        /// The declaration of the pool or the region.
         at: Place,
-        /// What is to have it: `pool.NAME` or `region.NAME`.
+        /// Its table: `pool.NAME` or `region.NAME`.
         place: String,
-        /// What is missing, and what to do.
+        /// The lacking resource, and the remedy.
         source: Box<RegionError>,
     },
-    /// The pool cannot be made of its memory.
+    /// The pool cannot be made in its memory.
     #[error("{at}: pool.{pool}: {source}")]
     Pool {
-        /// Where the plan declares it.
+        /// The declaration of the pool.
         at: Place,
         /// Its name in the plan.
         pool: String,
-        /// Why.
+        /// The reason.
         source: Box<PoolError>,
     },
     /// The device refused the memory of a pool or a region.
@@ -120,21 +119,21 @@ pub enum EngineError {
          here (`ulimit -l`), raise the limit or make it smaller"
     )]
     Register {
-        /// Where the plan declares it.
+        /// The declaration of the pool or the region.
         at: Place,
-        /// What has the memory: `pool.NAME` or `region.NAME`.
+        /// Its table: `pool.NAME` or `region.NAME`.
         place: String,
         /// The region's length, bytes.
         len_bytes: usize,
         /// The device's own name.
         device: String,
-        /// What the device said.
+        /// The device's error.
         source: Cause,
     },
     /// The completion queue or its channel cannot be made.
     #[error("{at}: lcore.{lcore}: {source}")]
     CompletionQueue {
-        /// Where the plan declares the lcore.
+        /// The declaration of the lcore.
         at: Place,
         /// Its name in the plan.
         lcore: String,
@@ -144,35 +143,35 @@ pub enum EngineError {
     /// The queue pair cannot be made.
     #[error("{at}: port.{port}: {source}")]
     QueuePair {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// Its name in the plan.
         port: String,
-        /// Why.
+        /// The reason.
         source: Cause,
     },
     /// The queue pair cannot be brought to its peer or its group.
     #[error("{at}: port.{port}: cannot reach {peer}: {source}")]
     Connect {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// Its name in the plan.
         port: String,
         /// The peer or the group.
         peer: String,
-        /// Why.
+        /// The reason.
         source: Cause,
     },
     /// The port can't listen at its address or connect to it, and waiting would not help.
     #[error("{at}: port.{port}: cannot {doing}: {source}")]
     Address {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// Its name in the plan.
         port: String,
-        /// What it was to do, with the address.
+        /// The failed action, with the address.
         doing: String,
-        /// Why it can't.
+        /// The reason.
         source: Cause,
     },
     /// The port was not connected within its time.
@@ -182,17 +181,17 @@ pub enum EngineError {
         how_to_meet(*.reaches_others)
     )]
     NotConnected {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// Its name in the plan.
         port: String,
         /// `listens at` or `connects to`, and the address.
         role: String,
-        /// How often it tried, or was tried by others.
+        /// The number of attempts, by this end or by peers.
         attempts: u64,
         /// `connect_timeout`.
         timeout: Duration,
-        /// Why the last attempt failed.
+        /// The error of the last attempt.
         last: String,
         /// Whether other processes reach the port's device.
         reaches_others: bool,
@@ -203,25 +202,25 @@ pub enum EngineError {
     /// The factory of a stage refused.
     #[error("{at}: stage.{stage} ({kind}): {source}")]
     Stage {
-        /// Where the plan declares it.
+        /// The declaration of the stage.
         at: Place,
         /// Its name in the plan.
         stage: String,
         /// Its kind.
         kind: String,
-        /// What the factory said.
+        /// The factory's error.
         source: StageError,
     },
-    /// The factory of an acceptor refused, or there is none of its name.
+    /// The factory of an acceptor refused, or no acceptor has the name.
     #[error("{at}: port.{port}: acceptor `{acceptor}`: {source}")]
     Acceptor {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// The port's name in the plan.
         port: String,
-        /// What it says its acceptor is.
+        /// The acceptor that it names.
         acceptor: String,
-        /// What the factory said.
+        /// The factory's error.
         source: StageError,
     },
     /// A stage's params or an app's section is wrong; the diagnostic shows the line.
@@ -233,35 +232,35 @@ pub enum EngineError {
          that runs it"
     )]
     UnknownKind {
-        /// Where the plan declares the stage.
+        /// The declaration of the stage.
         at: Place,
         /// The stage's name.
         stage: String,
-        /// What it says it is.
+        /// Its kind in the plan.
         kind: String,
     },
     /// The kernel refused a call that an lcore needs to sleep or to be woken.
     #[error("{at}: lcore.{lcore}: {call}: {source}; {remedy}")]
     System {
-        /// Where the plan declares the lcore.
+        /// The declaration of the lcore.
         at: Place,
         /// Its name in the plan.
         lcore: String,
         /// The call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The kernel refused a call that concerns the run, and no lcore or port of it alone.
+    /// The kernel refused a call that concerns the whole run, not a single lcore or port.
     #[error("{call}: {source}; {remedy}")]
     Process {
         /// The call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// This process may not run on the CPU.
@@ -270,13 +269,13 @@ pub enum EngineError {
          its cpuset (taskset, cgroup)", list(.allowed)
     )]
     Pin {
-        /// Where the plan declares the lcore.
+        /// The declaration of the lcore.
         at: Place,
         /// Its name in the plan.
         lcore: String,
-        /// The CPU that the plan says.
+        /// The CPU in the plan.
         cpu: u32,
-        /// The CPUs that there are.
+        /// The CPUs that this process may use.
         allowed: Vec<usize>,
     },
     /// The plan has no injector of this name.
@@ -288,7 +287,7 @@ pub enum EngineError {
     NoInjector {
         /// The name.
         asked: String,
-        /// The names there are.
+        /// The names of the plan's injectors.
         known: Vec<String>,
     },
     /// A stage panicked. The others were stopped in order.
@@ -298,36 +297,36 @@ pub enum EngineError {
         lcore: String,
         /// The stage; `None` if the engine itself did.
         stage: Option<String>,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
-        /// What the run had done by then.
+        /// The run's report up to then.
         report: Box<Report>,
     },
-    /// An lcore met an error that it cannot run on with, or one of its stages said that it has
-    /// failed ([`Outputs::fail`](crate::Outputs::fail)). The others were stopped in order.
+    /// An lcore met an error that it cannot recover from, or one of its stages reported a failure
+    /// ([`Outputs::fail`](crate::Outputs::fail)). The others were stopped in order.
     #[error("lcore.{lcore}: {}{message}", of(.stage))]
     Failed {
         /// The lcore.
         lcore: String,
-        /// The stage that said so; `None` if the lcore itself failed.
+        /// The stage that failed; `None` if the lcore itself failed.
         stage: Option<String>,
-        /// What it met.
+        /// The error or the stage's reason.
         message: String,
-        /// What the run had done by then.
+        /// The run's report up to then.
         report: Box<Report>,
     },
-    /// Threads of the run did not end in time when it was stopped. They are left behind, with what
-    /// they hold: the program that embeds the engine should end the process.
+    /// Threads of the run did not end in time when it was stopped. They are left behind, with all
+    /// their resources: the program that embeds the engine should end the process.
     #[error("the run did not end within {limit:?} of its drain: {}; their threads are left behind", stuck::all(.stuck))]
     Stuck {
-        /// How long the stop waited behind the drain.
+        /// The time that the stop waited after the drain.
         limit: Duration,
-        /// Who did not end.
+        /// The threads that did not end.
         stuck: Vec<Stuck>,
-        /// What the run had done by then. Packets that they hold are among those held.
+        /// The run's report up to then. Packets of the stuck threads count as held.
         report: Box<Report>,
     },
-    /// A thread of the run stopped it, which would have waited for itself.
+    /// A thread of the run stopped it, and would have waited for itself.
     #[error(
         "{who} stopped the run that it is a part of, and can't wait for itself: the run ends behind it, without a \
          report; call `Interrupter::interrupt` there, and `stop` where the run was started"
@@ -335,24 +334,24 @@ pub enum EngineError {
     StoppedInside {
         /// The thread: `lcore.NAME`, or one that makes connections.
         who: String,
-        /// What the run had done by then.
+        /// The run's report up to then.
         report: Box<Report>,
     },
     /// A thread that the run needs can't be made.
     #[error("{at}: port.{port}: the thread that {does} it can't be made: {source}; {remedy}", remedy = THREADS)]
     Thread {
-        /// Where the plan declares the port.
+        /// The declaration of the port.
         at: Place,
         /// Its name in the plan.
         port: String,
-        /// What the thread is for, e.g. `connects`.
+        /// The purpose of the thread, e.g. `connects`.
         does: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// What to do where a thread can't be made.
+/// The remedy where a thread can't be made.
 const THREADS: &str = "raise the limit of threads (ulimit -u, prlimit --nproc, pids.max of a cgroup), or free memory";
 
 fn list(cpus: &[usize]) -> String {

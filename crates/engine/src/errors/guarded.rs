@@ -1,9 +1,9 @@
-//! The one place where the app's values are dropped, and where panics of the app's code end.
+//! The one place where the app's values are dropped, and where panics of the app's code are caught.
 //!
 //! Guarantees: a panic in the `Drop` of a stage, of an acceptor or of a panic's own payload goes no
-//! further than the value: what lies beside it is dropped all the same, and what the panic said is
-//! kept. A destructor that panics while another unwinds aborts the process, so two such values must
-//! never be dropped in one go.
+//! further than the value: its neighbours are dropped all the same, and the panic's message is
+//! kept. A destructor that panics during another unwinding aborts the process, so two such values
+//! must never be dropped in one go.
 
 use std::any::Any;
 use std::mem;
@@ -12,19 +12,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Runs code of the app's. `Err`: it panicked, and what it said.
+/// Runs code of the app. `Err`: it panicked, with this message.
 ///
-/// Unwind safety: what the code had in hand is not called again by those who learn of the panic.
+/// Unwind safety: the callers that learn of the panic do not call the code's values again.
 pub(crate) fn call<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(said)
 }
 
-/// Waits for a thread, and gives what it gave. `Err`: it panicked, and what it said.
+/// Joins a thread, and returns its result. `Err`: it panicked, with this message.
 pub(crate) fn joined<T>(thread: JoinHandle<T>) -> Result<T, String> {
     thread.join().map_err(said)
 }
 
-/// What a panic said. Its payload is the app's: the payload may panic as it is dropped.
+/// The message of a panic. Its payload is the app's: dropping it may panic.
 fn said(panic: Box<dyn Any + Send>) -> String {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
@@ -32,13 +32,13 @@ fn said(panic: Box<dyn Any + Send>) -> String {
         (None, None) => "a panic without a message".to_owned(),
     };
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // Dropped, it could panic with the next one, and so on: it stays where it is.
+        // Its drop could panic with yet another payload, and so on: it is leaked.
         mem::forget(another);
     }
     text
 }
 
-/// What takes the place of a value of the app's that is dropped.
+/// Provides a replacement for a value of the app that is dropped.
 pub(crate) trait Vacancy {
     /// Allocates nothing.
     fn vacant() -> Box<Self>;
@@ -50,7 +50,7 @@ impl Vacancy for dyn FnMut(usize) -> Vec<u8> + Send {
     }
 }
 
-/// A value of the app's, whose `Drop` may panic. What is called costs no more than without.
+/// A value of the app, whose `Drop` may panic. Calls cost no more than without the guard.
 pub(crate) struct Guarded<T: ?Sized + Vacancy> {
     value: Box<T>,
     whose: Arc<str>,
@@ -62,7 +62,7 @@ impl<T: ?Sized + Vacancy> Guarded<T> {
         Guarded { value, whose: whose.into() }
     }
 
-    /// Drops the value. Gives what it said, if it panicked.
+    /// Drops the value. Returns the message, if it panicked.
     pub(crate) fn let_go(mut self) -> Option<String> {
         self.vacate()
     }
@@ -81,7 +81,7 @@ impl<T: ?Sized + Vacancy> Drop for Guarded<T> {
     }
 }
 
-/// A value of the app's until it is taken. Where it is not, its `Drop` may panic.
+/// A value of the app until it is taken. If it is not taken, its `Drop` may panic.
 pub(crate) struct Untaken<T> {
     value: Option<T>,
     whose: String,
@@ -93,7 +93,7 @@ impl<T> Untaken<T> {
         Untaken { value: Some(value), whose }
     }
 
-    /// Gives the value away: its new owner drops it.
+    /// Returns the value: its new owner drops it.
     pub(crate) fn take(mut self) -> Option<T> {
         self.value.take()
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::api::stage::Stage;
 
-    /// Panics as it is dropped, with something that does the same.
+    /// Panics in its drop, with a payload that does the same.
     struct Bomb(u32);
 
     impl Drop for Bomb {

@@ -1,5 +1,5 @@
-//! What goes wrong: why a run cannot start or has failed, panics of the app's code, and threads
-//! that do not end.
+//! Failures: the errors of a run's start and end, panics of the app's code, and threads that do not
+//! end.
 
 pub(crate) mod error;
 pub(crate) mod guarded;

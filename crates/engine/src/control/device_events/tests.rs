@@ -21,7 +21,7 @@ fn a_thread_that_does_not_end_is_waited_for_until_the_limit_and_named() {
     drop((go, sleeper));
 }
 
-/// A peer that connects again and again has the port go from queue pair to queue pair.
+/// A peer that connects again and again takes the port from queue pair to queue pair.
 #[test]
 fn events_of_queue_pairs_that_come_and_go_take_no_more_and_more_memory() {
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
@@ -39,7 +39,7 @@ fn events_of_queue_pairs_that_come_and_go_take_no_more_and_more_memory() {
     let control = Arc::new(Control::new(vec![doorbell().unwrap().0]));
     let watching = Watching { devices: Vec::new(), counts: EventCounts::default(), control };
     for qpn in 1..=1_000 {
-        // The event of every other one comes when the port has its successor.
+        // The event of every other queue pair comes when the port has its successor.
         stats.qpn.set(u64::from(qpn + qpn % 2));
         watching.came(&watched, AsyncEvent { kind: AsyncEventKind::CommEst, source: AsyncEventSource::Qp(qpn) });
     }
