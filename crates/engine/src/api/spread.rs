@@ -5,7 +5,6 @@
 //! the same. In turn, a packet goes to the next place with room. As copies, it goes to the first
 //! place, and a copy from the stage's pool to each of the others. [`Outputs`](crate::Outputs) knows
 //! which sinks are full.
-//! [`Outputs`](crate::Outputs) to know.
 
 use std::cell::Cell;
 

@@ -1,6 +1,6 @@
-//! Builds a run from a plan, on the calling thread, in the order in which things need each other:
-//! descriptions of stages, devices, pools, what stages open, doorbells, completion queues, queue
-//! pairs, lcores, connections.
+//! Builds a run from a plan, on the calling thread, in the order of dependencies: descriptions of
+//! stages, devices, pools, opened stages, doorbells, completion queues, queue pairs, lcores,
+//! connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,14 +44,14 @@ use crate::stats::snapshot::RunStats;
 /// A run that has not started.
 pub(crate) struct Built {
     pub(crate) notes: Vec<Note>,
-    /// Ports that are still to be connected.
+    /// Ports yet to be connected.
     pub(crate) to_connect: Vec<ConnectionSpec>,
-    /// Of ports with many connections.
+    /// The cm threads of ports with many connections.
     pub(crate) cm_threads: Vec<CmThreadSpec>,
-    /// Of [`Extent::Stage`], in place of these.
+    /// With [`Extent::Stage`]: the connection makers, in place of the two above.
     pub(crate) apart: Vec<Apart>,
     pub(crate) lcores: Vec<LcoreParts>,
-    /// Where the plan declares each lcore.
+    /// The declaration of each lcore in the plan.
     pub(crate) places: Vec<Place>,
     pub(crate) control: Arc<Control>,
     pub(crate) injectors: Injectors,
@@ -69,13 +69,13 @@ impl std::fmt::Debug for Built {
     }
 }
 
-/// What is built.
+/// The part of a plan to build.
 #[derive(Clone, Debug)]
 pub(crate) enum Extent {
-    /// All of the plan, to be run.
+    /// The whole plan, to be run.
     Run,
-    /// The lcores, of whose stages this one alone is opened, by this clock. No port reaches a peer
-    /// or posts a receive, and nothing is measured.
+    /// The lcores, with only this stage opened, on this clock. No port reaches a peer or posts a
+    /// receive, and nothing is measured.
     Stage(StageId, Clock),
 }
 
@@ -154,8 +154,8 @@ pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Res
         apart = many.into_apart();
     } else {
         cm_threads = many.into_cm_threads(registry, acceptors)?;
-        // Receives are posted before any peer can send: no message of the plan's own finds a queue
-        // empty at the start.
+        // Receives are posted before any peer can send: no message between ports of the plan finds
+        // an empty queue at the start.
         for lcore in &mut lcores {
             fill(lcore);
         }
@@ -180,10 +180,10 @@ pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Res
     })
 }
 
-/// What the run has found out about the machine, and what the plan's check knew for certain.
+/// Facts about the machine that the run has found, and certain ones of the plan's check.
 fn found_out(plan: &Plan, of_memory: Vec<Note>) -> Vec<Note> {
     let certain = plan.notes().iter().filter(|note| !note.lack.is_forecast());
-    // Asked here, the choice of fences is made before any lcore runs.
+    // Asking here makes the choice of fences before any lcore runs.
     let of_fences = (fence::mechanism() == Mechanism::SeqCst).then(|| Note {
         lack: Lack::Membarrier,
         message: "membarrier(2) is refused here: every turn of an lcore pays for a full fence, some 20 cycles"
@@ -210,10 +210,10 @@ fn doorbells(plan: &Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {
     Ok(pairs.into_iter().unzip())
 }
 
-/// The mailboxes of the ports that are given connections while they run.
+/// The mailboxes of the ports that get connections during the run.
 fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMailbox>>>, EngineError> {
     let mailbox = |port: &verbline_plan::Port| {
-        // A port's place on its lcore is its tag.
+        // A port's index on its lcore is its tag.
         let place_on_lcore =
             plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
         let inbox = LcoreInbox { control: Arc::clone(control), lcore: port.lcore.index() };
@@ -239,7 +239,7 @@ impl Built {
     pub(crate) fn connect(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
-        // A plan without addresses starts nothing here, so that nothing of it can fail.
+        // A plan without addresses starts no threads here, which could fail.
         if self.to_connect.is_empty() && self.cm_threads.is_empty() {
             return Ok(());
         }
@@ -252,8 +252,8 @@ impl Built {
         let ports = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports);
         let qps = ports.map(|port| (usize::from(port.index), &mut *port.qp)).collect();
         let established = connector::connect(std::mem::take(&mut self.to_connect), qps, &stop_connecting, stop)?;
-        // What an attempt that failed half-way has cost. A peer that is quicker than this waits and
-        // sends again (RNR).
+        // Replaces receives that a half-way failed attempt has cost. A quicker peer waits and sends
+        // again (RNR).
         for lcore in &mut self.lcores {
             for port in &mut lcore.ports {
                 let posted = port.qp.recvs_outstanding();
@@ -275,7 +275,7 @@ impl Built {
 }
 
 impl Built {
-    /// Arms the alternate paths of the ports that have one. All are connected.
+    /// Arms the alternate paths of the ports that have one. All ports are connected.
     pub(crate) fn arm(&mut self) -> Result<(), EngineError> {
         for port in self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
             port.arm_alternate().map_err(|source| {
@@ -305,8 +305,8 @@ fn fill(lcore: &mut LcoreParts) {
 }
 
 /// Raises the process's soft limit of file descriptors to the hard one, if the plan's sum says that
-/// the run needs more. That the hard one suffices is proved with the plan. The limit stays: it is
-/// the process's, and another run may count on it.
+/// the run needs more. The check of the plan proved that the hard limit suffices. The raised limit
+/// stays: it is the process's, and another run may count on it.
 fn raise_descriptor_limit(plan: &Plan) {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|current| *current < plan.descriptors_max()) else { return };

@@ -1,5 +1,4 @@
-//! What a plan says of its queue pairs, in the words of verbs: with what is usual, where it says
-//! nothing.
+//! Translates a plan's keys of queue pairs to verbs attributes, with the usual values as defaults.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use crate::connection::alternate::{Alternate, PathEnd};
 use crate::errors::error::Cause;
 use crate::setup::devices::Opened;
 
-/// With what the plan says of the way into RTR.
+/// The attributes for RTR, with the plan's keys applied.
 pub(super) fn rtr_of(port: &Port, usual: RtrSpec) -> RtrSpec {
     let said = port.attributes;
     RtrSpec {
@@ -23,7 +22,7 @@ pub(super) fn rtr_of(port: &Port, usual: RtrSpec) -> RtrSpec {
     }
 }
 
-/// With what the plan says of the path of datagrams.
+/// The path of datagrams, with the plan's keys applied.
 pub(super) fn path_of(port: &Port, usual: AhSpec) -> AhSpec {
     let said = port.attributes;
     AhSpec {
@@ -46,7 +45,7 @@ pub(super) fn rts_of(port: &Port, usual: RtsSpec) -> RtsSpec {
     }
 }
 
-/// The port's other way to its peer, if the device can have one.
+/// The port's alternate path to its peer, if the device supports one.
 pub(super) fn alternate_of(plan: &Plan, port: &Port, device: &Opened) -> Result<Option<Box<Alternate>>, Cause> {
     let Some(said) = port.alternate else { return Ok(None) };
     let port_num = said.port_num.unwrap_or(plan[port.device].port_num);
@@ -62,7 +61,8 @@ pub(super) fn alternate_of(plan: &Plan, port: &Port, device: &Opened) -> Result<
     }))))
 }
 
-/// Where the device has the port's P_Key, as the plan has it to the bit; 0 if the plan says none.
+/// The index of the port's P_Key in the device's table, compared with the plan's in all bits; 0 if
+/// the plan says none.
 pub(super) fn pkey_index(plan: &Plan, port: &Port, device: &Opened) -> Result<u16, Cause> {
     index_of(port.attributes.pkey, plan[port.device].port_num, device)
 }
@@ -73,7 +73,7 @@ fn index_of(pkey: Option<u16>, port_num: u8, device: &Opened) -> Result<u16, Cau
     for index in 0..device.port.pkey_table_len {
         match context.query_pkey(port_num, index)? {
             found if found == pkey => return Ok(index),
-            // An entry that is not used.
+            // An unused entry.
             0 => {}
             other => _ = others.insert(other),
         }

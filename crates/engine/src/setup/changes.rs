@@ -1,5 +1,4 @@
-//! What queue pairs are told of the attributes of a plan that was read again, in the words of
-//! verbs.
+//! Changes of queue pairs for a plan that was read again, as verbs attributes.
 
 use verbline_plan::{Destination, KeyChange, Plan, Port, PortId, Transport};
 use verbline_verbs::expert::{AttrMask, QpAttr};
@@ -14,15 +13,15 @@ use crate::setup::devices::Devices;
 use crate::setup::queue_pairs::{connect_options, destination};
 use crate::setup::regions::read_depths;
 
-/// What a run keeps to change its ports.
+/// The state that a run keeps to change its ports.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// With what the ports run with.
+    /// The plan, with the keys that the ports run with.
     pub(crate) plan: Plan,
     devices: Devices,
-    /// Of the ports without an address, by their places.
+    /// The endpoints of ports without an address, by index.
     endpoints: Vec<Option<Endpoint>>,
-    /// Of those with one.
+    /// The connection options of ports with an address, by index.
     options: Vec<Option<SharedOptions>>,
 }
 
@@ -41,14 +40,14 @@ impl Known {
         Known { plan: plan.clone(), devices, endpoints, options }
     }
 
-    /// The port's lcore, and its place among that one's ports.
+    /// The port's lcore, and the port's index on it.
     pub(crate) fn place(&self, port: PortId) -> [usize; 2] {
         let lcore = &self.plan[self.plan[port].lcore];
         let place = lcore.ports.iter().position(|id| *id == port).expect("a port is on its lcore");
         [lcore.id.index(), place]
     }
 
-    /// The queue pair has these from now on, and those that take its place.
+    /// Records the keys that the queue pair and its successors have from now on.
     pub(crate) fn take(&mut self, port: PortId, keys: &[KeyChange]) {
         keys.iter().for_each(|key| self.plan.take(port, key));
         if let Some(options) = &self.options[port.index()] {
@@ -57,8 +56,8 @@ impl Known {
         }
     }
 
-    /// What to tell a queue pair of the keys that it takes in one way. `after`: with the new values
-    /// of all ports. `None`: nothing.
+    /// The attributes to set for the keys that a port takes in one way; `None` if there are none.
+    /// `after` has the new values of all ports.
     pub(crate) fn attributes(
         &self,
         after: &Plan,
@@ -89,7 +88,7 @@ impl Known {
                 "max_rd_atomic" => {
                     (attr.max_rd_atomic, mask) = (self.started(after, port)?, mask | AttrMask::MAX_QP_RD_ATOMIC);
                 }
-                // Of datagrams these are the destination's.
+                // For datagrams these belong to the destination.
                 _ if port.transport == Transport::Ud => {}
                 "traffic_class" => path.traffic_class = Some(code(rtr.traffic_class)),
                 "hop_limit" => path.hop_limit = Some(code(rtr.hop_limit)),
@@ -101,8 +100,8 @@ impl Known {
         Ok((!is_nothing).then(|| Asked::Attributes { drains, attr: Box::new(attr), mask, path }))
     }
 
-    /// Where the datagrams of a port go, if that differs in `after`: by its own path, or by the
-    /// Q_Key of its group or of its peer.
+    /// The new destination of a port's datagrams, if it differs in `after`: by its own path, or by
+    /// the Q_Key of its group or of its peer.
     pub(crate) fn destination(&self, after: &Plan, port: PortId) -> Result<Option<Asked>, Cause> {
         let (before, port) = (&self.plan[port], &after[port]);
         let path = |port: &Port| {
@@ -121,7 +120,8 @@ impl Known {
         Ok(found.map(|(ah, qpn, qkey)| Asked::Destination { ah, qpn, qkey }))
     }
 
-    /// READs and atomics that a port of a pair has under way at once: no more than its peer serves.
+    /// The most READs and atomics that a port of a pair has under way at once: no more than its
+    /// peer serves.
     fn started(&self, after: &Plan, port: &Port) -> Result<u8, Cause> {
         let device = &self.devices[port.device];
         let most = device.attr.max_qp_init_rd_atomic;

@@ -1,4 +1,4 @@
-//! Makes what a UD port with several peers knows of them.
+//! Builds the peer table of a UD port with several peers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ports::datagrams::{Datagrams, DatagramsSpec};
 use crate::setup::attributes::path_of;
 use crate::setup::devices::Opened;
 
-/// The peers of a UD port with several; `None` of another.
+/// The peers of a UD port with several; `None` for other ports.
 pub(super) fn datagrams(
     plan: &Plan,
     port: &Port,
@@ -48,7 +48,7 @@ pub(super) fn datagrams(
     }))))
 }
 
-/// Whether its packets say where they go.
+/// Whether the port's packets name their destinations.
 pub(super) fn has_peers(port: &Port) -> bool {
     port.transport == Transport::Ud && (port.senders_max > 0 || port.send_to.len() > 1)
 }

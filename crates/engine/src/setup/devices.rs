@@ -25,7 +25,7 @@ pub(crate) struct Opened {
     pub(crate) pd: ProtectionDomain,
     pub(crate) attr: DeviceAttr,
     pub(crate) port: PortAttr,
-    /// The entry of the GID table that its queue pairs go by.
+    /// The GID table entry of its queue pairs.
     pub(crate) gid_index: u8,
 }
 
@@ -39,7 +39,7 @@ impl Devices {
         self.0.iter().map(|opened| opened.context.name()).collect()
     }
 
-    /// What their events are about. `cqs`: the completion queues of the lcores.
+    /// The devices and lcores whose events are watched. `cqs`: the completion queues of the lcores.
     pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
         let watched_port = |port: &PortEntry| WatchedPort {
             name: port.known.name.clone(),
@@ -93,7 +93,7 @@ impl Index<PoolId> for Pools {
     }
 }
 
-/// Opens every device and holds the plan's depths against what it has.
+/// Opens every device and checks the plan's depths against its limits.
 pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
     let devices = plan.devices().iter().map(|device| open(plan, device)).collect::<Result<_, _>>()?;
     let devices = Devices(devices);
@@ -142,7 +142,7 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
             .map_err(|error| unfit(error.into()))?,
         None => open_the_one(provider(device.provider), device.port_num).map_err(unfit)?,
     };
-    // An address to be reached at is the one that connections come from.
+    // An address that peers can reach is also the source of connections.
     let own_gid = match device.address {
         Some(address) => Some(context.set_address(address).map_err(|error| unfit(error.into()))?),
         None => None,
@@ -168,7 +168,7 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
         });
     }
     let gid = match device.gid_index.or(own_gid) {
-        // Names a GID index that is not there now, and not as a failed connection later.
+        // Fails now for a GID index that does not exist, and not later in a connection.
         Some(index) => context.query_gid_entry(device.port_num, index).map_err(refused)?,
         None => select_device::gid(&context.gids(device.port_num).map_err(refused)?).ok_or_else(|| {
             unfit(PickError::NoGid { device: context.name().to_owned(), port_num: device.port_num }.into())
@@ -186,7 +186,7 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
     Ok(Opened { context, pd, attr, port, gid_index: gid.index })
 }
 
-/// Opens the device that a plan without a name means.
+/// Opens the device for a plan that names none.
 fn open_the_one(provider: verbline_verbs::Provider, port_num: u8) -> Result<Context, Cause> {
     let (mut candidates, mut contexts) = (Vec::new(), Vec::new());
     for device in Device::list(provider)? {
@@ -198,7 +198,7 @@ fn open_the_one(provider: verbline_verbs::Provider, port_num: u8) -> Result<Cont
     Ok(contexts.swap_remove(index)?)
 }
 
-/// Why a port carries no traffic, if so.
+/// The reason why a port carries no traffic, if any.
 fn fault(opened: &Result<Context, DeviceError>, port_num: u8) -> Option<String> {
     let context = match opened {
         Ok(context) => context,
@@ -226,7 +226,7 @@ pub(super) fn transport(transport: Transport) -> verbline_verbs::Transport {
     }
 }
 
-/// Holds what the plan says of ports against what their devices have.
+/// Checks the plan's values of ports against their devices' limits.
 fn check_limits(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     for port in plan.ports() {
         let Opened { context, attr, port: active, .. } = &devices[port.device];
@@ -260,7 +260,7 @@ fn check_limits(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The greatest rate limit of the port's queue pairs. A device that has none is refused here,
+/// The greatest rate limit of the port's queue pairs. A device without rate limits is refused here,
 /// before a connection fails for it.
 fn fastest(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> Result<u32, EngineError> {
     let Opened { context, attr, .. } = device;
@@ -290,8 +290,8 @@ fn open_pool(
         name: pool.name.clone(),
         len_bytes: Pool::required_bytes(&spec),
         pages: page_choice(pool.pages),
-        // What a kernel device registers, the kernel pins: to lock it as well would count it twice
-        // against the limit.
+        // The kernel pins memory that a kernel device registers: locking it as well would count it
+        // twice against the limit.
         lock: plan[pool.device].provider == Provider::Soft,
     };
     let name = format!("pool.{}", pool.name);

@@ -44,7 +44,7 @@ use crate::stats::counter::shared;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::snapshot::{LaneEntry, RunStats};
 
-/// Puts the lcores together, from what was made for all of them.
+/// Assembles the lcores from the parts made for all of them.
 pub(crate) struct LcoreBuilder<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) registry: &'a Registry,
@@ -118,12 +118,12 @@ impl LcoreBuilder<'_> {
         })
     }
 
-    /// One sink for each stage, sending port and outgoing ring of the lcore, as deep as the plan
-    /// has proved.
+    /// One sink for each stage, sending port and outgoing ring of the lcore, with the depth that
+    /// the plan has proved.
     fn sinks(&self, lcore: &Lcore) -> Sinks {
         let mut sinks = Sinks { targets: Vec::new(), sinks: Vec::new() };
         if self.holds_back(lcore).next().is_some() {
-            // `Sink::EMPTY`, which nothing leads to.
+            // `Sink::EMPTY`, which no link leads to.
             sinks.targets.push(Target::Drop);
             sinks.sinks.push(Sink::new(0, DropReason::StageFull, SinkStats::Stage(shared())));
         }
@@ -152,7 +152,7 @@ impl LcoreBuilder<'_> {
         sinks
     }
 
-    /// In the order of the lcore's pools.
+    /// The caches, in the order of the lcore's pools.
     fn caches(&self, lcore: &Lcore) -> Vec<PoolCache> {
         let cache = |id: &PoolId| self.pools[*id].cache(self.plan[*id].cache_packets as usize);
         lcore.pools.iter().map(cache).collect()
@@ -166,7 +166,7 @@ impl LcoreBuilder<'_> {
             .expect("a plan gives an lcore a cache of every pool it uses")
     }
 
-    /// The receive half of a port whose receive queue, or each of them, is this deep.
+    /// The receive half of a port with receive queues of this depth.
     fn receiving(&self, port: &verbline_plan::Port, lcore: &Lcore, sinks: &Sinks, depth_wr: u32) -> Option<Receiving> {
         let (pool, next) = port.pool.zip(port.next)?;
         let next = Delivery::from(sinks.link(next));
@@ -219,7 +219,7 @@ impl LcoreBuilder<'_> {
             sending.know_peers(datagrams(self.plan, port, &self.devices[port.device], self.control)?);
         }
         self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
-        // Of a queue pair that takes this one's place later as well (`keep_like`).
+        // Also counts for later queue pairs of the port (`keep_like`).
         entry.out_of_buffer.get_or_init(|| qp.out_of_buffer());
         let unmade =
             |source| EngineError::QueuePair { at: place(self.plan, port.span), port: port.name.clone(), source };
@@ -298,7 +298,7 @@ impl LcoreBuilder<'_> {
         })
     }
 
-    /// The lane of a ring that the lcore fills, and its place among the ring's.
+    /// The lane of a ring that the lcore fills, and its index in the ring.
     fn lane(&self, id: RingId, lcore: &Lcore) -> (usize, &Lane) {
         let mut lanes = self.plan[id].lanes.iter().enumerate();
         lanes.find(|(_, lane)| lane.lcore == lcore.id).expect("a plan gives an lcore a lane of every ring it fills")

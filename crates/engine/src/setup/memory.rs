@@ -1,8 +1,8 @@
-//! Maps the memory of pools and regions: on the pages and the NUMA node that the plan wants, locked
-//! if that may be. What is less than was wished for is no error: it is noted.
+//! Maps the memory of pools and regions: on the plan's pages and NUMA node, locked if possible. A
+//! shortfall is no error: it is noted.
 //!
-//! The kernel is told of the node before the first page is touched (`verbline_mem::numa`), and on
-//! machines of one node it is told nothing.
+//! The kernel is told the node before the first page is touched (`verbline_mem::numa`). On machines
+//! with one node it is told nothing.
 
 use verbline_mem::{
     Fallback, NodeControl, NodeFound, NodeOutcome, NodeWish, PageChoice, PageSize, Region, RegionError, RegionSpec,
@@ -10,7 +10,7 @@ use verbline_mem::{
 };
 use verbline_plan::{Home, Lack, Nodes, Note, Pages, Plan, PoolId, RegionId};
 
-/// Maps memory, and keeps what it lacks.
+/// Maps memory, and records shortfalls.
 pub(crate) struct Memory<'a> {
     nodes: Nodes,
     control: &'a dyn NodeControl,
@@ -29,14 +29,13 @@ impl<'a> Memory<'a> {
         self.map(name, spec, home.as_ref())
     }
 
-    /// The same of a region.
+    /// Like [`Memory::map_pool`], for a region.
     pub(crate) fn map_region(&mut self, region: RegionId, name: &str, spec: RegionSpec) -> Result<Region, RegionError> {
         let home = self.nodes.region(region).cloned();
         self.map(name, spec, home.as_ref())
     }
 
-    /// A region that can't be swapped out, where this process may lock memory; one that can, where
-    /// it may not.
+    /// Maps locked memory if this process may lock it, and swappable memory otherwise.
     fn map(&mut self, name: &str, mut spec: RegionSpec, home: Option<&Home>) -> Result<Region, RegionError> {
         let wish = home.map(|home| NodeWish { node: home.node, control: self.control });
         let (region, refusal) = match Region::map_near(&spec, wish) {
@@ -53,7 +52,7 @@ impl<'a> Memory<'a> {
         Ok(region)
     }
 
-    /// What is missing of hugepages, in all.
+    /// The total shortage of hugepages.
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.shortfall.shortage()
     }
@@ -63,13 +62,13 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Memory that is not on the node that it belongs on.
+/// Memory that is on the wrong node.
 struct Far {
     said: String,
     remedy: String,
 }
 
-/// Where memory is, if not where it belongs.
+/// The fault of memory on the wrong node, if it is.
 fn far(name: &str, home: &Home, outcome: &NodeOutcome, page: PageSize) -> Option<Far> {
     let Home { node, why } = home;
     match &outcome.found {
@@ -88,7 +87,7 @@ fn far(name: &str, home: &Home, outcome: &NodeOutcome, page: PageSize) -> Option
         NodeFound::Refused { errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
             let remedy = match error.kind() {
-                // The node is there: the plan was checked against those of this machine.
+                // The node exists: the plan was checked against this machine's nodes.
                 std::io::ErrorKind::InvalidInput => {
                     format!("let the process use memory of node {node}: its cgroup's cpuset.mems, or `numactl -m`")
                 }
@@ -101,15 +100,15 @@ fn far(name: &str, home: &Home, outcome: &NodeOutcome, page: PageSize) -> Option
     }
 }
 
-/// The pools and regions that are not on hugepages though they would be, and those that could not
-/// be locked, all in one.
+/// The pools and regions that are not on their hugepages, and those that could not be locked, as
+/// one note each.
 #[derive(Default)]
 struct Shortfall {
     on_small_pages: Vec<String>,
     /// Hugepages of that size, wanted in all.
     wanted: Option<(PageSize, u64)>,
     unlocked: Vec<String>,
-    /// The bytes of all of them, and why the first of them is not.
+    /// The bytes of all unlocked memory, and the reason for the first.
     unlocked_bytes: usize,
     refusal: Option<RegionError>,
     far: Vec<Far>,
@@ -130,7 +129,7 @@ impl Shortfall {
         self.refusal.get_or_insert(refusal);
     }
 
-    /// Notes what the memory of this pool or region lacks.
+    /// Notes the shortfalls of this pool's or region's memory.
     fn note(&mut self, name: &str, memory: &Region, refusal: Option<RegionError>) {
         if let Some(fallback) = memory.fallback() {
             self.on_small_pages(name, fallback);
@@ -140,7 +139,7 @@ impl Shortfall {
         }
     }
 
-    /// What is missing of hugepages, in all.
+    /// The total shortage of hugepages.
     fn shortage(&self) -> Option<Shortage> {
         self.wanted.map(|(page, pages)| Shortage::of(page, pages))
     }
@@ -203,7 +202,7 @@ mod tests {
         assert!(note.message.contains("cannot lock 12288 bytes: "), "{note}");
     }
 
-    /// Writes down what the kernel would be told, and answers like one whose pages are on node 0.
+    /// Records the calls to the kernel, and answers like a kernel whose pages are on node 0.
     #[derive(Debug, Default)]
     struct Recorder {
         wishes: RefCell<Vec<(std::ops::Range<usize>, u32)>>,
@@ -267,7 +266,7 @@ mod tests {
         Loader::new(catalog, machine).load_str("plan.toml", &text).unwrap_or_else(|faults| panic!("{faults}"))
     }
 
-    /// Makes the memory of a plan. Gives the notes, and where the pools lie.
+    /// Makes the memory of a plan. Returns the notes, and the addresses of the pools.
     fn made(plan: &Plan, control: &Recorder) -> (Vec<Note>, Vec<std::ops::Range<usize>>) {
         let devices = open_devices(plan).expect("a device");
         let mut memory = Memory::new(plan, &devices.names(), control);
@@ -289,7 +288,7 @@ mod tests {
         let [near, here, table] = &wishes[..] else { panic!("{wishes:?}") };
         assert_eq!([near, here], [&(pools[0].clone(), 1), &(pools[1].clone(), 0)]);
         assert_eq!((table.0.len(), table.1), (65_536, 1));
-        // All lies on node 0: two of the three are elsewhere.
+        // All memory lies on node 0: two of the three are elsewhere.
         let far: Vec<_> = notes.iter().filter(|note| note.lack == Lack::FarMemory).collect();
         let [note] = &far[..] else { panic!("{notes:?}") };
         let said = "pool.near lies in part or whole on NUMA node 0, and belongs on node 1: CPU ";

@@ -1,5 +1,5 @@
-//! Makes the ports with many connections: their shared receive queues, what makes their queue
-//! pairs, what they and their cm threads meet in, and their listeners.
+//! Makes the ports with many connections: their shared receive queues, the makers of their queue
+//! pairs, the mailboxes and queues shared with their cm threads, and their listeners.
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ struct Made<'a> {
     port: &'a Port,
     connections: &'a Connections,
     entry: &'a ConnectionsEntry,
-    /// Until its lcore takes it.
+    /// Present until its lcore takes it.
     srq: Option<SharedReceiveQueue>,
     maker: QpMaker,
     mailbox: Arc<CmMailbox>,
 }
 
-/// What makes the connections of a port where no cm thread does.
+/// The means to make the connections of a port that has no cm thread.
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) port: PortId,
@@ -66,7 +66,8 @@ impl<'a> ManyPorts<'a> {
         ManyPorts { plan, devices, mailboxes, stats, made: Vec::new() }
     }
 
-    /// Makes those of an lcore. All that completes for a port carries its place on its lcore.
+    /// Makes the ports of an lcore. Every completion for a port carries the port's index on its
+    /// lcore.
     pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource) -> Result<(), EngineError> {
         for (tag, id) in lcore.ports.iter().enumerate() {
             let port = &self.plan[*id];
@@ -84,7 +85,7 @@ impl<'a> ManyPorts<'a> {
             let spec = QpSpec {
                 srq: srq.as_ref(),
                 signal_every_wr: every_of(port, connections),
-                // A doorbell page of the device for each would soon be one too many.
+                // A doorbell page of the device for each connection would soon exhaust them.
                 thread_domain: false,
                 ..spec(port, device, source, tag as u16)
             };
@@ -98,7 +99,7 @@ impl<'a> ManyPorts<'a> {
         EngineError::QueuePair { at: place(self.plan, port.span), port: port.name.clone(), source }
     }
 
-    /// What makes the queue pairs of a port.
+    /// The maker of a port's queue pairs.
     pub(crate) fn maker(&mut self, id: PortId) -> (&Connections, &mut QpMaker) {
         let made = self.made.iter_mut().find(|made| made.port.id == id).expect("made with its lcore's queue pairs");
         (made.connections, &mut made.maker)
@@ -125,13 +126,13 @@ impl<'a> ManyPorts<'a> {
         })
     }
 
-    /// The same without cm threads: nobody listens.
+    /// Like [`ManyPorts::into_cm_threads`], but without cm threads: no port listens.
     pub(crate) fn into_apart(self) -> Vec<Apart> {
         let apart = |made: Made<'_>| Apart { port: made.port.id, maker: made.maker, mailbox: made.mailbox };
         self.made.into_iter().map(apart).collect()
     }
 
-    /// The cm threads. Ports with `listen` listen from here on.
+    /// Makes the cm threads. Ports with `listen` listen from here on.
     pub(crate) fn into_cm_threads(
         self,
         registry: &Registry,
@@ -163,7 +164,7 @@ impl<'a> ManyPorts<'a> {
     }
 }
 
-/// Where peers come in: what the cm threads of ports that share a listener share.
+/// The entrance of a port's peers: the parts that the cm threads of ports with one listener share.
 struct Door<'a> {
     port: &'a Port,
     leader: PortId,
@@ -206,7 +207,7 @@ impl Door<'_> {
     }
 }
 
-/// Where the connections of a port come from.
+/// The source of a port's connections.
 fn role(
     plan: &Plan,
     devices: &Devices,

@@ -15,8 +15,8 @@ use crate::stats::counter::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::snapshot::PortEntry;
 
-/// The queue of a port's operations, and what each of its queue pairs has to keep for them: every
-/// region of its device, by its place in the plan. `connections`: of a port with many.
+/// The queue of a port's operations. Each of the port's queue pairs has to keep every region of its
+/// device, by index in the plan. `connections`: for a port with many.
 pub(crate) fn operation_queue(
     plan: &Plan,
     port: &Port,
@@ -31,7 +31,7 @@ pub(crate) fn operation_queue(
     let memory =
         kept.iter().zip(regions).map(|(is_kept, region)| is_kept.then(|| region.memory().cloned()).transpose());
     let memory = memory.collect::<Result<Vec<_>, _>>().map_err(|source| refused(plan, port)(source.into()))?;
-    // No more of either than `plan` lets a port have.
+    // The plan's check limits both numbers.
     let (windows, keys) = (port.windows as u16, offered_keys(port, device) as u16);
     let spec = OperationsSpec {
         port: Shared::clone(&entry.stats),
@@ -47,7 +47,7 @@ pub(crate) fn operation_queue(
     Ok(Some((OperationQueue::new(spec), KeepSpec { regions: memory, windows, keys })))
 }
 
-/// The signature keys that a port gets of those that the plan wants.
+/// The number of signature keys that a port gets of those in the plan.
 fn offered_keys(port: &Port, device: &Opened) -> usize {
     let offered = signature_keys(port, device);
     if offered == 0
@@ -59,15 +59,15 @@ fn offered_keys(port: &Port, device: &Opened) -> usize {
     offered
 }
 
-/// Says that a port's queue pair can't have what the port's operations need.
+/// The error of a port whose queue pair lacks what the port's operations need.
 pub(crate) fn refused(plan: &Plan, port: &Port) -> impl Fn(Cause) -> EngineError {
     let (at, port) = (place(plan, port.span), port.name.clone());
     move |source| EngineError::QueuePair { at: at.clone(), port: port.clone(), source }
 }
 
-/// The ports that a stage may ask for operations, and the most that one of them carries out at
-/// once. `links`: where operations are asked for, as the stage's kind says; a port accepts none
-/// that come another way.
+/// The ports to which a stage may hand operations, and the most that one of them carries out at
+/// once. `links`: the outputs for which the stage's kind declares operations; a port accepts none
+/// from other outputs.
 pub(crate) fn operation_ports<'a>(
     stats: &Shared<StageStats>,
     links: impl Iterator<Item = &'a Output>,
@@ -75,7 +75,7 @@ pub(crate) fn operation_ports<'a>(
 ) -> (Vec<OperationPort>, usize) {
     let sink = |link: &Output| match link {
         Output::Sink(place) => Some(*place),
-        // An operation goes to one port, and no spread chooses for it.
+        // An operation goes to one port, without the choice of a spread.
         Output::Drop | Output::Spread(_) | Output::Displacing(_) => None,
     };
     let mut places: Vec<u16> = links.filter_map(sink).collect();

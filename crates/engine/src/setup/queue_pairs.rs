@@ -1,7 +1,7 @@
 //! Makes the queue pairs of a plan on their lcores' completion queues, and connects them to their
 //! peers and groups.
 //!
-//! Both ends of a connection between ports of the plan are in this process, so that they exchange
+//! Both ends of a connection between ports of the plan are in this process, so they exchange
 //! endpoints directly. A port with an address stays in INIT; [`crate::connection::connector`]
 //! connects it once everything else is made.
 
@@ -30,7 +30,7 @@ use crate::setup::regions::{ReadDepths, peer_access, read_depths};
 pub(crate) struct QueuePairs<'a> {
     plan: &'a Plan,
     qps: Vec<Option<QueuePair>>,
-    /// Of ports whose connection is made again.
+    /// The makers of ports that reconnect.
     makers: Vec<Option<QpMaker>>,
 }
 
@@ -41,9 +41,9 @@ impl<'a> QueuePairs<'a> {
     }
 
     /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its
-    /// place on its lcore.
+    /// index on its lcore.
     pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
-        // Those with many connections come last, and have none yet.
+        // Ports with many connections come last, and have no queue pair yet.
         let ports = lcore.ports.iter().map(|id| (id, &self.plan[*id]));
         for (tag, (id, port)) in ports.take_while(|(_, port)| port.connections.is_none()).enumerate() {
             let device = &devices[port.device];
@@ -54,7 +54,7 @@ impl<'a> QueuePairs<'a> {
         Ok(())
     }
 
-    /// Queue pairs that take this one's place keep what it keeps.
+    /// Has later queue pairs of the port keep the same objects as this one.
     pub(crate) fn keep_like(&mut self, id: PortId, qp: &QueuePair) {
         if let Some(maker) = &mut self.makers[id.index()] {
             maker.keep_like(qp);
@@ -67,8 +67,8 @@ impl<'a> QueuePairs<'a> {
     }
 }
 
-/// Brings every queue pair to RTS, and to its peer or group. Gives what peers know of each, by the
-/// places of the ports.
+/// Brings every queue pair to RTS, and to its peer or group. Returns the endpoint of each, by the
+/// index of its port.
 pub(crate) fn connect(
     plan: &Plan,
     devices: &Devices,
@@ -98,7 +98,7 @@ pub(crate) fn connect(
 }
 
 /// The ports that have an address, in the plan's order. Ports with `listen` listen from here on, so
-/// that an address that is taken is reported before any port waits.
+/// that an address in use is reported before any port waits.
 pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,
@@ -128,7 +128,7 @@ pub(crate) fn connection_specs(
     Ok(specs)
 }
 
-/// What a port with `listen` accepts connections by: `backlog` of them may wait.
+/// The listener of a port with `listen`, with up to `backlog` waiting requests.
 pub(super) fn listen(
     plan: &Plan,
     port: &verbline_plan::Port,
@@ -161,8 +161,8 @@ pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opene
     }
 }
 
-/// An address of the port's own device, so that the path leads over it and not over another one of
-/// this host; that of its GID if it is of the same kind. `None` lets the host choose, as on
+/// An address of the port's own device, so that the path leads over it and not over another device
+/// of this host; its GID's address if that is of the same kind. `None` lets the host choose, as on
 /// InfiniBand, where GIDs are no IP addresses.
 pub(super) fn own_address(
     plan: &Plan,
@@ -197,7 +197,7 @@ fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSp
     }
 }
 
-/// What the local end of a port brings to its connections.
+/// The connection options of a port's local end.
 pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
     let ReadDepths { served, started } = read_depths(plan, port, device);
     let access = peer_access(plan, port.device);
@@ -217,16 +217,16 @@ pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &
     }
 }
 
-/// Of a port with an address.
+/// The connection manager's transport of a port with an address.
 fn cm_transport(transport: Transport) -> CmTransport {
     match transport {
         Transport::Uc => CmTransport::Uc,
-        // A port of UD has no address (the plan's checks), and asks for nothing.
+        // A UD port has no address (the plan's checks), and never gets here.
         Transport::Rc | Transport::Ud => CmTransport::Rc,
     }
 }
 
-/// Signature keys of each queue pair of a port: none where the device can't have them.
+/// The number of signature keys of each queue pair of a port: none if the device can't have them.
 pub(super) fn signature_keys(port: &verbline_plan::Port, device: &Opened) -> usize {
     if device.context.check_signature_offload().is_ok() { port.signature_keys as usize } else { 0 }
 }
@@ -283,7 +283,7 @@ fn create(
     Ok(qp)
 }
 
-/// The queue pairs of the plan, as a port that sends to one of them sees them.
+/// The queue pairs of the plan, as seen by a port that sends to one of them.
 struct Peers<'a> {
     plan: &'a Plan,
     devices: &'a Devices,
@@ -291,7 +291,7 @@ struct Peers<'a> {
 }
 
 impl Peers<'_> {
-    /// Gives the destinations of a datagram port.
+    /// Brings a queue pair to RTS. Returns the destinations of a datagram port.
     fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<Vec<DestinationId>, Cause> {
         let rtr = match port.transport {
             Transport::Ud => RtrSpec::datagram(),
@@ -311,7 +311,7 @@ impl Peers<'_> {
         }
     }
 
-    /// Where a datagram port sends to.
+    /// The destinations of a datagram port.
     fn addresses(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<Vec<DestinationId>, Cause> {
         let first = destination(self.plan, self.devices, &self.endpoints, port)?;
         let others = port.send_to.iter().skip(1).map(|group| to_group(self.plan, self.devices, port, *group));
@@ -333,7 +333,7 @@ impl Peers<'_> {
     }
 }
 
-/// Where a datagram port sends to: the path, the queue pair and its Q_Key.
+/// The destination of a datagram port: the path, the queue pair and its Q_Key.
 pub(super) fn destination(
     plan: &Plan,
     devices: &Devices,
@@ -351,7 +351,7 @@ pub(super) fn destination(
     }
 }
 
-/// A group: the path, the number that stands for all queue pairs of one, and their Q_Key.
+/// A group's path, the QP number for multicast, and the Q_Key of its queue pairs.
 fn to_group(
     plan: &Plan,
     devices: &Devices,

@@ -1,13 +1,13 @@
-//! Which ports each stage is told of: those that lead to it, and those that it leads to, over
-//! stages, rings and spreads of any number; and those that its factory asked for by name.
+//! The ports whose events each stage gets: those that lead to it, and those that it leads to, over
+//! any number of stages, rings and spreads; and those that its factory asked for by name.
 //!
-//! Two servers, or a client and its server, may share an lcore. Their stages keep what they know of
-//! a connection by its slot, which another port's connections have too: what concerns that port is
-//! none of theirs.
+//! Two servers, or a client and its server, may share an lcore. Their stages index their state of a
+//! connection by its slot, and another port uses the same slots: that port's events must not reach
+//! them.
 
 use verbline_plan::{Consumer, Plan, StageId, Target};
 
-/// By stage, in the plan's order: the places of its ports in the plan. `asked`: the ports that the
+/// The indices of each stage's ports, by stage, in the plan's order. `asked`: the ports that the
 /// factory of each stage asked for.
 pub(crate) fn told_ports<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u16]>) -> Vec<Box<[u16]>> {
     let mut told = vec![vec![false; plan.ports().len()]; plan.stages().len()];
@@ -32,7 +32,7 @@ pub(crate) fn told_ports<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u
     told.iter().map(places).collect()
 }
 
-/// What packets come to from one place.
+/// The stages and ports that packets reach from one place.
 struct Reached {
     stages: Vec<bool>,
     ports: Vec<bool>,
@@ -46,7 +46,7 @@ impl Reached {
     fn visit(&mut self, plan: &Plan, target: Target) {
         match target {
             Target::Drop => {}
-            // What is sent leaves the plan, or comes in at its peer.
+            // Packets sent there leave the plan, or come in at the port's peer.
             Target::Port(id) => self.ports[id.index()] = true,
             Target::Stage(id) => self.visit_stage(plan, id),
             Target::Spread(id) => plan[id].to.iter().for_each(|target| self.visit(plan, *target)),

@@ -1,5 +1,5 @@
-//! Makes the regions of a plan: maps and registers their memory, and gives it to those who hold the
-//! [`Region`] of each.
+//! Makes the regions of a plan: maps and registers their memory, and sets it in every handle of
+//! each [`Region`].
 
 use verbline_mem::{PeerRegion, RegionSpec};
 use verbline_plan::{DeviceId, Pages, Plan, Provider, Rights};
@@ -16,7 +16,7 @@ pub(crate) fn declared(plan: &Plan) -> Vec<Region> {
     plan.regions().iter().map(Region::declared).collect()
 }
 
-/// Makes the memory of those that somebody owns.
+/// Makes the memory of the regions that a stage owns.
 pub(crate) fn make(
     plan: &Plan,
     regions: &[Region],
@@ -41,13 +41,13 @@ fn make_one(
         name: name.clone(),
         len_bytes: declared.len_bytes as usize,
         pages: page_choice(declared.pages),
-        // As for a pool: what a kernel device registers, the kernel pins.
+        // As for a pool: the kernel pins memory that a kernel device registers.
         lock: plan[declared.device].provider == Provider::Soft,
     };
     let mapped = memory.map_region(declared.id, &name, spec);
     let memory =
         mapped.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
-    // What the plan declares and no more: the rest of a huge page is not the peers' to reach.
+    // Only the declared length: peers must not reach the rest of a huge page.
     let memory = PeerRegion::of_first(memory, declared.len_bytes as usize);
     let len_bytes = memory.len_bytes();
     let options = MrOptions { on_demand: declared.pages == Pages::OnDemand, ..MrOptions::default() };
@@ -63,27 +63,27 @@ fn make_one(
     Ok(())
 }
 
-/// What peers may ask of the queue pairs of a device: what they may of any region there. Which
-/// memory that reaches is up to the keys.
+/// The peers' rights on the queue pairs of a device: the sum of their rights on its regions. The
+/// keys decide on the memory that they reach.
 pub(crate) fn peer_access(plan: &Plan, device: DeviceId) -> Access {
     let rights = plan.regions().iter().filter(|region| region.device == device && region.owner.is_some());
     let rights = rights.fold(Rights::NONE, |all, region| all | region.rights);
     let all = access(rights);
     let remote = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
     let asked = remote.into_iter().filter(|one| all.contains(*one)).fold(Access::NONE, |all, one| all | one);
-    // A queue pair that lets peers write needs this beside (ibv_modify_qp(3)).
+    // A queue pair that peers may write through also needs this (ibv_modify_qp(3)).
     if asked == Access::NONE { asked } else { asked | Access::LOCAL_WRITE }
 }
 
-/// READs and atomics that a port serves its peer, and that it starts itself, at once.
+/// The most READs and atomics that a port serves its peer, and that it starts itself, at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadDepths {
     pub(crate) served: u8,
     pub(crate) started: u8,
 }
 
-/// As the plan says, or as many as the device has, where the plan has a use for them; what verbs
-/// has by default elsewhere.
+/// The plan's depths; by default the device's limits if the port has a use for them, and otherwise
+/// the default of verbs.
 pub(crate) fn read_depths(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ReadDepths {
     let access = peer_access(plan, port.device);
     let serves = access.contains(Access::REMOTE_READ) || access.contains(Access::REMOTE_ATOMIC);

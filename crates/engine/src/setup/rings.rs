@@ -1,4 +1,4 @@
-//! Makes what lies between lcores, and between the embedder's threads and an lcore: rings and
+//! Makes the connections between lcores, and between the embedder's threads and an lcore: rings and
 //! injectors.
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::control::run_control::Control;
 use crate::setup::devices::Pools;
 use crate::stats::snapshot::RunStats;
 
-/// What the lcores are still to take of the plan's rings and injectors.
+/// The ends of the plan's rings and injectors that the lcores have yet to take.
 pub(crate) struct Between {
     pub(crate) rings: Vec<RingEnds>,
-    /// The end of each injector that an lcore empties.
+    /// The consumer of each injector, for its lcore.
     pub(crate) injected: Vec<Option<Consumer<Packet>>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) type RingEnds = Vec<LaneEnds>;
 pub(crate) struct LaneEnds {
     pub(crate) producer: Option<Producer<Packet>>,
     pub(crate) consumer: Option<Consumer<Packet>>,
-    /// Of a ring that drops the oldest.
+    /// For a ring that drops its oldest packets.
     pub(crate) displacer: Option<Displacer>,
     pub(crate) displaced: Option<Displaced>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn make_rings(plan: &Plan) -> Vec<RingEnds> {
     plan.rings().iter().map(ends).collect()
 }
 
-/// Makes the injectors, and for each the end that its lcore empties.
+/// Makes the injectors, and for each the consumer of its lcore.
 pub(crate) fn make_injectors(
     plan: &Plan,
     pools: &Pools,

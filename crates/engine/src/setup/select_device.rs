@@ -1,24 +1,25 @@
-//! Selects a device, and an entry of its GID table, where the plan names none. The same plan
-//! therefore runs on the software RNIC and on kernel devices: only `provider` changes.
+//! Selects a device, and an entry of its GID table, if the plan names none. The same plan therefore
+//! runs on the software RNIC and on kernel devices: only `provider` changes.
 //!
-//! Guarantees: a kernel device is never guessed; if several could be meant, the error names them.
-//! The same machine in the same state gives the same choice.
+//! Guarantees: a kernel device is never guessed; with several candidates the error names them. The
+//! same machine in the same state gives the same choice.
 
 use verbline_verbs::{
     Provider,
     attr::{GidEntry, GidKind},
 };
 
-/// A device that could be meant.
+/// A candidate device.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     /// Its own name.
     pub(crate) name: String,
-    /// The state of the port that the plan wants, or why it has none; `None` if it is active.
+    /// The state of the plan's port, or the reason why the device has none; `None` if the port is
+    /// active.
     pub(crate) fault: Option<String>,
 }
 
-/// Why nothing can be chosen.
+/// The reason why no device or GID can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PickError {
     #[error(
@@ -41,8 +42,8 @@ pub(crate) enum PickError {
     NoGid { device: String, port_num: u8 },
 }
 
-/// The place of the device among the candidates: the only one whose port is active. Of software
-/// devices it is the first: they are alike, and belong to this process alone.
+/// The index of the chosen candidate: the only one with an active port. Of several software devices
+/// it is the first: they are alike, and belong to this process alone.
 pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate]) -> Result<usize, PickError> {
     let active: Vec<usize> = (0..candidates.len()).filter(|index| candidates[*index].fault.is_none()).collect();
     match (active.as_slice(), provider) {
@@ -59,9 +60,9 @@ pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate])
     }
 }
 
-/// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm
-/// use too), by an IPv6 address, by a link-local one; then that of InfiniBand; then RoCE v1, which
-/// no router forwards. The first of equals. A plan's queue pairs go by it unless `gid_index` says
+/// The GID with the widest reach: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm
+/// use too), by an IPv6 address, by a link-local one; then InfiniBand's; then RoCE v1, which no
+/// router forwards. The first of equals. A plan's queue pairs use it unless `gid_index` says
 /// otherwise.
 pub fn gid(entries: &[GidEntry]) -> Option<GidEntry> {
     entries.iter().copied().min_by_key(|entry| (rank(entry), entry.index))
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(order, expected);
     }
 
-    // Its GIDs are the subnet prefix and a GUID: nothing to choose by.
+    // InfiniBand GIDs are the subnet prefix and a GUID: they give no reason to choose.
     #[test]
     fn of_infiniband_it_is_the_first() {
         let table = entries(&[("fe80::2:c903:1:2", GidKind::Ib), ("fec0::2:c903:1:2", GidKind::Ib)]);

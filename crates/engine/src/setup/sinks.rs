@@ -6,15 +6,14 @@ use crate::api::outputs::Output;
 use crate::api::spread::Spread;
 use crate::ports::sink::{Link, Sink};
 
-/// The sinks of one lcore, and which target each belongs to.
+/// The sinks of one lcore, and the target of each.
 pub(super) struct Sinks {
     pub(super) targets: Vec<Target>,
     pub(super) sinks: Vec<Sink>,
 }
 
 impl Sinks {
-    /// Plans have far fewer sinks an lcore than a `u16` counts, and `LcoreBuilder::sinks` checks
-    /// it.
+    /// Plans have far fewer sinks per lcore than a `u16` counts; `LcoreBuilder::sinks` checks it.
     pub(super) fn find(&self, target: Target) -> Option<usize> {
         self.targets.iter().position(|known| *known == target)
     }

@@ -1,5 +1,5 @@
-//! Makes the stages of a plan and the acceptors of its ports, by what the app registered. A stage
-//! takes two steps: its kind describes it, without effects, and a run opens what it needs.
+//! Makes the stages of a plan and the acceptors of its ports, with the app's factories. A stage
+//! takes two steps: its kind describes it, without effects, and a run opens its files and sockets.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,21 +28,21 @@ pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {
     plan.stages().iter().filter(is_source).count()
 }
 
-/// A stage as its factory made it.
+/// A stage from its factory.
 pub(crate) struct MadeStage {
     pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) drops: &'static [&'static str],
     pub(crate) outputs: &'static [&'static str],
     pub(crate) own: OwnFigures,
     pub(crate) fds: Option<Fds>,
-    /// The ports that its factory asked for, by their places in the plan.
+    /// The ports that its factory asked for, by index in the plan.
     pub(crate) ports: Vec<u16>,
 }
 
-/// A stage, the descriptors that it has its lcore watch, and the ports that it is told of.
+/// A stage, the descriptors that its lcore watches for it, and the ports whose events it gets.
 pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>, Box<[u16]>);
 
-/// What the stages of an lcore watch; `None` if nothing.
+/// The descriptors that an lcore watches for its stages; `None` if there are none.
 pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
     let fds = lcore.stages.iter().filter_map(|id| stages[id.index()].as_ref()?.1.as_ref());
     let of_stages = fds.map(|fds| fds.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
@@ -60,8 +60,8 @@ pub(crate) fn describe_stages<'a>(
     plan.stages().iter().map(|stage| describe_stage(plan, registry, clock, regions, stage)).collect()
 }
 
-/// Opens what the stages need, in the plan's order. In the place of those that are not to be opened
-/// is a stage that does nothing.
+/// Opens the stages, in the plan's order. An empty stage takes the place of those that are not to
+/// be opened.
 pub(crate) fn open_stages(
     plan: &Plan,
     described: Vec<Described<'_>>,
@@ -110,9 +110,9 @@ fn open_stage(
     Ok(MadeStage { stage: made, drops, outputs, own, fds, ports })
 }
 
-/// The keys in `params` of stages that their kinds have not asked for, where those kinds open
-/// nothing or `is_open` says that they have, and those that acceptors have not asked for. The kinds
-/// of all stages were asked by then: a kind may read what the plan says to another's stage.
+/// The unread keys in `params` of stages and of acceptors. A stage counts if its kind opens
+/// nothing, or if it is open by `is_open`. All stages have been described by then: a kind may read
+/// the `params` of another kind's stage.
 fn unasked<'a>(
     plan: &'a Plan,
     registry: &'a Registry,
@@ -128,7 +128,7 @@ fn unasked<'a>(
     stages.chain(plan.ports().iter().filter_map(|port| port.acceptor.as_ref()).flat_map(of_acceptor))
 }
 
-/// Refuses the first key that nobody has asked for ([`unasked`]).
+/// Refuses the first key that no kind has read ([`unasked`]).
 pub(crate) fn refuse_unasked(
     plan: &Plan,
     registry: &Registry,
@@ -137,7 +137,7 @@ pub(crate) fn refuse_unasked(
     unasked(plan, registry, is_open).next().map_or(Ok(()), |one| Err(EngineError::Params(one)))
 }
 
-/// What the kind said, with the stage's place in the plan.
+/// The kind's error, with the stage's place in the plan.
 fn refused(plan: &Plan, stage: &verbline_plan::Stage) -> impl FnOnce(StageError) -> EngineError {
     let (at, name, kind) = (place(plan, stage.span), stage.name.clone(), stage.kind.clone());
     move |source| match source.downcast() {
@@ -146,7 +146,7 @@ fn refused(plan: &Plan, stage: &verbline_plan::Stage) -> impl FnOnce(StageError)
     }
 }
 
-/// The faults that the kinds of stages and the acceptors find in the plan. What they describe is
+/// The faults that the kinds of stages and the acceptors find in the plan. Their descriptions are
 /// dropped, and never opened.
 pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
     let (clock, regions) = (Clock::new(), regions::declared(plan));
@@ -163,14 +163,14 @@ pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
         error => Some(port.acceptor.as_ref()?.params.refuse("", error.to_string())),
     };
     faults.extend(plan.ports().iter().filter_map(of_acceptor));
-    // A kind that found a fault may not have come to its params.
+    // A kind that found a fault may not have read its params yet.
     if faults.is_empty() {
         faults.extend(unasked(plan, registry, |_| false));
     }
     faults
 }
 
-/// The acceptors of the plan's ports, in order; `None` where all peers come in.
+/// The acceptors of the plan's ports, in order; `None` for ports that accept all peers.
 pub(crate) type Acceptors = Vec<Option<Guarded<dyn Acceptor>>>;
 
 /// Makes the acceptors, before anything else, so that an error in a parameter opens no device.

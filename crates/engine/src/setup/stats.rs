@@ -1,4 +1,4 @@
-//! Makes the counters of a run, with what is known of each lcore, stage, port and ring before the
+//! Makes the counters of a run, with the known facts of each lcore, stage, port and ring before the
 //! run starts.
 
 use std::sync::OnceLock;
@@ -129,12 +129,12 @@ fn outputs(plan: &Plan, stage: &verbline_plan::Stage, made: &MadeStage) -> Vec<O
     outputs.map(|(name, target)| OutputEntry { name, leads_to: leads_to(target) }).collect()
 }
 
-/// What a port with many connections does to have them. One that shares a listener listens.
+/// The side of a port with many connections. A port that shares a listener counts as listening.
 fn role(port: &verbline_plan::Port) -> &'static str {
     if let Destination::Connect(_) = port.destination { "connects" } else { "listens" }
 }
 
-/// As in a plan.
+/// The transport's name in a plan.
 fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Rc => "rc",
@@ -147,7 +147,8 @@ fn transport_name(transport: Transport) -> &'static str {
 fn senders(plan: &Plan, port: &verbline_plan::Port) -> Vec<usize> {
     let sends = |other: &&verbline_plan::Port| match other.destination {
         Destination::Peer(id) => id == port.id,
-        // Of one that sends to several, all may have gone to those that this one is not in.
+        // If a port sends to several groups, this port may be in none of the groups that got its
+        // packets.
         Destination::Group(_) => {
             other.device == port.device && other.send_to.iter().all(|group| port.join.contains(group))
         }
