@@ -1,4 +1,4 @@
-//! What stands on the lcores of a run for a time, of a capture or a trace: claimed, begun, ended.
+//! The parts of a capture or a trace on a run's lcores: claims, begins and ends them.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -9,30 +9,30 @@ use crate::control::notice::Notice;
 use crate::control::run_control::Control;
 use crate::run::observed::Observed;
 
-/// How long the end waits for the lcores to hear of it.
+/// The longest wait for the lcores to hear of the end.
 const END_WAIT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// See the top of this file. Dropping it ends it. It keeps no run alive.
+/// See the top of this file. Dropping it ends it. It does not keep a run alive.
 #[derive(Debug)]
 pub(super) struct Attachment<T> {
     control: Arc<Control>,
     desks: fn(&Control) -> &Desks<T>,
     observed: Weak<Observed>,
-    /// Where it stands.
+    /// The lcores that have a part.
     lcores: Vec<usize>,
     has_ended: bool,
 }
 
 impl<T> Attachment<T> {
-    /// Nothing stands anywhere yet. `None`: there is another one.
+    /// Claims the run; no lcore has a part yet. `None` if there is another one.
     pub(super) fn claim(observed: &Arc<Observed>, desks: fn(&Control) -> &Desks<T>) -> Option<Attachment<T>> {
         let control = Arc::clone(&observed.control);
         let observed = Arc::downgrade(observed);
         desks(&control).claim().then(|| Attachment { control, desks, observed, lcores: Vec::new(), has_ended: false })
     }
 
-    /// Whether the lcore has taken what was left for it last. What it gave up is freed.
+    /// Whether the lcore has taken the part left for it last. The lcore's former part is freed.
     pub(super) fn is_taken(&self, lcore: usize) -> bool {
         self.desks().is_taken(lcore)
     }

@@ -1,5 +1,5 @@
-//! A capture as its owner holds it: begins on the lcores concerned, hands out what they copied,
-//! counts what was lost, and ends.
+//! The owner's side of a capture: begins on the lcores concerned, hands out the copied packets,
+//! counts lost ones, and ends.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,38 +15,38 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::snapshot::{OutputEntry, RunStats};
 
 /// A capture of a run, from another thread ([`Observer::capture`](crate::Observer::capture)).
-/// Dropping it calls [`Capture::end`]. It keeps no run alive.
+/// Dropping it calls [`Capture::end`]. It does not keep a run alive.
 #[derive(Debug)]
 pub struct Capture {
     /// Ends before the lanes go.
     taps: Attachment<Tap>,
     points: Vec<String>,
-    /// Which of them are ports.
+    /// Whether each point is a port.
     are_ports: Vec<bool>,
     lanes: Vec<Lane>,
-    /// What the run's clock counts from, in nanoseconds since 1970.
+    /// The origin of the run's clock, in nanoseconds since 1970.
     origin_unix_ns: u64,
 }
 
-/// What there is between the capture and one lcore.
+/// The rings between the capture and one lcore.
 #[derive(Debug)]
 struct Lane {
     kept: Consumer<Captured>,
     free: Producer<Box<[u8]>>,
-    /// By the places of the points.
+    /// By the indices of the points.
     counts: Vec<(usize, Shared<TapCounts>)>,
 }
 
 impl Lane {
-    /// Hands each packet that waits to `each`, and says how many.
+    /// Hands each waiting packet to `each`, and returns their number.
     fn take(&mut self, each: &mut impl FnMut(&Captured)) -> usize {
         let mut taken = 0;
-        // One by one: a packet's place in the ring is free before its buffer is, so that whatever
-        // the lcore copies meanwhile has a place.
+        // One by one: a packet's slot in the ring is free before its buffer is, so that each packet
+        // the lcore copies meanwhile has a slot.
         for _ in 0..self.kept.len() {
             let Some(captured) = self.kept.pop() else { break };
             each(&captured);
-            // There is room for all buffers that there are.
+            // There is room for all existing buffers.
             let _ = self.free.push(captured.buffer);
             taken += 1;
         }
@@ -54,7 +54,7 @@ impl Lane {
     }
 }
 
-/// A point of a plan where there can be a capture.
+/// A point of a plan that can be captured.
 #[derive(Clone)]
 struct Place {
     name: String,
@@ -62,7 +62,7 @@ struct Place {
     seat: Seat,
 }
 
-/// What it is a point of: places in the plan.
+/// The kind of a point, with indices in the plan.
 #[derive(Clone, Copy)]
 enum Seat {
     Port(u16),
@@ -79,7 +79,7 @@ impl Place {
 }
 
 impl Seat {
-    /// The same as its lcore knows it.
+    /// The point as its lcore identifies it.
     fn known_as(self, stats: &RunStats) -> TapPlace {
         let stage = |stage: usize| Shared::clone(&stats.stages[stage].stats);
         match self {
@@ -128,7 +128,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Where it captures: [`Captured::point`] is a place in this.
+    /// The points of the capture, indexed by [`Captured::point`].
     pub fn points(&self) -> &[String] {
         &self.points
     }
@@ -138,13 +138,13 @@ impl Capture {
         self.are_ports[point]
     }
 
-    /// Hands each packet that waits to `each`, those of one lcore in order. Says how many.
+    /// Hands each waiting packet to `each`, those of one lcore in order. Returns their number.
     pub fn take(&mut self, mut each: impl FnMut(&Captured)) -> usize {
         self.lanes.iter_mut().map(|lane| lane.take(&mut each)).sum()
     }
 
-    /// Packets that the filter let pass at a point so far, and how many of them were lost since as
-    /// many waited as may.
+    /// The number of packets that passed the filter at a point so far, and the number of these that
+    /// were lost because too many waited.
     pub fn counts(&self, point: usize) -> (u64, u64) {
         let all = self.lanes.iter().flat_map(|lane| &lane.counts).filter(|(at, _)| *at == point);
         all.fold((0, 0), |(seen, lost), (_, counts)| (seen + counts.seen.value(), lost + counts.lost.value()))
@@ -155,19 +155,19 @@ impl Capture {
         self.origin_unix_ns.saturating_add(at_ns)
     }
 
-    /// Whether the run is over, so that nothing will come any more.
+    /// Whether the run is over, so that no more packets will come.
     pub fn is_over(&self) -> bool {
         self.taps.is_over()
     }
 
     /// Ends it: waits until each lcore has heard of it, for a second at most. [`Capture::take`]
-    /// then gives what is left.
+    /// then returns the rest.
     pub fn end(&mut self) {
         self.taps.end();
     }
 }
 
-/// The places of a plan that these names mean; without names all ports.
+/// The points with these names; without names all ports.
 fn chosen(stats: &RunStats, names: &[String]) -> Result<Vec<Place>, CaptureError> {
     let known = places(stats);
     if names.is_empty() {
@@ -197,14 +197,14 @@ fn chosen(stats: &RunStats, names: &[String]) -> Result<Vec<Place>, CaptureError
     Ok(chosen)
 }
 
-/// Another output that leads to a place to which this one leads too.
+/// The name of another output that leads to one of the same places as this output.
 fn mixed(outputs: &[OutputEntry], output: usize) -> Option<&'static str> {
     let here = &outputs[output].leads_to;
     let mut others = outputs.iter().enumerate().filter(|(place, _)| *place != output);
     others.find(|(_, other)| other.leads_to.iter().any(|place| here.contains(place))).map(|(_, other)| other.name)
 }
 
-/// Everywhere that there can be a capture: the names are a trace's, and the outputs of stages.
+/// All points that can be captured: a trace's names, and the outputs of stages.
 fn places(stats: &RunStats) -> Vec<Place> {
     let place = |name: String, of: &str, seat: Seat| {
         let lcore = stats.lcores.iter().position(|lcore| lcore.known.name == of)?;
@@ -230,7 +230,7 @@ fn places(stats: &RunStats) -> Vec<Place> {
     ports.chain(stages).chain(rings).chain(injectors).collect()
 }
 
-/// Everything that one lcore needs, made and touched here.
+/// Makes and touches all memory for one lcore.
 fn lane(observed: &Observed, spec: &CaptureSpec, here: &[(usize, &Place)]) -> (Lane, Tap) {
     let stats = &observed.stats;
     let counts: Vec<_> = here.iter().map(|(point, _)| (*point, shared::<TapCounts>())).collect();

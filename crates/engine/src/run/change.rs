@@ -10,19 +10,19 @@ use crate::control::notice::Notice;
 use crate::run::stop::RunningInner;
 use crate::setup::changes::Known;
 
-/// How long the ports of a run may take together to drain their send queues.
+/// The limit for the ports of a run together to drain their send queues.
 pub(super) const DRAINED_WITHIN: Duration = Duration::from_secs(5);
-/// How often an lcore is asked again: not every device says that a send queue is drained.
+/// How often an lcore is asked again: not every device reports that a send queue is drained.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// What became of the keys of a port that it takes in one way.
+/// The outcome for a port's keys that take effect in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedPort {
     /// The port's name.
     pub port: String,
-    /// The keys that differ from what it ran with.
+    /// The keys that differ from the running ones.
     pub keys: Vec<KeyChange>,
-    /// What became of them: of all or of none.
+    /// The outcome: for all of the keys or for none.
     pub outcome: ChangeOutcome,
 }
 
@@ -39,7 +39,7 @@ impl RunningInner {
             keys.iter().for_each(|key| after.take(*port, key));
         }
         let mut asking = Asking { run: self, until: Instant::now() + limit, changed: Vec::new() };
-        // While what is known is of before: who sends to whom otherwise.
+        // Before the known plan changes: the ports whose datagrams get another destination.
         let ids: Vec<PortId> = known.plan.ports().iter().map(|port| port.id).collect();
         let destinations: Vec<_> = ids.into_iter().map(|port| (port, known.destination(&after, port))).collect();
         for PortChange { port, keys } in &changes {
@@ -50,7 +50,7 @@ impl RunningInner {
                 }
             }
         }
-        // Behind the Q_Keys: what is sent with the new ones is taken by then.
+        // After the Q_Keys: receivers accept the new ones by then.
         for (port, asked) in destinations {
             let outcome = match asked {
                 Ok(None) => continue,
@@ -67,7 +67,7 @@ impl RunningInner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has an lcore make a change of its port at this place, and waits for its outcome.
+    /// Has an lcore change the port at this index, and waits for the outcome.
     pub(super) fn ask(&self, [lcore, port]: [usize; 2], change: &Arc<Change>, until: Instant) -> ChangeOutcome {
         loop {
             self.control.notify(lcore, Notice::Change { port, change: Arc::clone(change) });
@@ -85,7 +85,7 @@ impl RunningInner {
     }
 }
 
-/// The changes of one plan on their way.
+/// The changes for one plan under way.
 struct Asking<'a> {
     run: &'a RunningInner,
     until: Instant,
@@ -93,17 +93,17 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks for the keys of a port that it takes in one way.
+    /// Requests the keys of a port that take effect in the same way.
     fn ask_port(&mut self, known: &mut Known, after: &Plan, port: PortId, keys: Vec<KeyChange>, taking: Taking) {
         let asked = known.attributes(after, port, &keys, taking == Taking::Drained);
         let outcome = match asked {
             _ if taking == Taking::NextConnection => ChangeOutcome::NextConnection,
             Ok(Some(asked)) => self.ask(known.place(port), asked),
-            // The destination of datagrams, which comes behind it.
+            // Keys of the datagrams' destination, which is changed afterwards.
             Ok(None) => ChangeOutcome::Taken { held: Duration::ZERO },
             Err(error) => ChangeOutcome::Refused(error.to_string()),
         };
-        // What is still drained has them soon; and if it goes down before, what takes its place.
+        // A draining queue pair has them soon; if it goes down before, its successor has them.
         if matches!(outcome, ChangeOutcome::Taken { .. } | ChangeOutcome::NextConnection | ChangeOutcome::Draining) {
             known.take(port, &keys);
         }
@@ -116,8 +116,8 @@ impl Asking<'_> {
         self.run.ask(place, &Change::new(asked), self.until)
     }
 
-    /// The datagrams of a port were to go another way: its own keys say so, or its peer's Q_Key, of
-    /// which only a refusal is worth a word.
+    /// Records a refused destination of a port's datagrams. The change came from the port's own
+    /// keys, or from its peer's Q_Key, of which only a refusal is reported.
     fn sends_elsewhere(&mut self, known: &mut Known, port: PortId, outcome: ChangeOutcome) {
         if matches!(outcome, ChangeOutcome::Taken { .. }) {
             return;

@@ -1,4 +1,4 @@
-//! A run as its owner sees it: started, watched, waited for and stopped.
+//! A run from its owner's side: started, watched, waited for and stopped.
 
 mod attachment;
 pub(crate) mod capture;

@@ -1,4 +1,4 @@
-//! What snapshots and captures of a run are taken of.
+//! The shared state of a run, for snapshots and captures.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// What the counters say now; `ended`: the lcores have released everything.
+    /// A report of the counters; `ended`: the lcores have released all their resources.
     pub(super) fn report(&self, ended: bool) -> Report {
         let mut report = self.stats.report(self.started_ns, ended);
         report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));

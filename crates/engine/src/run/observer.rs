@@ -1,7 +1,7 @@
 //! Snapshots of a run from another thread, for as long as the run lasts.
 //!
-//! Guarantees: an observer never keeps a run, its memory or its devices alive, but for the time in
-//! which it takes a snapshot; it writes to nothing that an lcore writes.
+//! Guarantees: an observer keeps a run, its memory or its devices alive only while it takes a
+//! snapshot; it writes to no memory that an lcore writes.
 
 use std::sync::{Arc, Weak};
 
@@ -25,34 +25,33 @@ impl Observer {
         Observer { observed: Arc::downgrade(observed) }
     }
 
-    /// The same as [`Running::snapshot`](crate::Running::snapshot), also while the run is being
-    /// stopped; `None`: the run is over. Reads the lcores' counters without stopping or slowing
-    /// them.
+    /// Like [`Running::snapshot`](crate::Running::snapshot), also while the run is being stopped;
+    /// `None` if the run is over. Reads the lcores' counters without stopping or slowing them.
     pub fn snapshot(&self) -> Option<Report> {
         Some(self.observed.upgrade()?.report(false))
     }
 
-    /// Begins a capture of what passes the run's ports: copies, which the caller takes. The lcores
-    /// are not slowed by who takes them; what waits for too long is lost to the capture, and
-    /// counted. A run has one capture at a time.
+    /// Begins a capture of the packets that pass the run's ports: copies, which the caller takes. A
+    /// slow caller does not slow the lcores: packets that wait for too long are lost to the
+    /// capture, and counted. A run has one capture at a time.
     ///
     /// # Errors
-    /// What is asked for can't be had; nothing has begun.
+    /// The capture can't be made as specified; nothing has begun.
     pub fn capture(&self, spec: &CaptureSpec) -> Result<Capture, CaptureError> {
         Capture::begin(&self.observed.upgrade().ok_or(CaptureError::Over)?, spec)
     }
 
-    /// Begins a trace of what the lcores do, and of each packet's way: events, which the caller
-    /// takes. The lcores are not slowed by who takes them; turns that find no room are lost to the
+    /// Begins a trace of the lcores' activity, and of each packet's way: events, which the caller
+    /// takes. A slow caller does not slow the lcores: turns that find no room are lost to the
     /// trace, and counted. A run has one trace at a time.
     ///
     /// # Errors
-    /// What is asked for can't be had; nothing has begun.
+    /// The trace can't be made as specified; nothing has begun.
     pub fn trace(&self, spec: &TraceSpec) -> Result<Trace, TraceError> {
         Trace::begin(&self.observed.upgrade().ok_or(TraceError::Over)?, spec)
     }
 
-    /// Whether the run is over: there will be no snapshot any more.
+    /// Whether the run is over: no more snapshots are possible.
     pub fn is_over(&self) -> bool {
         self.observed.strong_count() == 0
     }

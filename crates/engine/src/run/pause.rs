@@ -1,4 +1,4 @@
-//! A port that holds what it sends, for as long as its owner's thread wants it to.
+//! A port that holds its sends, as long as a thread of the owner wants it to.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::control::change::{Asked, Change, ChangeOutcome};
 use crate::run::change::DRAINED_WITHIN;
 use crate::run::stop::RunningInner;
 
-/// A port whose send queue is drained and holds what is posted to it (SQD), until
+/// A port whose send queue is drained and holds the work requests posted to it (SQD), until
 /// [`PausedPort::resume`] is called or this is dropped. It receives meanwhile.
 #[derive(Debug)]
 #[must_use = "the port sends again as soon as this is dropped"]
@@ -33,7 +33,7 @@ impl RunningInner {
             known.place(port.id)
         };
         let change = Change::new(Asked::Pause);
-        // One that is abandoned goes on once it is drained.
+        // If the pause is abandoned, the port goes on once it is drained.
         match self.ask(place, &change, Instant::now() + DRAINED_WITHIN) {
             ChangeOutcome::Taken { .. } => Ok(PausedPort { run: self, place, is_over: false }),
             outcome => Err(outcome),
@@ -42,7 +42,7 @@ impl RunningInner {
 }
 
 impl PausedPort<'_> {
-    /// Has the port send again, first what it held, and waits for that.
+    /// Lets the port send again, held work requests first, and waits for that.
     pub fn resume(mut self) -> ChangeOutcome {
         self.end()
     }

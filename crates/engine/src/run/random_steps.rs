@@ -1,11 +1,11 @@
 //! Connections that come and go, step by step on one thread and without a clock: a real run of one
-//! lcore with a port that many may connect to, its cm thread, the reader of the device's events,
-//! and peers on the software RNIC. A seed says what happens in which order; an oracle knows what
-//! must have become of every message, every connection, and every operation over one. Some runs end
+//! lcore with a port for many connections, its cm thread, the reader of the device's events, and
+//! peers on the software RNIC. A seed decides on the steps and their order; an oracle knows the
+//! required fate of every message, every connection, and every operation over one. Some runs end
 //! with all that under way.
 //!
-//! `./x random-steps` takes as many steps as one likes. A seed that fails is cut down to the steps
-//! that it needs.
+//! `./x random-steps` takes any number of steps. A failing seed is cut down to the steps that it
+//! needs.
 
 mod desk;
 mod memory;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use self::world::World;
 
-/// What happened in some runs.
+/// The counts of some runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     opened: u64,
@@ -25,11 +25,11 @@ struct Tally {
     unanswered: u64,
     rejected: u64,
     received: u64,
-    /// Messages of peers of which no stage has ever heard.
+    /// Messages of peers that no stage has ever heard of.
     lost: u64,
     echoed: u64,
     dropped: u64,
-    /// Operations that were carried out, those that were not, and those that were not accepted.
+    /// Operations carried out, those that failed, and those declined.
     operated: u64,
     failed_operations: u64,
     declined: u64,
@@ -50,35 +50,35 @@ impl Tally {
     }
 }
 
-/// What happens. A peer is one of those that there are, whatever the number.
+/// A step. A peer number is taken modulo the number of peers.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A peer asks to be connected.
+    /// A new peer requests a connection.
     Ask,
-    /// It finishes, if it has the answer.
+    /// It finishes the handshake, if the answer has come.
     Finish(u8),
     HangUp(u8),
-    /// Sends messages of this kind: peer, number.
+    /// It sends messages: peer, count, kind.
     Send(u8, u8, Kind),
     /// Whether it posts receives.
     Read(u8, bool),
-    /// It polls, as do all.
+    /// It polls, like all peers.
     Poll,
     Leave(u8),
     /// Its queue pair breaks.
     Break(u8),
-    /// It names a key that is not there.
+    /// It uses a key that does not exist.
     WrongKey(u8),
-    /// Everybody leaves at once, as a client does that is stopped.
+    /// All peers leave at once, like those of a client that is stopped.
     Restart,
-    /// Everybody else takes turns until nothing happens.
+    /// All other parties take turns until nothing happens.
     Calm,
     CmThread,
     Lcore(u8),
     Events,
 }
 
-/// What a stage is to do with a message.
+/// A message's request to the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -144,7 +144,7 @@ struct Shape {
     rx_wr: u64,
     tx_wr: u64,
     burst: u64,
-    /// Operations of each connection; 0: the port carries out none.
+    /// The most operations of each connection; 0: a port without operations.
     ops_wr: u64,
     /// The run ends with everything under way.
     is_abrupt: bool,
@@ -169,7 +169,7 @@ const RUN_STEPS: usize = 2_000;
 /// Steps in which everything happens that is there to be found, whatever the seed.
 const ALL_HAPPENS_STEPS: u64 = 40_000;
 
-/// What happened in a run of these steps, or what is wrong with it.
+/// The counts of a run of these steps, or its fault.
 fn outcome(shape: Shape, steps: &[Step]) -> Result<Tally, String> {
     let run = || {
         let mut world = World::new(shape);
@@ -184,7 +184,7 @@ fn outcome(shape: Shape, steps: &[Step]) -> Result<Tally, String> {
     })
 }
 
-/// The fewest of the steps that are found which still fail, and how.
+/// Removes steps as long as the run still fails. Returns the remaining ones, and the fault.
 fn cut_down(shape: Shape, mut steps: Vec<Step>, mut text: String) -> (Vec<Step>, String) {
     let mut chunk = steps.len() / 2;
     while chunk > 0 {
@@ -201,20 +201,20 @@ fn cut_down(shape: Shape, mut steps: Vec<Step>, mut text: String) -> (Vec<Step>,
     (steps, text)
 }
 
-/// Runs listen at one address, so there is one at a time.
+/// Runs listen at one address, so they run one at a time.
 static LISTENS: Mutex<()> = Mutex::new(());
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: a number")))
 }
 
-/// As many steps as `RANDOM_STEPS` says, from the seed `RANDOM_SEED` on: each run has the next one.
+/// Takes `RANDOM_STEPS` steps, from the seed `RANDOM_SEED` on: each run has the next seed.
 #[test]
 fn random_steps_do_what_the_oracle_says() {
     take(number("RANDOM_STEPS", ALL_HAPPENS_STEPS), number("RANDOM_SEED", 1));
 }
 
-/// So is a fault looked at again: in a run by itself not everything happens.
+/// Reproduces a single fault: a run by itself need not contain every event.
 #[test]
 fn a_seed_is_run_by_itself() {
     take(1, 1);
@@ -239,13 +239,14 @@ fn take(steps: u64, first: u64) {
     if steps < ALL_HAPPENS_STEPS {
         return;
     }
-    // None of what is there to be found was left out.
+    // Every countable event has happened.
     assert!(tally.opened > 0 && tally.failed > 0 && tally.closed > 0 && tally.unanswered > 0, "{tally:?}");
     assert!(tally.received > 0 && tally.lost > 0 && tally.echoed > 0 && tally.dropped > 0, "{tally:?}");
     assert!(tally.operated > 0 && tally.failed_operations > 0 && tally.declined > 0 && tally.abrupt > 0, "{tally:?}");
 }
 
-/// The report of a run that ended while a connection closed had it nowhere.
+/// Regression: the report of a run that ended while a connection closed did not count that
+/// connection.
 #[test]
 fn a_connection_that_closes_as_the_run_ends_is_accounted_for() {
     use Step::{Ask, CmThread, Finish, Leave};

@@ -1,5 +1,5 @@
-//! A plan as an object: built on the calling thread, run by one pinned thread an lcore, and stopped
-//! in order.
+//! A plan as an object: built on the calling thread, run by one pinned thread per lcore, and
+//! stopped in order.
 //!
 //! ```text
 //! Runtime::build ──start──▶ Running ──stop──▶ Report
@@ -34,14 +34,15 @@ impl Runtime {
     /// devices' limits.
     ///
     /// # Errors
-    /// The first thing that cannot be made, with the plan's line. Nothing is left behind.
+    /// The first part that cannot be made, with the plan's line. Nothing is left behind.
     pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
         Ok(Runtime { built: crate::setup::assemble::build(plan, registry)? })
     }
 
-    /// Checks what only the app can judge: describes every stage as [`Runtime::build`] does, and
-    /// drops it. Opens no device, no file and no socket, maps no memory for packets and starts no
-    /// thread: what does so is a step that a check never takes ([`Registry::opening_stage`]).
+    /// Checks everything that only the app can judge: describes every stage like
+    /// [`Runtime::build`], and drops it. Opens no device, file or socket, maps no memory for
+    /// packets and starts no thread: these belong to a step that a check never takes
+    /// ([`Registry::opening_stage`]).
     ///
     /// # Errors
     /// The first fault that each factory finds, at its place in the plan. The same fault in a
@@ -51,22 +52,23 @@ impl Runtime {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// What this machine lacks, although the run works without it: one note of each kind, with the
-    /// command that mends it. [`Plan::notes`] can only predict some of it (which pages a pool will
-    /// be on); this is what happened.
+    /// The machine's shortcomings that the run works without: one note of each kind, with the
+    /// command that mends it. [`Plan::notes`] can only predict some of them (such as the pages of a
+    /// pool); these are facts.
     pub fn notes(&self) -> &[Note] {
         &self.built.notes
     }
 
     /// Connects the ports that have an address, all at once, and returns when all are connected.
-    /// `stop` is asked fifty times a second whether to give up; [`Interrupter::interrupt`] makes it
-    /// give up too. A connection that is lost later is reconnected, unless the plan says `reconnect
-    /// = false`. The report tells its state ([`ConnectionReport`](crate::ConnectionReport)); what
-    /// its port is to send meanwhile is dropped and counted.
+    /// `stop` is asked fifty times a second whether to give up; [`Interrupter::interrupt`] also
+    /// makes it give up. A connection that is lost later is reconnected, unless the plan says
+    /// `reconnect = false`. The report tells its state
+    /// ([`ConnectionReport`](crate::ConnectionReport)); packets sent to its port meanwhile are
+    /// dropped and counted.
     ///
     /// # Errors
     /// [`EngineError::NotConnected`]: a port was not connected within its `connect_timeout`.
-    /// [`EngineError::Address`]: a port cannot be connected, e.g. since the listener rejected it
+    /// [`EngineError::Address`]: a port cannot be connected, e.g. because the listener rejected it
     /// with a reason. [`EngineError::Interrupted`]: it was told to stop. The runtime is of no use
     /// after an error.
     pub fn connect(&mut self, stop: impl FnMut() -> bool) -> Result<(), EngineError> {
@@ -74,8 +76,7 @@ impl Runtime {
     }
 
     /// A handle of the plan's `[injector.NAME]`, by which threads of the embedder hand messages to
-    /// its stage: from now on (what comes before the start waits in the injector) until the run
-    /// stops.
+    /// its stage: from now on (messages before the start wait in the injector) until the run stops.
     ///
     /// # Errors
     /// [`EngineError::NoInjector`]: the plan has none of this name.
@@ -92,14 +93,14 @@ impl Runtime {
     /// ports that have an address first, if [`Runtime::connect`] has not done so.
     ///
     /// # Errors
-    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned. Lcores that were
-    /// started are stopped again.
+    /// The errors of [`Runtime::connect`]; or an lcore cannot be started or pinned. Started lcores
+    /// are stopped again.
     pub fn start(self) -> Result<Running, EngineError> {
         Ok(Running { inner: crate::run::start::start(self.built)? })
     }
 }
 
-/// A run. Dropping it stops it as [`Running::stop`] does; dropped by one of its own stages, it ends
+/// A run. Dropping it stops it like [`Running::stop`]; if one of its own stages drops it, it ends
 /// without a drain.
 #[derive(Debug)]
 pub struct Running {
@@ -107,7 +108,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Reports what the run has done so far. Reads the lcores' counters without stopping or slowing
+    /// Reports the run's figures so far. Reads the lcores' counters without stopping or slowing
     /// them.
     pub fn snapshot(&self) -> Report {
         self.inner.snapshot()
@@ -118,12 +119,12 @@ impl Running {
         Observer::new(&self.inner.observed)
     }
 
-    /// Has the ports take what `plan`, which was read again, says otherwise of their queue pairs'
-    /// attributes (`timeout`, `traffic_class`, …). Ports are known by their names; the rest of
-    /// `plan` is not looked at. Some attributes a queue pair takes while it sends. For most its
-    /// send queue is drained first (SQD): what is sent meanwhile waits there, and goes on in its
-    /// order, so that nothing is lost. Says what became of each port's keys, and returns within
-    /// five seconds: a send queue that is not drained by then takes its attributes later.
+    /// Applies the queue pairs' attributes (`timeout`, `traffic_class`, …) that differ in `plan`,
+    /// which was read again, to the ports. Ports are matched by name; the rest of `plan` is
+    /// ignored. Some attributes take effect while the queue pair sends. For most its send queue is
+    /// drained first (SQD): sends wait there meanwhile, and go on in order, so that nothing is
+    /// lost. Returns the outcome of each port's keys, within five seconds: a send queue that is not
+    /// drained by then takes its attributes later.
     ///
     /// The lcore of a port makes the calls, which take some microseconds each, and does nothing
     /// else meanwhile.
@@ -141,20 +142,20 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// The keys that can't change while the run goes on, each at its place in `plan`. Then no port
+    /// The keys that can't change during the run, each at its place in `plan`. In that case no port
     /// was changed.
     pub fn change_ports(&self, plan: &Plan) -> Result<Vec<ChangedPort>, Diagnostics> {
         self.inner.change_ports(plan)
     }
 
-    /// Has a port hold what it sends, until the value that this gives is dropped: what is on its
-    /// way is finished, and what is sent from then on waits in its send queue, in its order, and
-    /// behind that as if the peer were slow. What attributes the plan changes meanwhile
-    /// ([`Running::change_ports`]) the queue pair has before it sends again.
+    /// Has a port hold its sends, until the returned value is dropped. Sends under way are
+    /// finished; later ones wait in the send queue, in order, and behind it as if the peer were
+    /// slow. Attributes that the plan changes meanwhile ([`Running::change_ports`]) take effect
+    /// before the queue pair sends again.
     ///
     /// # Errors
-    /// The port is not paused, and why: the plan has none of this name, its device has no SQD, or
-    /// its send queue was not drained within five seconds.
+    /// The port is not paused, with the reason: the plan has no such port, its device has no SQD,
+    /// or its send queue was not drained within five seconds.
     pub fn pause_port(&self, port: &str) -> Result<PausedPort<'_>, ChangeOutcome> {
         self.inner.pause_port(port)
     }
@@ -168,7 +169,7 @@ impl Running {
     /// Like [`Runtime::injector`].
     ///
     /// # Errors
-    /// Those of it.
+    /// The errors of [`Runtime::injector`].
     pub fn injector(&self, name: &str) -> Result<Injector, EngineError> {
         self.inner.injectors.get(name)
     }
@@ -183,28 +184,29 @@ impl Running {
     ///
     /// It returns within the longest `drain` of the plan, a tenth of a second in which the reason
     /// of a failed port may still come, [`STOP_LIMIT`], and a second for the thread that reads the
-    /// devices' events, whatever the app's code does ([`Running::stop_within`] has another limit).
-    /// An orderly stop takes some milliseconds behind the drain.
+    /// devices' events, whatever the app's code does ([`Running::stop_within`] sets another limit).
+    /// An orderly stop takes some milliseconds after the drain.
     ///
     /// # Errors
     /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down
-    /// for good; or a port received nothing of what ports of the plan sent to it. The error carries
-    /// the report. [`EngineError::Stuck`]: a stage or an acceptor does not return. It is named,
-    /// with the call and since when, and its thread is left behind. [`EngineError::StoppedInside`]:
-    /// a stage or an acceptor of this run called it. The run ends behind it.
+    /// for good; or a port received none of the packets that ports of the plan sent to it. The
+    /// error carries the report. [`EngineError::Stuck`]: a stage or an acceptor does not return. It
+    /// is named, with the call and its duration, and its thread is left behind.
+    /// [`EngineError::StoppedInside`]: a stage or an acceptor of this run called it. The run ends
+    /// after the call.
     pub fn stop(self) -> Result<Report, EngineError> {
         self.stop_within(STOP_LIMIT)
     }
 
-    /// [`Running::stop`] with another limit behind the drain. Half of it is for the threads that
-    /// make connections and ask acceptors, which end before the lcores do.
+    /// [`Running::stop`] with another limit after the drain. Half of it is for the threads that
+    /// make connections and call acceptors, which end before the lcores do.
     ///
     /// # Errors
-    /// Those of [`Running::stop`].
+    /// The errors of [`Running::stop`].
     pub fn stop_within(mut self, limit: Duration) -> Result<Report, EngineError> {
         let Some(who) = self.inner.inside() else { return self.inner.stop(limit) };
         let report = Box::new(self.inner.snapshot());
-        // Somebody else waits for the calling thread. Where nobody can, `self` is dropped here, and
+        // Another thread joins the calling one. If none can be made, `self` is dropped here, and
         // the run ends without a drain.
         let waits = std::thread::Builder::new().name("vl-stop".into()).spawn(move || drop(self));
         if let Err(error) = waits {

@@ -27,13 +27,13 @@ use crate::stats::kernel_time;
 use crate::stats::neighbours::Neighbours;
 use crate::stats::report::FailureReport;
 
-/// Connects what is not connected yet, starts all lcores and lets them go once every one is in its
-/// place.
+/// Connects the ports that are not connected yet, starts all lcores, and releases them once every
+/// one is ready.
 pub(crate) fn start(built: Built) -> Result<RunningInner, EngineError> {
     start_with(built, pin)
 }
 
-/// Puts the thread of the lcore of this name on a CPU.
+/// Pins the thread of the lcore of this name to a CPU.
 type Pin = fn(&str, u32, Place) -> Result<(), EngineError>;
 
 fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
@@ -87,8 +87,8 @@ fn abandon(control: &Control, threads: &mut Vec<LcoreThread>) {
     control.update(|progress| progress.go = true);
     let limit = Instant::now() + STOP_LIMIT;
     for LcoreThread { thread, .. } in threads.drain(..) {
-        // One that panicked has counted itself among those that refused; one that drops its stages
-        // for longer than this is left to it.
+        // A thread that panicked has counted itself as refused; one that drops its stages for
+        // longer than this is left behind.
         let _ = join_until(thread, Some(limit));
     }
 }
@@ -110,8 +110,8 @@ fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Res
     }
 }
 
-/// An lcore's thread. It is counted before anything of the app's is dropped: who waits for it must
-/// not depend on that.
+/// Runs an lcore's thread. It is counted as ended before any value of the app is dropped: the wait
+/// for it must not depend on the app.
 fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
     panic_hook::this_is_an_lcore();
@@ -128,11 +128,10 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     seat.ready();
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
-    // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either,
-    // which says so.
+    // 0 if the kernel doesn't tell: then it won't tell for the report either, which says so.
     stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
 
-    // After a panic the lcore is only asked whose stage ran, and taken apart.
+    // After a panic the lcore is only asked for the running stage, and dismantled.
     let failure = match guarded::call(|| lcore.run()) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
@@ -195,8 +194,8 @@ pub(crate) fn panicked(lcore: &str, stage: Option<&str>, message: String) -> Fai
     FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
 }
 
-/// An lcore hears no signal: a handler would run in the middle of a turn of its loop. Another
-/// thread of the process hears it.
+/// Blocks signals on an lcore: a handler would run in the middle of a turn of its loop. Another
+/// thread of the process receives them.
 fn hear_no_signals(lcore: &str) {
     if let Err(error) = verbline_ring::signals::block() {
         tracing::warn!(%lcore, %error, "signals to the process may interrupt it");

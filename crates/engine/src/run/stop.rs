@@ -1,8 +1,8 @@
-//! A run as its owner holds it: reports, waits, and stops in order.
+//! The owner's side of a run: reports, waits, and stops in order.
 //!
 //! To stop, the sources stop first, and every lcore runs on in poll mode (draining). Once nothing
-//! is in flight ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases what
-//! it holds, on its own thread. Then the packets of the pools are counted.
+//! is in flight ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases its
+//! resources, on its own thread. Then the packets of the pools are counted.
 //!
 //! Guarantees: a stop takes the drain budget, [`REASON_WAIT`] and its limit at most, whatever a
 //! stage or an acceptor does. Threads that have not ended by then are named, and left behind.
@@ -27,20 +27,18 @@ use crate::stats::calling::Call;
 use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};
 
-/// How long [`Running::stop`](crate::Running::stop) waits behind the drain for the threads of a run
-/// to end, before it names those that don't.
+/// The time that [`Running::stop`](crate::Running::stop) waits after the drain for the threads of a
+/// run to end, before it names those that don't.
 pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a stop waits for the thread that reads the devices' events, which has nothing to do by
-/// then.
+/// The time that a stop waits for the thread that reads the devices' events, which is idle by then.
 const EVENTS_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the owner waits between two looks at the lcores' pulses. Also the least time for which
-/// a run must have been quiet: sends that are not signaled cannot be waited for, but are long on
-/// the wire by then.
+/// The interval at which the owner reads the lcores' pulses. Also the least time for which a run
+/// must have been quiet: unsignaled sends cannot be waited for, but are long on the wire by then.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Why [`Running::wait`](crate::Running::wait) returned.
+/// The reason why [`Running::wait`](crate::Running::wait) returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every source said [`Next::Done`](crate::Next::Done).
@@ -71,13 +69,13 @@ pub(crate) struct RunningInner {
     pub(super) connections: Connections,
     /// Shared with observers.
     pub(super) observed: Arc<Observed>,
-    /// By what its ports are changed.
+    /// The means to change its ports.
     pub(super) known: Mutex<Known>,
     /// In the plan's order; none once the run was stopped.
     pub(super) threads: Vec<LcoreThread>,
     pub(super) stuck: Vec<Stuck>,
     pub(super) watch: Option<Watch>,
-    /// Stages that are sources.
+    /// The number of stages that are sources.
     pub(super) sources: usize,
     /// The longest drain budget of the plan.
     pub(super) drain: Duration,
@@ -118,7 +116,7 @@ impl RunningInner {
         }
     }
 
-    /// The thread of the run that this is, if it is one: by its name.
+    /// The name of the run's thread that this code runs on, if it does.
     pub(crate) fn inside(&self) -> Option<String> {
         let lcore =
             self.threads.iter().find(|lcore| is_this(&lcore.thread)).map(|lcore| format!("lcore.{}", lcore.name));
@@ -129,26 +127,26 @@ impl RunningInner {
     /// reports again. Not called from within the run.
     pub(crate) fn stop(&mut self, limit: Duration) -> Result<Report, EngineError> {
         let elapsed_ns = self.observed.stats.clock.now_ns().saturating_sub(self.observed.started_ns);
-        // Before the lcores hear of the drain: what was pushed until now they find in it.
+        // Before the lcores hear of the drain: they find all earlier messages in their injectors.
         self.injectors.close();
         self.connections.stop_reconnecting();
         self.control.advance(Phase::Draining);
         self.await_reasons();
         let is_quiet = self.await_quiet();
         let from = Instant::now();
-        // A connection that ends from here on ends because the run does. Who is waited for here
+        // A connection that ends from here on ends because the run does. The threads that end here
         // must leave the lcores time to end.
         self.stuck = self.connections.stop_watching(from.checked_add(limit / 2));
         self.control.advance(Phase::Ending);
         self.join_lcores(from.checked_add(limit));
-        // Of its own time: the lcores may have had all of the limit.
+        // With time of its own: the lcores may have used all of the limit.
         self.stuck.extend(self.watch.as_mut().and_then(|watch| watch.end(Instant::now() + EVENTS_LIMIT)));
         self.connections.close();
         self.fail_stuck();
         let drained =
             is_quiet || self.control.with(|progress| progress.undelivered == 0 && progress.failures.is_empty());
         let mut report = self.snapshot_drained(drained);
-        // What went on after the stop was asked for is not part of the run.
+        // The time after the request to stop is not part of the run.
         report.elapsed_ns = elapsed_ns;
         if !self.stuck.is_empty() {
             return Err(EngineError::Stuck { limit, stuck: self.stuck.clone(), report: Box::new(report) });
@@ -169,14 +167,14 @@ impl RunningInner {
         for (place, LcoreThread { name, stages, thread }) in std::mem::take(&mut self.threads).into_iter().enumerate() {
             match join_until(thread, until) {
                 Joined::Gave(()) => {}
-                // It has counted itself, and its failure.
+                // The thread has counted itself, and its failure.
                 Joined::Panicked(said) => tracing::error!(lcore = %name, "its thread panicked: {said}"),
                 Joined::Late => self.stuck.push(self.of_lcore(place, name, &stages)),
             }
         }
     }
 
-    /// What an lcore that does not end is in.
+    /// The current call of an lcore that does not end.
     fn of_lcore(&self, place: usize, name: String, stages: &[String]) -> Stuck {
         let stats = &self.observed.stats.lcores[place].stats;
         let (stage, place) = match stats.calling.now() {
@@ -188,7 +186,7 @@ impl RunningInner {
         Stuck { lcore: name, stage, who, place, since: Duration::from_nanos(since_ns) }
     }
 
-    /// That they are stuck is why the run has failed, before anything that follows from it.
+    /// Records the stuck threads as the run's first failures, before all that follow from them.
     fn fail_stuck(&self) {
         let failure = |stuck: &Stuck| FailureReport {
             lcore: stuck.lcore.clone(),
@@ -203,7 +201,8 @@ impl RunningInner {
         }
     }
 
-    /// Of a run that one of its own threads lets go of: it ends at once, and nobody waits for it.
+    /// Abandons a run that one of its own threads drops: it ends at once, and no thread waits for
+    /// it.
     fn abandon(&mut self) {
         tracing::error!("a thread of the run dropped the run: it ends without a drain and without a report");
         self.injectors.close();
@@ -212,9 +211,9 @@ impl RunningInner {
         self.threads.clear();
     }
 
-    /// Of a run that ends with a port of which only flushed work requests are known, waits a little
-    /// for the event that tells why, or for an lcore to fail for the same cause: the lcores hear of
-    /// events while they drain.
+    /// If the run ends with a port whose only known failures are flushed work requests, waits a
+    /// little for the event that gives the reason, or for an lcore to fail of the same cause: the
+    /// lcores hear of events while they drain.
     fn await_reasons(&self) {
         let deadline = Instant::now() + REASON_WAIT;
         let is_told = |progress: &Progress| {
@@ -225,8 +224,8 @@ impl RunningInner {
         while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
     }
 
-    /// Waits until nothing is in flight, as far as the lcores' drain budgets go. False if something
-    /// still was where one ran out, or an lcore is gone.
+    /// Waits until nothing is in flight, within the lcores' drain budgets. False if packets were
+    /// still in flight when one ran out, or if an lcore is gone.
     fn await_quiet(&self) -> bool {
         let deadline = Instant::now() + self.drain;
         let read = |lcore: usize| self.control.pulses[lcore].read();
@@ -234,7 +233,7 @@ impl RunningInner {
         loop {
             let ended = |progress: &Progress| progress.ended > 0;
             if self.control.wait(Some(LOOK_EVERY), ended, ended) {
-                // One has failed, or ended by itself since another has.
+                // An lcore has failed, or ended by itself because another has.
                 return false;
             }
             if quiet.look(read) {

@@ -1,7 +1,7 @@
-//! The place of an lcore's thread in the counts of its run.
+//! The registration of an lcore's thread in the counts of its run.
 //!
-//! Guarantees: whatever becomes of the thread, it counts as ready or as refused once, and as ended
-//! once if it was ready. So who waits for it waits for nothing that can't come.
+//! Guarantees: whatever happens to the thread, it counts as ready or as refused once, and as ended
+//! once if it was ready. So a wait for it always ends.
 
 use std::io;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ impl Seat {
         Seat { control, lcore: lcore.to_owned(), at, state: State::Starting }
     }
 
-    /// It is pinned, and in its place.
+    /// Counts the thread as ready: it is pinned, and its lcore bound.
     pub(crate) fn ready(&mut self) {
         self.state = State::Ready;
         self.control.update(|progress| progress.ready += 1);
     }
 
-    /// It will not run.
+    /// Counts the thread as refused: it will not run.
     pub(crate) fn refuse(mut self, why: EngineError) {
         self.state = State::Refused;
         self.control.update(|progress| progress.refused.push(why));
@@ -44,7 +44,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // The thread unwinds: a bug of the engine's, since what is the app's is called guarded.
+        // The thread unwinds by a bug of the engine: the app's code runs guarded.
         let unwinds = std::thread::panicking();
         match self.state {
             State::Refused => {}

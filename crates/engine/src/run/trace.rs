@@ -1,5 +1,5 @@
-//! A trace as its owner holds it: begins on all lcores, hands out what they recorded, counts what
-//! was lost, and ends.
+//! The owner's side of a trace: begins on all lcores, hands out the recorded events, counts lost
+//! turns, and ends.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::trace::told::Told;
 use crate::trace::windows::Windows;
 
 /// A trace of a run, from another thread ([`Observer::trace`](crate::Observer::trace)). Dropping it
-/// calls [`Trace::end`]. It keeps no run alive.
+/// calls [`Trace::end`]. It does not keep a run alive.
 #[derive(Debug)]
 pub struct Trace {
     /// Ends before the lanes go.
@@ -36,12 +36,12 @@ pub struct Trace {
 pub struct TracePlace {
     /// `stage.NAME`, `port.NAME`, `ring.NAME` or `injector.NAME`.
     pub name: String,
-    /// The lcore that runs the stage, owns the port, or empties the ring: its place among
+    /// The lcore that runs the stage, owns the port, or empties the ring: an index into
     /// [`Trace::lcores`].
     pub lcore: usize,
 }
 
-/// What there is between the trace and one lcore.
+/// The rings and counters between the trace and one lcore.
 #[derive(Debug)]
 struct Lane {
     events: Consumer<TraceEvent>,
@@ -80,19 +80,19 @@ impl Trace {
         &self.lcores
     }
 
-    /// The places: [`TraceEvent::place`] is one in this.
+    /// The places, indexed by [`TraceEvent::place`].
     pub fn places(&self) -> &[TracePlace] {
         &self.places
     }
 
-    /// What part of the time is recorded: a millisecond in this many; `None`: all
+    /// The recorded share of the time: one millisecond in this many; `None`: all
     /// ([`TraceSpec::one_in`]).
     pub fn one_in(&self) -> Option<NonZeroU32> {
         self.one_in
     }
 
-    /// Hands each event that waits to `each`, with its lcore; those of one lcore in order. Says how
-    /// many.
+    /// Hands each waiting event to `each`, with its lcore; those of one lcore in order. Returns
+    /// their number.
     pub fn take(&mut self, mut each: impl FnMut(usize, TraceEvent)) -> usize {
         let mut taken = 0;
         for (lcore, Lane { events, .. }) in self.lanes.iter_mut().enumerate() {
@@ -102,13 +102,13 @@ impl Trace {
         taken
     }
 
-    /// Turns of an lcore that were lost so far, since too much waited to be taken.
+    /// The number of an lcore's turns that were lost so far because too many events waited.
     pub fn lost(&self, lcore: usize) -> u64 {
         self.lanes[lcore].told.lost.value()
     }
 
-    /// Behind [`Trace::end`]: the turn in which an lcore still is, as if it ended now, of each that
-    /// has not heard of the end. What packets did in it is not known.
+    /// After [`Trace::end`]: the current turn of each lcore that has not heard of the end, as if
+    /// the turn ended now. The packets' ways in it are unknown.
     pub fn standing(&self) -> Vec<(usize, Vec<TraceEvent>)> {
         let late = (0..self.lanes.len()).filter(|lcore| !self.is_over() && !self.recorders.is_taken(*lcore));
         late.filter_map(|lcore| Some((lcore, self.lanes[lcore].told.standing(self.now_ns())?))).collect()
@@ -119,13 +119,13 @@ impl Trace {
         self.clock.now_ns()
     }
 
-    /// Whether the run is over, so that nothing will come any more.
+    /// Whether the run is over, so that no more events will come.
     pub fn is_over(&self) -> bool {
         self.recorders.is_over()
     }
 
     /// Ends it: waits until each lcore has heard of it, for a second at most. [`Trace::take`] then
-    /// gives what is left.
+    /// returns the rest.
     pub fn end(&mut self) {
         self.recorders.end();
     }
@@ -142,7 +142,7 @@ fn places(stats: &RunStats) -> Vec<TracePlace> {
     stages.chain(ports).chain(rings).chain(injectors).collect()
 }
 
-/// The same as an lcore knows them.
+/// The places as an lcore identifies them.
 fn known_places(stats: &RunStats) -> Places {
     let ports_from = stats.stages.len();
     let rings_from = ports_from + stats.ports.len();

@@ -1,4 +1,4 @@
-//! The stage of the run, and what it writes down.
+//! The stage of the run, and its ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::api::stage::Stage;
 use crate::connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
 use crate::operations::operation::{Completed, DeclineReason, Done, Operation};
 
-/// Bytes of a message: who sends it, its number, its kind, the memory that it lends.
+/// The bytes of a message: its sender, its number, its kind, the memory that the sender lends.
 pub(super) const MESSAGE_BYTES: usize = 9 + Remote::BYTES;
 
 pub(super) fn message(peer: u32, number: u32, kind: Kind, lent: Remote) -> [u8; MESSAGE_BYTES] {
@@ -30,14 +30,14 @@ pub(super) fn read(bytes: &[u8]) -> (u32, u32, u8) {
     (word(0), word(4), bytes[8])
 }
 
-/// What the stage has seen.
+/// The stage's records.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Who is at the other end, once a message has said so.
+    /// The peer of each open connection, once a message has named it.
     pub(super) open: BTreeMap<(usize, u32), Option<u32>>,
-    /// Every connection that ever was.
+    /// Every connection so far.
     known: BTreeSet<(usize, u32)>,
-    /// How many messages came of each peer.
+    /// The number of messages from each peer.
     pub(super) received: BTreeMap<u32, u32>,
     /// The connection that ended last.
     gone: Option<ConnectionId>,
@@ -45,14 +45,14 @@ pub(super) struct Ledger {
     pub(super) opened: u64,
     pub(super) closed: u64,
     pub(super) failed: u64,
-    /// Operations that are under way, by their tags.
+    /// Operations under way, by their tags.
     pub(super) under_way: BTreeMap<u64, Asked>,
     next_tag: u64,
-    /// How they came back, or did not go.
+    /// The numbers of operations that succeeded, failed, and were declined.
     pub(super) operated: u64,
     pub(super) failed_operations: u64,
     pub(super) declined: u64,
-    /// The last number that each peer was told, as the desk heard.
+    /// The last number written to each peer, by the desk's completions.
     pub(super) stored: BTreeMap<u32, u32>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Ledger {
 pub(super) struct Asked {
     over: ConnectionId,
     peer: u32,
-    /// What it writes; `None`: it reads.
+    /// The number that it writes; `None` for a READ.
     number: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// Sends each message back, or does what it asks for.
+/// Sends each message back, or does as it asks.
 pub(super) struct Desk(pub(super) Shared);
 
 fn key(connection: ConnectionId) -> (usize, u32) {
@@ -82,13 +82,13 @@ fn key(connection: ConnectionId) -> (usize, u32) {
 }
 
 impl Ledger {
-    /// Asks for what a message wants, by its packet.
+    /// Hands over the operation that a message asks for, with the message's packet.
     fn ask(&mut self, mut packet: Packet, asked: Asked, out: &mut Outputs<'_>) {
         let lent = packet.data()[MESSAGE_BYTES - Remote::BYTES..].try_into().expect("a whole message");
         let lent = Remote::from_bytes(lent);
         let tag = self.next_tag;
         self.next_tag += 1;
-        // 0 is what stands there before.
+        // The word is 0 before the first WRITE.
         let value = asked.number.map_or(u64::MAX, |number| u64::from(number) + 1);
         assert!(packet.fill(&value.to_ne_bytes()));
         let operation = match asked.number {
@@ -105,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// An operation is done.
+    /// Checks and records an operation that is done.
     fn done(&mut self, done: &Done) {
         let asked = self.under_way.remove(&done.tag).unwrap_or_else(|| panic!("{done:?} comes twice, or unasked"));
         assert_eq!(done.connection, Some(asked.over), "{done:?} is credited to another");

@@ -1,4 +1,5 @@
-//! What a peer lends to the other end: two words, its name to be read, and one to be written.
+//! The memory that a peer lends to the other end: two words, its name to be read, and one to be
+//! written.
 
 use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 use verbline_verbs::rdma::{PeerMr, Remote};
@@ -6,7 +7,7 @@ use verbline_verbs::{Access, ProtectionDomain};
 
 const WORD_BYTES: usize = 8;
 const WORDS: usize = 2;
-/// What the peer lets others do.
+/// The rights on a peer's memory.
 pub(super) const ACCESS: [Access; 3] = [Access::LOCAL_WRITE, Access::REMOTE_READ, Access::REMOTE_WRITE];
 
 /// The memory of all peers, by their tags.
@@ -24,24 +25,24 @@ impl Lent {
         Lent(pd.register_peer_region(region, all()).unwrap())
     }
 
-    /// A peer takes the place of this tag.
+    /// Resets the memory of this tag for a new peer.
     pub(super) fn begin(&self, tag: u16, id: u32) {
         self.0.store_u64(offset(tag), u64::from(id)).unwrap();
         self.0.store_u64(offset(tag) + WORD_BYTES, 0).unwrap();
     }
 
-    /// What was written last.
+    /// The number written last.
     pub(super) fn written(&self, tag: u16) -> u64 {
         self.0.load_u64(offset(tag) + WORD_BYTES).unwrap()
     }
 
-    /// Where its words are.
+    /// The address and key of the peer's words.
     pub(super) fn remote(&self, tag: u16) -> Remote {
         self.0.remote(offset(tag) as u64)
     }
 }
 
-/// The word that is to be written.
+/// The word to be written.
 pub(super) fn second(words: Remote) -> Remote {
     words.offset(WORD_BYTES as u64)
 }

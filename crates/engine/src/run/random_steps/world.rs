@@ -1,4 +1,4 @@
-//! A run, its peers, and what must be so.
+//! A run, its peers, and the invariants.
 
 mod ending;
 
@@ -31,10 +31,10 @@ use crate::stats::report::Report;
 use crate::stats::snapshot::RunStats;
 
 const ADDRESS: &str = "10.9.9.1:7900";
-/// Peers at a time, and the receives and sends of each.
+/// The most peers at a time, and the receives and sends of each.
 const PEERS_MAX: usize = 10;
 const DEPTH: u32 = 4;
-/// Rounds after which whatever can happen by itself has.
+/// The rounds after which nothing more happens by itself.
 const SETTLE_ROUNDS: usize = 400;
 
 struct Peer {
@@ -43,22 +43,22 @@ struct Peer {
     connecting: Option<Connecting>,
     connection: Option<Connection>,
     sent: u32,
-    /// What it was told that it had sent.
+    /// Sends that completed with success.
     done: u32,
     /// The number of the last message that came back.
     last: Option<u32>,
     reads: bool,
-    /// It did or suffered something of which its connection ends.
+    /// It has done or suffered something that ends its connection.
     is_doomed: bool,
-    /// Nobody told the other end, which need not know.
+    /// The other end may not know.
     is_broken: bool,
-    /// The end of the connection comes before that of the queue pair.
+    /// Declared after the connection, so that the queue pair is dropped after it.
     qp: QueuePair,
 }
 
 pub(super) struct World {
     peers: Vec<Peer>,
-    /// Who is gone: its number, and what it was told that it had sent.
+    /// Peers that have left: the number of each, and its successful sends.
     gone: Vec<(u32, u32)>,
     next_id: u32,
     echoed: u64,
@@ -80,7 +80,7 @@ pub(super) struct World {
 
 fn text(shape: Shape) -> String {
     let Shape { connections, shared, rx_wr, tx_wr, burst, ops_wr, is_abrupt } = shape;
-    // Without anybody who takes turns nothing gets on.
+    // In an abrupt run no party takes turns, so a longer drain would not help.
     let drain = if is_abrupt { "2ms" } else { "1s" };
     let receives = if shared { "rx_shared_wr" } else { "rx_depth_wr" };
     format!(
@@ -301,9 +301,9 @@ impl World {
         });
     }
 
-    /// What it has been told is counted, and then it is gone.
+    /// Records a peer's successful sends, and removes it.
     fn leave(&mut self, at: usize) {
-        // What comes until its queue pair is in ERR is polled as well.
+        // Completions until its queue pair is in ERR are polled as well.
         drop((self.peers[at].connecting.take(), self.peers[at].connection.take()));
         self.peers[at].reads = false;
         _ = self.peers[at].qp.to_err();
@@ -347,7 +347,7 @@ impl World {
         self.stats.report(0, ended)
     }
 
-    /// Everybody gets on, and nobody waits for anything any more.
+    /// All parties take turns until nothing waits any more.
     fn calm(&mut self) {
         self.settle();
         for peer in &self.peers {

@@ -1,5 +1,5 @@
-//! Runs of more lcores than the machine may have CPUs: their threads are not pinned, and sleep
-//! while they have no work. What plans that fan out and in do.
+//! Runs with possibly more lcores than the machine has CPUs: their threads are not pinned, and
+//! sleep without work. Plans that fan out and in.
 
 mod attributes;
 mod changing;
@@ -35,17 +35,17 @@ const SOURCE_SHIFT: u32 = 48;
 #[serde(deny_unknown_fields)]
 struct SourceParams {
     count: u64,
-    /// Who it is: 0 to 7.
+    /// The source's number: 0 to 7.
     id: u64,
-    /// Between two batches, for which it sleeps.
+    /// The sleep between two batches.
     #[serde(default)]
     gap_us: u64,
-    /// Sends as one batch, and keeps what is refused.
+    /// Sends in batches, and keeps refused packets.
     #[serde(default)]
     patient: bool,
 }
 
-/// Sends packets that are marked with their source and a number.
+/// Sends packets marked with their source and a number.
 struct Source {
     params: SourceParams,
     burst: usize,
@@ -91,14 +91,14 @@ impl Stage for Source {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct EndParams {
-    /// Its place among the stages that share the packets by key, and their number.
+    /// Its index among the stages that share the packets by key, and their number.
     place: usize,
     places: usize,
-    /// How long it takes with each batch.
+    /// The time that it takes for each batch.
     work_us: u64,
 }
 
-/// Takes packets, of each source in order, and counts them by source.
+/// Takes packets, those of each source in order, and counts them by source.
 struct End {
     params: EndParams,
     seen: Vec<Counter>,
@@ -257,7 +257,7 @@ fn packets_go_by_their_keys_and_stay_in_order() {
 
 #[test]
 fn a_full_place_holds_up_only_its_own_packets() {
-    // Nothing empties `ring.slow` for as long as its first batch takes.
+    // Nothing empties `ring.slow` while its first batch is processed.
     let text = lcores(&["a", "b"], "event")
         + &source("one", "a", "spread.all", "id = 0, count = 400, gap_us = 50, patient = true")
         + "[spread.all]\nby = \"key\"\nto = [\"ring.slow\", \"stage.near\"]\n"

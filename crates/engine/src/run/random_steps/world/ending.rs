@@ -1,4 +1,4 @@
-//! How a run ends, and what must be so then.
+//! The ends of runs, and the invariants then.
 
 use super::World;
 use crate::connection::multi_port::cm_thread::CmThread;
@@ -7,8 +7,8 @@ use crate::run::random_steps::{Step, Tally};
 use crate::stats::report::Report;
 
 impl World {
-    /// Everybody gets on, and then goes; everything must have come to where it belongs.
-    /// Of a run that ends at once, what is under way may go either way, and is accounted for.
+    /// All parties settle, and the peers leave; every message must have arrived. In a run that ends
+    /// at once, messages under way may arrive or not, and are accounted for.
     pub(in super::super) fn end(mut self) -> Tally {
         if !self.is_abrupt {
             self.calm();
@@ -30,12 +30,12 @@ impl World {
         tally
     }
 
-    /// What is so however a run has ended.
+    /// The invariants after any end of a run.
     fn check_always(&self, ended: &Report) {
         let (ledger, door) = (self.ledger.look(), ended.port("door").unwrap());
         let counts = door.connections.as_ref().unwrap();
         let (told, counted) = (ledger.closed + ledger.failed, counts.closed + counts.failed);
-        // The stages may not hear any more of the last changes.
+        // The stages may not hear of the last changes.
         assert!(ledger.opened <= counts.opened && told <= counted, "{counts:?}");
         assert!(counts.opened + counted <= ledger.opened + told + 2 * counts.max, "{counts:?}");
         assert_eq!(counts.opened, counts.closed + counts.failed + counts.open, "{counts:?}");
@@ -43,8 +43,8 @@ impl World {
         assert!(ended.pools.iter().all(|pool| pool.free == pool.packets), "{:?}", ended.pools);
         let came: u64 = ledger.received.values().map(|came| u64::from(*came)).sum();
         let unheard = door.rx_packets.checked_sub(came).expect("no more than came");
-        // What was sent, and what no stage heard of, is posted or has its reason. What is under way
-        // at the end has packets of its own.
+        // Every packet sent, or that no stage heard of, is posted or dropped with a reason.
+        // Operations under way at the end have packets of their own.
         let gone: u64 =
             ["tx_full", "no_connection", "stopped", "port_down"].map(|reason| ended.dropped(reason)).iter().sum();
         let packets = (door.tx_packets + gone).checked_sub(ledger.sent + unheard);

@@ -1,4 +1,4 @@
-//! What a plan says of its queue pairs' attributes is what they are told.
+//! The plan's attributes of queue pairs reach the queue pairs.
 
 use verbline_verbs::Mtu;
 use verbline_verbs::datagram::DEFAULT_QKEY;

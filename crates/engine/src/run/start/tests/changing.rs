@@ -7,7 +7,8 @@ use super::{STOP_LIMIT, end, lcores, registry, source, start_with};
 use crate::control::change::ChangeOutcome;
 use crate::setup::assemble::build;
 
-/// It has them as soon as it is drained, and so has the connection that takes its place.
+/// The port takes the attributes as soon as it is drained, and so does a connection that replaces
+/// its own.
 #[test]
 fn a_port_that_is_not_drained_in_time_runs_with_what_the_plan_says_then() {
     let text = |keys: &str| {
@@ -19,7 +20,7 @@ fn a_port_that_is_not_drained_in_time_runs_with_what_the_plan_says_then() {
     };
     let [before, after] = ["retry_cnt = 5", "retry_cnt = 2"].map(|keys| loaded(&text(keys)));
     let mut running = start_with(build(&before, &registry()).unwrap(), |_, _, _| Ok(())).unwrap();
-    // The lcore is in its stage, and looks at nothing else.
+    // The lcore is in its stage, and handles nothing else.
     std::thread::sleep(Duration::from_millis(50));
     let changed = running.change_ports_within(&after, Duration::from_millis(50)).unwrap();
     assert_eq!(changed.len(), 1);

@@ -1,4 +1,4 @@
-//! What a run is given time for as it stops.
+//! Stages that need time as a run stops.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::run::stop::RunningInner;
 use crate::setup::assemble::build;
 use crate::stats::counter::Counter;
 
-/// Waits for answers of a peer, which takes its time.
+/// Waits for answers of a slow peer.
 struct Expects {
     stopped: Option<Instant>,
     got: Counter,
@@ -38,7 +38,8 @@ impl Stage for Expects {
     }
 }
 
-/// Sends as much as it may in one turn, and keeps a batch for the next one, or for the stop.
+/// Sends as many packets as it may in one turn, and keeps a batch for the next one, or for the
+/// stop.
 struct Keeper {
     kept: Batch,
     made: Counter,
@@ -46,7 +47,7 @@ struct Keeper {
 
 impl Stage for Keeper {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        // What it has kept, and a batch more; another one it keeps.
+        // Sends the kept batch and a further one; keeps another.
         for _ in 0..2 {
             out.send_batch(OUT, &mut self.kept);
             assert_eq!(out.alloc_bulk(&mut self.kept, 8), 8, "all were sent");

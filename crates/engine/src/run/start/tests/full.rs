@@ -1,8 +1,8 @@
-//! What becomes of packets for a ring that is full, and which rings come first.
+//! Packets for a full ring, and the priorities of rings.
 
 use super::{Report, end, lcores, run, seen, source};
 
-/// A source on `a` that sends as fast as it can to a slow stage on `b`, over a ring of 8.
+/// A source on `a` sends at full speed to a slow stage on `b`, over a ring of 8.
 fn flood(count: u64, policy: &str) -> Report {
     let text = lcores(&["a", "b"], "event")
         + &source("one", "a", "ring.slow", &format!("id = 0, count = {count}"))

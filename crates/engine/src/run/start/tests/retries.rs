@@ -1,4 +1,4 @@
-//! What a plan says of a reliable connection's retries is what its queue pairs are told.
+//! The plan's retries of a reliable connection reach its queue pairs.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) fn built(text: &str) -> Built {
     tried(text).unwrap()
 }
 
-/// Why it can't be built.
+/// The reason why it can't be built.
 pub(super) fn refusal(text: &str) -> String {
     tried(text).map(|_| ()).unwrap_err().to_string()
 }
