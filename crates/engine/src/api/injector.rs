@@ -31,7 +31,7 @@ pub struct Injector {
     shared: Arc<InjectorShared>,
 }
 
-/// Why an injector did not take a message. The caller still has it.
+/// The reason why an injector did not take a message. The caller still has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {

@@ -23,11 +23,11 @@ pub trait Stage: Send {
     /// of the turn that received it (0 if the plan says `timestamps = false` for the port).
     ///
     /// Packets left in `input` are dropped and counted as `unclaimed`: they do not come again with
-    /// the next batch, for which the pool's sum counts. A stage that wants to send them later moves
-    /// them to a batch of its own, and declares [`holds_packets`](crate::StageSpec::holds_packets).
-    /// A batch that replaces `input` (by [`Batch::swap`]) needs the same capacity; otherwise each
-    /// batch costs an allocation. A source is called too if a port, a ring, a stage or an injector
-    /// leads to it.
+    /// the next batch, and the plan's sum of the pool relies on that. A stage that wants to send
+    /// them later moves them to a batch of its own, and declares
+    /// [`holds_packets`](crate::StageSpec::holds_packets). A batch that replaces `input` (by
+    /// [`Batch::swap`]) needs the same capacity; otherwise each batch costs an allocation. A source
+    /// is called too if a port, a ring, a stage or an injector leads to it.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }

@@ -76,8 +76,8 @@ pub(crate) enum ToCm {
     /// The queue pair has nothing outstanding, or its completions were waited for in vain. The cm
     /// thread frees it, which allocated it.
     Released { connection: ConnectionId, qp: Box<PortQp> },
-    /// The stages of a port with many connections know that a connection is over, and ask for its
-    /// peer no more. The peer's description comes back to be freed, too.
+    /// The stages of a port with many connections know that a connection is over, and no longer ask
+    /// for its peer. The peer's description comes back to be freed, too.
     Told { peer: Box<ConnectionPeer> },
 }
 

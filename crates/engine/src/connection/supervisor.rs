@@ -42,7 +42,7 @@ pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct StopFlags {
     /// Make no more connections.
     pub(crate) connecting: Arc<StopFlag>,
-    /// Watch connections no more.
+    /// Stop watching connections.
     pub(crate) watching: Arc<StopFlag>,
 }
 

@@ -199,7 +199,7 @@ struct Watching {
     control: Arc<Control>,
 }
 
-/// The thread's work without the thread.
+/// The state of the thread, driven by a test without the thread.
 #[cfg(test)]
 pub(crate) struct ByHand(Watching);
 

@@ -42,7 +42,7 @@ impl Phase {
     }
 }
 
-/// Notices that an lcore may get before it looks; more of them allocate.
+/// The room for notices that an lcore has not read yet; more of them allocate.
 const ROOM: usize = 64;
 
 /// A run's progress towards its end.

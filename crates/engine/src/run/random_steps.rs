@@ -164,9 +164,9 @@ impl Shape {
     }
 }
 
-/// Steps of one run.
+/// The steps of one run.
 const RUN_STEPS: usize = 2_000;
-/// Steps in which everything happens that is there to be found, whatever the seed.
+/// The number of steps in which every countable event happens, with any seed.
 const ALL_HAPPENS_STEPS: u64 = 40_000;
 
 /// The counts of a run of these steps, or its fault.

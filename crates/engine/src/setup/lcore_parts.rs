@@ -177,7 +177,7 @@ impl LcoreBuilder<'_> {
         Some(queue)
     }
 
-    /// The send half of a port, and its operations in their place.
+    /// The send half of a port. Puts the port's operation queue into its sink.
     fn sending(
         &self,
         port: &verbline_plan::Port,

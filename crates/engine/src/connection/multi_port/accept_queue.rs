@@ -5,8 +5,8 @@
 //!   the cm thread that listens               the cm thread of the port
 //!   reserve, while there is room
 //!   hand ──────────────────────────────────▶ take_all: makes their queue pairs
-//!                                            give_back: the place is free again
-//!                                            close: takes nobody any more
+//!                                            give_back: the slot is free again
+//!                                            close: takes no more requests
 //! ```
 //!
 //! Guarantees: at most `max` slots are reserved; a request that is handed over is taken once, or
