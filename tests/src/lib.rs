@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+mod cgroup;
 mod effects;
 mod live;
 mod notes;
@@ -23,7 +24,8 @@ use std::path::{Path, PathBuf};
 use verbline::plan::Machine;
 
 pub use browser::{Browser, free_port};
-pub use live::counted;
+pub use cgroup::Cgroup;
+pub use live::{assert_is_within_memory_sum, assert_within_memory_sum, counted};
 pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
 pub use report::{assert_report_holds, report_faults};

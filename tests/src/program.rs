@@ -60,6 +60,13 @@ impl Program {
         Program { arguments: Vec::new(), ..self.clone() }.with(arguments)
     }
 
+    /// A check of the plan that this program runs, with the same values set.
+    pub(crate) fn check_instead(&self) -> Program {
+        let sets = self.arguments.windows(2).filter(|pair| pair[0] == "--set").flatten();
+        let plan = self.arguments.get(1).expect("a run has a plan");
+        self.instead(["check", plan.as_str()]).with(sets)
+    }
+
     /// The same with `name` set in its environment.
     pub fn with_env(&self, name: &str, value: &str) -> Program {
         let mut program = self.clone();
@@ -284,7 +291,7 @@ impl Started {
         }
     }
 
-    fn proc(&self, entry: &str) -> PathBuf {
+    pub(crate) fn proc(&self, entry: &str) -> PathBuf {
         Path::new("/proc").join(self.child.id().to_string()).join(entry)
     }
 }

@@ -4,7 +4,8 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use verbline_tests::{
-    Program, assert_fits, assert_report_holds, counted, keys_listed, normalised, two_lcores, unwrapped,
+    Program, assert_fits, assert_report_holds, assert_within_memory_sum, counted, keys_listed, normalised, two_lcores,
+    unwrapped,
 };
 
 fn app() -> Program {
@@ -203,6 +204,15 @@ fn every_number_of_the_plan_has_bounds() {
     }
     let shown = check("pingpong.zyx=1").exited(2);
     assert_eq!(keys_listed(&shown.stderr), numbers.map(|(key, ..)| key), "each key is in the table: {shown}");
+}
+
+#[test]
+fn two_lcores_stay_within_the_sum_of_memory() {
+    for plan in ["pingpong", "pingpong-by-address", "pingpong-two-paths"] {
+        let Some(placed) = two_lcores(["ping", "pong"]) else { return };
+        let run = app().with(["run", &format!("config/{plan}.toml")]).with(placed);
+        assert_within_memory_sum(&run.with(["--set", "pingpong.warm_up=10"]), has_measured);
+    }
 }
 
 #[test]

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use verbline::plan::{Lack, Machine};
-use verbline_tests::{Finished, Program, root, skipped, unwrapped};
+use verbline_tests::{Cgroup, Finished, Program, root, skipped, unwrapped};
 
 /// A run of one lcore that ends by itself, on ordinary pages, so that nothing depends on the
 /// hugepages there are.
@@ -174,54 +173,9 @@ fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers(
     }
 }
 
-/// A cgroup that is gone when this is dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// One with half a CPU.
-    fn of_half_a_cpu() -> Option<Group> {
-        Group::limited("cpu", ["cpu.cfs_quota_us", "50000"], ["cpu.max", "50000 100000"])
-    }
-
-    /// One with so much memory.
-    fn of_memory(bytes: u64) -> Option<Group> {
-        let bytes = bytes.to_string();
-        Group::limited("memory", ["memory.limit_in_bytes", &bytes], ["memory.max", &bytes])
-    }
-
-    /// One with a limit, in whichever of the two hierarchies has the controller: the file and what
-    /// is written there.
-    fn limited(controller: &str, v1: [&str; 2], v2: [&str; 2]) -> Option<Group> {
-        let (mount, name) = (Path::new("/sys/fs/cgroup"), format!("verbline-test-{controller}-{}", std::process::id()));
-        let is_v1 = mount.join(controller).join("tasks").exists();
-        let (folder, [file, limit]) = if is_v1 { (mount.join(controller), v1) } else { (mount.to_owned(), v2) };
-        if !is_v1 {
-            fs::write(mount.join("cgroup.subtree_control"), format!("+{controller}")).ok()?;
-        }
-        fs::create_dir(folder.join(&name)).ok()?;
-        let group = Group(folder.join(&name));
-        fs::write(group.0.join(file), limit).ok()?;
-        Some(group)
-    }
-
-    /// A shell that enters it, and then is the program.
-    fn entering(&self) -> [String; 4] {
-        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
-        ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It is empty once its process has ended; one that stays is seen in the test's own listing
-        // of cgroups.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn with_a_quota_of_cpu_time_the_share_is_told() {
-    let Some(group) = Group::of_half_a_cpu() else {
+    let Some(group) = Cgroup::of_half_a_cpu() else {
         skipped("no cgroup with the cpu controller can be made here (root, and a writable /sys/fs/cgroup)");
         return;
     };
@@ -230,7 +184,7 @@ fn with_a_quota_of_cpu_time_the_share_is_told() {
     let shown = goes_on(&program, shown, Some(Lack::CpuTime));
     let note = shown.note(Lack::CpuTime).unwrap_or_default();
     assert!(note.contains("grants this process 0.50 CPUs, and the plan has 1 lcore:"), "{shown}");
-    assert!(note.contains(&format!("> {}/cpu.", group.0.display())), "the command that lifts it: {shown}");
+    assert!(note.contains(&format!("> {}/cpu.", group.folder().display())), "the command that lifts it: {shown}");
 }
 
 /// 96 MB of packets.
@@ -238,7 +192,7 @@ const MUCH: [&str; 2] = ["--set", "pool.packets.packets=300000"];
 
 #[test]
 fn in_a_cgroup_with_little_memory_a_plan_is_refused_and_the_cgroup_is_named() {
-    let Some(group) = Group::of_memory(64 << 20) else {
+    let Some(group) = Cgroup::of_memory(64 << 20) else {
         skipped("no cgroup with the memory controller can be made here (root, and a writable /sys/fs/cgroup)");
         return;
     };

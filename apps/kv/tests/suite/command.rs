@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, counted, two_lcores, unwrapped};
+use verbline_tests::{
+    Cgroup, Finished, Program, assert_fits, assert_report_holds, assert_within_memory_sum, counted, skipped,
+    two_lcores, unwrapped,
+};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_kv"))
@@ -82,7 +85,39 @@ fn two_lcores_have_the_descriptors_that_they_need() {
     assert!(are_open(&shown.json()), "{shown}");
 }
 
-/// Every value found was put, and is new enough, while connections come and go.
+/// Regression: the sum left out the program, its queues and its 512 queue pairs.
+#[test]
+fn two_lcores_stay_within_the_sum_of_memory() {
+    let Some(run) = shipped(&[]) else { return };
+    let are_open = |report: &Value| report["ports"][0]["connections"]["opened"].as_u64() >= Some(256);
+    assert_within_memory_sum(&run, |report| are_open(report) && has_done(report, 2_000, Duration::ZERO));
+}
+
+/// Regression: it passed the check, and the kernel killed it without a word.
+#[test]
+fn two_lcores_in_a_cgroup_are_refused_or_run_and_never_killed() {
+    let Some(run) = shipped(&["pool.packets.pages=4KiB", "region.table0.pages=4KiB", "region.table1.pages=4KiB"])
+    else {
+        return;
+    };
+    let are_open = |report: &Value| report["ports"][0]["connections"]["opened"].as_u64() >= Some(256);
+    let mut codes = Vec::new();
+    for megabytes in (32..=72).step_by(8) {
+        let Some(group) = Cgroup::of_memory(megabytes << 20) else {
+            skipped("no cgroup with the memory controller can be made here (root, and a writable /sys/fs/cgroup)");
+            return;
+        };
+        let shown = run.run_until_behind(group.entering(), are_open);
+        codes.push(shown.status.code());
+        match shown.status.code() {
+            Some(2) => assert!(shown.stderr.contains("error[too-much-memory]"), "{megabytes} MiB: {shown}"),
+            code => assert_eq!(code, Some(0), "{megabytes} MiB: {shown}"),
+        }
+    }
+    assert!(codes.starts_with(&[Some(2)]) && codes.ends_with(&[Some(0)]), "some are refused, and some run: {codes:?}");
+}
+
+/// Every value that comes back was put, and is new enough, while connections come and go.
 #[test]
 fn two_lcores_serve_and_check_every_value() {
     let Some(run) = shipped(&["kv.close_every_ms=5"]) else { return };

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, Started, counted, own_address, two_lcores, unwrapped};
+use verbline_tests::{
+    Finished, Program, Started, assert_is_within_memory_sum, counted, own_address, two_lcores, unwrapped,
+};
 
 /// A server and its client, each at an address of its own.
 struct Rig {
@@ -108,7 +110,9 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
     let Some(rig) = Rig::new() else { return };
     let (server, client) = rig.start();
     rig.await_operations(5000);
+    let memory = [(&rig.server, server.anonymous_bytes()), (&rig.client, client.anonymous_bytes())];
     let (client, server) = (client.end_whole(0), server.end_whole(0));
+    memory.into_iter().for_each(|(run, bytes)| assert_is_within_memory_sum(run, bytes));
     assert_values(&client);
     let json = client.json();
     for way in ["get", "read", "put"] {

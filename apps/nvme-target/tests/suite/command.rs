@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, counted, two_lcores, unwrapped};
+use verbline_tests::{
+    Finished, Program, assert_fits, assert_report_holds, assert_within_memory_sum, counted, two_lcores, unwrapped,
+};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_nvme-target"))
@@ -28,12 +30,20 @@ fn short(sets: &[&str]) -> Option<Program> {
 /// A run that lasts until the initiator has read blocks back and flushed.
 #[track_caller]
 fn until_verified(run: &Program) -> Finished {
-    let has_verified =
-        |report: &Value| counted(report, "target", "reads") >= 200 && counted(report, "target", "writes") >= 200;
     run.with(["--json"]).run_until(has_verified).exited(0)
 }
 
-/// Every block read is of the last write that was answered, and no command is unaccounted for.
+fn has_verified(report: &Value) -> bool {
+    counted(report, "target", "reads") >= 200 && counted(report, "target", "writes") >= 200
+}
+
+#[test]
+fn two_lcores_stay_within_the_sum_of_memory() {
+    let Some(run) = shipped(&[]) else { return };
+    assert_within_memory_sum(&run, has_verified);
+}
+
+/// Every block that comes back is of the last write that was answered; nothing is left over.
 #[track_caller]
 fn assert_verified(shown: &Finished) {
     let json = shown.json();

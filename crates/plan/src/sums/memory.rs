@@ -2,19 +2,19 @@
 //! the limit of locked memory.
 
 use crate::catalog::stage_needs::Needs;
+use crate::check::edges::Edges;
 use crate::check::refs::Links;
 use crate::check::regions::RegionFacts;
 use crate::choices::{Pages, Provider};
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::ids::{DeviceId, StageId};
-use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
 use crate::machine::note::{Lack, Note};
 use crate::machine::{Hugepages, Machine, MemoryGrant};
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
-use crate::sums::metadata;
 use crate::sums::sum::{Limit, Sum};
+use crate::sums::{metadata, program};
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;
@@ -45,16 +45,36 @@ struct Placed<'a> {
     bytes: u64,
 }
 
-/// Returns the sums, and notes of shortcomings that the plan runs with.
+/// What takes memory beside packets and regions.
+struct Beside<'a> {
+    raw: &'a RawPlan,
+    ways: (&'a Links<'a>, &'a Edges),
+    needs: &'a [(StageId, Needs)],
+    /// How many each lcore's completion queue holds.
+    completions: &'a [u64],
+}
+
+impl Beside<'_> {
+    /// Adds what queues and stages take; gives the greediest of both.
+    fn add(&self, sum: &mut Sum, sink: &Sink) -> [program::Greediest; 2] {
+        [
+            program::add_queues(self.raw, self.ways, self.completions, sum, sink),
+            program::add_stages(self.raw, self.needs, sum, sink),
+        ]
+    }
+}
+
+/// The sums, and what the machine lacks without stopping the plan.
 pub(crate) fn check(
     raw: &RawPlan,
-    links: &Links<'_>,
+    ways: (&Links<'_>, &Edges),
     regions: &[RegionFacts],
     needs: &[(StageId, Needs)],
+    completions: &[u64],
     machine: &Machine,
     sink: &mut Sink,
 ) -> (Vec<Sum>, Vec<Note>) {
-    let wanted = wanted(raw, links, regions);
+    let wanted = wanted(raw, ways.0, regions);
     let (placed, mut notes) = place(&wanted, machine, sink);
     let mut sums = Vec::new();
     for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
@@ -71,8 +91,9 @@ pub(crate) fn check(
             sums.push(sum);
         }
     }
-    sums.extend(ordinary(raw, &placed, needs, machine, sink));
-    sums.extend(address_space(raw, &placed, needs, machine, sink));
+    let beside = Beside { raw, ways, needs, completions };
+    sums.push(ordinary(&beside, &placed, machine, sink));
+    sums.extend(address_space(&beside, &placed, machine, sink));
     let (locked, note) = locked(raw, &placed, machine, sink);
     sums.extend(locked);
     notes.extend(note);
@@ -249,27 +270,25 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// Checks the use of ordinary pages against the available memory: pools, regions, and allocations
-/// of stages.
-fn ordinary(
-    raw: &RawPlan,
-    placed: &[Placed<'_>],
-    needs: &[(StageId, Needs)],
-    machine: &Machine,
-    sink: &mut Sink,
-) -> Option<Sum> {
+/// What is on ordinary pages must fit the memory that is available: pools, regions, queues, what
+/// stages allocate for themselves, and the program.
+fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Sum {
     let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
     for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
         add(&mut sum, one, "", sink);
     }
-    metadata::resident(raw, &mut sum, sink);
+    metadata::resident(beside.raw, &mut sum, sink);
     let of_pools = sum.needed;
-    let greediest = of_stages(raw, needs, &mut sum, sink);
+    let [queues, stages] = beside.add(&mut sum, sink);
+    program::add_program(beside.raw, &mut sum, sink);
     let available = machine.available_bytes();
     sum.limit = Limit::Machine(available);
     if !sum.holds() {
-        let (who, span, help) = match greediest {
-            (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
+        let (who, span, help) = match (queues, stages) {
+            ((bytes, Some(span)), _) if bytes > of_pools.max(stages.0) => {
+                ("queue pairs", span, "allow fewer connections, or make their queues shorter")
+            }
+            (_, (bytes, Some(span))) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
             _ => match largest(placed) {
                 Some(region) if region.of() == "memory" => ("regions", region.span, "make it shorter"),
                 pool => ("pools", span_of(pool), "use fewer or smaller packets"),
@@ -289,48 +308,22 @@ fn ordinary(
                 .help(format!("or lift the limit: {} as root, or a larger one of the container", grant.remedy)),
         };
     }
-    Some(sum).filter(|sum| !sum.terms.is_empty())
+    sum
 }
 
-/// Adds the stages' own allocations. Returns the largest, with its place.
-fn of_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> (u64, Option<Span>) {
-    let mut greediest = (0, None);
-    for (id, needs) in needs {
-        let head = &raw.stages[id.index()].head;
-        for (what, bytes) in &needs.memory_bytes {
-            sum.add(&sink.sources, format!("stage.{}", head.name), what, *bytes, head.span);
-        }
-        let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-        greediest = greediest.max((bytes, Some(head.span)));
-    }
-    for stage in raw.stages.iter().filter(|stage| stage.timers_max.value > 0) {
-        let bytes = u64::from(stage.timers_max.value) * TIMER_BYTES + WHEEL_BYTES;
-        let span = stage.timers_max.span;
-        sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
-        greediest = greediest.max((bytes, Some(span)));
-    }
-    greediest
-}
-
-/// Every mapping counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Beyond it an
-/// allocation aborts the process, wherever it happens.
-fn address_space(
-    raw: &RawPlan,
-    placed: &[Placed<'_>],
-    needs: &[(StageId, Needs)],
-    machine: &Machine,
-    sink: &mut Sink,
-) -> Option<Sum> {
+/// Whatever is mapped counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Past it an
+/// allocation aborts the process, wherever it happens to be.
+fn address_space(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
     let limit = machine.address_space_bytes?;
     let mut sum = Sum::new("address space", "bytes");
     placed.iter().for_each(|one| add(&mut sum, one, "", sink));
-    metadata::mapped(raw, &mut sum, sink);
-    of_stages(raw, needs, &mut sum, sink);
+    metadata::mapped(beside.raw, &mut sum, sink);
+    beside.add(&mut sum, sink);
     let top = Span::new(0, 0..0);
-    for lcore in &raw.lcores {
+    for lcore in &beside.raw.lcores {
         sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", THREAD_BYTES, lcore.head.span);
     }
-    sum.add(&sink.sources, "the program, its other threads and queues".to_owned(), "", PROGRAM_BYTES, top);
+    sum.add(&sink.sources, "the program and its other threads".to_owned(), "", PROGRAM_BYTES, top);
     sum.limit = Limit::Machine(limit);
     if !sum.holds() {
         let message = format!("the run maps {} bytes, and this process may map {limit} more", sum.needed);

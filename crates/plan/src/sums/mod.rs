@@ -6,6 +6,7 @@ mod memory;
 mod metadata;
 mod needs;
 pub(crate) mod offers;
+mod program;
 mod send_offers;
 pub(crate) mod sum;
 
@@ -49,7 +50,7 @@ pub(crate) fn prove(
     sums.extend(needs::packets(raw, links, &needs, sink));
     let (timers, operates) = offers::check(raw, links, regions, &needs, sink);
     sums.extend(timers);
-    let (memory, mut notes) = memory::check(raw, links, regions, &needs, machine, sink);
+    let (memory, mut notes) = memory::check(raw, (links, &checked.edges), regions, &needs, &completions, machine, sink);
     sums.extend(memory);
     let beside = descriptors::beside(opens, raw, &catalog.sections);
     let open = descriptors::check(raw, links, &needs, &beside, machine, sink);

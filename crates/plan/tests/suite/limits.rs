@@ -36,7 +36,27 @@ fn a_cgroup_that_grants_less_memory_than_the_machine_has_is_named() {
     assert!(said.contains("lift the limit: `echo max > /sys/fs/cgroup/a/memory.max`"), "{said}");
 }
 
-/// The metadata of small packets is larger than the packets.
+/// A thousand connections take more than the packets do. They are in both sums of memory.
+#[test]
+fn queue_pairs_count_and_are_blamed_where_they_are_the_most() {
+    let many = "\n[port.many]\nlcore = \"gateway\"\ndevice = \"nic0\"\ntransport = \"rc\"\nlisten = \"10.9.9.9:1\"\n\
+                connections_max = 1000\ntx_depth_wr = 64\ntx_shared_wr = 64\n";
+    let text = GOOD.to_owned() + many;
+    let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };
+    let sums = Loader::new(catalog(), limited).inspect_str("good.toml", &text).sums;
+    for of in ["memory on pages of 4 KiB", "address space"] {
+        let sum = sums.iter().find(|sum| sum.of == of).unwrap_or_else(|| panic!("no sum of {of}"));
+        let term = |name: &str, how: &str| sum.terms.iter().find(|term| term.what == name && term.how == how);
+        assert!(term("port.many", "1000 queue pairs").is_some_and(|term| term.value > 16 << 20), "{sum:#?}");
+        assert!(term("lcore.gateway", "its completion queue").is_some(), "{sum:#?}");
+    }
+    let small = Machine { memory_grant: Some(grant(16 << 20)), ..machine() };
+    let said = Loader::new(catalog(), small).load_str("good.toml", &text).expect_err("they are too many").to_string();
+    assert!(said.contains("error[too-much-memory]: the queue pairs need "), "{said}");
+    assert!(said.contains("allow fewer connections, or make their queues shorter"), "{said}");
+}
+
+/// Of small packets it is more than they are.
 #[test]
 fn what_packets_need_beside_their_data_counts_wherever_those_are() {
     let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{GOOD, loader};
-use verbline_plan::Diagnostics;
+use crate::common::{GOOD, catalog, loader, machine};
+use verbline_plan::{Diagnostics, Loader, Machine};
 
 /// A thousand times the duration of these checks where the work is linear, and a fraction of their
 /// former duration where it was not.
@@ -18,8 +18,13 @@ const RENDERED_BYTES_MAX: usize = 100 * 4096;
 /// The faults of a refused text, all of them rendered.
 #[track_caller]
 fn refused(what: &str, text: &str) -> Diagnostics {
+    refused_by(loader(), what, text)
+}
+
+#[track_caller]
+fn refused_by(loader: Loader, what: &str, text: &str) -> Diagnostics {
     let start = Instant::now();
-    let inspection = loader().inspect_str("wrong.toml", text);
+    let inspection = loader.inspect_str("wrong.toml", text);
     assert!(inspection.plan.is_none(), "{what} is no plan");
     let faults = inspection.diagnostics;
     let (shown, json) = (faults.render(false), serde_json::to_string(&faults).unwrap());
@@ -185,6 +190,9 @@ fn a_completion_queue_that_is_derived_has_a_bound_too() {
             "[port.p{at}]\nlcore=\"a\"\ndevice=\"nic\"\ntransport=\"ud\"\ntx_depth_wr=1048576\nsend_to=\"239.1.1.1\"\n"
         );
     }
-    let faults = refused("ports", &text);
+    let vast = Machine { memory_bytes: u64::MAX, ..machine() };
+    let faults = refused_by(Loader::new(catalog(), vast), "ports", &text);
     assert_eq!(faults.errors().map(|fault| fault.code()).collect::<Vec<_>>(), ["cq-too-deep"], "{faults}");
+    let faults = refused("ports", &text);
+    assert!(faults.errors().any(|fault| fault.code() == "too-much-memory"), "{faults}");
 }

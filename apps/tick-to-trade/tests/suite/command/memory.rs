@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use verbline::plan::Lack;
-use verbline_tests::{Finished, Program, config, skipped, two_lcores, unwrapped};
+use verbline_tests::{Finished, Program, assert_within_memory_sum, config, skipped, two_lcores, unwrapped};
 
 use crate::command::{app, generated};
 
@@ -19,6 +19,12 @@ fn a_pool_that_is_too_small_says_how_many_packets_it_takes() {
     assert!(said.contains("error[pool-too-small]: pool.packets has 1000 packets, but 2"), "{shown}");
     assert!(said.contains("receive queue of port.md_a line ") && said.contains("help: write `packets = 2"), "{shown}");
     assert!(shown.stderr.contains("--set pool.packets.packets=1000"), "{shown}");
+}
+
+#[test]
+fn two_lcores_stay_within_the_sum_of_memory() {
+    let Some(run) = generated("60s", &[]) else { return };
+    assert_within_memory_sum(&run, |report| report["elapsed_ns"].as_u64() >= Some(700_000_000));
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! What a run takes on ordinary memory beside its packets and regions: the program, its queues and
+//! connections, and what stages allocate for themselves.
+//!
+//! The bytes of each are its worst case, measured on the software RNIC as the difference in peak
+//! resident memory between runs that differ in nothing else. Each app holds its shipped plans'
+//! whole runs against the sum (`two_lcores_stay_within_the_sum_of_memory`).
+
+use crate::catalog::stage_needs::Needs;
+use crate::check::edges::Edges;
+use crate::check::refs::{Links, PortLinks};
+use crate::diag::sink::Sink;
+use crate::diag::source::Span;
+use crate::ids::{RingId, StageId};
+use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::sums::sum::Sum;
+
+/// The heap and the data of a program that has loaded its plan and runs, its threads and the pages
+/// of the kernel's that go with them.
+const PROGRAM_BYTES: u64 = 6 << 20;
+/// The network of a device with an address: its threads, and its buffers.
+const WIRE_BYTES: u64 = 2 << 20;
+/// An lcore's stack and counters.
+const LCORE_BYTES: u64 = 256 << 10;
+/// A completion, which takes two slots of a ring of a power of two.
+const COMPLETION_BYTES: u64 = 128;
+/// A queue pair, with its connection.
+const QP_BYTES: u64 = 16 << 10;
+/// A send or an operation that waits, beside its data that goes inline.
+const SEND_BYTES: u64 = 400;
+/// Each part of its memory.
+const SGE_BYTES: u64 = 32;
+/// A receive; queues of them are rings of a power of two.
+const RECEIVE_BYTES: u64 = 160;
+/// What the transport over a network takes more: of a queue pair, and of each send.
+const QP_WIRE_BYTES: u64 = 32 << 10;
+const SEND_WIRE_BYTES: u64 = 384;
+/// A place in a ring between lcores.
+const RING_SLOT_BYTES: u64 = 16;
+
+/// The most that one user of a sort takes, and where the plan asks for it.
+pub(super) type Greediest = (u64, Option<Span>);
+
+/// Adds the program, its threads, and what devices have for themselves.
+pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
+    let top = Span::new(0, 0..0);
+    sum.add(&sink.sources, "the program and its threads".to_owned(), "", PROGRAM_BYTES, top);
+    for lcore in &raw.lcores {
+        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", LCORE_BYTES, lcore.head.span);
+    }
+}
+
+/// Adds queues and connections. `completions`: how many each lcore's completion queue holds.
+pub(super) fn add_queues(
+    raw: &RawPlan,
+    (links, edges): (&Links<'_>, &Edges),
+    completions: &[u64],
+    sum: &mut Sum,
+    sink: &Sink,
+) -> Greediest {
+    let mut greediest = (0, None);
+    for device in raw.devices.iter().filter(|device| device.address.is_some()) {
+        let what = format!("device.{}", device.head.name);
+        sum.add(&sink.sources, what, "its network", WIRE_BYTES, device.head.span);
+    }
+    for (lcore, needed) in raw.lcores.iter().zip(completions) {
+        let depth = lcore.cq_depth_wc.as_ref().map_or(*needed, |depth| depth.value.into());
+        let bytes = if depth == 0 { 0 } else { COMPLETION_BYTES * depth.next_power_of_two() };
+        let span = lcore.cq_depth_wc.as_ref().map_or(lcore.head.span, |depth| depth.span);
+        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its completion queue", bytes, span);
+    }
+    for (port, linked) in raw.ports.iter().zip(&links.ports) {
+        let what = format!("port.{}", port.head.name);
+        let count = port.many().map_or_else(|| 1 + u64::from(port.reconnects()), |many| many.value.into());
+        let bytes = count.saturating_mul(queue_pair(port, has_wire(linked, raw)));
+        let span = port.many().map_or(port.head.span, |many| many.span);
+        let how = if count == 1 { "its queue pair".to_owned() } else { format!("{count} queue pairs") };
+        sum.add(&sink.sources, what.clone(), &how, bytes, span);
+        sum.add(&sink.sources, what, "its receives", RECEIVE_BYTES * port.rx_wr(), port.rx_key().span);
+        greediest = greediest.max((bytes, Some(span)));
+    }
+    for (index, ring) in raw.rings.iter().enumerate() {
+        let Some(depth) = &ring.depth else { continue };
+        let lanes = edges.lanes(RingId::from_index(index)).len() as u64;
+        let bytes = lanes * RING_SLOT_BYTES * u64::from(depth.value).next_power_of_two();
+        sum.add(&sink.sources, format!("ring.{}", ring.head.name), "its slots", bytes, depth.span);
+    }
+    for injector in &raw.injectors {
+        let Some(depth) = &injector.depth else { continue };
+        let bytes = RING_SLOT_BYTES * u64::from(depth.value).next_power_of_two();
+        sum.add(&sink.sources, format!("injector.{}", injector.head.name), "its slots", bytes, depth.span);
+    }
+    greediest
+}
+
+/// One queue pair of a port: itself, and its send queue.
+fn queue_pair(port: &RawPort, by_wire: bool) -> u64 {
+    let (own, each) = if by_wire { (QP_WIRE_BYTES, SEND_WIRE_BYTES) } else { (0, 0) };
+    let slots = u64::from(port.tx_depth_wr.value) + u64::from(port.ops_depth_wr.value);
+    let parts = SGE_BYTES * u64::from(port.max_sge.value);
+    QP_BYTES + own + slots * (SEND_BYTES + each + parts + u64::from(port.inline_bytes.value))
+}
+
+fn has_wire(port: &PortLinks, raw: &RawPlan) -> bool {
+    port.device.is_some_and(|device| raw.devices[device.index()].address.is_some())
+}
+
+/// Adds what stages allocate for themselves, and says which of it is the most.
+pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> Greediest {
+    let mut greediest = (0, None);
+    for (id, needs) in needs {
+        let head = &raw.stages[id.index()].head;
+        for (what, bytes) in &needs.memory_bytes {
+            sum.add(&sink.sources, format!("stage.{}", head.name), what, *bytes, head.span);
+        }
+        let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        greediest = greediest.max((bytes, Some(head.span)));
+    }
+    for stage in raw.stages.iter().filter(|stage| stage.timers_max.value > 0) {
+        let bytes = u64::from(stage.timers_max.value) * TIMER_BYTES + WHEEL_BYTES;
+        let span = stage.timers_max.span;
+        sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
+        greediest = greediest.max((bytes, Some(span)));
+    }
+    greediest
+}
