@@ -99,6 +99,9 @@ impl<T> ConnectionSlots<T> {
         slot.held = None;
         if slot.generation < u32::MAX {
             self.free.push_back(connection.slot() as u16);
+        } else {
+            let (port, slot) = (self.port, connection.slot());
+            tracing::warn!(port, slot, "a slot has had 2^32 connections and is retired: the port takes one fewer");
         }
     }
 

@@ -36,16 +36,17 @@ impl CmThread {
         self.spec.counts.requests.add(1);
         let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
         if let Err(no) = listener_ports.look(request.device_name()) {
-            return self.turn_away(request, no);
+            return self.turn_away(request, no, None);
         }
         match self.decide(&request) {
             Decision::Accept { private_data, tag, place } => {
                 let CmThreadRole::Listen { listener_ports, .. } = &mut self.spec.role else { return };
-                match listener_ports.reserve(request.device_name(), place) {
+                let chosen = place;
+                match listener_ports.reserve(request.device_name(), chosen) {
                     Ok(place) => self.send_to(place, Admitted { request, private_data, tag }),
                     Err(no) => {
                         self.end_of(tag);
-                        self.turn_away(request, no);
+                        self.turn_away(request, no, chosen);
                     }
                 }
             }
@@ -56,7 +57,8 @@ impl CmThread {
         }
     }
 
-    fn turn_away(&self, request: Request, no: NoPlace) {
+    /// `chosen`: the place that the acceptor chose, if it did.
+    fn turn_away(&self, request: Request, no: NoPlace, chosen: Option<usize>) {
         let (name, counts, device) = (&self.spec.port.name, &self.spec.counts, request.device_name());
         let CmThreadRole::Listen { listener_ports, .. } = &self.spec.role else { return };
         let reason = match no {
@@ -71,7 +73,9 @@ impl CmThread {
             }
             NoPlace::Unreachable => {
                 counts.rejected_acceptor.add(1);
-                tracing::warn!(port = %name, device, "the acceptor's answer names a place that there is none of");
+                let (place, places) = (chosen.unwrap_or_default(), listener_ports.all().len());
+                let why = if place < places { "is on another device" } else { "does not exist" };
+                tracing::warn!(port = %name, device, place, places, "the acceptor chose a place that {why}");
                 format!("port.{name} has no such place on {device}")
             }
         };
