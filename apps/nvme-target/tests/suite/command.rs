@@ -89,7 +89,7 @@ fn a_check_has_no_effects() {
 fn what_the_target_needs_of_the_plan_is_proved() {
     let cases = [
         ("port.hosts.ops_depth_wr=0", "stage.target asks for RDMA WRITEs, RDMA READs and SENDs"),
-        ("stage.target.timers_max=0", "stage.target can arm 1 timers at once, and may arm 0"),
+        ("stage.target.timers_max=0", "stage.target can arm 1 timer at once, and may arm 0"),
         ("stage.load.timers_max=1", "stage.load can arm 2 timers at once, and may arm 1"),
         ("region.disk.rights=[]", "region.disk lacks \"local-write\", which stage.target needs"),
         ("region.buffers.rights=[\"local-write\"]", "region.buffers lacks \"remote-read\", \"remote-write\""),

@@ -84,7 +84,8 @@ fn timers(stage: &RawStage, kind: &StageKind, needs: &Needs, sink: &mut Sink) ->
     sum.limit = Limit::Plan(max.value.into(), sink.sources.locate(max.span));
     if !sum.holds() {
         let needed = sum.needed;
-        let message = format!("stage.{name} can arm {needed} timers at once, and may arm {}", max.value);
+        let timers = if needed == 1 { "timer" } else { "timers" };
+        let message = format!("stage.{name} can arm {needed} {timers} at once, and may arm {}", max.value);
         let help = match needed <= TIMERS_MAX.into() {
             true => format!("write `timers_max = {needed}` or more"),
             false => format!("tell the stage to do less at once: a stage may have {TIMERS_MAX} timers"),

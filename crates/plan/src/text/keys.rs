@@ -142,9 +142,10 @@ impl AppKey {
         AppKey { left_out: AppDefault::Open(words), ..self }
     }
 
-    /// Makes it optional, with this default.
-    pub const fn or(self, default: u64) -> AppKey {
-        AppKey { left_out: AppDefault::Integer(default), ..self }
+    /// May be left out, and is this whole number then. Keys of other types have
+    /// [`or_real`](AppKey::or_real), [`or_flag`](AppKey::or_flag) and [`or_text`](AppKey::or_text).
+    pub const fn or(self, whole_number: u64) -> AppKey {
+        AppKey { left_out: AppDefault::Integer(whole_number), ..self }
     }
 
     /// Makes it optional, with this default.
