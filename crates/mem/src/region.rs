@@ -345,7 +345,7 @@ fn unmapped(spec: &RegionSpec, page: PageSize, len: usize, source: io::Error) ->
     if page.is_huge() {
         return no_pages(&spec.name, page, len, &source);
     }
-    let remedy = "free memory, or raise `ulimit -v` and the cgroup's memory.max";
+    let remedy = "free memory, or raise `ulimit -v`, `ulimit -d` and the cgroup's memory.max";
     RegionError::System { region: spec.name.clone(), call: "mmap", len_bytes: len, source, remedy }
 }
 

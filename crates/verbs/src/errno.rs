@@ -136,6 +136,7 @@ fn advice(verb: &'static str, errno: Errno) -> Cow<'static, str> {
     let not_offered = matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS);
     let of_this_verb = match verb {
         "ibv_open_device" => opening(errno),
+        "ibv_create_comp_channel" | "eventfd" => making_descriptors(errno),
         "ibv_alloc_td" | "ibv_alloc_parent_domain" if not_offered => {
             "this device has no thread domains: make the QPs on the PD itself, and the driver takes its locks"
         }
@@ -178,6 +179,18 @@ fn opening(errno: Errno) -> &'static str {
              root"
         }
         _ => "",
+    }
+}
+
+/// What the software RNIC asks the kernel for when it is opened, and where a queue or a connection
+/// gets a descriptor of its own.
+pub(crate) fn making_descriptors(errno: Errno) -> &'static str {
+    match errno.raw() {
+        libc::EACCES | libc::EPERM | libc::ENOSYS => {
+            "a seccomp filter refuses eventfd2(2) or epoll_create1(2): allow them (`--security-opt seccomp=PROFILE` of \
+             a container, `SystemCallFilter=@io-event` in the systemd unit)"
+        }
+        _ => of_any_verb(errno),
     }
 }
 
@@ -235,6 +248,15 @@ mod tests {
         );
         let plain = VerbError::new("ibv_destroy_qp", "QP 0x11", Errno::new(libc::EFAULT));
         assert_eq!(plain.to_string(), "ibv_destroy_qp of QP 0x11: EFAULT (Bad address)");
+    }
+
+    #[test]
+    fn the_software_rnic_is_refused_descriptors_by_a_filter_and_by_no_file_of_a_card() {
+        for verb in ["ibv_create_comp_channel", "eventfd"] {
+            let said = VerbError::new(verb, "it", Errno::new(libc::EPERM)).to_string();
+            assert!(said.contains("a seccomp filter refuses eventfd2(2)"), "{said}");
+        }
+        assert!(making_descriptors(Errno::new(libc::EMFILE)).contains("ulimit -n"));
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn refuse(what: &str) -> Result<(), Box<dyn Error>> {
             let is_huge = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag)?;
             (Rules::from([(libc::SYS_mmap, vec![SeccompRule::new(vec![is_huge])?])]), libc::ENOMEM)
         }
+        "eventfd" => (whole(&[libc::SYS_eventfd2]), libc::EPERM),
         "pinning" => (whole(&[libc::SYS_sched_setaffinity]), libc::EPERM),
         "epoll_pwait2" => (whole(&[libc::SYS_epoll_pwait2]), libc::ENOSYS),
         // Tried by the C library for a thread, and not for a program that is started.

@@ -130,6 +130,27 @@ fn without_threads_the_first_that_a_run_needs_is_named() {
 }
 
 #[test]
+fn without_eventfd_it_is_the_filter_that_is_blamed() {
+    let program = rig().with(["--no-socket"]);
+    let said = unwrapped(&program.run_as(&mut program.behind(without("eventfd"))).exited(1).stderr);
+    assert!(said.contains("a seccomp filter refuses eventfd2(2)") && !said.contains("infiniband"), "{said}");
+}
+
+#[test]
+fn with_the_loopback_down_the_command_is_told_that_brings_it_up() {
+    let is_root = rustix::process::geteuid().is_root();
+    let apart = ["unshare", "--net"].into_iter().chain((!is_root).then_some("--map-root-user"));
+    let apart: Vec<_> = apart.collect();
+    if !Command::new(apart[0]).args(&apart[1..]).arg("true").output().is_ok_and(|output| output.status.success()) {
+        skipped("unshare(1) may make no network namespace here");
+        return;
+    }
+    let program = rig().with(["--set", "device.nic.address=127.0.0.1"]);
+    let said = unwrapped(&program.run_as(&mut program.behind(apart)).exited(1).stderr);
+    assert!(said.contains("the loopback is down: run `ip link set lo up` as root"), "{said}");
+}
+
+#[test]
 fn without_cap_sys_nice_nothing_is_missed() {
     let program = rig();
     goes_on(&program, program.run_as(&mut program.behind(without_capabilities("-sys_nice"))), None);

@@ -45,7 +45,7 @@ pub enum AttachError {
         address: IpAddr,
     },
     /// It is not this host's.
-    #[error("{address} is no address of this host (in this network namespace); `ip addr` shows which it has")]
+    #[error("{address} is no address of this host (in this network namespace); {}", not_local_remedy(*address))]
     NotLocal {
         /// The requested address.
         address: IpAddr,
@@ -76,7 +76,19 @@ pub enum AttachError {
     },
 }
 
-/// The wire of each device that has one.
+/// The addresses of loopback are there once it is up: a new network namespace has it down.
+fn not_local_remedy(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(v4) if v4.is_loopback() => "the loopback is down: run `ip link set lo up` as root",
+        IpAddr::V6(v6) if v6.is_loopback() => {
+            "the loopback is down, or has no IPv6: run `ip link set lo up` as root, or `sysctl -w \
+             net.ipv6.conf.lo.disable_ipv6=0`"
+        }
+        _ => "`ip addr` shows which it has",
+    }
+}
+
+/// Of each device that has one.
 static WIRES: [OnceLock<&'static Wire>; device::DEVICES] = [const { OnceLock::new() }; device::DEVICES];
 
 /// Gives a software device an address, by which other processes and hosts reach it for the life of

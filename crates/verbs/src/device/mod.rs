@@ -22,7 +22,7 @@ use rdma_sys::ibv_device;
 
 use crate::device::context::Context;
 use crate::device::provider::{Provider, verb};
-use crate::errno::{Errno, VerbError};
+use crate::errno::{Errno, VerbError, making_descriptors};
 
 /// Why devices could not be listed or opened.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -116,7 +116,17 @@ impl Device {
     pub fn open(&self) -> Result<Context, DeviceError> {
         // SAFETY: `raw` is a device of the list that `self._list` keeps.
         let raw = unsafe { verb!(self.provider, ibv_open_device(self.raw.as_ptr())) };
-        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_open_device", || self.name.clone()))?;
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            let error = VerbError::last("ibv_open_device", || self.name.clone());
+            match self.provider {
+                Provider::Kernel => error,
+                // It has no file in /dev/infiniband.
+                Provider::Soft => {
+                    let advice = making_descriptors(error.errno);
+                    error.advise(advice)
+                }
+            }
+        })?;
         // SAFETY: `raw` was just opened and nobody else has it: the Context becomes its owner.
         Ok(unsafe { Context::from_raw(self.provider, raw, self.name.clone()) }?)
     }
