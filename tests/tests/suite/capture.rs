@@ -57,6 +57,14 @@ fn a_capture_is_a_file_of_its_users_that_tshark_reads() {
     assert!(captured(folder.path(), &file, &["--count", "7", "--force", "--port", "in"]).status.success());
     assert_eq!((blocks(&file), fs::metadata(&file).unwrap().permissions().mode() & 0o777), ([1, 7], 0o600));
 
+    // One that a shell has opened has the mode that the shell gave it.
+    let shell = folder.path().join("shell.pcapng");
+    let out = fs::File::create(&shell).unwrap();
+    out.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
+    let mut capture = rig(folder.path(), &["capture", "-w", "/dev/stdout", "--force", "--count", "5"]).command();
+    assert!(capture.stdout(out).status().unwrap().success());
+    assert_eq!((blocks(&shell), fs::metadata(&shell).unwrap().permissions().mode() & 0o777), ([2, 5], 0o644));
+
     let refused = captured(folder.path(), &folder.path().join("none"), &["--port", "off"]);
     let told = unwrapped(&said(&refused).1);
     assert!(

@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 
 /// How a command line names standard output.
@@ -109,7 +109,8 @@ impl CaptureFiles {
         self.number += 1;
         let path = self.path();
         self.out = Box::new(BufWriter::with_capacity(1 << 20, created(&path, self.force)?));
-        self.written.push_back(path);
+        // Those that are not removed need not be remembered: a capture may go on for months.
+        self.written.extend(self.kept.is_some().then_some(path));
         while self.kept.is_some_and(|kept| self.written.len() as u64 > kept) {
             let removed = self.written.pop_front().map_or(Ok(()), fs::remove_file);
             // It may have been removed already.
@@ -129,14 +130,20 @@ pub(super) fn created(path: &Path, force: bool) -> io::Result<File> {
         _ => error,
     })?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    // One that was there has had a mode of its own; a device keeps it.
-    if force && file.metadata()?.is_file() {
+    // One that was there has had a mode of its own. A device keeps it, and so does standard output
+    // under another name (`-w /dev/stdout`): the file is its shell's.
+    if force && file.metadata()?.is_file() && !is_stdout(&file) {
         file.set_permissions(Permissions::from_mode(MODE))?;
     }
     Ok(file)
 }
 
-/// For `dump.pcapng`: `dump_00001.pcapng`.
+fn is_stdout(file: &File) -> bool {
+    let place = |stat: Stat| (stat.st_dev, stat.st_ino);
+    matches!((fstat(file), fstat(stdout())), (Ok(file), Ok(out)) if place(file) == place(out))
+}
+
+/// `dump_00001.pcapng` of `dump.pcapng`.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.file_stem().map(OsString::from).unwrap_or_default();
     name.push(format!("_{number:05}"));
