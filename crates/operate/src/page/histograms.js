@@ -8,14 +8,20 @@ const HISTOGRAMS = [["stages", "call_times", stage => `stage ${stage.name}`], ["
 
 function binsBetween(before, now) {
   const had = new Map((before?.bins ?? []).map(bin => [bin.below_ns, bin.count]));
-  return (now?.bins ?? []).map(bin => ({ end: bin.below_ns, count: bin.count - (had.get(bin.below_ns) ?? 0) })).filter(bin => bin.count > 0);
+  return (now?.bins ?? []).map(bin => ({ end: bin.below_ns, longest: now.max_ns, count: bin.count - (had.get(bin.below_ns) ?? 0) })).filter(bin => bin.count > 0);
 }
 
-// The end of the bin that a share of all counts does not exceed.
+// The bin that a share of all counts does not exceed.
 function quantile(bins, share) {
   const wanted = share * bins.reduce((sum, bin) => sum + bin.count, 0);
   let sum = 0;
-  return bins.find(bin => (sum += bin.count) >= wanted)?.end;
+  return bins.find(bin => (sum += bin.count) >= wanted);
+}
+
+// Its end: the last bin has none, and no time is above the longest.
+function quantileText(bins, share) {
+  const bin = quantile(bins, share);
+  return timeText(Math.min(bin.end, bin.longest ?? bin.end));
 }
 
 function timeX(ns) {
@@ -26,8 +32,8 @@ function timeX(ns) {
 function drawHistogram(name, bins) {
   const { width, height, axis } = SPAN, low = height - axis;
   const most = Math.max(...bins.map(bin => bin.count));
-  const p99 = quantile(bins, 0.99);
-  const words = `${name}: half within ${timeText(quantile(bins, 0.5))}, 99 in 100 within ${timeText(p99)}`;
+  const p99 = quantile(bins, 0.99).end;
+  const words = `${name}: half within ${quantileText(bins, 0.5)}, 99 in 100 within ${quantileText(bins, 0.99)}`;
   const drawing = svg("svg", { class: "histogram", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, svg("title", {}, words));
   for (let ns = SPAN.from * 10; ns < SPAN.to; ns *= 10) {
     drawing.append(svg("line", { class: "grid", x1: timeX(ns), x2: timeX(ns), y1: 0, y2: low }));
@@ -51,5 +57,5 @@ function showHistograms(change) {
     all.unshift(...(stage.histograms ?? []).map(own => ({ name: `stage ${stage.name}, ${own.name}`, bins: binsBetween(before.find(other => other.name === own.name)?.times, own.times) })));
   }
   return all.filter(one => one.bins.length).slice(0, 200).map(({ name, bins }) => tag("figure", {},
-    tag("figcaption", {}, tag("b", {}, name), tag("small", {}, ` p50 ${timeText(quantile(bins, 0.5))}, p99 ${timeText(quantile(bins, 0.99))}`)), drawHistogram(name, bins)));
+    tag("figcaption", {}, tag("b", {}, name), tag("small", {}, ` p50 ${quantileText(bins, 0.5)}, p99 ${quantileText(bins, 0.99)}`)), drawHistogram(name, bins)));
 }
