@@ -30,7 +30,8 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
              `data_bytes` of its pool"
         }
         "RETRY_EXC_ERR" | "RESP_TIMEOUT_ERR" => {
-            "the peer does not answer; see whether it still runs, and whether both links are up (`rdma link`)"
+            "the peer does not answer; see whether it still runs, whether both links are up (`ip link`; of cards `rdma \
+             link`), and whether no firewall takes their datagrams (UDP port 4791)"
         }
         "RNR_RETRY_EXC_ERR" => {
             "the peer posts too few receives; raise its `rx_depth_wr`, and `packets` of its pool, or give its lcore \

@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn failures_are_red_in_a_terminal() {
         let text = report(&bad_day(), &outcome(), true);
-        assert!(text.starts_with("bad-day: ran 86400.0s\x1b[1;31m, FAILED\x1b[0m\n"), "{text}");
+        assert!(text.starts_with("bad-day: ran 1d 0h\x1b[1;31m, FAILED\x1b[0m\n"), "{text}");
         assert_eq!(text.matches("\x1b[1;31mFAILED   ").count(), 2, "{text}");
     }
 }
