@@ -83,14 +83,14 @@ pub fn assert_within_memory_sum(run: &Program, is_so: impl Fn(&Value) -> bool) {
     let mut started = run.start();
     let (deadline, mut peak_bytes) = (Instant::now() + PATIENCE, 0);
     loop {
-        peak_bytes = peak_bytes.max(started.anonymous_bytes());
+        peak_bytes = peak_bytes.max(started.resident_bytes());
         let has_ended = matches!(started.child().try_wait(), Ok(Some(_)));
         if has_ended || Instant::now() >= deadline || run.live(None).as_ref().is_some_and(&is_so) {
             break;
         }
         std::thread::sleep(ASK_EVERY);
     }
-    peak_bytes = peak_bytes.max(started.anonymous_bytes());
+    peak_bytes = peak_bytes.max(started.resident_bytes());
     started.signal(Signal::INT);
     drop(started.finish().exited(0));
     assert_is_within_memory_sum(&run, peak_bytes);
@@ -101,18 +101,22 @@ pub fn assert_within_memory_sum(run: &Program, is_so: impl Fn(&Value) -> bool) {
 #[track_caller]
 pub fn assert_is_within_memory_sum(run: &Program, peak_bytes: u64) {
     let sums = run.check_instead().with(["--json", "--explain"]).run().exited(0).json();
-    let of_memory = |sum: &&Value| sum["of"].as_str().is_some_and(|of| of.starts_with("memory on pages of"));
-    let sum = sums["sums"].as_array().into_iter().flatten().find(of_memory).expect("a sum of memory");
-    let needed = sum["needed"].as_u64().expect("a number");
-    assert!((needed / 2..=needed).contains(&peak_bytes), "{peak_bytes} bytes are resident, of {needed}: {sum:#}");
+    let is_memory = |of: &str| of.starts_with("memory on pages of") || of.starts_with("hugepages of");
+    let of_memory = |sum: &&Value| sum["of"].as_str().is_some_and(is_memory);
+    let sums: Vec<_> = sums["sums"].as_array().into_iter().flatten().filter(of_memory).collect();
+    let needed: u64 = sums.iter().map(|sum| sum["needed"].as_u64().expect("a number")).sum();
+    assert!((needed / 2..=needed).contains(&peak_bytes), "{peak_bytes} bytes are resident, of {needed}: {sums:#?}");
 }
 
 impl Started {
-    /// The process's resident memory that no file is behind; hugepages apart. 0: it is gone.
-    pub fn anonymous_bytes(&self) -> u64 {
+    /// The process's resident memory that no file is behind, hugepages included. 0: it is gone.
+    pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(self.proc("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) << 10
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) << 10
+        };
+        of("RssAnon:") + of("HugetlbPages:")
     }
 
     /// Ends the run as a user does: its report holds, no packet is held, and it exits with this

@@ -110,7 +110,7 @@ fn two_lcores_of_two_processes_serve_and_check_every_value() {
     let Some(rig) = Rig::new() else { return };
     let (server, client) = rig.start();
     rig.await_operations(5000);
-    let memory = [(&rig.server, server.anonymous_bytes()), (&rig.client, client.anonymous_bytes())];
+    let memory = [(&rig.server, server.resident_bytes()), (&rig.client, client.resident_bytes())];
     let (client, server) = (client.end_whole(0), server.end_whole(0));
     memory.into_iter().for_each(|(run, bytes)| assert_is_within_memory_sum(run, bytes));
     assert_values(&client);
