@@ -89,11 +89,14 @@ fn solicited_only_wakes_for_solicited_and_for_errors() {
         assert!(rig.fired());
         rig.recv.arm(true);
     }
-    // A list wakes if one of its messages is solicited.
-    for (flags, fires) in [([0, 0, 0], false), ([0, SOLICITED, 0], true)] {
-        let mut list = flags.map(|flags| Wr::send(1, flags, &[rig.mem.sge(0, 8)]));
-        rig.a.post(&mut list).unwrap();
-        assert_eq!(rig.fired(), fires);
+    // A list wakes if one of it is solicited, wherever that is.
+    for len in [8, 64, 1000] {
+        for (flags, fires) in [([0, 0, 0], false), ([SOLICITED, 0, 0], true), ([0, SOLICITED, 0], true)] {
+            let mut list = flags.map(|flags| Wr::send(1, flags, &[rig.mem.sge(0, len)]));
+            rig.recv.arm(true);
+            rig.a.post(&mut list).unwrap();
+            assert_eq!(rig.fired(), fires, "{len} B, {flags:?}");
+        }
     }
     rig.recv.arm(true);
     // `NEXT` takes precedence, in either order of arming.

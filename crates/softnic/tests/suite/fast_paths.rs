@@ -175,3 +175,86 @@ fn an_overrun_is_never_silent() {
         }
     }
 }
+
+/// What is behind it is flushed: a queue pair that has ended writes no more.
+#[test]
+fn nothing_is_carried_out_behind_a_lost_completion() {
+    const BYTES: usize = 4096;
+    for (opcode, most) in [(IBV_WR_RDMA_WRITE, 9), (IBV_WR_RDMA_READ, 9), (IBV_WR_SEND, 16)] {
+        let mut pair = Pair::unconnected(IBV_QPT_RC, |_| {});
+        // Eight slots; SENDs of this length are carried out by eights.
+        let small = pair.nic.cq(1);
+        pair.a = pair.nic.qp(IBV_QPT_RC, &small, &pair.a_recv);
+        pair.a_send = small;
+        connect((&pair.a, 1), (&pair.b, 2));
+        let pair = warm(pair);
+        let (near, far) = (pair.nic.memory(24 * BYTES), pair.other.memory(24 * BYTES));
+        let (from, to) = if opcode == IBV_WR_RDMA_READ { (&far, &near) } else { (&near, &far) };
+        from.fill(0, &[1; 24 * BYTES]);
+        let wr = |at| {
+            pair.b.recv(at as u64, &[far.sge(at * BYTES, BYTES)]);
+            let wr = Wr::new(at as u64, opcode, SIGNALED, &[near.sge(at * BYTES, BYTES)]);
+            if opcode == IBV_WR_SEND { wr } else { wr.remote(far.addr() + (at * BYTES) as u64, far.key()) }
+        };
+        pair.a.post(&mut (0..24).map(wr).collect::<Vec<_>>()).unwrap();
+        let done = (0..24).filter(|at| to.read(at * BYTES, BYTES) == [1; BYTES]).count();
+        assert!((8..=most).contains(&done), "{opcode}: {done} of 24");
+        assert_eq!(pair.a.state(), IBV_QPS_ERR);
+    }
+}
+
+/// One poll that finds messages and the completion of a send frees the receives of all of them.
+#[test]
+fn receives_are_free_whatever_else_the_poll_has_found() {
+    for len in [8, 96, 600] {
+        for first in [true, false] {
+            let mut pair = Pair::unconnected(IBV_QPT_RC, |init| init.cap.max_recv_wr = 2);
+            let both = pair.other.cq(64);
+            pair.b = pair.other.qp_with(IBV_QPT_RC, &both, &both, |init| init.cap.max_recv_wr = 2);
+            (pair.b_send, pair.b_recv) = (pair.other.cq(1), both);
+            connect((&pair.a, 1), (&pair.b, 2));
+            let pair = warm(pair);
+            let send = |pair: &Pair| {
+                pair.a.recv(9, &[pair.a_mem.sge(0, 1000)]);
+                pair.b.post(&mut [Wr::send(9, SIGNALED, &[pair.b_mem.sge(0, len)])]).unwrap();
+            };
+            for round in 0..9 {
+                for id in [1, 2] {
+                    assert_eq!(pair.b.recv(id, &[pair.b_mem.sge(0, 1000)]), 0, "{len} B, {first}, round {round}");
+                }
+                if first {
+                    send(&pair);
+                }
+                pair.a.post(&mut [1, 2].map(|id| Wr::send(id, 0, &[pair.a_mem.sge(0, len)]))).unwrap();
+                if !first {
+                    send(&pair);
+                }
+                assert_eq!(poll_at_once(&pair.b_recv).len(), 3);
+                pair.a_recv.poll_all();
+            }
+        }
+    }
+}
+
+/// Messages to several queue pairs lie behind one another in one queue.
+#[test]
+fn receives_are_free_of_each_queue_pair_that_a_poll_has_found_messages_of() {
+    for len in [8, 96, 600] {
+        let pair = Pair::rc();
+        let pairs = [0, 1].map(|_| {
+            let b = pair.other.qp_with(IBV_QPT_RC, &pair.b_send, &pair.b_recv, |init| init.cap.max_recv_wr = 2);
+            let a = pair.nic.qp(IBV_QPT_RC, &pair.a_send, &pair.a_recv);
+            connect((&a, 1), (&b, 2));
+            (a, b)
+        });
+        for round in 0..9 {
+            for (a, b) in &pairs {
+                for id in [1, 2] {
+                    assert_eq!(b.recv(id, &[pair.b_mem.sge(0, 1000)]), 0, "{len} B, round {round}");
+                }
+                a.post(&mut [1, 2].map(|id| Wr::send(id, 0, &[pair.a_mem.sge(0, len)]))).unwrap();
+            }
+            assert_eq!(poll_at_once(&pair.b_recv).len(), 4);
+        }
+    }
+}
