@@ -21,6 +21,8 @@ pub(crate) struct Posted {
     pub(crate) flags: u32,
     pub(crate) opcode: u32,
     pub(crate) len: Option<u32>,
+    /// Where its one part is: the address and the key.
+    pub(crate) at: Option<(u64, u32)>,
 }
 
 /// `ibv_qp` comes first, so that the fake's address is the QP's.
@@ -88,9 +90,10 @@ unsafe fn take<W>(qp: *mut ibv_qp, mut wr: *mut W, bad: *mut *mut W, parts: impl
         // SAFETY: the list is valid.
         let (next, wr_id, flags, opcode, num_sge, sges) = parts(unsafe { &*wr });
         // SAFETY: as above; an SGE is there when one is announced.
-        let len = (num_sge == 1).then(|| unsafe { (*sges).length });
+        let sge = (num_sge == 1).then(|| unsafe { *sges });
         fake.takes -= 1;
-        fake.posted.push(Posted { wr_id, flags, opcode, len });
+        let (len, at) = (sge.map(|sge| sge.length), sge.map(|sge| (sge.addr, sge.lkey)));
+        fake.posted.push(Posted { wr_id, flags, opcode, len, at });
         wr = next;
     }
     0

@@ -284,3 +284,77 @@ fn what_a_device_took_of_a_batch_is_back_or_kept_and_the_rest_still_there() {
         }
     }
 }
+
+/// Posts packets of these lengths, each as it is posted most quickly.
+fn send(rig: &mut Rig, lens: &[usize]) -> (usize, Option<PostStop>) {
+    let mut batch = Batch::with_capacity(lens.len());
+    batch.push_iter(lens.iter().map(|len| rig.packet(*len)));
+    let outcome = rig.qp.post_send(&mut batch);
+    (outcome.posted, outcome.stop)
+}
+
+fn receive(rig: &mut Rig, count: usize) -> (usize, Option<PostStop>) {
+    let mut batch = Batch::with_capacity(count);
+    batch.push_iter((0..count).map(|_| rig.packet(0)));
+    let outcome = rig.qp.post_recv(&mut batch);
+    (outcome.posted, outcome.stop)
+}
+
+/// Once, whichever way it was posted; and a full queue is no refusal.
+#[test]
+fn what_a_device_refuses_is_counted() {
+    let mut rig = Rig::new(4);
+    let ways: [fn(&mut Rig); 8] = [
+        // The first receive shows the queue its pool.
+        |rig| assert_eq!(receive(rig, 1).0, 0),
+        |rig| assert_eq!(receive(rig, 1).0, 0),
+        |rig| assert_eq!(receive(rig, 3).0, 0),
+        |rig| assert_eq!(send(rig, &[3]).0, 0),
+        |rig| assert_eq!(send(rig, &[3, 3]).0, 0),
+        |rig| assert_eq!(send(rig, &[20, 3]).0, 0),
+        |rig| assert!(rig.qp.post_send_one(rig.packet(3)).is_err()),
+        |rig| {
+            let packet = rig.packet(3);
+            assert!(rig.qp.rc().unwrap().write(packet, PEER, SendOptions::default()).is_err());
+        },
+    ];
+    for (at, way) in ways.into_iter().enumerate() {
+        for (errno, more) in [(libc::EINVAL, 1), (libc::ENOMEM, 0)] {
+            let before = rig.qp.counters().refused;
+            rig.script.queues().take_only(0, errno);
+            way(&mut rig);
+            assert_eq!(rig.qp.counters().refused, before + more, "way {at}, errno {errno}");
+        }
+    }
+}
+
+/// A device may take and forget what is posted to a queue pair that is in no state for it.
+#[test]
+fn nothing_reaches_the_device_of_a_queue_pair_that_was_reset() {
+    let mut rig = Rig::new(4);
+    assert_eq!((receive(&mut rig, 2), receive(&mut rig, 1)), ((2, None), (1, None)));
+    assert_eq!((send(&mut rig, &[3]), send(&mut rig, &[3, 3])), ((1, None), (2, None)));
+    rig.qp.to_reset().unwrap();
+    rig.script.queues().posts();
+    for outcome in [receive(&mut rig, 1), receive(&mut rig, 3), send(&mut rig, &[3]), send(&mut rig, &[3, 3])] {
+        assert!(matches!(outcome, (0, Some(PostStop::NotReady(_)))), "{outcome:?}");
+    }
+    assert_eq!(rig.script.queues().posts().len(), 0);
+}
+
+/// It can be taken when there is room.
+#[test]
+fn a_message_for_which_the_batch_has_no_room_stays_with_the_queue() {
+    let mut rig = Rig::new(4);
+    assert_eq!(receive(&mut rig, 3), (3, None));
+    let mut full = Batch::with_capacity(1);
+    full.push(rig.packet(0)).unwrap();
+    for len in [1, 2, 3] {
+        assert!(rig.script.queues().receive(rig.qp.qpn(), len));
+        assert_eq!(rig.cq.poll(&mut rig.completions), 1);
+        let completions = rig.completions.as_slice();
+        assert_eq!((rig.qp.recv_run(completions, &mut full), full.len()), (0, 1));
+        assert_eq!(rig.qp.recv_run(completions, &mut rig.freed), 1);
+        assert_eq!(rig.freed.pop().unwrap().len(), len as usize);
+    }
+}

@@ -4,6 +4,7 @@ use super::*;
 use crate::cq::completion::Completion;
 use crate::fake_device::{self, Fake, PD};
 use crate::wr::post_verb::PostRecv;
+use crate::wr::sg_list::SgEntry;
 use verbline_mem::Pool;
 
 fn batch(pool: &Pool, count: usize) -> Batch {
@@ -86,6 +87,12 @@ fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
     assert_eq!((packets.len(), queue.outstanding()), (5, 3));
     fake.takes = 5;
     assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 5);
+    assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
+    // Of a pool that the queue knows by now: the quick path.
+    fake.takes = 2;
+    let mut packets = batch(&pool, 6);
+    assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 2);
+    assert_eq!((packets.len(), queue.outstanding(), pool.account().held), (4, 10, 14));
     assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
 }
 
@@ -337,10 +344,35 @@ fn any_order_gives_each_packet_once() {
             assert_eq!((packet.addr(), packet.len()), (addr, 9));
             old.push(wr_id);
         }
+        // A reset, at which slots may have been passed over.
+        if below(50) == 0 {
+            assert_eq!(queue.reclaim() as usize, device.len());
+            old.extend(device.drain(..).map(|(wr_id, _)| wr_id));
+        }
         let stale = fake_device::completions(&[(old.get(below(old.len() + 1)).copied().unwrap_or(0), 0, 9)]);
         assert!(queue.complete(&stale.as_slice()[0]).is_err());
         assert_eq!(queue.outstanding() as usize, device.len());
     }
     queue.reclaim();
     assert_eq!(pool.account().held, 0);
+}
+
+/// A queue of packets and one of lists post from the same work requests of the thread.
+#[test]
+fn a_list_leaves_nothing_to_the_packet_that_is_posted_next() {
+    let (pool, mut fake) = (fake_device::pool(8), Fake::new());
+    let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
+    assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
+    let mut lists = ScatterQueue::new(WrKind::Recv, 4, 2, 9, PD);
+    let list = batch(&pool, 2).drain_front(2).map(SgEntry::Packet).collect();
+    // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
+    let verb = unsafe { PostRecv::of(fake.qp()) };
+    // SAFETY: as above; it calls nothing else.
+    unsafe { lists.post(list, |wr, bad| verb.call(wr, bad)) }.unwrap();
+    let mut lone = batch(&pool, 1);
+    let addr = lone.as_slice()[0].addr();
+    assert_eq!(post(&mut queue, &mut fake, &mut lone).posted, 1);
+    assert_eq!(fake.posted.last().unwrap().at.unwrap().0, addr);
+    queue.reclaim();
+    lists.reclaim();
 }

@@ -1,5 +1,7 @@
 //! The send queue on a fake device.
 
+mod model;
+
 use super::*;
 use crate::fake_device::{self, Fake, PD, Posted};
 use crate::memory::peer::Remote;
