@@ -1,5 +1,5 @@
-//! Completions that were polled are handed to their ports. The code of a turn is made twice: for an
-//! lcore that is watched, and for one that isn't, where nothing asks for it.
+//! Hands polled completions to their ports. The code of a turn is compiled twice: for a watched
+//! lcore, and for an unwatched one, which never asks.
 
 use verbline_verbs::Completion;
 
@@ -8,8 +8,8 @@ use crate::ports::single_port::Port;
 use crate::ports::state::LcoreState;
 
 impl Lcore {
-    // Not inlined, like everything that only turns with work need: it keeps an empty turn short,
-    // and so the time that a packet waits on average.
+    // Not inlined, like all code that only turns with work need: that keeps an empty turn short,
+    // and so a packet's average wait.
     #[inline(never)]
     pub(super) fn complete<const TAP: bool>(&mut self) {
         self.state.ctx.time.wake();
@@ -25,7 +25,7 @@ impl Lcore {
     }
 }
 
-/// Hands completions to their ports. Consecutive completions of one port go together, but for a
+/// Hands completions to their ports. Consecutive completions of one port go together, except for a
 /// capture (`TAP`), which looks at each.
 #[inline(never)]
 pub(crate) fn complete_runs<const TAP: bool>(

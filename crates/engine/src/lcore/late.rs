@@ -1,13 +1,13 @@
-//! What happened to ports while rings held back the stages that are to know of it. A ring that
-//! holds back has no room for what they would send.
+//! Port events for stages that rings hold back. Such a ring has no room for the packets that a
+//! stage would send in answer.
 //!
-//! Guarantees: a stage hears of each port's changes in their order, once it may run; nothing is
-//! allocated, since what is undone meanwhile, and happens once more, is told once.
+//! Guarantees: a stage hears of each port's changes in their order, once it may run. Nothing is
+//! allocated: a change that is undone meanwhile, and happens again, is told once.
 
 use crate::api::stage::{PortChange, PortEvent};
 use crate::lcore::node::Node;
 
-/// Of one node and port: its queue pair's last two changes, and its link's.
+/// Events per node and port: the last two changes of its queue pair, and two of its link.
 const EACH: usize = 4;
 
 /// See the top of this file.
@@ -15,7 +15,7 @@ const EACH: usize = 4;
 pub(crate) struct LateEvents(Vec<(usize, PortEvent)>);
 
 impl LateEvents {
-    /// With room for all that these nodes may be told late.
+    /// Makes room for all events that these nodes may be told late.
     pub(crate) fn new(nodes: &[Node]) -> LateEvents {
         LateEvents(Vec::with_capacity(nodes.iter().map(|node| node.told_ports() * EACH).sum()))
     }
@@ -24,7 +24,7 @@ impl LateEvents {
         self.0.is_empty()
     }
 
-    /// The node at this place is to be told later.
+    /// Puts off an event for the node at this place.
     pub(crate) fn put_off(&mut self, node: usize, event: PortEvent) {
         let is_alike = |late: &(usize, PortEvent)| {
             late.0 == node && late.1.port == event.port && is_link(late.1) == is_link(event)
@@ -32,20 +32,20 @@ impl LateEvents {
         let last = self.0.iter().rposition(is_alike);
         match last {
             Some(last) if self.0[last].1 == event => {}
-            // The third would be what the first was: both stand for what came between.
+            // The third change would equal the first: both stand for the changes in between.
             Some(last) if self.0[..last].iter().any(is_alike) => _ = self.0.remove(last),
             _ => self.0.push((node, event)),
         }
     }
 
-    /// The next event of a node that may run, and the node's place.
+    /// Takes the next event of a node that may run, with the node's place.
     pub(crate) fn next(&mut self, nodes: &[Node]) -> Option<(usize, PortEvent)> {
         let next = self.0.iter().position(|(node, _)| !nodes[*node].is_held())?;
         Some(self.0.remove(next))
     }
 }
 
-/// Whether the event is the link's.
+/// Whether the event is about the link.
 fn is_link(event: PortEvent) -> bool {
     matches!(event.change, PortChange::LinkUp | PortChange::LinkDown)
 }
@@ -59,7 +59,7 @@ mod tests {
         use PortChange::{Down, LinkDown, LinkUp, Up};
         let left = |changes: &[PortChange]| {
             let mut late = LateEvents::new(&[]);
-            // Another port and another node have their own.
+            // Another port and another node have their own events.
             for (node, port) in [(0, 0), (0, 1), (1, 0)] {
                 changes.iter().for_each(|change| late.put_off(node, PortEvent { port, change: *change }));
             }

@@ -1,5 +1,5 @@
-//! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next
-//! poll, its counters, and what it waits for besides packets.
+//! A node: a stage in its place on an lcore, with its input, outputs, next poll time, counters, and
+//! its wait sources other than packets.
 
 #[cfg(test)]
 mod tests;
@@ -29,41 +29,42 @@ pub(crate) struct Node {
     pub(crate) stats: Shared<StageStats>,
     stage: Guarded<dyn Stage>,
     links: Box<[Output]>,
-    /// Index of its input among the lcore's sinks.
+    /// The index of its input among the lcore's sinks.
     input: usize,
-    /// Index of its pool's cache among the lcore's; past the last if it has no pool.
+    /// The index of its pool's cache among the lcore's; past the last if it has no pool.
     cache: usize,
-    /// The batch that `process` works on, while its input gathers what comes next.
+    /// The batch that `process` works on, while the input gathers the next one.
     work: Batch,
-    /// What that and its input hold.
+    /// The capacity of `work` and of the input.
     batch_packets: usize,
     polling: Polling,
-    /// Its timers, which it reaches whenever it is called.
+    /// Its timers, at hand in each of its calls.
     timers: Option<Box<Wheel>>,
-    /// What else it waits for besides packets; `None` if the stage has neither this nor timers.
+    /// Its wait sources other than packets; `None` if the stage has neither these nor timers.
     waits: Option<Box<Waits>>,
-    /// The ports that lead to the stage and those that it leads to, by their places in the plan.
+    /// The ports that lead to the stage and the ports that it leads to, by their places in the
+    /// plan.
     ports: Box<[u16]>,
     held: Held,
     /// The stage was told that the run is stopping.
     has_stopped: bool,
-    /// It was said that the stage swaps its input.
+    /// The warning that the stage swaps its input has been given.
     told_of_swap: bool,
 }
 
-/// What is kept of a node while rings hold it back. Its input is then a batch that nobody fills,
-/// and it waits for packets: what asks about either need not know.
+/// State saved while rings hold the node back. The node meanwhile has an input batch that nobody
+/// fills, and a `polling` of [`Polling::FED`]: readers of either need no special case.
 #[derive(Debug)]
 struct Held {
-    /// How many rings do.
+    /// The number of rings that hold it back.
     rings: usize,
     /// Its own input.
     input: usize,
-    /// When it wants to be polled.
+    /// Its own next poll time.
     polling: Polling,
 }
 
-/// What the plan and the registry say of a node.
+/// A node's settings from the plan and the registry.
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) source: bool,
@@ -106,22 +107,22 @@ impl Node {
         !lcore.ctx.sinks[self.input].batch.is_empty()
     }
 
-    /// Its input's index among the lcore's sinks, now.
+    /// Returns the current index of its input among the lcore's sinks.
     pub(crate) fn input(&self) -> usize {
         self.input
     }
 
-    /// Where its outputs lead.
+    /// Returns the destinations of its outputs.
     pub(crate) fn links(&self) -> &[Output] {
         &self.links
     }
 
-    /// The sinks that its outputs lead to.
+    /// Returns the sinks that its outputs lead to.
     pub(crate) fn reached(&self) -> impl Iterator<Item = usize> {
         self.links.iter().flat_map(Output::sinks).map(|&sink| sink.into())
     }
 
-    /// Whether the stage is still to be told that the run is stopping.
+    /// Whether the stage must still be told that the run is stopping.
     pub(crate) fn is_to_stop(&self) -> bool {
         !self.has_stopped
     }
@@ -160,33 +161,33 @@ impl Node {
         tapped::returned(&self.stats, &self.links, &mut lcore.ctx);
     }
 
-    /// Counts what its stage was given and has left, because it panicked.
+    /// Counts the packets in its batch as dropped, because the stage panicked.
     pub(crate) fn count_stopped(&self) {
         self.stats.drops.add(DropReason::Stopped, self.work.len() as u64);
     }
 
-    /// Drops the stage. Gives what it said, if it panicked.
+    /// Drops the stage. Returns its panic message, if it panicked.
     pub(crate) fn let_go(self) -> Option<String> {
         self.stage.let_go()
     }
 
-    /// Whether what happens to this port is for the stage to know.
+    /// Whether the stage hears of this port's events.
     pub(crate) fn is_told_of(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }
 
-    /// Of how many ports it is told.
+    /// Returns the number of ports whose events the stage hears.
     pub(crate) fn told_ports(&self) -> usize {
         self.ports.len()
     }
 
-    /// Tells the stage what happened to a port. What it sends goes on in the next turn.
+    /// Tells the stage what happened to a port. Packets that it sends go on in the next turn.
     pub(crate) fn port_event(&mut self, event: PortEvent, lcore: &mut LcoreState) {
         self.call(lcore, |stage, out| stage.port_event(event, out));
         self.poll_soon();
     }
 
-    /// A call of the stage may have changed when it wants to be polled.
+    /// Schedules a poll: a call of the stage may have changed when it wants to be polled.
     fn poll_soon(&mut self) {
         if let Some(waits) = &mut self.waits {
             waits.revive();
@@ -194,7 +195,7 @@ impl Node {
         self.poll_in_next_turn();
     }
 
-    /// The node is polled in the next turn, or once no ring holds it back.
+    /// Schedules a poll for the next turn, or for the time when no ring holds the node back.
     fn poll_in_next_turn(&mut self) {
         if self.held.rings > 0 {
             self.held.polling = Polling::EACH_LOOP;
@@ -203,19 +204,19 @@ impl Node {
         }
     }
 
-    /// Tells the stage what happened to a connection. What it sends goes on in the next turn.
+    /// Tells the stage what happened to a connection. Packets that it sends go on in the next turn.
     pub(crate) fn connection_event(&mut self, event: ConnectionEvent, lcore: &mut LcoreState) {
         self.call(lcore, |stage, out| stage.connection_event(event, out));
         self.poll_soon();
     }
 
-    /// One more ring holds the stage back, or one less. True if it may run again.
+    /// Adds or removes one ring that holds the stage back. Returns true if the stage may run again.
     pub(crate) fn hold(&mut self, more: bool) -> bool {
         match (more, self.held.rings) {
             (true, 0) => {
                 self.held = Held { rings: 1, input: self.input, polling: self.polling };
                 self.input = Sink::EMPTY;
-                // One that has ended stays so.
+                // A source that has ended stays so.
                 self.polling = self.polling.max(Polling::FED);
             }
             (true, rings) => self.held.rings = rings + 1,
@@ -232,19 +233,19 @@ impl Node {
         false
     }
 
-    /// Whether it is a source whose last poll said that it has finished; each says so once.
+    /// Whether it is a source whose last poll returned that it has finished; true once per source.
     #[inline]
     pub(crate) fn has_finished(&self) -> bool {
         self.source && self.polling >= Polling::ENDED
     }
 
-    /// When the stage wants to be polled.
+    /// Returns when the stage wants to be polled.
     #[inline]
     pub(crate) fn polling(&self) -> Polling {
         self.polling
     }
 
-    /// When the lcore must be awake for it, if that is a tick.
+    /// Returns the tick at which the lcore must be awake for this node, if there is one.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
         match &self.waits {
@@ -253,7 +254,7 @@ impl Node {
         }
     }
 
-    /// A descriptor has ended a sleep: a stage that has some looks at them in the next turn.
+    /// A descriptor has ended a sleep: a stage with descriptors looks at them in the next turn.
     #[cold]
     pub(crate) fn wake(&mut self) {
         if self.waits.as_mut().is_some_and(|waits| waits.wake()) {
@@ -261,9 +262,9 @@ impl Node {
         }
     }
 
-    /// Polls the stage. True if it sent some packets, or says that there is more to do. `WATCHED`:
-    /// for an lcore that is watched.
-    // Made once for each kind of turn, and so a part of it.
+    /// Polls the stage. Returns true if it sent packets, or has more to do. `WATCHED`: for a
+    /// watched lcore.
+    // Compiled once for each kind of turn, and so inlined into it.
     #[inline]
     pub(crate) fn poll<const WATCHED: bool>(&mut self, lcore: &mut LcoreState) -> bool {
         if self.waits.is_some() {
@@ -276,8 +277,8 @@ impl Node {
         self.polled(next, sent, began, lcore)
     }
 
-    /// The same of a stage that waits for more than packets.
-    // Apart, so that another stage's poll is what it would be without.
+    /// Like [`Node::poll`], for a stage with wait sources other than packets.
+    // Kept apart, so that it adds nothing to the polls of other stages.
     #[inline(never)]
     fn poll_waits(&mut self, lcore: &mut LcoreState) -> bool {
         let began = poll_begins(&lcore.ctx);
@@ -294,7 +295,7 @@ impl Node {
         busy
     }
 
-    /// A stage that waits for more than packets has finished.
+    /// Records that a stage with wait sources other than packets has finished.
     #[cold]
     fn end_waits(&mut self) {
         if let Some(waits) = &mut self.waits {
@@ -302,8 +303,8 @@ impl Node {
         }
     }
 
-    /// Notes what a poll came to.
-    // Always a part of its callers: a call of its own costs 20 instructions an empty turn.
+    /// Records the result of a poll.
+    // Always inlined into its callers: a call of its own costs 20 instructions per empty turn.
     #[inline(always)]
     fn polled(&mut self, next: Next, sent: u64, began: u64, lcore: &mut LcoreState) -> bool {
         self.stats.polls.add(1);
@@ -320,12 +321,13 @@ impl Node {
     }
 
     /// Runs the stage on its input.
-    // A part of the one place that calls it, of which there is one in each kind of work.
+    // Inlined into its only caller, which exists once in each kind of work.
     #[inline(always)]
     pub(crate) fn process(&mut self, lcore: &mut LcoreState) {
         self.work.swap(&mut lcore.ctx.sinks[self.input].batch);
         let (packets, stats) = (self.work.len() as u64, &self.stats);
-        // Before the stage has them: also of one that panics it is known what it was given.
+        // Counted before the stage has the packets: so the count is right also for a stage that
+        // panics.
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.batch_max.raise_to(packets);
@@ -335,7 +337,7 @@ impl Node {
         let sent = out.sent;
         lcore.ctx.stage_ends(began, lcore.ctx.weights.calls, stats);
         stats.packets_out.add(sent);
-        // One question for both: packets are left, or the batch is another one.
+        // One test for both cases: packets are left, or the stage has swapped the batch.
         if self.work.room() != self.batch_packets {
             self.tidy_up();
         }
@@ -347,8 +349,8 @@ impl Node {
 }
 
 impl Node {
-    /// The stage has left packets, or has put a batch of another size in the place of its input:
-    /// without capacity it would starve. That is replaced, which may allocate.
+    /// Handles packets that the stage left, and a batch of another size in the place of its input.
+    /// Without capacity the stage would starve: such a batch is replaced, which may allocate.
     #[cold]
     fn tidy_up(&mut self) {
         if !self.work.is_empty() {
@@ -376,8 +378,8 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// When a poll that begins now began. Most polls send nothing and are not charged: not worth a look
-/// at the clock, which would be half of an empty turn.
+/// Returns the time at which a poll that begins now is said to have begun. Most polls send nothing
+/// and are not charged; a clock read for them would cost half of an empty turn.
 #[inline]
 fn poll_begins(ctx: &LcoreContext) -> u64 {
     ctx.stage_ended.unwrap_or(ctx.time.last_cycles())

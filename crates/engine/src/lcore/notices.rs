@@ -1,5 +1,5 @@
-//! How an lcore handles the notices of control: failed queue pairs, queue pairs to release or
-//! replace, links, lost devices.
+//! An lcore's handling of control notices: failed queue pairs, queue pairs to release or replace,
+//! links, lost devices.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
 
 impl Lcore {
-    /// Handles every notice that has been posted. After an error the lcore cannot run on.
+    /// Handles all posted notices. After an error the lcore cannot continue.
     #[cold]
     pub(crate) fn read_notices(&mut self) -> io::Result<()> {
         let mut notices = std::mem::take(&mut self.notices);
@@ -73,8 +73,8 @@ impl Lcore {
         Ok(())
     }
 
-    /// Lets a queue pair go on that the device stopped behind a bad block. What is bad is recorded
-    /// as the completion queue is polled.
+    /// Resumes a queue pair that the device stopped at a block with a bad signature. Polling the
+    /// completion queue records the bad block.
     #[cold]
     fn service_stop(&mut self, place: usize, qpn: u32) {
         self.take_completions();
@@ -85,12 +85,13 @@ impl Lcore {
             }
             None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.state.ctx)),
         }
-        // What was refused, or waited for the queue pair, goes to its stages in the next turn.
+        // Refused packets, and those that waited for the queue pair, go to their stages in the next
+        // turn.
         self.settled = false;
     }
 
-    /// Releases or replaces the queue pair of a port that reconnects; a port of datagrams is given
-    /// the address handles that were made for it.
+    /// Releases or replaces the queue pair of a port that reconnects; gives a port of datagrams its
+    /// new address handles.
     fn service_reconnect(&mut self, place: usize) {
         let (Some(port), ctx) = (self.ports.get_mut(place), &mut self.state.ctx) else { return };
         if let Some(datagrams) = port.sending.as_mut().and_then(|sending| sending.datagrams.as_mut()) {
@@ -103,8 +104,8 @@ impl Lcore {
         }
     }
 
-    /// Hands on what completes until the completion queue was empty, or all that it held has come:
-    /// more may come for ever.
+    /// Handles completions until the completion queue was empty, or as many as it can hold have
+    /// come: without that bound, new completions could keep it here for ever.
     pub(super) fn take_completions(&mut self) {
         let mut left = self.wakes.depth_wc();
         while left > 0 {
@@ -122,12 +123,13 @@ impl Lcore {
     fn service_connections(&mut self, place: usize) {
         let Some(at) = place.checked_sub(self.ports.len()).filter(|at| *at < self.state.many.len()) else { return };
         self.state.many[at].heard();
-        // What is released by force takes along whatever was not polled: nothing is.
+        // A release by force discards completions that were not polled: poll them all first.
         let is_emptied = self.state.many[at].has_forced();
         if is_emptied {
             self.take_completions();
         }
-        // What is left from the turn before goes first, so that what is not told yet is bounded.
+        // Changes left from the last turn go first, so that the number of untold changes is
+        // bounded.
         let mut waits = self.tell_changes(at);
         if !waits {
             let LcoreState { ctx, many, .. } = &mut self.state;
@@ -137,13 +139,13 @@ impl Lcore {
         if waits {
             self.state.many[at].tell_later();
         }
-        // The next turn sends what the stages sent, and what had waited for a connection goes on.
+        // In the next turn the stages' packets, and those that waited for a connection, are sent.
         self.settled = false;
     }
 
-    /// Tells the stages of the changes of a port's connections. True if some have to wait: what
-    /// came of a connection already goes to the stages before they hear more, and a stage that a
-    /// ring holds back hears nothing.
+    /// Tells the stages of the changes of a port's connections. Returns true if some have to wait:
+    /// packets that a connection has already received go to the stages before its next change, and
+    /// a stage that a ring holds back hears nothing.
     fn tell_changes(&mut self, at: usize) -> bool {
         let port = self.state.many[at].index;
         let mut waits = self.hand_on_early(at) || self.is_any_held(port);
@@ -165,7 +167,7 @@ impl Lcore {
         many[at].hand_on_early(ctx)
     }
 
-    /// The link under all ports, those with many connections too.
+    /// Tells all ports of their link's change, including those with many connections.
     fn link_changed(&mut self, up: bool) {
         let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
         for place in 0..self.ports.len() + self.state.many.len() {
@@ -187,11 +189,11 @@ impl Lcore {
         }
     }
 
-    /// Tells the stages of a port, by its place in the plan; those that a ring holds back once they
-    /// may run.
+    /// Tells the stages of a port, by its place in the plan; a stage that a ring holds back hears
+    /// of it once it may run.
     pub(super) fn tell_of_port(&mut self, port: u16, change: PortChange) {
         let event = PortEvent { port, change };
-        // What happened before comes first.
+        // Earlier events come first.
         self.tell_late();
         for (index, node) in self.nodes.iter().enumerate() {
             if node.is_told_of(port) && node.is_held() {
@@ -200,11 +202,11 @@ impl Lcore {
         }
         self.tell_nodes(event.port, Call::PortEvent, |node, state| node.port_event(event, state));
         self.make_room();
-        // The next turn sends what the stages sent, whether or not anything else arrives.
+        // The next turn sends the stages' packets, whether or not anything else arrives.
         self.settled = false;
     }
 
-    /// Tells the stages that may run again what happened meanwhile.
+    /// Tells the stages that may run again the events that were put off.
     pub(super) fn tell_late(&mut self) {
         while let Some((index, event)) = self.late.next(&self.nodes) {
             let node = &mut self.nodes[index];
@@ -217,20 +219,20 @@ impl Lcore {
         }
     }
 
-    /// A ring that holds back has room for what a stage sends in one turn. What it has sent between
-    /// two turns goes on before it is called again.
+    /// A ring that holds back has room for a stage's packets of one turn. Packets sent between two
+    /// turns therefore go on before the stage is called again.
     fn make_room(&mut self) {
         if !self.holds.is_empty() {
             (self.works)(self, true);
         }
     }
 
-    /// Whether a ring holds back a stage that is told of this port.
+    /// Whether a ring holds back a stage that hears of this port.
     fn is_any_held(&self, port: u16) -> bool {
         self.nodes.iter().any(|node| node.is_held() && node.is_told_of(port))
     }
 
-    /// Calls each stage that is told of a port and that no ring holds back.
+    /// Calls each stage that hears of a port, unless a ring holds it back.
     fn tell_nodes(&mut self, port: u16, call: Call, mut tell: impl FnMut(&mut Node, &mut LcoreState)) {
         let told = |node: &Node| node.is_told_of(port) && !node.is_held();
         for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| told(node)) {

@@ -2,9 +2,9 @@
 //! that want to be polled; it runs the stages in topological order; it posts to the ports,
 //! publishes to the rings and rings their doorbells.
 //!
-//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once a batch; whatever
-//! arrived in a turn is handed on, sent, or counted in that turn, except for packets that wait in
-//! the bounded pending batches of ports and rings.
+//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once per batch; every
+//! packet that arrives in a turn is handed on, sent, or counted in that turn, except for packets
+//! that wait in the bounded pending batches of ports and rings.
 
 mod by_hand;
 #[cfg(test)]
@@ -48,7 +48,7 @@ use crate::stats::counters::LcoreStats;
 use crate::stats::sampling::{Sampler, Weights};
 use crate::stats::turn_time::TurnTime;
 
-/// Everything an lcore needs, before it moves to its thread.
+/// The parts of an lcore, before it moves to its thread.
 pub(crate) struct LcoreParts {
     /// Its place among the lcores of the plan.
     pub(crate) index: usize,
@@ -64,7 +64,7 @@ pub(crate) struct LcoreParts {
     pub(crate) caches: Vec<PoolCache>,
     /// In the order of their tags.
     pub(crate) ports: Vec<Port>,
-    /// Their tags follow those of the other ports.
+    /// The ports with many connections. Their tags follow those of the other ports.
     pub(crate) many: Vec<MultiPort>,
     pub(crate) rings_in: Vec<RingConsumer>,
     pub(crate) rings_out: Vec<RingProducer>,
@@ -78,8 +78,7 @@ pub(crate) struct LcoreParts {
 /// An lcore on its thread.
 pub(crate) struct Lcore {
     pub(super) control: Arc<Control>,
-    /// The word of control that this lcore has acted on; another word means that there is something
-    /// new.
+    /// The last control word that this lcore has acted on; another word means news.
     pub(crate) seen: Word,
     /// The notices that are being handled; empty otherwise.
     pub(super) notices: Vec<Notice>,
@@ -90,7 +89,7 @@ pub(crate) struct Lcore {
     pub(super) nodes: Vec<Node>,
     pub(super) ports: Vec<Port>,
     pub(super) rings_in: Vec<RingConsumer>,
-    /// Some of them share a consumer: [`Lcore::poll_in_order`] polls them.
+    /// Some rings share a consumer: [`Lcore::poll_in_order`] polls them.
     pub(super) ordered: bool,
     pub(super) rings_out: Vec<RingProducer>,
     pub(super) holds: Vec<Hold>,
@@ -99,35 +98,35 @@ pub(crate) struct Lcore {
     pub(super) wakes: WakeSet,
     pub(super) completions: Completions,
     pub(super) last_busy: bool,
-    /// The earliest time that a node wants to be polled.
+    /// The earliest time at which a node wants to be polled.
     pub(super) polling: Polling,
-    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the
-    /// first in topological order.
+    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, come first
+    /// in topological order.
     pub(super) pollers: usize,
-    /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
+    /// The last turn found no work and left none: only an arrival or a poll can bring more.
     pub(super) settled: bool,
     pub(super) sampler: Sampler,
-    /// [`Lcore::run_turn_as`], made for whether the lcore is watched.
+    /// [`Lcore::run_turn_as`], chosen by whether the lcore is watched.
     pub(super) turns: fn(&mut Lcore) -> bool,
-    /// [`Lcore::work`], of an lcore that has ports with many connections or none, watched or not:
-    /// what the one asks for costs the other nothing.
+    /// [`Lcore::work`], chosen by whether the lcore has ports with many connections, and by whether
+    /// it is watched. Neither kind pays for the other.
     pub(super) works: fn(&mut Lcore, bool) -> bool,
     /// [`Lcore::complete`], likewise.
     pub(super) completes: fn(&mut Lcore),
     pub(super) trace: Trace,
-    /// The trace while it records nothing.
+    /// The trace, while it records nothing.
     pub(super) resting: Trace,
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
-    /// How long completions that are not solicited wait for it, if they do not wake it.
+    /// How long unsolicited completions may wait, if they do not wake the lcore.
     pub(super) unsolicited_wait_ns: Option<u64>,
     /// The idle policy is asked in every idle turn.
     pub(super) eager: bool,
 }
 
 impl Lcore {
-    /// Binds an lcore to the current thread: packets that are dropped on this thread return to the
-    /// lcore's caches.
+    /// Binds an lcore to the current thread: packets dropped on this thread return to the lcore's
+    /// caches.
     pub(crate) fn bind(parts: LcoreParts, control: Arc<Control>) -> Lcore {
         let ctx = LcoreContext {
             sinks: parts.sinks,
@@ -178,7 +177,7 @@ impl Lcore {
         }
     }
 
-    /// The loop: runs until the run drains, and drains.
+    /// The loop: runs until the run drains, then drains.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         self.state.ctx.time.restart();
         loop {
@@ -199,13 +198,13 @@ impl Lcore {
         self.drain()
     }
 
-    /// The stage that was running when this lcore panicked.
+    /// Returns the stage that was running when this lcore panicked.
     pub(crate) fn running_stage(&self) -> Option<&str> {
         let (place, _) = self.state.ctx.stats.calling.now()?;
         self.nodes.get(place).map(|node| node.name.as_str())
     }
 
-    /// Receives completions and hands them to their ports. True if there were any.
+    /// Receives completions and hands them to their ports. Returns true if there were any.
     #[inline]
     fn poll_completions<const WATCHED: bool>(&mut self) -> bool {
         let any = self.wakes.poll(&mut self.completions) > 0;
@@ -218,7 +217,7 @@ impl Lcore {
         any
     }
 
-    /// Polls the stages that are due. True if one sent something or has more to do.
+    /// Polls the stages that are due. Returns true if one sent packets or has more to do.
     #[inline]
     fn poll_nodes<const WATCHED: bool>(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
@@ -243,7 +242,7 @@ impl Lcore {
         busy
     }
 
-    /// Runs the stages that have input, in topological order. True if one had.
+    /// Runs the stages that have input, in topological order. Returns true if one had.
     #[inline(always)] // Like `publish`.
     fn run_nodes<const WATCHED: bool>(&mut self) -> bool {
         let (mut busy, mut polling, mut called) = (false, self.polling, Call::Process.of(0));
@@ -267,7 +266,8 @@ impl Lcore {
         busy
     }
 
-    /// The work of a turn in which something arrived or was left: stages, then ports, then rings.
+    /// Does the work of a turn in which packets arrived or were left: stages, then ports, then
+    /// rings.
     #[inline(never)]
     pub(super) fn work<const MANY: bool, const WATCHED: bool>(&mut self, arrived: bool) -> bool {
         if WATCHED {
@@ -289,7 +289,7 @@ impl Lcore {
             }
         }
         busy |= self.publish::<WATCHED>();
-        // One question in a turn that had work: whether any ring of the plan holds back.
+        // One test per turn with work: whether any ring of the plan holds back.
         busy |= !self.holds.is_empty() && self.hold_back();
         self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.state.ctx.sinks));
         if MANY {
@@ -298,7 +298,7 @@ impl Lcore {
         busy
     }
 
-    /// Holds nodes back or lets them run again. True if one may run again.
+    /// Holds nodes back or lets them run again. Returns true if one may run again.
     pub(super) fn hold_back(&mut self) -> bool {
         let let_go = update_holds(&mut self.holds, &self.state.ctx.sinks, &mut self.nodes);
         if let_go {
@@ -310,9 +310,9 @@ impl Lcore {
         let_go
     }
 
-    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no
-    /// doorbell when it empties.
-    // Always a part of its callers, which are the kinds of `work`: an lcore runs one of them.
+    /// Publishes packets to the rings. A ring that stays full keeps the lcore awake: its consumer
+    /// rings no doorbell when it empties.
+    // Always inlined into its callers, the kinds of `work`: an lcore runs one of them.
     #[inline(always)]
     pub(super) fn publish<const WATCHED: bool>(&mut self) -> bool {
         let mut busy = false;
@@ -335,12 +335,12 @@ impl Lcore {
         busy
     }
 
-    /// Begins a turn. Under the policy `event` every turn reads the clock; otherwise only turns
-    /// that have a reason to.
+    /// Begins a turn. Under the policy `event` every turn reads the clock; otherwise only a turn
+    /// with a reason does.
     #[inline]
     fn begin<const WATCHED: bool>(&mut self) {
         let changed = self.sampler.weigh(self.last_busy);
-        // A turn whose polls count is never like the one before.
+        // A turn whose polls count must have its own time.
         let at_once = changed.is_some_and(|weights| weights.polls > 0) || self.eager;
         self.state.ctx.time.begin(self.last_busy, at_once);
         if let Some(weights) = changed {
@@ -353,7 +353,7 @@ impl Lcore {
         }
     }
 
-    /// Takes what has arrived, by completions and by rings. True if there was anything.
+    /// Takes arrivals from completions and rings. Returns true if there were any.
     #[inline]
     fn poll_inputs<const WATCHED: bool>(&mut self) -> bool {
         let mut arrived = self.poll_completions::<WATCHED>();
@@ -375,13 +375,14 @@ impl Lcore {
         arrived
     }
 
-    /// One turn. True if it found work. After one that left none behind, the next ones only poll.
+    /// Runs one turn. Returns true if it found work. After a turn that left none, the next ones
+    /// only poll.
     #[inline]
     pub(crate) fn run_turn(&mut self) -> bool {
         (self.turns)(self)
     }
 
-    // Nothing else calls its parts: a second caller would keep them from being inlined here.
+    // The parts have no other caller: a second one would keep them from being inlined here.
     #[inline(never)]
     pub(super) fn run_turn_as<const WATCHED: bool>(&mut self) -> bool {
         self.begin::<WATCHED>();

@@ -1,8 +1,8 @@
-//! The two ends of a ring, each with the lcore that owns it, and the rings that hold their
-//! producers back: while packets wait for room in one, the stages that lead to it are neither
-//! called nor polled. The plan has proved that the batch before such a ring takes all that they
-//! send in one turn, that no port feeds them, and that the wait ends. So nothing is dropped on the
-//! way to it.
+//! The two ends of a ring, each on the lcore that owns it, and the rings that hold their producers
+//! back. While packets wait for room in such a ring, the stages that lead to it are neither called
+//! nor polled. The plan has proved three things: the batch before such a ring takes all packets
+//! that these stages send in one turn; no port feeds them; the wait ends. So no packet is dropped
+//! on the way to it.
 
 use verbline_mem::Packet;
 use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker};
@@ -16,27 +16,27 @@ use crate::stats::counters::{RingConsumerStats, RingProducerStats};
 #[derive(Debug)]
 pub(crate) struct RingConsumer {
     pub(crate) consumer: Consumer<Packet>,
-    /// Index of the sink that it empties into.
+    /// The index of the sink that it empties into.
     pub(crate) sink: usize,
     pub(crate) burst: usize,
     pub(crate) stats: Shared<RingConsumerStats>,
-    /// Of a ring that drops the oldest.
+    /// Present for a ring that drops the oldest.
     pub(crate) displaced: Option<Displaced>,
     pub(crate) order: PollOrder,
 }
 
-/// The place of a lane among those that its lcore empties. The lanes of one consumer stand side by
+/// A lane's place among the lanes that its lcore empties. The lanes of one consumer stand side by
 /// side, the most urgent first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PollOrder {
-    /// How many lanes behind it are of the same consumer and priority.
+    /// The number of lanes behind it with the same consumer and priority.
     pub(crate) peers: usize,
-    /// How many lanes behind these are of the same consumer, and less urgent.
+    /// The number of lanes behind those with the same consumer and a lower priority.
     pub(crate) lower: usize,
 }
 
 impl PollOrder {
-    /// The places of lanes, each of which is given by its consumer and its priority.
+    /// Returns the places of lanes, given as (consumer, priority).
     pub(crate) fn of<T: PartialEq>(lanes: &[(T, u32)]) -> Vec<PollOrder> {
         let behind = |at: usize, is: &dyn Fn(u32, u32) -> bool| {
             let (consumer, priority) = &lanes[at];
@@ -49,8 +49,8 @@ impl PollOrder {
 }
 
 impl RingConsumer {
-    /// Takes a burst, or what the consumer's input has room for. What does not fit stays in the
-    /// ring.
+    /// Takes a burst, or as many packets as the consumer's input has room for. The rest stays in
+    /// the ring.
     #[inline]
     pub(crate) fn poll(&mut self, sinks: &mut [Sink]) -> usize {
         if let Some(displaced) = &mut self.displaced {
@@ -68,20 +68,20 @@ impl RingConsumer {
         popped
     }
 
-    /// Whether a poll would take something.
+    /// Whether a poll would take a packet.
     pub(crate) fn has_more(&self, sinks: &[Sink]) -> bool {
         sinks[self.sink].batch.room() > 0 && !self.consumer.is_empty()
     }
 
-    /// Notes how much was in it, right after `popped` were taken. For timed turns: it reads the
-    /// producer's line.
+    /// Records the ring's fill, right after `popped` packets were taken. For timed turns only: it
+    /// reads the producer's cache line.
     #[cold]
     pub(crate) fn gauge(&self, popped: usize) {
         self.stats.most.raise_to((popped + self.consumer.len()).min(self.consumer.capacity()) as u64);
     }
 }
 
-/// Drops the oldest packets of a ring that are in the way of those that wait for room.
+/// Drops the ring's oldest packets, as many as are in the way of the packets that wait for room.
 #[cold]
 fn displace(displaced: &mut Displaced, consumer: &mut Consumer<Packet>, stats: &RingConsumerStats) {
     let in_the_way = displaced.in_the_way();
@@ -92,8 +92,8 @@ fn displace(displaced: &mut Displaced, consumer: &mut Consumer<Packet>, stats: &
     }
 }
 
-/// Moves the first of lanes of one consumer and priority behind the others, so that another one
-/// comes first where there is not room for all.
+/// Moves the first of the lanes of one consumer and priority behind the others, so that another
+/// lane comes first where there is not room for all.
 #[cold]
 pub(crate) fn take_turns(lanes: &mut [RingConsumer]) {
     lanes.rotate_left(1);
@@ -106,25 +106,25 @@ pub(crate) fn take_turns(lanes: &mut [RingConsumer]) {
 #[derive(Debug)]
 pub(crate) struct RingProducer {
     pub(crate) producer: Producer<Packet>,
-    /// Index of the sink that gathers for it.
+    /// The index of the sink that gathers for it.
     pub(crate) sink: usize,
-    /// Index of the consumer's doorbell among the lcore's.
+    /// The index of the consumer's doorbell among the lcore's.
     pub(crate) doorbell: usize,
     pub(crate) stats: Shared<RingProducerStats>,
-    /// Of a ring that drops the oldest.
+    /// Present for a ring that drops the oldest.
     pub(crate) displacer: Option<Displacer>,
 }
 
 impl RingProducer {
-    /// Publishes what has gathered, as far as the ring has room; the rest waits. Says how many.
+    /// Publishes gathered packets, as far as the ring has room; the rest waits. Returns the number
+    /// published.
     #[inline]
     pub(crate) fn flush(&mut self, sinks: &mut [Sink]) -> usize {
         let batch = &mut sinks[self.sink].batch;
         if batch.is_empty() {
             return 0;
         }
-        // Bounded by the room beforehand: a drain that is not asked for all it was given drops the
-        // rest.
+        // Limited to the room beforehand: a drain that is not consumed to its end drops the rest.
         let n = self.producer.room_for(batch.len());
         if n < batch.len() {
             self.stats.full.add(1);
@@ -142,7 +142,7 @@ impl RingProducer {
     }
 }
 
-/// The doorbell of another lcore, rung once a loop at most however many rings lead there.
+/// The doorbell of another lcore, rung at most once a loop, even if several rings lead there.
 #[derive(Debug)]
 pub(crate) struct PeerDoorbell {
     pub(crate) waker: Waker,
@@ -160,11 +160,11 @@ impl PeerDoorbell {
 /// One lane that holds back.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// Index of the sink that gathers for it.
+    /// The index of the sink that gathers for it.
     pub(crate) sink: usize,
-    /// Indices of the nodes that lead to it.
+    /// The indices of the nodes that lead to it.
     pub(crate) nodes: Box<[usize]>,
-    /// Whether packets waited when it was last looked at.
+    /// Whether packets waited at the last look.
     pub(crate) waits: bool,
 }
 
@@ -174,7 +174,8 @@ impl Hold {
     }
 }
 
-/// Holds nodes back or lets them run again, by whether packets wait now. True if one may run again.
+/// Holds nodes back or lets them run again, by whether packets wait now. Returns true if one may
+/// run again.
 #[inline(never)]
 pub(crate) fn update_holds(holds: &mut [Hold], sinks: &[Sink], nodes: &mut [Node]) -> bool {
     let mut let_go = false;
@@ -281,7 +282,7 @@ mod tests {
         for _ in 0..5 {
             assert!(producer.push(rig.pool.cache(0).get().unwrap()).is_ok());
         }
-        // A burst, then what there is room for, then nothing.
+        // First a burst, then as many as there is room for, then none.
         for (taken, expected) in [(2, [2, 1, 5]), (1, [3, 2, 5]), (0, [3, 2, 5])] {
             assert!(ring.has_more(&sinks) || taken == 0);
             assert_eq!(ring.poll(&mut sinks), taken);

@@ -1,4 +1,4 @@
-//! The end of an lcore: it drains until nothing is in flight, and releases everything it holds.
+//! The end of an lcore: drains until nothing is in flight, then releases everything it holds.
 
 #[cfg(test)]
 mod model;
@@ -19,10 +19,10 @@ use crate::stats::calling::Call;
 use crate::stats::drop_reason::DropReason;
 
 impl Lcore {
-    /// Releases everything, on this thread: pending packets are counted as dropped, the stages are
-    /// dropped one by one, the queue pairs give back the packets that the device held, and the
-    /// caches are emptied. `failed` is told of each stage that panicked as it was dropped, and what
-    /// it said.
+    /// Releases everything, on this thread: counts pending packets as dropped, drops the stages one
+    /// by one, takes back the packets that the device held from the queue pairs, and empties the
+    /// caches. Calls `failed` with the name and the panic message of each stage that panicked as it
+    /// was dropped.
     pub(crate) fn tear_down(self, mut failed: impl FnMut(&str, String)) {
         let Lcore { state: LcoreState { mut ctx, mut many, .. }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut ctx.sinks {
@@ -33,10 +33,10 @@ impl Lcore {
                 queue.drops().add(DropReason::Stopped, abandoned as u64);
             }
         }
-        // What a stage that panicked had not taken yet.
+        // Packets that a stage that panicked had not taken yet.
         nodes.iter().for_each(Node::count_stopped);
         for (index, node) in nodes.into_iter().enumerate() {
-            // A stage may take its time for it; the time of this one begins here.
+            // Dropping a stage may take long; the time of this drop begins here.
             ctx.time.restart();
             ctx.stats.calling.set(Call::Drop.of(index));
             let name = node.name.clone();
@@ -53,8 +53,8 @@ impl Lcore {
     }
 
     /// Stops the sources and runs on until nothing is in flight on any lcore, which control
-    /// decides. Once the drain budget is spent nobody waits for this lcore any more; if the run has
-    /// failed, it ends.
+    /// decides. After the drain budget is spent, control no longer waits for this lcore; if the run
+    /// has failed, it ends.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         let mut is_stopped = self.stop_nodes(false);
@@ -62,18 +62,18 @@ impl Lcore {
         self.state.many.iter_mut().for_each(MultiPort::drain);
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
-        // What this lcore sent before it read of the drain, or as its stages stopped, counts as
-        // activity of the drain: without it the run could be found quiet while those packets are
-        // under way.
+        // Packets that this lcore sent before it read of the drain, or as its stages stopped, count
+        // as activity of the drain. Otherwise the run could be found quiet while they are under
+        // way.
         pulse.beat(true);
-        // The lcore may hear of the end first, and is told of nothing more then.
+        // The lcore may read of the end first; then its stages are told nothing more.
         let (mut is_told, mut was_busy) = (Phase::of(self.seen) == Phase::Ending, false);
         while !is_told && self.state.ctx.time.last_ns() < until_ns {
             let has_notices = self.control.word() != self.seen;
             if has_notices {
                 self.read_notices()?;
             }
-            // Before the first turn too: a run that fails passes through the drain quickly.
+            // Also before the first turn: a run that fails passes through the drain quickly.
             is_told = Phase::of(self.seen) == Phase::Ending;
             if is_told {
                 break;
@@ -87,15 +87,16 @@ impl Lcore {
         if !is_stopped {
             self.stop_nodes(true);
         }
-        // Where the budget is spent, a last turn finds what is still on its way, however small the
-        // budget was.
+        // If the budget is spent, a last turn takes the packets still on their way, however small
+        // the budget was.
         if !is_told {
             was_busy = self.run_turn();
         }
         if was_busy || self.has_undelivered() {
             control.update(|progress| progress.undelivered += 1);
         }
-        // Others may have longer, and send to its ports and rings until they end together.
+        // Other lcores may have longer, and send to this one's ports and rings until all end
+        // together.
         let has_failed = !is_told && control.with(|progress| !progress.failures.is_empty());
         while !is_told && !has_failed {
             self.run_turn();
@@ -108,9 +109,9 @@ impl Lcore {
         Ok(())
     }
 
-    /// Tells the stages that the run is stopping. One that a ring holds back is told once it may
-    /// run again, or now if `held_too`: what it sends finds room like the rest. True if all are
-    /// told.
+    /// Tells the stages that the run is stopping. A stage that a ring holds back is told once it
+    /// may run again, or now if `held_too`: its packets find room like the rest. Returns true if
+    /// all are told.
     pub(super) fn stop_nodes(&mut self, held_too: bool) -> bool {
         loop {
             self.tell_late();
@@ -126,8 +127,7 @@ impl Lcore {
             }
             self.state.ctx.stats.calling.clear();
             self.settled = false;
-            // A ring that holds back has room for what is sent in one turn, and the next turn
-            // comes.
+            // A ring that holds back has room for the packets of one turn; the next turn follows.
             let let_go = !self.holds.is_empty() && {
                 self.publish::<true>();
                 self.hold_back()
@@ -138,12 +138,12 @@ impl Lcore {
         }
     }
 
-    /// Whether something waits to be sent, or for the completion of its send.
+    /// Whether a packet waits to be sent, or for the completion of its send.
     fn has_undelivered(&self) -> bool {
         self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.awaits_completion()
     }
 
-    /// Whether the completion of a send or of an operation is to come.
+    /// Whether the completion of a send or of an operation is still to come.
     pub(super) fn awaits_completion(&self) -> bool {
         self.ports.iter().any(Port::awaits_completion) || self.state.many.iter().any(MultiPort::awaits_completion)
     }

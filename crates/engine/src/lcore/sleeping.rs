@@ -1,5 +1,5 @@
-//! Sends an idle lcore to sleep: decides when it tries, and gives [`crate::idle::sleep`] what it
-//! needs of an lcore.
+//! Puts an idle lcore to sleep: decides when to try, and gives [`crate::idle::sleep`] the parts of
+//! the lcore that it needs.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use crate::stats::clock::Tick;
 impl Lcore {
     /// Asks the idle policy whether to sleep. Called in idle turns that are timed anyway, one in
     /// some sixteen, and under the policy `event` in every idle turn. The first idle turn after
-    /// work is no reason to ask: a busy lcore has many of those.
+    /// work does not ask: a busy lcore has many of those.
     #[inline(never)]
     pub(super) fn consider_sleep(&mut self) -> io::Result<()> {
         if self.wakes.is_refused() {
@@ -47,8 +47,8 @@ impl Lcore {
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
     }
 
-    /// What may wake it, and when it looks in any case. A completion of its own is never solicited:
-    /// while one is to come, all wake it.
+    /// Returns the completions that may wake the lcore, and the time of its next look in any case.
+    /// Its own completions are never solicited: while one is to come, all completions wake it.
     fn wake_terms(&self) -> (Notify, Option<Tick>) {
         match self.unsolicited_wait_ns {
             Some(wait_ns) if !self.awaits_completion() => (Notify::Solicited, Some(self.now_ns() + wait_ns)),
@@ -56,7 +56,7 @@ impl Lcore {
         }
     }
 
-    /// Arms every wake source, and sleeps if nothing has arrived by then: until `until_ns` at the
+    /// Arms every wake source, and sleeps if nothing has arrived by then, until `until_ns` at the
     /// latest.
     fn try_sleep(&mut self, until_ns: Option<Tick>) -> io::Result<()> {
         let (notify, look_ns) = self.wake_terms();
@@ -98,14 +98,14 @@ impl Sleepable for Lcore {
     }
 
     fn look(&mut self) -> bool {
-        // Taken from the queue, as nobody can look into one otherwise, and handed to no port yet. A
-        // ring stays as it is: its producer may wait for room in it.
+        // Completions are taken from the queue, which cannot be peeked into, and handed to no port
+        // yet. Rings stay as they are: a producer may wait for room in one.
         self.wakes.poll(&mut self.completions) > 0
             || self.rings_in.iter().any(|ring| ring.has_more(&self.state.ctx.sinks))
     }
 
     fn act(&mut self) {
-        // The next turn looks into the rings, but its poll forgets the completions of this one.
+        // The next turn looks into the rings, but its poll would discard these completions.
         if !self.completions.is_empty() {
             self.state.ctx.time.begin(false, true);
             self.trace_begins();
@@ -127,7 +127,7 @@ impl Sleepable for Lcore {
             self.nodes.iter_mut().for_each(Node::wake);
             self.polling = Polling::EACH_LOOP;
         }
-        // The time asleep is neither busy nor idle.
+        // Time asleep is neither busy nor idle.
         self.state.ctx.time.restart();
         self.last_busy = false;
         if let Ok((Fired::Nothing, _)) = &woken {

@@ -1,5 +1,5 @@
-//! The steps of a turn of an lcore that is watched: each is told to the trace and to the capture
-//! before it is taken, or behind it.
+//! The steps of a watched lcore's turn: the trace and the capture hear of each before or after it
+//! is taken.
 
 use crate::lcore::node::Node;
 use crate::lcore::rings::{RingConsumer, RingProducer};
@@ -15,7 +15,7 @@ use crate::trace::recorder::Recorder;
 /// An lcore's trace, if there is one.
 pub(super) type Trace = Option<Box<Recorder>>;
 
-/// A ring was polled, and has given `popped` packets.
+/// A ring was polled, and gave `popped` packets.
 pub(super) fn popped(trace: &mut Trace, ring: &RingConsumer, popped: usize, ctx: &mut LcoreContext) {
     tapped::popped(&ring.stats, ring.sink, popped, ctx);
     if let Some(trace) = trace {
@@ -23,7 +23,7 @@ pub(super) fn popped(trace: &mut Trace, ring: &RingConsumer, popped: usize, ctx:
     }
 }
 
-/// Polls a stage.
+/// Polls a stage. See [`Node::poll`].
 pub(super) fn poll(trace: &mut Trace, node: &mut Node, lcore: &mut LcoreState) -> bool {
     tapped::calls(&node.stats, &mut lcore.ctx);
     let began = trace.as_mut().map(|trace| trace.polls(&node.stats));
@@ -35,7 +35,7 @@ pub(super) fn poll(trace: &mut Trace, node: &mut Node, lcore: &mut LcoreState) -
     is_busy
 }
 
-/// A stage is to be called with its input.
+/// A stage is about to be called with its input.
 pub(super) fn enters(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
     tapped::calls(&node.stats, &mut lcore.ctx);
     if let Some(trace) = trace {
@@ -51,7 +51,7 @@ pub(super) fn returned(trace: &mut Trace, node: &Node, lcore: &mut LcoreState) {
     tapped::returned(&node.stats, node.links(), &mut lcore.ctx);
 }
 
-/// [`Port::work`].
+/// Runs [`Port::work`].
 pub(super) fn work(trace: &mut Trace, port: &mut Port, ctx: &mut LcoreContext) -> bool {
     let sink = port.sending.as_ref().map(|sending| sending.sink);
     let posts = posts(trace, &port.stats, sink, ctx);
@@ -62,7 +62,7 @@ pub(super) fn work(trace: &mut Trace, port: &mut Port, ctx: &mut LcoreContext) -
     is_busy
 }
 
-/// [`MultiPort::work`].
+/// Runs [`MultiPort::work`].
 pub(super) fn work_many(trace: &mut Trace, port: &mut MultiPort, ctx: &mut LcoreContext) -> bool {
     let posts = posts(trace, &port.stats, port.sink(), ctx);
     let is_busy = port.work(ctx);
@@ -72,8 +72,8 @@ pub(super) fn work_many(trace: &mut Trace, port: &mut MultiPort, ctx: &mut Lcore
     is_busy
 }
 
-/// A port is to post what is in its sink: who is told of it behind that, and the sink. Nobody is
-/// where there is nothing.
+/// A port is about to post the packets in its sink. Returns the recorder to tell afterwards, and
+/// the sink; `None` if the sink is empty.
 fn posts<'a>(
     trace: &'a mut Trace,
     stats: &PortStats,
@@ -84,7 +84,7 @@ fn posts<'a>(
     trace.posts(stats, sink, &ctx.sinks).then_some((trace, sink))
 }
 
-/// Publishes what has gathered for a ring.
+/// Publishes the packets gathered for a ring.
 pub(super) fn flush(trace: &mut Trace, ring: &mut RingProducer, sinks: &mut [Sink]) -> usize {
     let begun = trace.as_mut().and_then(|trace| trace.pushes(ring.sink, sinks));
     let pushed = ring.flush(sinks);

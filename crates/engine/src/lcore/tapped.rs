@@ -1,5 +1,5 @@
-//! What a capture at stages and rings looks at, on an lcore that is watched: what the sinks have
-//! more after a step came by that step.
+//! A capture's view of stages and rings on a watched lcore: packets that the sinks have gained over
+//! a step came from that step.
 
 use crate::api::outputs::Output;
 use crate::capture::tap::TapSink;
@@ -26,7 +26,7 @@ pub(super) fn returned(stage: &Shared<StageStats>, links: &[Output], ctx: &mut L
     }
 }
 
-/// The ring with these counters has given the last `popped` packets of a sink.
+/// The ring with these counters gave the last `popped` packets of a sink.
 pub(super) fn popped(ring: &Shared<RingConsumerStats>, sink: usize, popped: usize, ctx: &mut LcoreContext) {
     if let Some(tap) = &mut ctx.tap {
         let packets = ctx.sinks[sink].batch.as_slice();

@@ -1,10 +1,10 @@
-//! When a stage is polled ([`Polling`]), and what it waits for besides packets ([`Waits`]): its
-//! timers, the operations that it has asked for, and its descriptors. Only the node of such a stage
-//! has `Waits`; the others ask once a poll whether they have.
+//! When a stage is polled ([`Polling`]), and its wait sources other than packets ([`Waits`]): its
+//! timers, the operations that it has posted, and its descriptors. Only the node of such a stage
+//! has `Waits`; other nodes check once a poll whether they have.
 //!
-//! While operations are under way the stage's node is polled in every turn, though not the stage:
-//! the lcore may sleep meanwhile, since a completion wakes it. No look at a descriptor is worth a
-//! wake-up either, since what is ready ends the sleep.
+//! While operations are under way, the stage's node is polled in every turn, though the stage is
+//! not. The lcore may sleep meanwhile, since a completion wakes it. Nor does a descriptor need
+//! timed wake-ups, since a ready one ends the sleep.
 
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ use crate::waiting::wheel::{DueTimer, Wheel};
 /// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
 /// every loop; or never again. It is one number, since every turn compares it with the time.
 ///
-/// A source that has finished may still ask for operations as it is given packets or told of
-/// something. They come back to it by a poll of its node: it is [`Polling::ENDED`] in the turn in
-/// which it finished, later [`Polling::FED`], and never [`Polling::DONE`].
+/// A source that has finished may still ask for operations as it is given packets or events. They
+/// come back to it by a poll of its node. Its polling is [`Polling::ENDED`] in the turn in which it
+/// finished, [`Polling::FED`] later, and never [`Polling::DONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
@@ -32,43 +32,43 @@ impl Polling {
     pub(crate) const EACH_LOOP: Polling = Polling(0);
     /// Once packets arrive: a tick that is never reached.
     pub(crate) const FED: Polling = Polling(Tick::MAX - 2);
-    /// The same of a source that has finished, as its node says so.
+    /// Like `FED`, in the turn in which a source's node reports that the source has finished.
     pub(crate) const ENDED: Polling = Polling(Tick::MAX - 1);
     pub(crate) const DONE: Polling = Polling(Tick::MAX);
 
     pub(crate) fn after(next: Next) -> Polling {
         match next {
             Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the
-            // end of a source.
+            // Tick 0 has passed as surely as tick 1. The last ticks are never reached, but a source
+            // that returns one has not ended.
             Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
             Next::Done => Polling::DONE,
         }
     }
 
-    /// Whether the stage is to be polled now. Only a stage that waits for a tick needs the time.
+    /// Whether the stage is to be polled now. Only a stage that waits for a tick reads the time.
     #[inline]
     pub(crate) fn is_due(self, time: &TurnTime) -> bool {
         match self {
             Polling::EACH_LOOP => true,
-            // Behind it are those that have finished.
+            // This covers finished stages too.
             never if never >= Polling::FED => false,
             Polling(tick) => tick <= time.now_ns(),
         }
     }
 
-    /// The tick, if it is one.
+    /// Returns the tick, if it is one.
     #[inline]
     pub(crate) fn at(self) -> Option<Tick> {
         (Polling::EACH_LOOP.0 + 1..Polling::FED.0).contains(&self.0).then_some(self.0)
     }
 }
 
-/// What the plan and the stage's kind ask for.
+/// A stage's wait sources, from the plan and the stage's kind.
 #[derive(Debug, Default)]
 pub(crate) struct WaitsFor {
     pub(crate) timers: u32,
-    /// The most that are due in one call.
+    /// The most timers that expire in one call.
     pub(crate) timers_at_once: usize,
     /// The ports that the stage may ask for operations.
     pub(crate) ports: Vec<OperationPort>,
@@ -77,7 +77,7 @@ pub(crate) struct WaitsFor {
     pub(crate) fds: Option<Fds>,
 }
 
-/// A port that the stage may ask for operations.
+/// A port that takes operations from the stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationPort {
     /// The sink that gathers for it.
@@ -86,25 +86,25 @@ pub(crate) struct OperationPort {
     pub(crate) user: u16,
 }
 
-/// What a stage waits for besides packets.
+/// A stage's wait sources other than packets.
 pub(crate) struct Waits {
     source: bool,
-    /// Of a source: it was said that it has finished.
+    /// For a source: its end has been reported.
     has_ended: bool,
-    /// The run is stopping: timers that come due are no work that is under way.
+    /// The run is stopping: timers that come due no longer count as work under way.
     drains: bool,
-    /// The same of a source, which is called for nothing but what it has asked for.
+    /// A source of a stopping run: it is called only for its operations.
     stopped: bool,
-    /// When the stage itself wants to be polled.
+    /// When the stage's own `poll` is due.
     own: Polling,
-    /// The same, or when the first timer is due, if that is earlier.
+    /// Like `own`, or when the first timer is due, if that is earlier.
     next: Polling,
-    /// How long the lcore may sleep; `None`: until something comes.
+    /// How long the lcore may sleep; `None`: until something arrives.
     pub(crate) due_ns: Option<Tick>,
-    /// How often the stage had been given packets: they may have changed when it wants to be
-    /// polled.
+    /// The stage's `process` calls at the last poll. After further packets it may want another poll
+    /// time.
     calls: u64,
-    /// Handed to the stage; empty between calls.
+    /// Due timers on their way to the stage; empty between calls.
     due: Vec<DueTimer>,
     ports: Box<[OperationPort]>,
     done: Vec<Done>,
@@ -116,12 +116,13 @@ struct Watched {
     stage: String,
     fds: Fds,
     next_look_ns: Tick,
-    /// One has ended a sleep since they were looked at.
+    /// A descriptor has ended a sleep since the last look.
     has_woken: bool,
 }
 
 impl Waits {
-    /// The timers of a stage, if it has some, and what else it waits for; `None` if for nothing.
+    /// Returns the stage's timers, if it has some, and its other wait sources; `None` if it has
+    /// neither.
     pub(crate) fn new(stage: &str, source: bool, spec: WaitsFor) -> Option<(Option<Box<Wheel>>, Box<Waits>)> {
         let WaitsFor { timers, timers_at_once, ports, operations_at_once, fds } = spec;
         if timers == 0 && ports.is_empty() && fds.is_none() {
@@ -158,7 +159,8 @@ impl Waits {
         self.watched.as_mut().map(|watched| watched.has_woken = true).is_some()
     }
 
-    /// The run is stopping. True if the stage may be given operations back, as a source also is.
+    /// The run is stopping. Returns true if the stage may be given operations back; a source may,
+    /// too.
     pub(crate) fn stop(&mut self) -> bool {
         self.drains = true;
         self.stopped = self.source;
@@ -168,7 +170,7 @@ impl Waits {
         !self.ports.is_empty()
     }
 
-    /// What a node becomes whose poll said that it has finished.
+    /// Returns the node's polling after a poll that reported the stage's end.
     pub(crate) fn end(&mut self) -> Polling {
         match (self.ports.is_empty(), std::mem::replace(&mut self.has_ended, true)) {
             (true, _) => Polling::DONE,
@@ -177,7 +179,8 @@ impl Waits {
         }
     }
 
-    /// Hands the stage what has come, polls it if it wants to be, and says when to do so again.
+    /// Hands the stage its descriptors, operations and timers, polls it if it is due, and returns
+    /// when to do so again.
     pub(crate) fn poll(&mut self, stage: &mut dyn Stage, out: &mut Outputs<'_>) -> Next {
         let calls = out.stats.calls.value();
         if std::mem::replace(&mut self.calls, calls) != calls {
@@ -187,25 +190,27 @@ impl Waits {
         self.give_back(stage, out);
         if !self.stopped && self.next.is_due(&out.lcore.ctx.time) {
             let expired = self.expire(stage, out);
-            // Those of a heartbeat never end. What a stage sends then keeps the drain up by itself.
+            // A heartbeat's timers never end. Packets that the stage then sends prolong the drain
+            // by themselves.
             busy |= expired && !self.drains;
             if self.own.is_due(&out.lcore.ctx.time) {
                 let next = stage.poll(out);
                 self.own = Polling::after(next);
                 busy |= next == Next::Busy;
             }
-            // One batch of timers a turn: what else is due waits until the others had theirs.
+            // One batch of timers a turn: further due timers wait until the other stages had
+            // theirs.
             self.next = if busy || expired { Polling::EACH_LOOP } else { self.wants(out) };
         }
-        // Packets that wait for a port keep an lcore from its short turns; operations have to say
-        // so.
+        // Packets that wait for a port keep the lcore from its short turns; new operations need
+        // this flag.
         if busy || self.any_port(out, |queue, _| queue.is_fresh) {
             return Next::Busy;
         }
         self.answer(out)
     }
 
-    /// Hands the stage its descriptors that are ready. True if one was.
+    /// Hands the stage its ready descriptors. Returns true if there was one.
     fn look(&mut self, stage: &mut dyn Stage, out: &mut Outputs<'_>) -> bool {
         let Some(Watched { stage: name, fds, next_look_ns, has_woken }) = &mut self.watched else { return false };
         let now_ns = out.now_ns();
@@ -229,7 +234,7 @@ impl Waits {
         any
     }
 
-    /// Hands the stage its operations that are done, a batch a port.
+    /// Hands the stage its completed operations, one batch per port.
     fn give_back(&mut self, stage: &mut dyn Stage, out: &mut Outputs<'_>) {
         let mut any = false;
         for OperationPort { sink, user } in &self.ports {
@@ -249,7 +254,7 @@ impl Waits {
         }
     }
 
-    /// Hands the stage a batch of its timers that are due. True if one was.
+    /// Hands the stage a batch of its due timers. Returns true if there was one.
     fn expire(&mut self, stage: &mut dyn Stage, out: &mut Outputs<'_>) -> bool {
         let now_ns = if out.timers.is_some() { out.now_ns() } else { return false };
         self.due.clear();
@@ -265,8 +270,8 @@ impl Waits {
         true
     }
 
-    /// When the stage wants a poll next, operations aside: done is a source that wants none, and
-    /// has no timer armed.
+    /// Returns when the stage next wants a poll, apart from operations. A source is done if it
+    /// wants none and has no timer armed.
     fn wants(&mut self, out: &mut Outputs<'_>) -> Polling {
         if self.source && self.own == Polling::DONE && out.timers.as_ref().is_none_or(|wheel| wheel.armed() == 0) {
             if let Some(wheel) = &mut out.timers {
@@ -283,13 +288,13 @@ impl Waits {
         }
     }
 
-    /// What the node does until the next call.
+    /// Returns what the node does until the next call.
     fn answer(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.any_port(out, |queue, user| queue.under_way(user) > 0) {
             return Next::Idle;
         }
         match self.next {
-            // A source has finished when its operations have.
+            // A source has finished only once its operations have.
             Polling::DONE => {
                 self.watched.iter_mut().for_each(|watched| watched.fds.unwatch_all());
                 Next::Done

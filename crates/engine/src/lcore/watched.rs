@@ -1,12 +1,12 @@
-//! What an lcore does otherwise while it is watched, by a capture or a trace: it runs the same
-//! code, made for that (`WATCHED`), so that without one nothing asks for it.
+//! The turns of an lcore that a capture or a trace watches. They run the same code, compiled for
+//! this (`WATCHED`), so that an unwatched lcore pays nothing.
 
 use crate::idle::sleep::{Fired, SAFETY_TIMEOUT_NS};
 use crate::lcore::poll_loop::Lcore;
 use crate::stats::wakes::WakeCause;
 
 impl Lcore {
-    /// Takes the beginning or the end of a capture or a trace.
+    /// Begins or ends a capture or a trace, as control asks.
     #[cold]
     pub(super) fn take_watch(&mut self) {
         self.control.captures.exchange(self.index, &mut self.state.ctx.tap);
@@ -19,7 +19,7 @@ impl Lcore {
         self.watch();
     }
 
-    /// The steps of its turns are those of an lcore that is watched, or is not.
+    /// Chooses the steps of its turns by whether the lcore is watched.
     fn watch(&mut self) {
         let samples = self.trace.as_ref().or(self.resting.as_ref()).is_some_and(|trace| trace.samples());
         let is_watched = self.state.ctx.tap.is_some() || self.trace.is_some();
@@ -32,7 +32,7 @@ impl Lcore {
         self.completes = if is_watched { Lcore::complete::<true> } else { Lcore::complete::<false> };
     }
 
-    /// A turn that is recorded or not, as the trace says.
+    /// Runs a turn that is recorded or not, as the trace's sampling decides.
     fn run_sampled_turn(&mut self) -> bool {
         let (is_resting, stats) = (self.resting.is_some(), &self.state.ctx.stats);
         let trace = self.trace.as_mut().or(self.resting.as_mut());
@@ -46,7 +46,7 @@ impl Lcore {
         }
     }
 
-    /// [`Lcore::work`], as this lcore is to do it.
+    /// Returns the [`Lcore::work`] for this lcore.
     pub(super) fn works(many: bool, is_watched: bool) -> fn(&mut Lcore, bool) -> bool {
         match (many, is_watched) {
             (false, false) => Lcore::work::<false, false>,
@@ -56,7 +56,7 @@ impl Lcore {
         }
     }
 
-    /// A turn has begun. Reads its time, for which nothing else asks in an idle turn.
+    /// A turn has begun. Reads its time, which an idle turn does not otherwise need.
     pub(super) fn trace_begins(&mut self) {
         let ctx = &self.state.ctx;
         if let Some(trace) = &mut self.trace {
@@ -70,7 +70,7 @@ impl Lcore {
         }
     }
 
-    /// What has come by completions since the last look.
+    /// Records the packets received by completions since the last look.
     pub(super) fn trace_received(&mut self) {
         if let Some(trace) = &mut self.trace {
             trace.received(&self.state.ctx.sinks);
@@ -78,7 +78,7 @@ impl Lcore {
     }
 
     pub(super) fn trace_sleeps(&mut self) {
-        // One that rests, too: what an lcore did before a turn is told with it.
+        // Also while it records nothing: the lcore's doings before a turn are told with that turn.
         if let Some(trace) = self.trace.as_mut().or(self.resting.as_mut()) {
             trace.sleeps();
         }

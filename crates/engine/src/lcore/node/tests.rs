@@ -1,4 +1,4 @@
-//! When a node is polled, whatever calls it or holds it back meanwhile.
+//! When a node is polled, whatever calls or holds it back meanwhile.
 
 use super::*;
 use crate::api::stage::PortChange;
@@ -7,7 +7,7 @@ use crate::ports::sink::SinkStats;
 use crate::rig::Rig;
 use crate::stats::counter::shared;
 
-/// Answers its polls so.
+/// A stage that answers its polls with this.
 struct Answers(Next);
 
 impl Stage for Answers {

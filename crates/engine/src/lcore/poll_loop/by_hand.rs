@@ -1,7 +1,7 @@
-//! An lcore whose turns a test takes: [`crate::testing`] has it call one stage.
+//! An lcore whose turns a test takes: [`crate::testing`] uses it to call one stage.
 //!
-//! Guarantees: stages are called by what calls them in a run. What they send stays in the sinks
-//! when a turn is over, since neither ports nor rings take part in it.
+//! Guarantees: stages are called by the same code as in a run. Their packets stay in the sinks at
+//! the end of a turn, since neither ports nor rings take part in it.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use crate::lcore::node::Node;
 use crate::ports::state::LcoreState;
 
 impl Lcore {
-    /// Leaves what stages send in the sinks, from now on.
+    /// From now on, leaves the stages' packets in the sinks.
     pub(crate) fn keep_sends(&mut self) {
         self.works = |lcore, arrived| arrived | lcore.run_nodes::<false>();
     }
 
-    /// One turn, as after a sleep that anything may have ended. True if it found work.
+    /// Takes one turn, as after a sleep with any cause. Returns true if it found work.
     pub(crate) fn take_turn(&mut self) -> io::Result<bool> {
         self.hear()?;
         for node in &mut self.nodes {
@@ -26,7 +26,8 @@ impl Lcore {
         let is_busy = self.run_turn();
         let LcoreState { ctx, many, .. } = &mut self.state;
         many.iter_mut().for_each(|port| port.close_asked(&mut ctx.sinks));
-        // Nobody posts what the stage has asked for: it does not wait for that in every turn.
+        // Nobody posts the stage's operations: clear the flag, so that they do not keep it busy in
+        // every turn.
         ctx.sinks.iter_mut().filter_map(|sink| sink.operations()).for_each(|(queue, _)| queue.is_fresh = false);
         Ok(is_busy)
     }
@@ -47,12 +48,12 @@ impl Lcore {
         self.tell_of_port(port, change);
     }
 
-    /// Tells the stages that the run is stopping, those that were not told yet.
+    /// Tells the remaining stages that the run is stopping.
     pub(crate) fn tell_of_stop(&mut self) {
         self.stop_nodes(true);
     }
 
-    /// The stages, and what they share.
+    /// Returns the stages, and the state that they share.
     pub(crate) fn parts(&mut self) -> (&[Node], &mut LcoreState) {
         (&self.nodes, &mut self.state)
     }

@@ -1,5 +1,5 @@
-//! What a stage hears of ports and connections while a ring holds it back, and what becomes of what
-//! it sends then.
+//! Port and connection events for a stage that a ring holds back, and the fate of the packets that
+//! it sends in answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 
-/// As much as the stage sends in one call, its sink takes, and the ring holds.
+/// The packets of one call of the stage, and the room of its sink and of the ring.
 const BURST: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Heard {
     Connection(ConnectionChange),
 }
 
-/// Sends a burst for all that it hears.
+/// Sends a burst for each event.
 struct Answers(Arc<Mutex<Vec<Heard>>>);
 
 impl Answers {
@@ -108,13 +108,13 @@ impl World {
         self.control.notify(0, Notice::LinkChanged { up });
     }
 
-    /// What the lcore does between two turns, and what its stage heard.
+    /// Lets the lcore do its work between two turns. Returns the stage's events.
     fn hear(&mut self) -> Vec<Heard> {
         self.lcore.read_notices().unwrap();
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 
-    /// The consumer takes all that is there; a turn.
+    /// The consumer empties the ring; then a turn. Returns the number taken.
     fn take(&mut self) -> usize {
         let taken = self.ring.pop_iter(BURST).count();
         self.lcore.run_turn();
@@ -140,7 +140,7 @@ fn a_stage_hears_of_a_port_once_it_may_run_and_what_it_sends_finds_room() {
     }
     assert_eq!((world.take(), world.hear()), (BURST, vec![DOWN]));
     assert_eq!((world.take(), world.hear()), (BURST, vec![UP]));
-    // What is undone while it is held back, and happens once more, it hears once.
+    // A change undone and repeated while the stage is held back is told once.
     [false, true, false].into_iter().for_each(|up| world.link(up));
     assert_eq!(world.hear(), []);
     assert_eq!((world.take(), world.hear()), (BURST, vec![DOWN]));
@@ -151,7 +151,7 @@ fn a_stage_hears_of_a_port_once_it_may_run_and_what_it_sends_finds_room() {
 #[test]
 fn a_stage_hears_of_a_connection_once_it_may_run_and_what_it_sends_finds_room() {
     let mut world = World::new();
-    // The port's place is that of the one with many connections.
+    // The port with many connections takes the port's place.
     world.lcore.ports.clear();
     let mailbox = add_many(&world.rig, &mut world.lcore, None);
     let source = world.rig.source();

@@ -1,4 +1,4 @@
-//! What an lcore takes of its rings and completions in a turn, and in which order.
+//! How many packets an lcore takes from its rings and completions in a turn, and in which order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::ports::sink::Link;
 use crate::rig::{Depths, Parts, Rig, port};
 use crate::stats::counter::shared;
 
-/// The most that a turn takes of a ring.
+/// The most packets that a turn takes from a ring.
 const BURST: usize = 4;
 const TURNS: usize = 1600;
 
@@ -33,15 +33,15 @@ impl Stage for Marks {
     }
 }
 
-/// The marks of each batch that the stage has had since this was last asked.
+/// Takes the marks of each batch that the stage has had since the last call.
 fn take(batches: &Mutex<Vec<Vec<u64>>>) -> Vec<Vec<u64>> {
     std::mem::take(&mut *batches.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Gives an lcore rings of so much room, in the order of what leads to one consumer.
+/// Gives an lcore rings of this capacity, in the order of the lanes that lead to one consumer.
 fn rings(lcore: &mut Lcore, lanes: &[(&str, u32)], room: usize) -> Vec<Producer<verbline_mem::Packet>> {
     lcore.ordered = true;
-    // Awake throughout: its turns are timed as those of an lcore under load are.
+    // It stays awake: its turns are timed like those of an lcore under load.
     lcore.eager = false;
     let ring = |order| {
         let (producer, consumer) = verbline_ring::spsc(room);
@@ -52,7 +52,7 @@ fn rings(lcore: &mut Lcore, lanes: &[(&str, u32)], room: usize) -> Vec<Producer<
     PollOrder::of(lanes).into_iter().map(ring).collect()
 }
 
-/// An lcore whose stage notes what it gets, with this port if there is one.
+/// An lcore whose stage records its batches, with this port if there is one.
 fn lcore(rig: &Rig, batches: &Arc<Mutex<Vec<Vec<u64>>>>, with_port: bool) -> (Lcore, u32) {
     let source = rig.source();
     let depths = Depths { tx_wr: 1, rx_wr: 4, signal_every_wr: 1 };
@@ -67,8 +67,8 @@ fn lcore(rig: &Rig, batches: &Arc<Mutex<Vec<Vec<u64>>>>, with_port: bool) -> (Lc
     (rig.lcore(&Arc::new(Control::new(vec![waker])), parts).0, qpn)
 }
 
-/// The batches of many turns, before each of which those rings are filled of whose marks this is
-/// so.
+/// Returns the batches of many turns. Before each turn, the rings whose marks `is_filled` selects
+/// are filled.
 fn batches_of(lanes: &[(&str, u32)], room: usize, is_filled: impl Fn(usize, u64) -> bool) -> Vec<Vec<u64>> {
     let (rig, batches) = (Rig::new(64), Arc::default());
     let (mut lcore, _) = lcore(&rig, &batches, false);
@@ -109,7 +109,7 @@ fn the_most_urgent_rings_come_first_and_share_and_the_others_get_one_turn_in_som
 
 #[test]
 fn one_urgent_ring_that_has_something_is_enough_to_keep_the_others_waiting() {
-    // Always the same; and now one, now the other, whichever comes first.
+    // The urgent ring is always the same, or changes, whichever comes first in the lanes.
     for changes_every in [usize::MAX, 3] {
         let urgent = |turn| (turn / changes_every % 2) as u64;
         let is_filled = |turn, mark| mark == 2 || mark == urgent(turn);
@@ -120,7 +120,8 @@ fn one_urgent_ring_that_has_something_is_enough_to_keep_the_others_waiting() {
     }
 }
 
-/// It took two of one that made room for its equals in a timed turn, which is more than the plan
+/// Regression: in a timed turn it took two bursts from a lane that made room for its equals, more
+/// than the plan counts on.
 /// counts on.
 #[test]
 fn no_turn_takes_more_than_a_burst_of_a_ring() {

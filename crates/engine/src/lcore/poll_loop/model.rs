@@ -1,20 +1,20 @@
-//! A connection that is lost and made again: the real lcore, its port's mailbox and the real
+//! A connection that is lost and reconnected: the real lcore, its port's mailbox and the real
 //! supervisor, step by step, on one thread.
 //!
 //! The supervisor runs, and wherever it waits, connects, disconnects or could have been overtaken,
 //! the world around it takes steps that a tape of bytes chooses: a turn of the lcore, a message, a
-//! send that is done, time, a peer that hangs up, a queue pair that breaks and an event that says
-//! so at once or much later. Behind the lcore is a device that flushes when it is told to, or
-//! never. When the tape ends, nothing goes wrong any more, and the connection must come back.
+//! send's completion, time, a peer that hangs up, a queue pair that breaks and its event, at once
+//! or much later. The device behind the lcore flushes in good time, or never. When the tape ends,
+//! no more faults happen, and the connection must come back.
 //!
-//! What is held, after every step: another queue pair is made when the old one is empty, and not
-//! before the pause is over; the lcore takes its port down when the queue pair that it has is of no
-//! use any more, and for nothing that is said of another; receives are posted as soon as there is
-//! another queue pair. And in the end: every message was handed on, every packet sent has a fate,
-//! and everything is back in the pool.
+//! Checked after every step: another queue pair is made when the old one is empty, and not before
+//! the pause is over; the lcore takes its port down when its present queue pair is of no more use,
+//! and ignores news of any other; receives are posted as soon as there is another queue pair. And
+//! in the end: every message was handed on, every packet sent has a fate, and everything is back in
+//! the pool.
 //!
-//! A turn of the lcore is one step: what the supervisor could do in the middle of one, it does
-//! before or behind it.
+//! A turn of the lcore is one step: anything that the supervisor could do in the middle of one, it
+//! does before or behind it.
 
 mod world;
 
@@ -44,7 +44,7 @@ struct Hold {
 }
 
 impl Hold {
-    /// Up to seven steps between two of the supervisor's.
+    /// Takes up to seven steps between two of the supervisor's.
     fn overtake(&self) {
         let mut world = self.world.borrow_mut();
         let steps = world.draw().unwrap_or(0) % 8;
@@ -65,7 +65,7 @@ impl ConnectionManager for Hold {
 
     fn wait<const N: usize>(&self, on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N] {
         let until_ns = until.map_or(Tick::MAX, |until| self.ticks(until));
-        // It rests on one sign alone; everything else it waits for beside a sign.
+        // Only a rest waits on a single sign; every other wait has another source beside it.
         if let ([_], Some(_)) = (&on[..], until) {
             let mut world = self.world.borrow_mut();
             let now_ns = world.rig.time.now_ns();
@@ -93,7 +93,7 @@ impl ConnectionManager for Hold {
         world.line = Some(Rc::clone(&ending));
         world.connects += 1;
         drop(world);
-        // The connection is there for its peer before its queue pair is for the lcore.
+        // The peer sees the connection before the lcore has its queue pair.
         self.overtake();
         let mut world = self.world.borrow_mut();
         world.pauses.since_ns = world.rig.time.now_ns();

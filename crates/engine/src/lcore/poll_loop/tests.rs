@@ -1,5 +1,5 @@
-//! What an lcore does about time and links, to the nanosecond and to the event: in a time that
-//! passes only while it sleeps.
+//! An lcore's handling of time and links, to the nanosecond and to the event. Its clock advances
+//! only while it sleeps.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,14 +26,14 @@ use crate::stats::clock::Tick;
 use crate::stats::counter::shared;
 use crate::stats::wakes::WakeCause;
 
-/// What several look at.
+/// A list shared between stage and test.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 fn take<T>(seen: &Seen<T>) -> Vec<T> {
     std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Wants to be polled at these ticks, one after the other, and notes when it is.
+/// Wants to be polled at these ticks in turn, and notes the time of each poll.
 struct Alarms {
     ticks: Vec<Tick>,
     polls: Seen<Tick>,
@@ -74,13 +74,13 @@ fn a_stage_is_polled_at_the_tick_that_it_asked_for_and_not_a_nanosecond_later() 
     }
     assert_eq!(take(&polls), [vec![0], ticks].concat());
     let woken = |cause: WakeCause| lcore.state.ctx.stats.wakes[cause as usize].value();
-    // The last one is further away than the longest sleep, four times.
+    // The last tick is further away than the longest sleep, four times over.
     assert_eq!((woken(WakeCause::Timer), woken(WakeCause::Timeout)), (7, 3));
     assert_eq!(lcore.state.ctx.stats.asleep_ns.value(), rig.time.now_ns());
 }
 
 /// A receive queue that could not be filled is tried again though nothing arrives: neither a pool
-/// that has packets again nor a device that takes work requests again announces itself.
+/// that has packets again, nor a device that takes work requests again, announces itself.
 #[test]
 fn a_receive_queue_is_filled_as_soon_as_it_can_be_though_nothing_arrives() {
     const DEPTH: usize = 4;
@@ -124,7 +124,7 @@ fn a_receive_queue_is_filled_as_soon_as_it_can_be_though_nothing_arrives() {
     }
 }
 
-/// Drops what comes, and rings its own lcore's doorbell, as a peer that is answered would.
+/// Drops its packets, and rings its own lcore's doorbell, as an answered peer would.
 struct Answered(Waker);
 
 impl Stage for Answered {
@@ -134,7 +134,7 @@ impl Stage for Answered {
     }
 }
 
-/// A packet that comes as the lcore has slept for the safety time-out, and that nobody announces.
+/// A packet that arrives after the lcore has slept for the safety time-out, without a notification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Unannounced {
     ByPort,
@@ -188,7 +188,7 @@ fn a_lost_wake_up_is_a_rescue_though_what_it_sets_off_is_announced() {
     }
 }
 
-/// Notes what it is told of ports.
+/// Notes its port events.
 struct Witness(Seen<PortEvent>);
 
 impl Stage for Witness {
@@ -201,7 +201,7 @@ impl Stage for Witness {
     }
 }
 
-/// An lcore with two ports, of both of which its stage is told.
+/// An lcore with two ports; its stage hears of both.
 fn of_two_ports(rig: &Rig) -> (Lcore, Arc<Control>, Seen<PortEvent>) {
     let source = rig.source();
     let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
@@ -218,8 +218,8 @@ fn of_two_ports(rig: &Rig) -> (Lcore, Arc<Control>, Seen<PortEvent>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// A device may say so more than once (ibv_get_async_event(3)), and says nothing at the start,
-    /// when its links are up.
+    /// A device may report a link's state more than once (ibv_get_async_event(3)), and reports
+    /// nothing at the start, when its links are up.
     #[test]
     fn stages_are_told_of_a_link_when_it_changes_and_only_then(events in prop::collection::vec(any::<bool>(), 0..20)) {
         let rig = Rig::new(1);
@@ -242,7 +242,7 @@ proptest! {
 fn the_link_under_a_port_with_many_connections_is_known_like_any_other() {
     let rig = Rig::new(1);
     let (mut lcore, control, told) = of_two_ports(&rig);
-    // In the place of the second one, of which the stage is told.
+    // In the place of the second port, of which the stage hears.
     lcore.ports.pop();
     add_many(&rig, &mut lcore, None);
     lcore.state.many[0].index = 1;

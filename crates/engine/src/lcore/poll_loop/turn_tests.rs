@@ -1,4 +1,4 @@
-//! What a turn leaves for the next one, and what it is charged with.
+//! The work that a turn leaves for the next one, and the time that it is charged with.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::stats::counters::{RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::PERIOD;
 
-/// Takes what comes, and sends something in one poll of `every`, which takes it some time.
+/// Takes its packets, and sends one packet in one poll of `every`, which takes some time.
 struct Sporadic {
     time: Time,
     every: u64,
@@ -50,7 +50,7 @@ impl Stage for Sporadic {
     }
 }
 
-/// An lcore without ports, with such a stage.
+/// An lcore without ports, with a [`Sporadic`] stage.
 fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
     let (waker, doorbell) = verbline_ring::doorbell().unwrap();
     let stage = Box::new(Sporadic { time: rig.time.clone(), every, polls: 0 });
@@ -59,7 +59,8 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
     rig.lcore(&Arc::new(Control::new(vec![waker])), parts)
 }
 
-/// A port with many connections, none of which has come yet. Gives what its cm thread has.
+/// Adds a port with many connections, none of which is open yet. Returns the mailbox of its cm
+/// thread.
 pub(super) fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
     let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap());
@@ -88,13 +89,13 @@ fn a_poll_is_charged_from_the_beginning_of_its_turn_and_not_from_the_idle_turns_
         rig.time.pass(1_000);
         lcore.run_turn();
     }
-    // The same turn calls it with what it has sent, which takes no time here.
+    // The same turn calls it with the packets it has sent, which takes no time here.
     let timed = stats.timed.value() / 2;
     assert!(timed > 20, "{timed}");
     assert_eq!(stats.cycles.value(), timed * RUNS_NS * PERIOD);
 }
 
-/// Its consumer rings no doorbell as it empties.
+/// The ring's consumer rings no doorbell as it empties.
 #[test]
 fn a_ring_without_room_gets_the_rest_though_nothing_comes() {
     for beside_many in [false, true] {
@@ -142,7 +143,7 @@ fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() 
     assert!(!lcore.run_turn(), "nothing is missing");
 }
 
-/// Asking reads the clock, which is a good part of an idle turn.
+/// A call of the policy reads the clock, which is a good part of an idle turn.
 #[test]
 fn an_adaptive_lcore_asks_whether_to_sleep_in_one_idle_turn_of_some_sixteen() {
     const TURNS: u64 = 3_200;
@@ -162,12 +163,12 @@ fn an_adaptive_lcore_asks_whether_to_sleep_in_one_idle_turn_of_some_sixteen() {
         }
     });
     lcore.run().unwrap();
-    // It has no budget, so it sleeps whenever it asks.
+    // The policy has no budget, so the lcore sleeps whenever it asks.
     let (sleeps, loops) = (lcore.state.ctx.stats.sleeps.value(), lcore.state.ctx.stats.loops.value());
     assert!((loops / 32..loops / 8).contains(&sleeps), "{sleeps} sleeps in {loops} turns");
 }
 
-/// One that gets more than it can take is no reason to leave the others alone for ever.
+/// One queue pair that gets more than it can take must not stop the others for ever.
 #[test]
 fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
     const DEPTH: usize = 4;
@@ -185,7 +186,7 @@ fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
     let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: DEPTH };
     let (mut lcore, stats) = rig.lcore(&Arc::new(Control::new(vec![waker])), parts);
     while lcore.run_turn() {}
-    // For as long as anybody may want to wait here.
+    // More completions than anybody may want to wait for here.
     let mut left = 4 * most;
     rig.script.on_poll(move |queues| {
         while left > 0 && queues.receive(qpn, 8) {
@@ -233,7 +234,7 @@ fn all_that_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     assert_eq!((stats.rx_packets.value(), stats.stale.value()), (DEPTH as u64, 0));
 }
 
-/// That is a good part of an idle turn.
+/// A clock read is a good part of an idle turn.
 #[test]
 fn an_idle_lcore_reads_the_clock_in_one_turn_of_some_sixteen() {
     const TURNS: u64 = 3_200;

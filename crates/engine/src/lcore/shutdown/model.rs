@@ -1,13 +1,13 @@
-//! The end of a run: a real lcore that drains, and around it the owner, who looks for quiet, a
-//! second lcore behind a ring, and a device, all on one thread.
+//! The end of a run, on one thread: a real lcore that drains, and around it the owner, who looks
+//! for quiet, a second lcore behind a ring, and a device.
 //!
 //! Whenever the lcore polls its completion queue, the world takes steps that a tape of bytes
 //! chooses: the owner stops the run or looks for quiet, the second lcore takes a turn, a message
-//! comes, a send is done. So the run is stopped in the middle of a turn as well. When the tape
-//! ends, everybody gets on, and the run must become quiet.
+//! comes, a send completes. So the run is stopped in the middle of a turn as well. When the tape
+//! ends, everybody makes progress, and the run must become quiet.
 //!
-//! What is held: once the owner has found quiet, the ring is empty, no completion is owed, and the
-//! lcore drops nothing as it ends.
+//! Checked: once the owner has found quiet, the ring is empty, no completion is owed, and the lcore
+//! drops nothing as it ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,20 +36,20 @@ use crate::stats::counters::RingProducerStats;
 use crate::stats::drop_reason::DropReason;
 
 const BURST: usize = 4;
-/// The sinks behind that of the stage.
+/// The sinks, behind the stage's own.
 const PORT: usize = 1;
 const RING: usize = 2;
 /// The second lcore's place.
 const SECOND: usize = 1;
-/// What comes from outside, and what the second lcore sends back.
+/// The messages from outside and from the second lcore, at most.
 const MESSAGES_MAX: usize = 40;
 /// Polls after which the run must have become quiet.
 const POLLS_MAX: usize = 20_000;
 
-/// Hands on to the ring and to the port by turns.
+/// Hands packets on to the ring and to the port by turns.
 struct Relay {
     handed_on: usize,
-    /// Sends one more when the run stops.
+    /// Keeps one packet, and sends it when the run stops.
     holds_one: bool,
 }
 
@@ -76,17 +76,17 @@ impl Stage for Relay {
     }
 }
 
-/// Everybody but the lcore.
+/// Everything but the lcore.
 struct World {
     tape: std::vec::IntoIter<u8>,
     control: Arc<Control>,
     qpn: u32,
-    /// What the lcore hands on to the second one.
+    /// The second lcore's end of the ring.
     ring: Consumer<Packet>,
-    /// The second lcore knows that the run drains.
+    /// The second lcore has read that the run drains.
     drains: bool,
     messages: usize,
-    /// The owner's look-out, from the stop on.
+    /// The owner's look for quiet, from the stop on.
     quiet: Option<Quiet>,
     polls: usize,
     faults: Arc<Mutex<Vec<String>>>,
@@ -100,14 +100,14 @@ impl World {
             while queues.end_send(self.qpn, Status::SUCCESS).is_some() {}
             return self.owner_looks(queues);
         };
-        // Often nothing: a slow thread is slow for several turns of the lcore.
+        // Often none: a slow thread is slow for several turns of the lcore.
         let steps = if steps < 128 { 0 } else { steps % 16 };
         for _ in 0..steps {
             match self.tape.next().unwrap_or(0) {
                 0..80 => self.owner_looks(queues),
                 drawn @ 80..180 => self.second_takes_a_turn(queues, drawn % 2 == 0),
                 180..208 => _ = queues.end_send(self.qpn, Status::SUCCESS),
-                // What comes from outside comes before the stop.
+                // Messages from outside come before the stop.
                 208.. if self.quiet.is_none() => self.message(queues),
                 208.. => {}
             }
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Takes a burst, and may answer, in a turn that is active.
+    /// Takes a burst, and may answer, in an active turn.
     fn second_takes_a_turn(&mut self, queues: &mut Queues, answers: bool) {
         let pulse = &self.control.pulses[SECOND];
         if self.quiet.is_some() && !self.drains {
@@ -217,7 +217,7 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
     std::mem::take(&mut *faults.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the lcore would drop as it ends.
+/// Records as faults the packets that the lcore would drop as it ends.
 fn stopped(lcore: &Lcore, faults: &Mutex<Vec<String>>) {
     for (sink, place) in lcore.state.ctx.sinks.iter().zip(["stage", "port", "ring"]) {
         if !sink.batch.is_empty() {
@@ -227,8 +227,8 @@ fn stopped(lcore: &Lcore, faults: &Mutex<Vec<String>>) {
 }
 
 proptest! {
-    // Half a second: that an lcore does not forget what it did before it read of the stop is seen
-    // in one run of a few hundred.
+    // Half a second. An lcore that forgets its activity from before it read of the stop shows in
+    // one run of a few hundred.
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,4 +1,4 @@
-//! An lcore that comes to its end late.
+//! An lcore that reads of its end late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +15,8 @@ struct Silent;
 
 impl Stage for Silent {}
 
-/// The owner has gone from the drain to the end before the lcore looked, which has no time for a
-/// drain: it is told of nothing more.
+/// The owner has gone from the drain to the end before the lcore looked. Without time for a drain,
+/// the lcore tells its stages nothing more.
 #[test]
 fn an_lcore_without_a_drain_that_hears_of_the_end_first_ends() {
     const POLLS_MAX: usize = 1_000;
@@ -33,7 +33,7 @@ fn an_lcore_without_a_drain_that_hears_of_the_end_first_ends() {
     let polls = Arc::new(AtomicUsize::new(0));
     let (counted, ends) = (Arc::clone(&polls), Arc::clone(&control));
     rig.script.on_poll(move |_| {
-        // Relaxed: this thread alone counts. One that would go on for ever is told something.
+        // Relaxed: this thread alone counts. An lcore that would go on for ever is sent a notice.
         if counted.fetch_add(1, Ordering::Relaxed) == POLLS_MAX {
             ends.notify(0, Notice::LetGo);
         }

@@ -1,5 +1,5 @@
-//! A stage that waits for timers, operations and descriptors: when it is called, with what, and
-//! when its node wants a turn.
+//! A stage that waits for timers, operations and descriptors: when it is called, with which
+//! arguments, and when its node wants a turn.
 
 mod finished;
 
@@ -26,15 +26,15 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::StageStats;
 use crate::waiting::fds::{FdInterest, FdNext, FdReady};
 
-/// What the stage was called for, and what it does.
+/// The calls of the stage, and its answers to them.
 #[derive(Default)]
 struct Seen {
     calls: Vec<&'static str>,
     /// Its answers to its polls.
     answers: std::collections::VecDeque<Next>,
-    /// Whether it takes the operations that are done.
+    /// Whether it takes its completed operations.
     takes: bool,
-    /// In its next call it arms a timer.
+    /// Arms a timer for this tick in its next call.
     arms_ns: Option<Tick>,
     refused: u32,
 }
@@ -91,13 +91,13 @@ impl Stage for Told {
     }
 }
 
-/// What the stage has, beside its only port.
+/// The wait sources of the stage, beside its only port.
 #[derive(Default)]
 struct Has {
     source: bool,
     timers: u32,
     operations: bool,
-    /// A socket that is ready for ever, looked at so often.
+    /// A socket that is always ready, and the interval of the looks at it.
     fd: Option<Option<Duration>>,
 }
 
@@ -167,7 +167,7 @@ impl World {
         World::new(Has { source, operations: true, ..Has::default() }, answers)
     }
 
-    /// A turn of the lcore: what the node says and wants, and what the stage was called for.
+    /// Takes a turn. Returns what the node reports and wants, and the stage's calls.
     fn turn(&mut self) -> ((bool, Polling), Vec<&'static str>) {
         self.lcore.ctx.time.begin(false, true);
         let mut busy = false;
@@ -186,7 +186,7 @@ impl World {
         self.node.port_event(PortEvent { port: 0, change: PortChange::Down }, &mut self.lcore);
     }
 
-    /// The stage asks for as many operations.
+    /// The stage asks for `count` operations.
     fn ask(&mut self, count: usize) {
         for _ in 0..count {
             let operation = Operation::write(self.lcore.ctx.caches[0].get().unwrap(), Remote { addr: 0, rkey: 1 });
@@ -196,12 +196,12 @@ impl World {
         }
     }
 
-    /// The port looks at what was asked for.
+    /// The port looks at the new operations.
     fn look(&mut self) {
         self.lcore.operations_at(PORT).unwrap().0.is_fresh = false;
     }
 
-    /// What the port has comes back.
+    /// The port returns its operations.
     fn give_back(&mut self) {
         self.lcore.operations_at(PORT).unwrap().0.fail_waiting();
     }
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// Every stage that waits for something hears of all that others hear of, and is polled after it.
+/// Every stage with wait sources hears all that other stages hear, and is polled after each call.
 #[test]
 fn whatever_calls_a_stage_that_waits_has_it_polled_at_once() {
     let timed = || Has { timers: 4, ..Has::default() };
@@ -292,7 +292,7 @@ fn a_source_is_not_polled_once_it_was_stopped_and_another_stage_is() {
     assert_eq!(stage.turn(), (IDLE, vec!["stop", "poll"]));
 }
 
-/// Whatever calls it, and whatever else it waits for.
+/// Any call may arm it, with or without operations to wait for.
 #[test]
 fn a_timer_that_any_call_arms_is_due_in_time_and_ends_a_sleep() {
     for operations in [false, true] {
@@ -349,7 +349,7 @@ fn a_descriptor_is_looked_at_after_a_sleep_that_one_has_ended_and_otherwise_as_o
     }
 }
 
-/// A ring that holds its producers back has no room for what the stage would send.
+/// A ring that holds its producers back has no room for the stage's packets.
 #[test]
 fn a_sleep_that_a_descriptor_ends_has_no_stage_polled_that_a_ring_holds_back() {
     let mut world = World::new(Has { fd: Some(None), ..Has::default() }, &[Next::At(Tick::MAX); 3]);
@@ -362,7 +362,7 @@ fn a_sleep_that_a_descriptor_ends_has_no_stage_polled_that_a_ring_holds_back() {
     assert_eq!(world.turn().1, ["fd", "poll"], "it has not forgotten");
 }
 
-/// A source has no more to wait for once the run stops; another stage may have.
+/// A source has nothing to wait for once the run stops; another stage may.
 #[test]
 fn the_descriptors_of_a_source_are_watched_until_it_is_stopped() {
     for source in [false, true] {

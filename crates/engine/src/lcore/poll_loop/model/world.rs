@@ -38,27 +38,26 @@ use crate::stats::report::ConnectionState;
 /// The port's sink, behind that of the stage.
 const PORT: usize = 1;
 const BURST: usize = 4;
-/// A send of the stage; a marker of the port's own has none.
+/// A send of the stage has these; a marker of the port's own has none.
 const BYTES: usize = 8;
-/// Steps without a fault after which it must have come right.
+/// Steps without a fault within which the connection must come back.
 const CALM_STEPS: usize = 20_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) depths: Depths,
-    /// Polls between two looks of the device at what it has to flush; `None`: it flushes nothing
-    /// ever.
+    /// Polls between two looks of the device at work to flush; `None`: it never flushes.
     pub(super) flushes_every: Option<u64>,
 }
 
-/// Why a line is over, for both of its ends.
+/// The reason why a line is over, for both of its ends.
 pub(super) struct Ending {
     pub(super) event: EventFd,
     pub(super) reason: RefCell<Option<String>>,
     pub(super) qpn: u32,
 }
 
-/// Notes what its stage is told of the port.
+/// Notes its stage's port changes.
 pub(super) struct Witness(Arc<Mutex<Vec<PortChange>>>);
 
 impl Stage for Witness {
@@ -81,19 +80,19 @@ pub(super) struct World {
     pub(super) maker: QpMaker,
     pub(super) stop: StopFlags,
     pub(super) status: SharedStatus,
-    /// What happens next, and how far that is.
+    /// The bytes that choose the next steps, and the position in them.
     pub(super) tape: Vec<u8>,
     pub(super) at: usize,
     pub(super) calm: usize,
-    /// The connection, for as long as neither end has ended it.
+    /// The connection, until either end has ended it.
     pub(super) line: Option<Rc<Ending>>,
-    /// Queue pairs that are of no use any more.
+    /// Queue pairs that are of no more use.
     pub(super) dead: BTreeSet<u32>,
-    /// Those that broke, which the device flushes.
+    /// Broken queue pairs, which the device flushes.
     pub(super) broken: Arc<Mutex<Vec<u32>>>,
-    /// Events that nobody was told of yet.
+    /// Events that have not been delivered yet.
     pub(super) events: VecDeque<u32>,
-    /// What the stages were told last.
+    /// The stages' last news of the port.
     pub(super) is_up: bool,
     pub(super) pauses: Pauses,
     pub(super) arrived: u64,
@@ -103,16 +102,16 @@ pub(super) struct World {
     pub(super) rig: Rig,
 }
 
-/// The pauses that the supervisor makes, and those that it should.
+/// The supervisor's pauses, as made and as due.
 pub(super) struct Pauses {
     pub(super) since_ns: Tick,
     pub(super) next: Duration,
-    /// From when until when it rests.
+    /// The start and the end of its rest.
     pub(super) rest: Option<(Tick, Tick)>,
 }
 
 impl World {
-    /// With a connection that is there.
+    /// Builds a world with an open connection.
     pub(super) fn new(shape: &Shape, tape: Vec<u8>) -> (World, LcoreSide, Rc<Ending>) {
         let Depths { tx_wr, rx_wr, signal_every_wr } = shape.depths;
         let rig = Rig::new(4 * (tx_wr + rx_wr) + 64);
@@ -181,7 +180,7 @@ impl World {
         self.lcore.ports[0].qp.qpn()
     }
 
-    /// Something happens, before `until_ns` at the latest.
+    /// Takes one step, before `until_ns` at the latest.
     pub(super) fn step(&mut self, until_ns: Tick) {
         match self.draw() {
             None => self.calm_step(until_ns),
@@ -196,7 +195,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more: it must come right, and then the run is over.
+    /// Takes one step without a fault: the connection must come back, and then the run is over.
     pub(super) fn calm_step(&mut self, until_ns: Tick) {
         self.calm += 1;
         self.tell_event();
@@ -211,7 +210,7 @@ impl World {
         assert!(self.calm < CALM_STEPS, "it does not come right: {:?}, {:?}", lock(&self.status), self.lcore.ports[0]);
     }
 
-    /// The queue pair of the connection, if it is of use; else a number that none has.
+    /// Returns the connection's queue pair if it is usable, else a number that no queue pair has.
     pub(super) fn live_qpn(&self) -> u32 {
         self.line.as_ref().map(|line| line.qpn).filter(|qpn| !self.dead.contains(qpn)).unwrap_or(0)
     }
@@ -225,7 +224,7 @@ impl World {
         self.arrived += u64::from(came);
     }
 
-    /// As the stage would.
+    /// Sends a packet, as the stage would.
     pub(super) fn offer(&mut self) {
         let Some(mut packet) = self.lcore.state.ctx.caches[0].get() else { return };
         assert!(packet.set_len(BYTES));
@@ -242,11 +241,12 @@ impl World {
         }
     }
 
-    /// The queue pair breaks: its oldest work fails, the rest is flushed, and an event will say so.
+    /// Breaks the queue pair: its oldest work request fails, the rest is flushed, and an event
+    /// follows.
     pub(super) fn shatter(&mut self) {
         let qpn = self.live_qpn();
-        // An lcore learns that what it is given has failed already by what it posts, if that comes
-        // back at all.
+        // An lcore learns from its completions that a new queue pair has already failed, if the
+        // device returns them at all.
         if qpn == 0 || (qpn != self.qpn() && self.shape.flushes_every.is_none()) {
             return;
         }
@@ -258,7 +258,7 @@ impl World {
         self.events.push_back(qpn);
     }
 
-    /// The oldest event is told to the lcore, however old it is.
+    /// Delivers the oldest event to the lcore, however old it is.
     pub(super) fn tell_event(&mut self) {
         if let Some(qpn) = self.events.pop_front() {
             self.control.notify(0, Notice::QpFailed { port: 0, qpn, event: AsyncEventKind::QpFatal });
@@ -297,7 +297,7 @@ impl World {
     /// The supervisor is about to make another connection.
     pub(super) fn check_connect(&mut self) {
         let (port, now_ns) = (&self.lcore.ports[0], self.rig.time.now_ns());
-        // What a device does not give back is not waited for for ever.
+        // The wait for a device that gives nothing back is bounded.
         assert!(port.qp.is_drained() || self.shape.flushes_every.is_none(), "the old queue pair is in use: {port:?}");
         let Pauses { since_ns, next, rest } = &mut self.pauses;
         let rest = rest.take();
@@ -315,7 +315,7 @@ impl World {
 
     /// After the last turn: every message and every packet has a fate.
     pub(super) fn check_sums(&mut self) {
-        // What waits goes out, one at least in two turns.
+        // Waiting packets go out, at least one in two turns.
         for _ in 0..2 * BURST {
             self.turn();
             while self.rig.script.queues().end_send(self.live_qpn(), Status::SUCCESS).is_some() {}
@@ -328,7 +328,7 @@ impl World {
         assert_eq!(stats.tx_packets.value() + refused, self.offered);
         // Relaxed: one thread.
         let failed = self.failed.load(Ordering::Relaxed);
-        // Of one that flushes nothing nobody knows what became of what it took.
+        // If the device flushes nothing, nobody knows the fate of the packets it took.
         match self.shape.flushes_every {
             Some(_) => assert_eq!(drops(DropReason::SendError), failed),
             None => assert!((failed..=stats.tx_packets.value()).contains(&drops(DropReason::SendError))),
@@ -338,7 +338,7 @@ impl World {
     }
 }
 
-/// What the device does while it is polled: time passes, and it flushes.
+/// The device while it is polled: time passes, and it flushes.
 fn device(
     shape: &Shape,
     rig: &Rig,

@@ -1,8 +1,8 @@
-//! A source that has finished, and is called once more.
+//! A source that has finished, and is called again.
 
 use super::*;
 
-/// It has finished, and may still be given operations back.
+/// The source has finished, and may still be given operations back.
 const ENDED: (bool, Polling) = (false, Polling::ENDED);
 
 #[test]
@@ -17,7 +17,7 @@ fn a_source_that_is_done_ends_with_its_operations_and_is_not_polled_again() {
     assert_eq!(world.turn(), (ENDED, vec!["operations"]));
     assert!(world.node.has_finished());
     assert_eq!(world.turn(), (ENDED, vec![]), "it costs nothing");
-    // What is no source has nothing to end.
+    // A stage that is not a source has nothing to end.
     let mut world = World::operating(false, &[Next::Done]);
     assert_eq!(world.turn(), (NEVER, vec!["poll"]));
 }
